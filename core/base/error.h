@@ -1,0 +1,95 @@
+// Errors: one exception type that carries the process exit code, and check(), which throws it with its place.
+// Owned by nobody; thrown anywhere, caught only at the top of a rank (launch/main).
+// Knows nothing of ranks: the catcher adds rank and host.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace lockstep {
+
+// Documented exit codes (README, "Exit codes"); values follow sysexits.h where it has one.
+enum class ExitCode : int {
+  kOk = 0,
+  kInternal = 1,       // a bug in lockstep or in a user's model
+  kUsage = 64,         // command line
+  kBadData = 65,       // a file that is there but wrong: dataset, checkpoint
+  kMissingInput = 66,  // a file that is not there
+  kRankLost = 69,      // a peer died, hangs, or missed a deadline
+  kNumeric = 70,       // non-finite gradients k times in a row, anomaly mode
+  kOutputLocked = 73,  // the run directory cannot be used for output
+  kStorage = 74,       // disk full, I/O error while writing
+  kSaved = 75,         // stopped on request after saving: requeue me
+  kRanksDisagree = 76, // preflight: ranks differ in version, configuration, model or data
+  kConfig = 78,        // YAML or override
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, std::string message) : std::runtime_error(std::move(message)), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+// Text of a value; types of ours provide an overload found by argument-dependent lookup.
+inline std::string_view to_text(std::string_view s) { return s; }
+inline std::string_view to_text(const char* s) { return s; }
+inline const std::string& to_text(const std::string& s) { return s; }
+inline std::string_view to_text(bool b) { return b ? "true" : "false"; }
+std::string to_text(double v);  // shortest form that reads back the same
+template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+std::string to_text(T v) {
+  return std::to_string(v);
+}
+inline std::string to_text(float v) { return to_text(static_cast<double>(v)); }
+
+// cat("a ", 3, " b") == "a 3 b"
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+  std::string out;
+  (out.append(to_text(parts)), ...);
+  return out;
+}
+
+// The place rides in the implicit conversion, so that check() needs no macro.
+struct Condition {
+  bool holds;
+  std::source_location where;
+  Condition(bool holds_in, std::source_location where_in = std::source_location::current())
+      : holds(holds_in), where(where_in) {}
+};
+
+[[noreturn]] void fail_check(const std::source_location& where, const std::string& message);
+
+// A broken contract inside the program or a user's model: ExitCode::kInternal with file:line.
+template <class... Parts>
+void check(Condition condition, const Parts&... parts) {
+  if (!condition.holds) [[unlikely]]
+    fail_check(condition.where, cat(parts...));
+}
+
+// Bad input from outside: the message names file and key itself.
+template <class... Parts>
+void require(bool holds, ExitCode code, const Parts&... parts) {
+  if (!holds) [[unlikely]]
+    throw Error(code, cat(parts...));
+}
+
+// Checked narrowing at library doors.
+template <class To, class From>
+To narrow(From value) {
+  check(value <= static_cast<From>(std::numeric_limits<To>::max()) &&
+            (std::is_unsigned_v<From> || value >= static_cast<From>(std::numeric_limits<To>::lowest())),
+        "value ", value, " does not fit its narrower type");
+  return static_cast<To>(value);
+}
+
+}  // namespace lockstep
