@@ -1,0 +1,163 @@
+// Arguments of the kernels: raw pointers, element types and strides, as plain structs that a GPU launch can copy.
+// Plain values; memory belongs to the caller.
+// Knows nothing of tensors, streams or autograd.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/dtype.h"
+
+namespace lockstep {
+
+constexpr int kMaxDims = 6;  // after neighbouring dimensions that step alike have been merged
+constexpr int kMaxIns = 5;
+constexpr int kMaxOuts = 4;
+
+struct Operand {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  int64_t strides[kMaxDims] = {};  // in elements; 0 broadcasts
+};
+
+// out[j][i] = f(in[0][i], ...) for every i of `sizes`, row-major.
+struct PointwiseArgs {
+  int64_t numel = 0;
+  int dims = 0;
+  int64_t sizes[kMaxDims] = {};
+  int outs = 0, ins = 0;
+  Operand out[kMaxOuts];
+  Operand in[kMaxIns];
+  double scalars[8] = {};
+  const float* control = nullptr;  // values that another kernel computed (optimizer: learning rate, clip scale, skip)
+};
+
+enum class PointwiseOp : uint8_t {
+  kCopy,          // y = x, with conversion
+  kFill,          // y = s0
+  kAdd,           // y = a + b
+  kSub,           // y = a - b
+  kMul,           // y = a * b
+  kDiv,           // y = a / b
+  kDivBackward,   // y = -g * a / b^2        (g, a, b)
+  kAddScaled,     // y = a + s0 * b
+  kAffine,        // y = s0 * x + s1
+  kExp,
+  kLog,
+  kSqrt,
+  kSqrtBackward,  // y = g / (2 y)           (g, y)
+  kTanh,
+  kTanhBackward,  // y = g * (1 - y^2)       (g, y)
+  kRelu,
+  kReluBackward,  // y = x > 0 ? g : 0       (g, x)
+  kGelu,          // tanh form
+  kGeluBackward,  // (g, x)
+  kSquare,
+};
+
+// One row-wise pass over [rows, cols] matrices whose rows are contiguous. Absent operands have no data.
+struct RowOperand {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  int64_t row_stride = 0;  // in elements; 0: the same row for all
+};
+
+struct RowArgs {
+  int64_t rows = 0, cols = 0;
+  RowOperand out[3];
+  RowOperand in[6];
+  double scalars[4] = {};
+  int64_t integers[4] = {};
+  uint64_t key[4] = {};
+};
+
+enum class RowOp : uint8_t {
+  kLayerNorm,          // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
+  kLayerNormBackward,  // in: g, x, weight, mean, rstd, addend?; out: dx
+  kSoftmax,            // in: x; out: y
+  kSoftmaxBackward,    // in: g, y; out: dx
+  kCrossEntropy,          // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
+  kCrossEntropyBackward,  // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits; i0
+  kDropout,               // in: x, sample ids (int64, one a row); out: y; s0: drop probability; key: seed, step, site
+  kSum,                   // in: x; out: sum[rows]
+  kMax,                   // in: x; out: max[rows]
+  kNormSquared,           // in: x; out: fp64 sum of squares[rows]
+};
+
+// Sums down columns: out[a, b] = sum_r f(...)[a, r, b] over [batch, rows, cols], rows contiguous.
+struct ColumnArgs {
+  int64_t batch = 1, rows = 0, cols = 0;
+  void* out = nullptr;  // [batch, cols]
+  DType out_dtype = DType::kFloat32;
+  const void* in = nullptr;  // [batch, rows, cols], contiguous
+  DType in_dtype = DType::kFloat32;
+  bool accumulate = false;
+};
+
+// Gradients of layer norm's weight and bias: out0[c] = sum_r g * (x - mean) * rstd, out1[c] = sum_r g.
+struct NormColumnsArgs {
+  int64_t rows = 0, cols = 0;
+  const void *g = nullptr, *x = nullptr;
+  DType g_dtype = DType::kFloat32, x_dtype = DType::kFloat32;
+  const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is
+  void *dweight = nullptr, *dbias = nullptr;    // dbias may be absent
+  DType out_dtype = DType::kFloat32;
+  bool accumulate_weight = false, accumulate_bias = false;
+};
+
+// out[r, :] = table[index[r], :], and its transpose: table[index[r], :] += g[r, :] in row order.
+struct GatherArgs {
+  int64_t rows = 0, cols = 0, table_rows = 0;
+  void* table = nullptr;
+  DType table_dtype = DType::kFloat32;
+  const int32_t* index = nullptr;
+  void* rows_data = nullptr;
+  DType rows_dtype = DType::kFloat32;
+};
+
+// C[b] = (accumulate ? C[b] : 0) + A[b] B[b] (+ bias, one value a column), with any strides.
+// The order of each element's sum depends on k alone, so neither threads nor the tiling of m and n change a bit.
+struct Matrix {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  int64_t row_stride = 0, col_stride = 1, batch_stride = 0;  // in elements
+};
+
+struct GemmArgs {
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  Matrix a, b, c;  // c.col_stride must be 1
+  const void* bias = nullptr;
+  DType bias_dtype = DType::kFloat32;
+  bool accumulate = false;
+};
+
+// Convolution of NHWC images with weights [out, kh, kw, in].
+struct ConvArgs {
+  int64_t images = 0, height = 0, width = 0, in_channels = 0;
+  int64_t out_height = 0, out_width = 0, out_channels = 0;
+  int64_t kernel_h = 0, kernel_w = 0, stride = 1, padding = 0;
+  void *x = nullptr, *weight = nullptr, *y = nullptr;  // of the gradients where a backward pass says so
+  DType x_dtype = DType::kFloat32, weight_dtype = DType::kFloat32, y_dtype = DType::kFloat32;
+  const void* bias = nullptr;
+  DType bias_dtype = DType::kFloat32;
+  bool accumulate = false;
+};
+
+// Max pooling of NHWC images, windows without padding; `index` holds the offset in the window of each maximum (first wins).
+struct PoolArgs {
+  int64_t images = 0, height = 0, width = 0, channels = 0, out_height = 0, out_width = 0;
+  int64_t window = 0, stride = 0;
+  void *x = nullptr, *y = nullptr;
+  DType dtype = DType::kFloat32;
+  uint8_t* index = nullptr;
+};
+
+// Causal self-attention on packed [batch, time, 3 * heads * dim] (queries, keys, values); y is [batch, time, heads * dim].
+struct AttentionArgs {
+  int64_t batch = 0, time = 0, heads = 0, dim = 0;
+  void *qkv = nullptr, *y = nullptr, *dy = nullptr, *dqkv = nullptr;
+  DType dtype = DType::kFloat32;  // of all four
+  void* lse = nullptr;            // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where qkv is
+  double scale = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+// exp, log, tanh, erf and friends as branch-free polynomials: one vectorisable definition for every instruction-set level and for CUDA,
+// so that results do not depend on a library's version. fp64 (tests) uses the C library.
+// Accuracy: exp and log below 1 ulp in fp32 (tests/core/math_test measures it).
+// Source of the method: Cody and Waite range reduction with minimax polynomials (Cephes expf, logf).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define HD __host__ __device__
+#else
+#define HD
+#endif
+
+#ifndef LOCKSTEP_ISA
+#define LOCKSTEP_ISA host
+#endif
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+HD inline float fused(float a, float b, float c) {
+#if defined(__FMA__) || defined(__CUDA_ARCH__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;  // no instruction: its own level, its own bits
+#endif
+}
+
+HD inline uint32_t bits_of(float x) {
+  uint32_t u;
+  memcpy(&u, &x, 4);
+  return u;
+}
+HD inline float float_of(uint32_t u) {
+  float x;
+  memcpy(&x, &u, 4);
+  return x;
+}
+
+// e^x; flushes to 0 below -87.3 and saturates to infinity above 88.7.
+HD inline float exp_of(float x) {
+  float clamped = x < -87.33654f ? -87.33654f : x;
+  clamped = clamped > 88.72283f ? 88.72283f : clamped;
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  float t = fused(clamped, 1.44269504088896341f, magic);
+  float n = t - magic;
+  float r = fused(n, -0.693145752f, clamped);
+  r = fused(n, -1.42860677e-6f, r);
+  float p = 1.9875691500e-4f;
+  p = fused(p, r, 1.3981999507e-3f);
+  p = fused(p, r, 8.3334519073e-3f);
+  p = fused(p, r, 4.1665795894e-2f);
+  p = fused(p, r, 1.6666665459e-1f);
+  p = fused(p, r, 5.0000001201e-1f);
+  float e = fused(p, r * r, r) + 1.0f;
+  // 2^n in two factors, as n = 128 has no single one.
+  int32_t k = static_cast<int32_t>(bits_of(t)) - 0x4B400000;
+  int32_t half = k >> 1;
+  float a = float_of(static_cast<uint32_t>(half + 127) << 23);
+  float b = float_of(static_cast<uint32_t>(k - half + 127) << 23);
+  float y = e * a * b;
+  y = x > 88.72283f ? float_of(0x7F800000u) : y;
+  y = x < -87.33654f ? 0.0f : y;
+  return x != x ? x : y;
+}
+
+// Natural logarithm; -inf at 0, NaN below.
+HD inline float log_of(float x) {
+  uint32_t u = bits_of(x);
+  int32_t e = static_cast<int32_t>(u >> 23) - 126;
+  float m = float_of((u & 0x007FFFFFu) | 0x3F000000u);  // [0.5, 1)
+  bool low = m < 0.707106781186547524f;
+  float fe = static_cast<float>(low ? e - 1 : e);
+  m = low ? m + m - 1.0f : m - 1.0f;
+  float z = m * m;
+  float p = 7.0376836292e-2f;
+  p = fused(p, m, -1.1514610310e-1f);
+  p = fused(p, m, 1.1676998740e-1f);
+  p = fused(p, m, -1.2420140846e-1f);
+  p = fused(p, m, 1.4249322787e-1f);
+  p = fused(p, m, -1.6668057665e-1f);
+  p = fused(p, m, 2.0000714765e-1f);
+  p = fused(p, m, -2.4999993993e-1f);
+  p = fused(p, m, 3.3333331174e-1f);
+  float y = p * m * z;
+  y = fused(fe, -2.12194440e-4f, y);
+  y = fused(-0.5f, z, y);
+  y = m + y;
+  y = fused(fe, 0.693359375f, y);
+  float inf = float_of(0x7F800000u);
+  y = x == inf ? inf : y;
+  y = x == 0.0f ? -inf : y;
+  return (x < 0.0f || x != x) ? float_of(0x7FC00000u) : y;
+}
+
+HD inline float tanh_of(float x) {
+  float a = x < 0 ? -x : x;
+  float small = x * x;
+  // near 0 the quotient below would cancel
+  float p = -5.70498872745e-3f;
+  p = fused(p, small, 2.06390887954e-2f);
+  p = fused(p, small, -5.37397155531e-2f);
+  p = fused(p, small, 1.33314422036e-1f);
+  p = fused(p, small, -3.33332819422e-1f);
+  float near = fused(p * small, x, x);
+  float e = exp_of(-2.0f * a);
+  float far = (1.0f - e) / (1.0f + e);
+  far = x < 0 ? -far : far;
+  return a < 0.625f ? near : far;
+}
+
+HD inline float sqrt_of(float x) { return sqrtf(x); }
+
+HD inline double fused(double a, double b, double c) { return a * b + c; }
+HD inline double exp_of(double x) { return exp(x); }
+HD inline double log_of(double x) { return log(x); }
+HD inline double tanh_of(double x) { return tanh(x); }
+HD inline double sqrt_of(double x) { return sqrt(x); }
+
+// GELU in its tanh form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+template <class T>
+HD inline T gelu_of(T x) {
+  T u2 = T(1.5957691216057308) * x * fused(T(0.044715) * x, x, T(1));
+  return x / (T(1) + exp_of(-u2));
+}
+
+template <class T>
+HD inline T gelu_gradient(T x) {
+  T u2 = T(1.5957691216057308) * x * fused(T(0.044715) * x, x, T(1));
+  T s = T(1) / (T(1) + exp_of(-u2));
+  T du2 = T(1.5957691216057308) * fused(T(0.134145) * x, x, T(1));
+  return fused(x * s * (T(1) - s), du2, s);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA
