@@ -42,6 +42,11 @@ quietly() {
   return "$code"
 }
 
+# Builds show Ninja's one live line on a terminal, and go to a log elsewhere.
+build() { # log's name, command...
+  if [ -t 1 ]; then "${@:2}"; else quietly "$@"; fi
+}
+
 # More ranks than cores must neither be refused nor busy-wait, and ranks must not share one core by binding.
 mpi_environment() {
   export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none

@@ -48,6 +48,7 @@ fails_with data/loader.h '#include "comm/communicator.h"\n' 'data/loader.h:1: da
 fails_with comm/mesh.h '#include "tests/data/support.h"\n' 'comm/mesh.h:1: comm may not include tests'
 fails_with core/new/thing.h '#include "core/base/error.h"\n' 'core/new is no folder of the include table'
 fails_with data/read.cpp '#include <hdf5.h>\n' 'data/read.cpp:1: <hdf5.h> has one door: core/io/hdf5_file.cpp'
+fails_with core/io/state.cpp '#include "core/io/hdf5_handles.h"\n' 'core/io/state.cpp:1: <core/io/hdf5_handles.h> has one door'
 fails_with core/io/hdf5_file.h '#include "hdf5.h"\n' 'core/io/hdf5_file.h:1: <hdf5.h> has one door'
 fails_with sharding/layout.cpp '#include <mpi.h>\n' '<mpi.h> has one door: comm/'
 fails_with launch/config.cpp '#include <yaml-cpp/yaml.h>\n' '<yaml-cpp/yaml.h> has one door: launch/config_tree.cpp'
