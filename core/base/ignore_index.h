@@ -1,12 +1,8 @@
-// The target that counts for nothing: losses skip it, loaders write it where there is nothing to predict.
-// A plain value.
-// Knows nothing of losses or datasets.
+// The target that a loss passes over: padding, or tokens that the user excluded.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
-
 constexpr int32_t kIgnoreIndex = -100;
-
 }  // namespace lockstep
