@@ -184,14 +184,9 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
     header.hashes = write_bytes(file, inputs, s, ticker);
   } else {
     switch (token_type(header.vocabulary_size)) {
-      case StoredType::kUInt8:
-        header.hashes = write_characters<uint8_t>(file, inputs, s, ticker);
-        break;
-      case StoredType::kUInt16:
-        header.hashes = write_characters<uint16_t>(file, inputs, s, ticker);
-        break;
-      default:
-        header.hashes = write_characters<uint32_t>(file, inputs, s, ticker);
+      case StoredType::kUInt8: header.hashes = write_characters<uint8_t>(file, inputs, s, ticker); break;
+      case StoredType::kUInt16: header.hashes = write_characters<uint16_t>(file, inputs, s, ticker); break;
+      default: header.hashes = write_characters<uint32_t>(file, inputs, s, ticker);
     }
   }
   header.vocabulary = std::move(s.vocabulary);

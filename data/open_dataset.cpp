@@ -54,10 +54,8 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
 
 Datasets open_datasets(const DataOptions& o, uint64_t seed) {
   switch (o.name) {
-    case DataName::kHdf5:
-      return file_data(o, seed);
-    case DataName::kSyntheticTokens:
-      return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
+    case DataName::kHdf5: return file_data(o, seed);
+    case DataName::kSyntheticTokens: return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
     case DataName::kSyntheticImages:
       return images(o.synthetic.images, o,
                     [&](Range part) { return std::make_shared<SyntheticImages>(o.synthetic, part); });

@@ -24,12 +24,9 @@ void FileTokens::read(Range tokens, int32_t* out) const {
   rows.visit(tokens, [&](Range piece, const uint8_t* bytes) {
     int32_t* to = out + (piece.begin - tokens.begin);
     switch (rows.row_bytes()) {
-      case 1:
-        return widen<uint8_t>(bytes, piece.size(), to);
-      case 2:
-        return widen<uint16_t>(bytes, piece.size(), to);
-      default:
-        return widen<uint32_t>(bytes, piece.size(), to);
+      case 1: return widen<uint8_t>(bytes, piece.size(), to);
+      case 2: return widen<uint16_t>(bytes, piece.size(), to);
+      default: return widen<uint32_t>(bytes, piece.size(), to);
     }
   });
 }

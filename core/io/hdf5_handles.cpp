@@ -61,26 +61,16 @@ Reason reason() {
 
 Id file_type(StoredType type) {
   switch (type) {
-    case StoredType::kFloat32:
-      return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
-    case StoredType::kBFloat16:
-      return {small_float(H5T_IEEE_F32LE, 15, 7, 8, 7, 127), H5Tclose};
-    case StoredType::kFloat16:
-      return {small_float(H5T_IEEE_F32LE, 15, 10, 5, 10, 15), H5Tclose};
-    case StoredType::kFloat64:
-      return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
-    case StoredType::kInt64:
-      return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
-    case StoredType::kInt32:
-      return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
-    case StoredType::kUInt8:
-      return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
-    case StoredType::kUInt16:
-      return {H5Tcopy(H5T_STD_U16LE), H5Tclose};
-    case StoredType::kUInt32:
-      return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
-    case StoredType::kUInt64:
-      return {H5Tcopy(H5T_STD_U64LE), H5Tclose};
+    case StoredType::kFloat32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case StoredType::kBFloat16: return {small_float(H5T_IEEE_F32LE, 15, 7, 8, 7, 127), H5Tclose};
+    case StoredType::kFloat16: return {small_float(H5T_IEEE_F32LE, 15, 10, 5, 10, 15), H5Tclose};
+    case StoredType::kFloat64: return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
+    case StoredType::kInt64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
+    case StoredType::kInt32: return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
+    case StoredType::kUInt8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+    case StoredType::kUInt16: return {H5Tcopy(H5T_STD_U16LE), H5Tclose};
+    case StoredType::kUInt32: return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
+    case StoredType::kUInt64: return {H5Tcopy(H5T_STD_U64LE), H5Tclose};
   }
   return {};
 }
@@ -105,20 +95,13 @@ const TypeRow& row_of(StoredType type) { return kTypes[static_cast<size_t>(type)
 
 StoredType stored_as(DType type) {
   switch (type) {
-    case DType::kFloat32:
-      return StoredType::kFloat32;
-    case DType::kBFloat16:
-      return StoredType::kBFloat16;
-    case DType::kFloat16:
-      return StoredType::kFloat16;
-    case DType::kFloat64:
-      return StoredType::kFloat64;
-    case DType::kInt64:
-      return StoredType::kInt64;
-    case DType::kInt32:
-      return StoredType::kInt32;
-    case DType::kUInt8:
-      return StoredType::kUInt8;
+    case DType::kFloat32: return StoredType::kFloat32;
+    case DType::kBFloat16: return StoredType::kBFloat16;
+    case DType::kFloat16: return StoredType::kFloat16;
+    case DType::kFloat64: return StoredType::kFloat64;
+    case DType::kInt64: return StoredType::kInt64;
+    case DType::kInt32: return StoredType::kInt32;
+    case DType::kUInt8: return StoredType::kUInt8;
   }
   return StoredType::kUInt8;
 }

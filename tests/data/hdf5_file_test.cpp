@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -13,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/io/pending_file.h"
-#include "tests/data/support.h"
+#include "tests/support/files.h"
 
 namespace lockstep {
 namespace {
@@ -60,7 +59,8 @@ TEST_F(Hdf5FileTest, EveryTypeAndRangeComesBack) {
         size_t size = static_cast<size_t>(r.size() * size_of(t));
         std::vector<uint8_t> back(size, 0xAA);
         file.read(name, t, r, back.data());
-        EXPECT_EQ(std::memcmp(back.data(), bytes.data() + r.begin * size_of(t), size), 0) << name;
+        const uint8_t* from = bytes.data() + r.begin * size_of(t);
+        EXPECT_TRUE(std::equal(back.begin(), back.end(), from)) << name;
       }
     }
 }

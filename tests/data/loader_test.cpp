@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "data/open_dataset.h"
-#include "tests/data/support.h"
+#include "tests/support/files.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <zlib.h>
 
-#include "tests/data/support.h"
+#include "tests/support/files.h"
 
 namespace lockstep::test {
 

@@ -1,4 +1,4 @@
-// What the tests of files and datasets share: a temporary folder, damage, a full disk, an expected error.
+// What tests of files share: a temporary folder, damage, a full disk, an expected error.
 // Owned by each test.
 // Knows nothing of HDF5.
 #pragma once
