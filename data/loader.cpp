@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "core/base/error.h"
@@ -21,21 +22,20 @@ class Loader::Impl {
     check_options();
     planned_ = taken_cursor_ = valid_start();
     ready_.resize(static_cast<size_t>(options_.prefetch));
-    for (int i = 0; i < options_.threads; ++i)
-      threads_.emplace_back([this, prefix = log_prefix()] {
-        set_log_prefix(prefix);
-        build_ahead();
-      });
+    try {
+      for (int i = 0; i < options_.threads; ++i)
+        threads_.emplace_back([this, prefix = log_prefix()] {
+          set_log_prefix(prefix);
+          build_ahead();
+        });
+    } catch (const std::system_error& e) {
+      stop();
+      throw Error(ExitCode::kInternal, cat("loader thread ", threads_.size(), " of data.threads ", options_.threads,
+                                           " cannot be started: ", e.what()));
+    }
   }
 
-  ~Impl() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& t : threads_) t.join();
-  }
+  ~Impl() { stop(); }
 
   StepBatch next() {
     check(!done(), "next() after the last step of an evaluation pass");
@@ -55,6 +55,15 @@ class Loader::Impl {
     std::optional<StepBatch> batch;
     std::exception_ptr failure;
   };
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
 
   void check_options() const {
     const LoaderOptions& o = options_;

@@ -2,9 +2,7 @@
 #include "core/io/hdf5_file.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <numeric>

@@ -2,9 +2,6 @@
 #include "data/import.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-
-#include <cmath>
 
 #include "core/io/hdf5_file.h"
 #include "data/dataset_file.h"

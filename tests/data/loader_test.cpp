@@ -214,6 +214,23 @@ TEST(Loader, ImpossibleBatchesAreNamed) {
                [&] { open({.batch_global = 11, .batch_micro = 5}); });
 }
 
+TEST(Loader, TensorsLieOnTheDeviceThatWasCurrent) {
+  Counting data(40);
+  Stream stream({DeviceType::kAsyncCpu}, Stream::Mode::kThread);
+  WithStream current(stream);
+  for (int threads : {0, 2}) {
+    Loader loader(data, {.batch_global = 10, .batch_micro = 5, .threads = threads});
+    for (int i = 0; i < 20; ++i) {
+      MicroBatch m = std::move(loader.next().mine[0]);
+      EXPECT_EQ(m.input.device(), stream.device());
+      EXPECT_EQ(m.target.device(), stream.device());
+      // Used by the stream and dropped by the host at once.
+      stream.enqueue([m](Parallel&) { EXPECT_EQ(m.samples->size(), 5u); });
+    }
+  }
+  stream.synchronize();
+}
+
 // Text end to end: over ranks, and with several loaders on one dataset.
 TEST(Loader, TextIsTheSameOverRanks) {
   DataOptions o{.name = DataName::kSyntheticTokens, .context = 16};
