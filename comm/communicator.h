@@ -1,0 +1,75 @@
+// Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends are
+// LocalComm (threads of one process) and MpiComm (MPI processes).
+// Owned by whoever made it (make_communicator, split); used by one rank's thread.
+// Knows nothing of parameters, and nothing of what is reduced.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/device/stream.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+// A collective under way. A plain value.
+class Work {
+ public:
+  Work() = default;  // nothing to wait for
+  Work(Event event, std::string what) : event_(std::move(event)), what_(std::move(what)) {}
+  // Orders the current stream after the operation. On an inline stream this blocks the host, for at most the communicator's deadline,
+  // which the operation itself keeps: it throws ExitCode::kRankLost naming collective, sequence number, tensor and missing ranks.
+  void wait() const;
+  // Blocks the host. Throws ExitCode::kRankLost when `deadline` passes first.
+  void synchronize(Seconds deadline) const;
+  bool done() const { return event_.done(); }
+
+ private:
+  Event event_;
+  std::string what_;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;  // "local", "mpi"
+
+  // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not be touched until
+  // the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in the same order with matching
+  // counts; a mismatch that can be seen is an error that names both.
+  // Counts are in elements, one a rank; every rank passes the same counts to reduce_scatter and all_gather.
+  virtual Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) = 0;  // the backend's own order of summation
+  virtual Work reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
+                              std::string_view label) = 0;
+  virtual Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, std::string_view label) = 0;
+  // Sends in[send_offsets[r] .. + send_counts[r]) to rank r; receives rank r's part at out[receive_offsets[r] ..).
+  virtual Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts, const std::vector<int64_t>& receive_offsets,
+                          const Tensor& in, const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
+                          std::string_view label) = 0;
+  virtual Work broadcast(const Tensor& tensor, int root, std::string_view label) = 0;
+  virtual Work send(const Tensor& tensor, int to, std::string_view label) = 0;
+  virtual Work receive(const Tensor& tensor, int from, std::string_view label) = 0;
+  virtual void barrier(std::string_view label) = 0;  // blocks the host
+  // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0. Collective.
+  virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
+  // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`.
+  virtual void abort(std::string_view why) = 0;
+};
+
+// Small host-side exchanges, built on the operations above; they block the host.
+std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mine, std::string_view label);
+std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
+std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);
+
+struct CommOptions {
+  Seconds deadline{60};  // of each wait
+};
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// LocalComm: ranks as threads of one process. No launcher, and any test can have several ranks.
+// The group is shared by its ranks' communicators.
+// Knows nothing of who runs the threads (launch/world, tests/support/run_ranks).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+// One communicator for each of `size` ranks; hand each to its thread.
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const CommOptions& options = {});
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// MpiComm: ranks as MPI processes. Blocking MPI calls run on the communicator's own stream thread, since nonblocking ones do not progress
+// by themselves (Open MPI). comm/absent.cpp stands in where MPI was not found at build time.
+// Each process has one world communicator at a time.
+// Knows nothing of launchers beyond MPI's own.
+#pragma once
+
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+bool mpi_built();            // was MPI found at build time?
+bool mpi_launched();         // was this process started by an MPI launcher (mpirun, srun --mpi)? Looks at the environment only.
+struct MpiPlace {
+  int rank = 0, size = 1, local_rank = 0, local_size = 1;
+};
+// Initialises MPI at the first call (with THREAD_MULTIPLE); finalised at process exit unless aborted.
+MpiPlace mpi_place();
+std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions& options = {});
+// Ends all ranks of the job with this exit code, at once.
+[[noreturn]] void mpi_abort(int exit_code);
+
+}  // namespace lockstep

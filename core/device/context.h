@@ -1,0 +1,87 @@
+// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, and the key of random numbers.
+// Thread-local; changed by RAII only.
+// Knows nothing of tensors or modules.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/device/stream.h"
+
+namespace lockstep {
+
+// What random numbers are keyed by, beside the site that asks: never the rank.
+struct RandomKey {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  std::shared_ptr<const std::vector<int64_t>> samples;  // global index of each row of the micro-batch
+};
+
+struct Context {
+  Stream* stream = nullptr;
+  bool grad = true;
+  bool anomaly = false;
+  RandomKey random;
+  std::vector<std::pair<uint64_t, uint64_t>> site_calls;  // hash of a site's name, calls in this micro-batch
+};
+
+Context& context();
+
+// The current stream; a one-thread inline CPU stream where none was set.
+Stream& current_stream();
+inline const Device& current_device() { return current_stream().device(); }
+
+// A random site: the hash of its dotted name mixed with how often it was called in this micro-batch.
+uint64_t random_site(std::string_view dotted_name);
+
+class WithStream {
+ public:
+  explicit WithStream(Stream& stream) : before_(std::exchange(context().stream, &stream)) {}
+  ~WithStream() { context().stream = before_; }
+  WithStream(const WithStream&) = delete;
+
+ private:
+  Stream* before_;
+};
+
+class NoGrad {
+ public:
+  NoGrad() : before_(std::exchange(context().grad, false)) {}
+  ~NoGrad() { context().grad = before_; }
+  NoGrad(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+
+class WithAnomaly {
+ public:
+  explicit WithAnomaly(bool on = true) : before_(std::exchange(context().anomaly, on)) {}
+  ~WithAnomaly() { context().anomaly = before_; }
+  WithAnomaly(const WithAnomaly&) = delete;
+
+ private:
+  bool before_;
+};
+
+// One micro-batch: its key, and call counts from zero.
+class WithRandom {
+ public:
+  explicit WithRandom(RandomKey key)
+      : before_(std::exchange(context().random, std::move(key))), calls_(std::exchange(context().site_calls, {})) {}
+  ~WithRandom() {
+    context().random = std::move(before_);
+    context().site_calls = std::move(calls_);
+  }
+  WithRandom(const WithRandom&) = delete;
+
+ private:
+  RandomKey before_;
+  std::vector<std::pair<uint64_t, uint64_t>> calls_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// Device: where bytes live. A plain value.
+// Knows nothing of memory or streams.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+enum class DeviceType : uint8_t {
+  kCpu,       // streams run inline, on the caller's thread and its pool
+  kAsyncCpu,  // for tests: CPU memory whose every stream is a thread of its own, so that a missing event is a race
+};
+
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+inline std::string to_text(const Device& d) {
+  return std::string(d.type == DeviceType::kCpu ? "cpu" : "async-cpu") + (d.index ? ":" + std::to_string(d.index) : "");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+#include "core/device/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "core/base/partition.h"
+#include "core/device/allocator.h"
+
+#if defined(__SSE__)
+#include <pmmintrin.h>
+#endif
+
+namespace lockstep {
+namespace {
+
+// About 30 us: longer than the gap between two kernels, shorter than a time slice that another process could use.
+constexpr int kSpins = 4000;
+
+void relax() {
+#if defined(__SSE__)
+  _mm_pause();
+#endif
+}
+
+// Scratch belongs to the thread, so that pools of several streams share it on one thread.
+struct Scratch {
+  void* data[4] = {};
+  int64_t size[4] = {};
+  ~Scratch() {
+    for (void* p : data) free_bytes(p);
+  }
+};
+thread_local Scratch thread_scratch;
+
+}  // namespace
+
+void flush_denormals() {
+#if defined(__SSE__)
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
+#endif
+}
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+ThreadPool::ThreadPool(int threads) {
+  flush_denormals();
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_ = true;
+  ticket_.fetch_add(1, std::memory_order_release);
+  ticket_.notify_all();
+  for (auto& w : workers_) w.join();
+}
+
+void* ThreadPool::scratch(int slot, int64_t bytes) {
+  Scratch& s = thread_scratch;
+  if (s.size[slot] < bytes) {
+    free_bytes(s.data[slot]);
+    s.size[slot] = 0;
+    s.data[slot] = nullptr;
+    int64_t size = round_up(bytes + bytes / 4, 4096);
+    s.data[slot] = allocate_bytes(size);
+    s.size[slot] = size;
+  }
+  return s.data[slot];
+}
+
+void ThreadPool::run(int64_t n, int64_t grain, Body body) {
+  if (n <= 0) return;
+  if (workers_.empty() || n <= grain) {
+    body(0, n);
+    return;
+  }
+  // Four pieces a thread even out cores of unlike speed.
+  piece_ = std::max(grain, ceil_div(n, static_cast<int64_t>(threads()) * 4));
+  n_ = n;
+  body_ = &body;
+  next_.store(0, std::memory_order_relaxed);
+  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  ticket_.fetch_add(1, std::memory_order_release);
+  ticket_.notify_all();
+  take_pieces();
+  for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin)
+    if (spin < kSpins)
+      relax();
+    else
+      std::this_thread::yield();
+}
+
+void ThreadPool::take_pieces() {
+  for (;;) {
+    const int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
+    if (begin >= n_) return;
+    (*body_)(begin, std::min(begin + piece_, n_));
+  }
+}
+
+void ThreadPool::work() {
+  flush_denormals();
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spin = 0; ticket_.load(std::memory_order_acquire) == seen; ++spin) {
+      if (spin < kSpins)
+        relax();
+      else
+        ticket_.wait(seen, std::memory_order_acquire);
+    }
+    ++seen;
+    if (stop_) return;
+    take_pieces();
+    busy_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,378 @@
+// for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU threads, or,
+// where nvcc compiles the file, by a CUDA grid.
+// Stateless.
+// Knows nothing of which functors there are.
+//
+// A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns one value, or
+// Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class Row below).
+#pragma once
+
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/stage.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+template <class T, int N>
+struct Many {
+  T v[N];
+};
+template <int N, class T>
+HD inline T pick(const Many<T, N>& many, int j) {
+  return many.v[j];
+}
+template <int N, class T>
+HD inline T pick(T one, int) {
+  return one;
+}
+
+template <class F, class T>
+HD inline auto call(const F& f, const T* v) {
+  if constexpr (F::kIns == 0) return f(T(0));
+  if constexpr (F::kIns == 1) return f(v[0]);
+  if constexpr (F::kIns == 2) return f(v[0], v[1]);
+  if constexpr (F::kIns == 3) return f(v[0], v[1], v[2]);
+  if constexpr (F::kIns == 4) return f(v[0], v[1], v[2], v[3]);
+  if constexpr (F::kIns == 5) return f(v[0], v[1], v[2], v[3], v[4]);
+}
+
+// Element offset of linear index i in an operand.
+HD inline int64_t offset_of(const PointwiseArgs& a, const Operand& o, int64_t i) {
+  int64_t offset = 0;
+  for (int d = a.dims - 1; d >= 0; --d) {
+    offset += (i % a.sizes[d]) * o.strides[d];
+    i /= a.sizes[d];
+  }
+  return offset;
+}
+
+inline bool any_wide(const PointwiseArgs& a) {
+  auto wide = [](const Operand& o) {
+    return o.dtype == DType::kFloat64 || o.dtype == DType::kInt64 || o.dtype == DType::kInt32;
+  };
+  bool found = false;
+  for (int j = 0; j < a.ins; ++j) found |= wide(a.in[j]);
+  for (int j = 0; j < a.outs; ++j) found |= wide(a.out[j]);
+  return found;
+}
+
+#if !defined(__CUDACC__)
+
+constexpr int64_t kTile = 1024;
+constexpr int64_t kPointwiseGrain = 16384;  // below this a second thread costs more than it brings
+
+inline bool is_linear(const PointwiseArgs& a, const Operand& o) {
+  int64_t step = 1;
+  for (int d = a.dims - 1; d >= 0; --d) {
+    if (a.sizes[d] != 1 && o.strides[d] != step) return false;
+    step *= a.sizes[d];
+  }
+  return true;
+}
+
+// Calls run(done, offset, stride, n) for each stretch of [begin, begin + count) along the last dimension.
+template <class Run>
+inline void walk(const PointwiseArgs& a, const Operand& o, int64_t begin, int64_t count, Run run) {
+  const int last = a.dims - 1;
+  const int64_t extent = last >= 0 ? a.sizes[last] : 1;
+  const int64_t stride = last >= 0 ? o.strides[last] : 0;
+  int64_t done = 0;
+  while (done < count) {
+    int64_t i = begin + done;
+    int64_t left = extent - (last >= 0 ? i % extent : 0);
+    int64_t n = left < count - done ? left : count - done;
+    run(done, offset_of(a, o, i), stride, n);
+    done += n;
+  }
+}
+
+template <class F, class T>
+void pointwise_range(const PointwiseArgs& a, int64_t begin, int64_t end) {
+  const F f(a);
+  constexpr int kIns = F::kIns, kOuts = F::kOuts;
+  alignas(64) T in_tile[kIns > 0 ? kIns : 1][kTile];
+  alignas(64) T out_tile[kOuts][kTile];
+  bool in_direct[kIns > 0 ? kIns : 1], out_direct[kOuts];
+  for (int j = 0; j < kIns; ++j) in_direct[j] = a.in[j].dtype == kTypeOf<T> && is_linear(a, a.in[j]);
+  for (int j = 0; j < kOuts; ++j) out_direct[j] = a.out[j].dtype == kTypeOf<T> && is_linear(a, a.out[j]);
+  for (int64_t at = begin; at < end; at += kTile) {
+    const int64_t n = end - at < kTile ? end - at : kTile;
+    const T* in[kIns > 0 ? kIns : 1];
+    T* out[kOuts];
+    for (int j = 0; j < kIns; ++j) {
+      const Operand& o = a.in[j];
+      if (in_direct[j]) {
+        in[j] = static_cast<const T*>(o.data) + at;
+      } else {
+        walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
+          load_run<T>(o.data, o.dtype, offset, stride, count, in_tile[j] + done);
+        });
+        in[j] = in_tile[j];
+      }
+    }
+    for (int j = 0; j < kOuts; ++j) out[j] = out_direct[j] ? static_cast<T*>(a.out[j].data) + at : out_tile[j];
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      T v[kIns > 0 ? kIns : 1];
+      for (int j = 0; j < kIns; ++j) v[j] = in[j][i];
+      auto r = call<F, T>(f, v);
+      for (int j = 0; j < kOuts; ++j) out[j][i] = pick<kOuts>(r, j);
+    }
+    for (int j = 0; j < kOuts; ++j) {
+      const Operand& o = a.out[j];
+      if (!out_direct[j])
+        walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
+          store_run<T>(o.data, o.dtype, offset, stride, count, out_tile[j] + done);
+        });
+    }
+  }
+}
+
+template <class F>
+void for_each(Parallel& parallel, const PointwiseArgs& a) {
+  const bool wide = any_wide(a);
+  auto body = [&](int64_t begin, int64_t end) {
+    if (wide)
+      pointwise_range<F, double>(a, begin, end);
+    else
+      pointwise_range<F, float>(a, begin, end);
+  };
+  parallel.run(a.numel, kPointwiseGrain, body);
+}
+
+// What a row functor sees: its row's operands in type T, and reductions whose order depends on the length alone (32 lanes, then a
+// fixed tree: equal bits at every vector width).
+template <class T>
+class CpuRow {
+ public:
+  CpuRow(const RowArgs& a, T* scratch) : args(a), scratch_(scratch) {}
+
+  const RowArgs& args;
+  int64_t row = 0;
+
+  bool has(int j) const { return args.in[j].data != nullptr; }
+  bool writes(int j) const { return args.out[j].data != nullptr; }
+  // The whole row j, converted where it is stored in another type.
+  const T* in(int j) {
+    const RowOperand& o = args.in[j];
+    if (o.dtype == kTypeOf<T>) return static_cast<const T*>(o.data) + row * o.row_stride;
+    T* staged = scratch_ + j * padded();
+    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, staged);
+    return staged;
+  }
+  T in_value(int j) const { return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride); }
+  int64_t in_integer(int j) const {
+    const RowOperand& o = args.in[j];
+    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
+                                    : static_cast<const int32_t*>(o.data)[row * o.row_stride];
+  }
+  T* out(int j) {
+    const RowOperand& o = args.out[j];
+    if (o.dtype == kTypeOf<T>) return static_cast<T*>(o.data) + row * o.row_stride;
+    staged_[j] = true;
+    return scratch_ + (6 + j) * padded();
+  }
+  void out_value(int j, T v) { store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v); }
+  void out_wide(int j, double v) { static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v; }
+
+  template <class G>
+  void each(int64_t n, G g) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) g(i);
+  }
+  template <class G>
+  auto sum(int64_t n, G g) {
+    using S = decltype(g(int64_t(0)));
+    return fold<S>(n, S(0), g, [](S a, S b) { return a + b; });
+  }
+  template <class G>
+  T max(int64_t n, G g) {
+    return fold<T>(n, T(-INFINITY), g, [](T a, T b) { return b > a ? b : a; });
+  }
+
+  void flush() {
+    for (int j = 0; j < 3; ++j)
+      if (staged_[j])
+        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols,
+                     scratch_ + (6 + j) * padded());
+  }
+  static int64_t scratch_bytes(const RowArgs& a) { return 9 * ((a.cols + 15) / 16 * 16) * static_cast<int64_t>(sizeof(T)); }
+
+ private:
+  int64_t padded() const { return (args.cols + 15) / 16 * 16; }
+
+  template <class S, class G, class Join>
+  S fold(int64_t n, S start, G g, Join join) {
+    constexpr int kLanes = 32;
+    S lane[kLanes];
+    for (int l = 0; l < kLanes; ++l) lane[l] = start;
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+      for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], g(i + l));
+    }
+    for (int l = 0; i + l < n; ++l) lane[l] = join(lane[l], g(i + l));
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int l = 0; l < half; ++l) lane[l] = join(lane[l], lane[l + half]);
+    return lane[0];
+  }
+
+  T* scratch_;
+  bool staged_[3] = {};
+};
+
+template <class F, class T>
+void rows_in(Parallel& parallel, const RowArgs& a) {
+  int64_t grain = kPointwiseGrain / (a.cols > 0 ? a.cols : 1) + 1;
+  auto body = [&](int64_t begin, int64_t end) {
+    T* scratch = static_cast<T*>(parallel.scratch(2, CpuRow<T>::scratch_bytes(a)));
+    for (int64_t r = begin; r < end; ++r) {
+      CpuRow<T> row(a, scratch);
+      row.row = r;
+      F::template run<T>(row);
+      row.flush();
+    }
+  };
+  parallel.run(a.rows, grain, body);
+}
+
+template <class F>
+void for_each_row(Parallel& parallel, const RowArgs& a) {
+  if (a.in[0].dtype == DType::kFloat64)
+    rows_in<F, double>(parallel, a);
+  else
+    rows_in<F, float>(parallel, a);
+}
+
+#else  // CUDA: the same functors on a grid
+
+using CudaStream = void*;
+
+template <class F, class T>
+__global__ void pointwise_grid(PointwiseArgs a) {
+  const F f(a);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.numel; i += step) {
+    T v[F::kIns > 0 ? F::kIns : 1];
+    for (int j = 0; j < F::kIns; ++j) v[j] = load_element<T>(a.in[j].data, a.in[j].dtype, offset_of(a, a.in[j], i));
+    auto r = call<F, T>(f, v);
+    for (int j = 0; j < F::kOuts; ++j)
+      store_element<T>(a.out[j].data, a.out[j].dtype, offset_of(a, a.out[j], i), pick<F::kOuts>(r, j));
+  }
+}
+
+template <class F>
+void for_each(CudaStream stream, const PointwiseArgs& a) {
+  auto s = static_cast<cudaStream_t>(stream);
+  int64_t blocks = (a.numel + 255) / 256;
+  if (blocks > 4096) blocks = 4096;
+  if (blocks == 0) return;
+  if (any_wide(a))
+    pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
+  else
+    pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
+}
+
+template <class T>
+struct CudaIn {
+  const RowOperand& o;
+  int64_t base;
+  __device__ T operator[](int64_t i) const { return load_element<T>(o.data, o.dtype, base + i); }
+};
+template <class T>
+struct CudaOut {
+  const RowOperand& o;
+  int64_t base;
+  struct Ref {
+    const CudaOut& out;
+    int64_t i;
+    __device__ T operator=(T v) const {
+      store_element<T>(out.o.data, out.o.dtype, out.base + i, v);
+      return v;
+    }
+    __device__ operator T() const { return load_element<T>(out.o.data, out.o.dtype, out.base + i); }
+  };
+  __device__ Ref operator[](int64_t i) const { return {*this, i}; }
+};
+
+// One block a row; lanes are threads, folded in a fixed tree.
+template <class T>
+class CudaRow {
+ public:
+  __device__ CudaRow(const RowArgs& a, int64_t r, double* shared) : args(a), row(r), shared_(shared) {}
+  const RowArgs& args;
+  int64_t row;
+  __device__ bool has(int j) const { return args.in[j].data != nullptr; }
+  __device__ bool writes(int j) const { return args.out[j].data != nullptr; }
+  __device__ CudaIn<T> in(int j) { return {args.in[j], row * args.in[j].row_stride}; }
+  __device__ T in_value(int j) const { return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride); }
+  __device__ int64_t in_integer(int j) const {
+    const RowOperand& o = args.in[j];
+    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
+                                    : static_cast<const int32_t*>(o.data)[row * o.row_stride];
+  }
+  __device__ CudaOut<T> out(int j) { return {args.out[j], row * args.out[j].row_stride}; }
+  __device__ void out_value(int j, T v) {
+    if (threadIdx.x == 0) store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v);
+  }
+  __device__ void out_wide(int j, double v) {
+    if (threadIdx.x == 0) static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v;
+  }
+  template <class G>
+  __device__ void each(int64_t n, G g) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) g(i);
+    __syncthreads();
+  }
+  template <class G>
+  __device__ auto sum(int64_t n, G g) {
+    using S = decltype(g(int64_t(0)));
+    return fold<S>(n, S(0), g, [](S a, S b) { return a + b; });
+  }
+  template <class G>
+  __device__ T max(int64_t n, G g) {
+    return fold<T>(n, T(-INFINITY), g, [](T a, T b) { return b > a ? b : a; });
+  }
+
+ private:
+  template <class S, class G, class Join>
+  __device__ S fold(int64_t n, S start, G g, Join join) {
+    S mine = start;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) mine = join(mine, g(i));
+    __syncthreads();
+    shared_[threadIdx.x] = static_cast<double>(mine);
+    for (int half = static_cast<int>(blockDim.x) / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (static_cast<int>(threadIdx.x) < half)
+        shared_[threadIdx.x] = static_cast<double>(
+            join(static_cast<S>(shared_[threadIdx.x]), static_cast<S>(shared_[threadIdx.x + half])));
+    }
+    __syncthreads();
+    return static_cast<S>(shared_[0]);
+  }
+  double* shared_;
+};
+
+template <class F, class T>
+__global__ void row_grid(RowArgs a) {
+  __shared__ double shared[256];
+  for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
+    CudaRow<T> row(a, r, shared);
+    F::template run<T>(row);
+    __syncthreads();
+  }
+}
+
+template <class F>
+void for_each_row(CudaStream stream, const RowArgs& a) {
+  auto s = static_cast<cudaStream_t>(stream);
+  unsigned blocks = static_cast<unsigned>(a.rows < 65535 ? a.rows : 65535);
+  if (blocks == 0) return;
+  if (a.in[0].dtype == DType::kFloat64)
+    row_grid<F, double><<<blocks, 256, 0, s>>>(a);
+  else
+    row_grid<F, float><<<blocks, 256, 0, s>>>(a);
+}
+
+#endif
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

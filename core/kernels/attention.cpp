@@ -1,0 +1,149 @@
+// Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with the sequence length;
+// the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention" (2022).
+// A head of a sample is one task: sums over query blocks run in order, whatever the threads.
+#include "core/kernels/gemm_serial.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+constexpr int64_t kQueries = 64;  // rows of scores held at once
+constexpr int kScores = 3;        // scratch slot
+
+template <class T>
+struct Head {
+  Matrix q, k, v, dq, dk, dv, y, dy;
+  T* lse;
+};
+
+template <class T>
+Head<T> head_of(const AttentionArgs& a, int64_t item) {
+  const int64_t b = item / a.heads, h = item % a.heads, width = a.heads * a.dim;
+  auto packed = [&](void* data, int64_t part) {
+    return block_of({data, a.dtype, 3 * width, 1, 0}, b * a.time, part * width + h * a.dim);
+  };
+  auto plain = [&](void* data) { return block_of({data, a.dtype, width, 1, 0}, b * a.time, h * a.dim); };
+  return {packed(a.qkv, 0),  packed(a.qkv, 1),  packed(a.qkv, 2), packed(a.dqkv, 0), packed(a.dqkv, 1), packed(a.dqkv, 2),
+          plain(a.y),        plain(a.dy),       static_cast<T*>(a.lse) + item * a.time};
+}
+
+inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_stride, m.row_stride, m.batch_stride}; }
+
+template <class T>
+void multiply(Parallel& p, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, Matrix c, bool accumulate = false) {
+  GemmArgs g;
+  g.m = m, g.n = n, g.k = k, g.a = a, g.b = b, g.c = c, g.accumulate = accumulate;
+  gemm_serial<T>(p, g);
+}
+
+template <class T>
+Matrix dense(T* data, int64_t cols) {
+  return {data, kTypeOf<T>, cols, 1, 0};
+}
+
+// Folds g(0..n) in 16 lanes and a fixed tree.
+template <class T, class G, class Join>
+T lane_fold(int64_t n, T start, G g, Join join) {
+  T lane[16];
+  for (int l = 0; l < 16; ++l) lane[l] = start;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+#pragma GCC ivdep
+    for (int l = 0; l < 16; ++l) lane[l] = join(lane[l], g(i + l));
+  }
+  for (int l = 0; i + l < n; ++l) lane[l] = join(lane[l], g(i + l));
+  for (int half = 8; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) lane[l] = join(lane[l], lane[l + half]);
+  return lane[0];
+}
+
+template <class T, class G>
+T lane_sum(int64_t n, G g) {
+  return lane_fold<T>(n, T(0), g, [](T a, T b) { return a + b; });
+}
+
+template <class T>
+void forward_in(Parallel& parallel, const AttentionArgs& a) {
+  const T scale = static_cast<T>(a.scale);
+  auto body = [&](int64_t begin, int64_t end) {
+    T* scores = static_cast<T*>(parallel.scratch(kScores, kQueries * a.time * static_cast<int64_t>(sizeof(T))));
+    for (int64_t item = begin; item < end; ++item) {
+      const Head<T> h = head_of<T>(a, item);
+      for (int64_t q0 = 0; q0 < a.time; q0 += kQueries) {
+        const int64_t rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
+        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(h.k), dense(scores, keys));
+        for (int64_t r = 0; r < rows; ++r) {
+          T* s = scores + r * keys;
+          const int64_t n = q0 + r + 1;
+          const T max = lane_fold<T>(n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
+          const T sum = lane_sum<T>(n, [&](int64_t i) {
+            T e = exp_of((s[i] - max) * scale);
+            s[i] = e;
+            return e;
+          });
+          const T inverse = T(1) / sum;
+          for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
+          for (int64_t i = n; i < keys; ++i) s[i] = T(0);
+          h.lse[q0 + r] = max * scale + log_of(sum);
+        }
+        multiply<T>(parallel, rows, a.dim, keys, dense(scores, keys), h.v, block_of(h.y, q0, 0));
+      }
+    }
+  };
+  parallel.run(a.batch * a.heads, 1, body);
+}
+
+template <class T>
+void backward_in(Parallel& parallel, const AttentionArgs& a) {
+  const T scale = static_cast<T>(a.scale);
+  auto body = [&](int64_t begin, int64_t end) {
+    const int64_t block = kQueries * a.time, sums = a.time * a.dim;
+    T* scores = static_cast<T*>(parallel.scratch(kScores, (2 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
+    T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim;
+    for (int64_t item = begin; item < end; ++item) {
+      const Head<T> h = head_of<T>(a, item);
+      // The last block of queries sees every key, so going backwards its products set dk and dv, and the others add.
+      const int64_t blocks = (a.time + kQueries - 1) / kQueries;
+      for (int64_t b = blocks - 1; b >= 0; --b) {
+        const int64_t q0 = b * kQueries, rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
+        const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
+        multiply<T>(parallel, rows, keys, a.dim, queries, transposed(h.k), dense(scores, keys));
+        multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(h.v), dense(dscores, keys));
+        for (int64_t r = 0; r < rows; ++r) {
+          T *s = scores + r * keys, *d = dscores + r * keys;
+          const int64_t n = q0 + r + 1;
+          const T lse = h.lse[q0 + r];
+          load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
+          load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
+          const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return y[i] * dy[i]; });
+#pragma GCC ivdep
+          for (int64_t i = 0; i < n; ++i) {
+            const T p = exp_of(fused(s[i], scale, -lse));
+            s[i] = p;
+            d[i] = p * (d[i] - delta) * scale;
+          }
+          for (int64_t i = n; i < keys; ++i) s[i] = d[i] = T(0);
+        }
+        const bool more = b < blocks - 1;
+        multiply<T>(parallel, keys, a.dim, rows, transposed(dense(scores, keys)), gradient, dense(dv, a.dim), more);
+        multiply<T>(parallel, keys, a.dim, rows, transposed(dense(dscores, keys)), queries, dense(dk, a.dim), more);
+        multiply<T>(parallel, rows, a.dim, keys, dense(dscores, keys), h.k, block_of(h.dq, q0, 0));
+      }
+      for (int64_t t = 0; t < a.time; ++t) {
+        store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);
+        store_run<T>(h.dv.data, h.dv.dtype, t * h.dv.row_stride, 1, a.dim, dv + t * a.dim);
+      }
+    }
+  };
+  parallel.run(a.batch * a.heads, 1, body);
+}
+
+}  // namespace
+
+void attention(Parallel& parallel, const AttentionArgs& a) {
+  a.dtype == DType::kFloat64 ? forward_in<double>(parallel, a) : forward_in<float>(parallel, a);
+}
+void attention_backward(Parallel& parallel, const AttentionArgs& a) {
+  a.dtype == DType::kFloat64 ? backward_in<double>(parallel, a) : backward_in<float>(parallel, a);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,0 +1,172 @@
+// Sums down columns, gathers and scatters of rows: kernels whose threads own columns, so that every sum runs in row order.
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/stage.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+constexpr int64_t kBlock = 64;      // columns a thread takes at once
+constexpr int64_t kRowBlock = 128;  // rows summed before they join the total: the error grows with rows / 128 + 128
+
+int64_t column_grain(int64_t rows, int64_t cols) {
+  return rows * cols < 32768 ? (cols + kBlock - 1) / kBlock : 1;
+}
+
+template <class T>
+void column_sum_in(Parallel& parallel, const ColumnArgs& a) {
+  const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t batch = item / blocks, c0 = item % blocks * kBlock;
+      const int64_t n = a.cols - c0 < kBlock ? a.cols - c0 : kBlock;
+      alignas(64) T total[kBlock] = {}, part[kBlock], line[kBlock];
+      for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
+        const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
+        for (int64_t c = 0; c < kBlock; ++c) part[c] = 0;
+        for (int64_t r = r0; r < r1; ++r) {
+          const int64_t at = (batch * a.rows + r) * a.cols + c0;
+          if (a.in_dtype == kTypeOf<T>) {
+            const T* p = static_cast<const T*>(a.in) + at;
+            for (int64_t c = 0; c < n; ++c) part[c] += p[c];
+          } else {
+            load_run<T>(a.in, a.in_dtype, at, 1, n, line);
+            for (int64_t c = 0; c < n; ++c) part[c] += line[c];
+          }
+        }
+        for (int64_t c = 0; c < n; ++c) total[c] += part[c];
+      }
+      const int64_t at = batch * a.cols + c0;
+      if (a.accumulate) {
+        load_run<T>(a.out, a.out_dtype, at, 1, n, line);
+        for (int64_t c = 0; c < n; ++c) total[c] = line[c] + total[c];
+      }
+      store_run<T>(a.out, a.out_dtype, at, 1, n, total);
+    }
+  };
+  parallel.run(a.batch * blocks, column_grain(a.rows, a.cols), body);
+}
+
+template <class T>
+void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
+  const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t c0 = block * kBlock, n = a.cols - c0 < kBlock ? a.cols - c0 : kBlock;
+      alignas(64) T weight[kBlock] = {}, bias[kBlock] = {}, w[kBlock], b[kBlock], g[kBlock], x[kBlock];
+      for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
+        const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
+        for (int64_t c = 0; c < kBlock; ++c) w[c] = b[c] = 0;
+        for (int64_t r = r0; r < r1; ++r) {
+          load_run<T>(a.g, a.g_dtype, r * a.cols + c0, 1, n, g);
+          load_run<T>(a.x, a.x_dtype, r * a.cols + c0, 1, n, x);
+          const T mean = static_cast<const T*>(a.mean)[r], rstd = static_cast<const T*>(a.rstd)[r];
+          for (int64_t c = 0; c < kBlock; ++c) {
+            w[c] += g[c] * ((x[c] - mean) * rstd);
+            b[c] += g[c];
+          }
+        }
+        for (int64_t c = 0; c < n; ++c) weight[c] += w[c], bias[c] += b[c];
+      }
+      auto finish = [&](void* out, bool accumulate, T* sum) {
+        if (!out) return;
+        if (accumulate) {
+          load_run<T>(out, a.out_dtype, c0, 1, n, g);
+          for (int64_t c = 0; c < n; ++c) sum[c] = g[c] + sum[c];
+        }
+        store_run<T>(out, a.out_dtype, c0, 1, n, sum);
+      };
+      for (int64_t c = n; c < kBlock; ++c) g[c] = x[c] = 0;
+      finish(a.dweight, a.accumulate_weight, weight);
+      finish(a.dbias, a.accumulate_bias, bias);
+    }
+  };
+  parallel.run(blocks, column_grain(a.rows, a.cols), body);
+}
+
+}  // namespace
+
+void column_sum(Parallel& parallel, const ColumnArgs& a) {
+  if (a.in_dtype == DType::kFloat64)
+    column_sum_in<double>(parallel, a);
+  else
+    column_sum_in<float>(parallel, a);
+}
+
+void norm_columns(Parallel& parallel, const NormColumnsArgs& a) {
+  if (a.x_dtype == DType::kFloat64)
+    norm_columns_in<double>(parallel, a);
+  else
+    norm_columns_in<float>(parallel, a);
+}
+
+void gather(Parallel& parallel, const GatherArgs& a) {
+  const bool plain = a.table_dtype == a.rows_dtype;
+  const int64_t size = size_of(a.table_dtype);
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t from = static_cast<int64_t>(a.index[r]) * a.cols, to = r * a.cols;
+      if (plain)
+        memcpy(static_cast<char*>(a.rows_data) + to * size, static_cast<const char*>(a.table) + from * size,
+               static_cast<size_t>(a.cols * size));
+      else
+        for (int64_t c = 0; c < a.cols; ++c)
+          store_element<float>(a.rows_data, a.rows_dtype, to + c, load_element<float>(a.table, a.table_dtype, from + c));
+    }
+  };
+  parallel.run(a.rows, 16384 / (a.cols + 1) + 1, body);
+}
+
+void scatter_add(Parallel& parallel, const GatherArgs& a) {
+  const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
+  auto body = [&](int64_t begin, int64_t end) {
+    const int64_t c0 = begin * kBlock, c1 = end * kBlock < a.cols ? end * kBlock : a.cols;
+    for (int64_t r = 0; r < a.rows; ++r) {
+      const int64_t to = static_cast<int64_t>(a.index[r]) * a.cols, from = r * a.cols;
+      if (a.table_dtype == DType::kFloat32 && a.rows_dtype == DType::kFloat32) {
+        float* t = static_cast<float*>(a.table) + to;
+        const float* g = static_cast<const float*>(a.rows_data) + from;
+#pragma GCC ivdep
+        for (int64_t c = c0; c < c1; ++c) t[c] += g[c];
+      } else if (a.table_dtype == DType::kFloat64) {
+        for (int64_t c = c0; c < c1; ++c)
+          static_cast<double*>(a.table)[to + c] += load_element<double>(a.rows_data, a.rows_dtype, from + c);
+      } else {
+        for (int64_t c = c0; c < c1; ++c)
+          store_element<float>(a.table, a.table_dtype, to + c,
+                               load_element<float>(a.table, a.table_dtype, to + c) +
+                                   load_element<float>(a.rows_data, a.rows_dtype, from + c));
+      }
+    }
+  };
+  parallel.run(blocks, column_grain(a.rows, a.cols), body);
+}
+
+void tree_add(Parallel& parallel, float* sum, const float* other, int64_t n) {
+  auto body = [&](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) sum[i] += other[i];
+  };
+  parallel.run(n, 65536, body);
+}
+
+void chunk_norms(Parallel& parallel, const float* x, int64_t n, double* out) {
+  const int64_t chunks = (n + 63) / 64;
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const float* p = x + c * 64;
+      const int64_t count = n - c * 64 < 64 ? n - c * 64 : 64;
+      double lane[8] = {};
+      if (count == 64) {
+        for (int64_t i = 0; i < 64; i += 8)
+          for (int l = 0; l < 8; ++l) lane[l] += static_cast<double>(p[i + l]) * static_cast<double>(p[i + l]);
+      } else {
+        for (int64_t i = 0; i < count; ++i) lane[i % 8] += static_cast<double>(p[i]) * static_cast<double>(p[i]);
+      }
+      out[c] = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    }
+  };
+  parallel.run(chunks, 1024, body);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

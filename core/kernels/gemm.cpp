@@ -1,0 +1,57 @@
+// The matrix product over threads: C is cut into blocks, one gemm_serial each.
+#include "core/kernels/gemm_serial.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+template <class T>
+void gemm_in(Parallel& parallel, const GemmArgs& g) {
+  using Tile = GemmTile<T>;
+  const int64_t work = g.m * g.n * (g.k > 0 ? g.k : 1);
+  int64_t cuts_m = 1, cuts_n = 1;
+  if (parallel.threads() > 1 && g.batch < 2 * parallel.threads() && work > 65536) {
+    // Blocks near square need least packing; a few more than threads, so that a slow core does not hold up the rest.
+    const int64_t wanted = parallel.threads() * (work > (int64_t(1) << 25) ? 3 : 1);
+    const int64_t most_m = (g.m + Tile::kRows - 1) / Tile::kRows, most_n = (g.n + Tile::kCols - 1) / Tile::kCols;
+    while (cuts_m * cuts_n * g.batch < wanted) {
+      const bool along_m = g.m / cuts_m > 2 * (g.n / cuts_n);
+      if (along_m && cuts_m < most_m)
+        ++cuts_m;
+      else if (cuts_n < most_n)
+        ++cuts_n;
+      else if (cuts_m < most_m)
+        ++cuts_m;
+      else
+        break;
+    }
+  }
+  auto up = [](int64_t n, int64_t parts, int64_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; };
+  const int64_t rows = up(g.m, cuts_m, Tile::kRows), cols = up(g.n, cuts_n, Tile::kCols);
+  const int64_t blocks_m = (g.m + rows - 1) / rows, blocks_n = (g.n + cols - 1) / cols;
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t batch = item / (blocks_m * blocks_n), m0 = item / blocks_n % blocks_m * rows, n0 = item % blocks_n * cols;
+      GemmArgs part = g;
+      part.m = g.m - m0 < rows ? g.m - m0 : rows;
+      part.n = g.n - n0 < cols ? g.n - n0 : cols;
+      part.a = block_of(g.a, m0, 0, batch);
+      part.b = block_of(g.b, 0, n0, batch);
+      part.c = block_of(g.c, m0, n0, batch);
+      if (g.bias) part.bias = static_cast<const char*>(g.bias) + n0 * size_of(g.bias_dtype);
+      gemm_serial<T>(parallel, part);
+    }
+  };
+  const int64_t grain = work < 65536 ? 65536 / (work + 1) + 1 : 1;
+  if (g.m > 0 && g.n > 0) parallel.run(g.batch * blocks_m * blocks_n, grain, body);
+}
+
+}  // namespace
+
+void gemm(Parallel& parallel, const GemmArgs& g) {
+  if (g.a.dtype == DType::kFloat64)
+    gemm_in<double>(parallel, g);
+  else
+    gemm_in<float>(parallel, g);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,0 +1,191 @@
+// The row-wise functors: norms, softmax, cross-entropy, dropout, row reductions. Single source: host levels and CUDA.
+#include "core/base/philox.h"
+#include "core/kernels/apply.h"
+#include "core/kernels/args.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+// y = (x - mean) * rstd * weight + bias; Ba et al. 2016. Mean and variance in two passes: no cancellation.
+struct LayerNorm {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto x = row.in(0);
+    auto w = row.in(1);
+    auto y = row.out(0);
+    const T inverse = T(1) / static_cast<T>(n);
+    const T mean = row.sum(n, [&](int64_t i) -> T { return x[i]; }) * inverse;
+    const T variance = row.sum(n, [&](int64_t i) -> T {
+                         T d = x[i] - mean;
+                         return d * d;
+                       }) * inverse;
+    const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.scalars[0]));
+    if (row.has(2)) {
+      auto b = row.in(2);
+      row.each(n, [&](int64_t i) { y[i] = fused((x[i] - mean) * rstd, w[i], b[i]); });
+    } else {
+      row.each(n, [&](int64_t i) { y[i] = (x[i] - mean) * rstd * w[i]; });
+    }
+    row.out_value(1, mean);
+    row.out_value(2, rstd);
+  }
+};
+
+// dx = rstd * (g w - mean(g w) - xhat mean(g w xhat)) (+ addend)
+struct LayerNormBackward {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto g = row.in(0);
+    auto x = row.in(1);
+    auto w = row.in(2);
+    const T mean = row.in_value(3), rstd = row.in_value(4);
+    auto dx = row.out(0);
+    const T inverse = T(1) / static_cast<T>(n);
+    const T a = row.sum(n, [&](int64_t i) -> T { return g[i] * w[i]; }) * inverse;
+    const T b = row.sum(n, [&](int64_t i) -> T { return g[i] * w[i] * ((x[i] - mean) * rstd); }) * inverse;
+    if (row.has(5)) {
+      auto add = row.in(5);
+      row.each(n, [&](int64_t i) { dx[i] = add[i] + rstd * (g[i] * w[i] - a - (x[i] - mean) * rstd * b); });
+    } else {
+      row.each(n, [&](int64_t i) { dx[i] = rstd * (g[i] * w[i] - a - (x[i] - mean) * rstd * b); });
+    }
+  }
+};
+
+struct Softmax {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto x = row.in(0);
+    auto y = row.out(0);
+    const T max = row.max(n, [&](int64_t i) -> T { return x[i]; });
+    const T sum = row.sum(n, [&](int64_t i) -> T {
+      T e = exp_of(x[i] - max);
+      y[i] = e;
+      return e;
+    });
+    const T inverse = T(1) / sum;
+    row.each(n, [&](int64_t i) { y[i] = T(y[i]) * inverse; });
+  }
+};
+
+struct SoftmaxBackward {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto g = row.in(0);
+    auto y = row.in(1);
+    auto dx = row.out(0);
+    const T dot = row.sum(n, [&](int64_t i) -> T { return g[i] * y[i]; });
+    row.each(n, [&](int64_t i) { dx[i] = y[i] * (g[i] - dot); });
+  }
+};
+
+// loss = log(sum exp(x)) - x[target]; 0 where the target is the ignored one.
+struct CrossEntropy {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols, target = row.in_integer(1);
+    auto x = row.in(0);
+    const T max = row.max(n, [&](int64_t i) -> T { return x[i]; });
+    const T sum = row.sum(n, [&](int64_t i) -> T { return exp_of(x[i] - max); });
+    const T lse = max + log_of(sum);
+    row.out_value(1, lse);
+    row.out_value(0, target == row.args.integers[0] ? T(0) : lse - x[target]);
+  }
+};
+
+// dx = g * (softmax(x) - onehot(target)); 0 for an ignored row.
+struct CrossEntropyBackward {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols, target = row.in_integer(1);
+    const bool ignored = target == row.args.integers[0];
+    auto x = row.in(0);
+    auto dx = row.out(0);
+    const T lse = row.in_value(2), g = row.in_value(3);
+    if (ignored) {
+      row.each(n, [&](int64_t i) { dx[i] = T(0); });
+      return;
+    }
+    const T hot = x[target];
+    row.each(n, [&](int64_t i) { dx[i] = g * exp_of(x[i] - lse); });
+    row.each(1, [&](int64_t i) { dx[target + i] = g * (exp_of(hot - lse) - T(1)); });
+  }
+};
+
+// y = keep ? x / (1 - p) : 0; keep is a function of (key, sample, element), never of the rank or the row's place.
+struct Dropout {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    const uint64_t sample = static_cast<uint64_t>(row.in_integer(1));
+    const uint64_t part = static_cast<uint64_t>(row.row % row.args.integers[0]);  // rows of one sample, in order
+    const uint64_t key = mix(row.args.key[0], row.args.key[1]), high = mix(row.args.key[2], sample);
+    const uint64_t groups = static_cast<uint64_t>((n + 3) / 4);
+    const float p = static_cast<float>(row.args.scalars[0]);
+    const T scale = static_cast<T>(1.0 / (1.0 - row.args.scalars[0]));
+    auto x = row.in(0);
+    auto y = row.out(0);
+    row.each(static_cast<int64_t>(groups), [&](int64_t q) {
+      Philox4 r = philox(key, part * groups + static_cast<uint64_t>(q), high);
+      for (int64_t j = 0; j < 4; ++j)
+        if (4 * q + j < n) y[4 * q + j] = uniform_of(r.v[j]) < p ? T(0) : x[4 * q + j] * scale;
+    });
+  }
+};
+
+struct Sum {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    auto x = row.in(0);
+    row.out_value(0, row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
+  }
+};
+
+struct Max {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    auto x = row.in(0);
+    row.out_value(0, row.max(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
+  }
+};
+
+struct NormSquared {
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    auto x = row.in(0);
+    row.out_wide(0, row.sum(row.args.cols, [&](int64_t i) -> double {
+      double v = static_cast<double>(T(x[i]));
+      return v * v;
+    }));
+  }
+};
+
+template <class Where>
+void dispatch(Where&& where, RowOp op, const RowArgs& a) {
+  switch (op) {
+    case RowOp::kLayerNorm: return for_each_row<LayerNorm>(where, a);
+    case RowOp::kLayerNormBackward: return for_each_row<LayerNormBackward>(where, a);
+    case RowOp::kSoftmax: return for_each_row<Softmax>(where, a);
+    case RowOp::kSoftmaxBackward: return for_each_row<SoftmaxBackward>(where, a);
+    case RowOp::kCrossEntropy: return for_each_row<CrossEntropy>(where, a);
+    case RowOp::kCrossEntropyBackward: return for_each_row<CrossEntropyBackward>(where, a);
+    case RowOp::kDropout: return for_each_row<Dropout>(where, a);
+    case RowOp::kSum: return for_each_row<Sum>(where, a);
+    case RowOp::kMax: return for_each_row<Max>(where, a);
+    case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);
+  }
+}
+
+}  // namespace
+
+#if defined(__CUDACC__)
+void row(CudaStream stream, RowOp op, const RowArgs& a) { dispatch(stream, op, a); }
+#else
+void row(Parallel& parallel, RowOp op, const RowArgs& a) { dispatch(parallel, op, a); }
+#endif
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

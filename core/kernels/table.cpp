@@ -1,0 +1,35 @@
+// The kernels of one instruction-set level, gathered in its table.
+#include "core/kernels/kernels.h"
+
+#ifndef LOCKSTEP_ISA
+#define LOCKSTEP_ISA host
+#endif
+#define LOCKSTEP_TEXT_OF(x) #x
+#define LOCKSTEP_TEXT(x) LOCKSTEP_TEXT_OF(x)
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
+void row(Parallel&, RowOp, const RowArgs&);
+void column_sum(Parallel&, const ColumnArgs&);
+void norm_columns(Parallel&, const NormColumnsArgs&);
+void gather(Parallel&, const GatherArgs&);
+void scatter_add(Parallel&, const GatherArgs&);
+void gemm(Parallel&, const GemmArgs&);
+void conv(Parallel&, const ConvArgs&);
+void conv_backward_input(Parallel&, const ConvArgs&);
+void conv_backward_weight(Parallel&, const ConvArgs&);
+void max_pool(Parallel&, const PoolArgs&);
+void max_pool_backward(Parallel&, const PoolArgs&);
+void attention(Parallel&, const AttentionArgs&);
+void attention_backward(Parallel&, const AttentionArgs&);
+void tree_add(Parallel&, float*, const float*, int64_t);
+void chunk_norms(Parallel&, const float*, int64_t, double*);
+
+extern const KernelTable table;
+const KernelTable table = {
+    LOCKSTEP_TEXT(LOCKSTEP_ISA), pointwise, row,  column_sum,        norm_columns, gather,    scatter_add,        gemm,     conv,
+    conv_backward_input,         conv_backward_weight, max_pool, max_pool_backward, attention,    attention_backward, tree_add, chunk_norms,
+};
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,0 +1,193 @@
+#include "core/tensor/raw_ops.h"
+
+#include <cmath>
+
+namespace lockstep::raw {
+namespace {
+
+// Drops extents of 1 and merges neighbouring dimensions that step alike in all operands: most operations become one-dimensional.
+void merge_dims(PointwiseArgs& a, int operands, Operand** all, const Shape& shape, const Shape* strides) {
+  int dims = 0;
+  int64_t sizes[Shape::kMaxRank], steps[kMaxIns + kMaxOuts][Shape::kMaxRank];
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (shape[d] == 1) continue;
+    bool merge = dims > 0;
+    for (int o = 0; o < operands && merge; ++o) merge = steps[o][dims - 1] == strides[o][d] * shape[d];
+    if (merge) {
+      sizes[dims - 1] *= shape[d];
+      for (int o = 0; o < operands; ++o) steps[o][dims - 1] = strides[o][d];
+    } else {
+      sizes[dims] = shape[d];
+      for (int o = 0; o < operands; ++o) steps[o][dims] = strides[o][d];
+      ++dims;
+    }
+  }
+  check(dims <= kMaxDims, "an operation over more than ", kMaxDims, " irreducible dimensions: ", shape);
+  a.dims = dims;
+  for (int d = 0; d < dims; ++d) {
+    a.sizes[d] = sizes[d];
+    for (int o = 0; o < operands; ++o) all[o]->strides[d] = steps[o][d];
+  }
+}
+
+}  // namespace
+
+PointwiseArgs pointwise_args(std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {
+  PointwiseArgs a;
+  const Shape& shape = outs.begin()->shape();
+  a.numel = shape.numel();
+  Operand* all[kMaxIns + kMaxOuts];
+  Shape strides[kMaxIns + kMaxOuts];
+  int n = 0;
+  // Inputs first: write() counts a version, read() checks bytes.
+  for (const Tensor& t : ins) {
+    Operand& o = a.in[a.ins++];
+    o.data = const_cast<void*>(t.read());
+    o.dtype = t.dtype();
+    strides[n] = t.shape() == shape ? t.strides() : t.expand(shape).strides();
+    all[n++] = &o;
+  }
+  for (const Tensor& t : outs) {
+    check(t.shape() == shape, "outputs of one operation of shapes ", t.shape(), " and ", shape);
+    Operand& o = a.out[a.outs++];
+    o.data = t.write();
+    o.dtype = t.dtype();
+    strides[n] = t.strides();
+    all[n++] = &o;
+  }
+  merge_dims(a, n, all, shape, strides);
+  return a;
+}
+
+void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0, double s1) {
+  if (outs.begin()->numel() == 0) return;
+  PointwiseArgs a = pointwise_args(outs, ins);
+  a.scalars[0] = s0;
+  a.scalars[1] = s1;
+  current_stream().enqueue([op, a](Parallel& p) { kernels().pointwise(p, op, a); });
+}
+
+void row(RowOp op, const RowArgs& args) {
+  if (args.rows == 0) return;
+  current_stream().enqueue([op, args](Parallel& p) { kernels().row(p, op, args); });
+}
+
+RowOperand rows_of(const Tensor& t, int64_t cols) {
+  check(t.is_contiguous(), "rows of ", t, ", which is not contiguous");
+  return {const_cast<void*>(t.read()), t.dtype(), cols};
+}
+RowOperand one_per_row(const Tensor& t) { return {const_cast<void*>(t.read()), t.dtype(), t.numel() == 1 ? 0 : 1}; }
+RowOperand same_row(const Tensor& t) { return {const_cast<void*>(t.read()), t.dtype(), 0}; }
+RowOperand write_rows(const Tensor& t, int64_t cols) {
+  check(t.is_contiguous(), "rows of ", t, ", which is not contiguous");
+  return {t.write(), t.dtype(), cols};
+}
+RowOperand write_one_per_row(const Tensor& t) { return {t.write(), t.dtype(), 1}; }
+
+void fill(const Tensor& out, double value) { pointwise(PointwiseOp::kFill, {out}, {}, value); }
+void copy(const Tensor& out, const Tensor& in) { pointwise(PointwiseOp::kCopy, {out}, {in}); }
+void add(const Tensor& out, const Tensor& a, const Tensor& b) { pointwise(PointwiseOp::kAdd, {out}, {a, b}); }
+
+Tensor contiguous(const Tensor& t) {
+  if (t.is_contiguous()) return t;
+  Tensor out = Tensor::empty(t.shape(), t.dtype());
+  copy(out, t);
+  return out;
+}
+
+Tensor cast(const Tensor& t, DType dtype) {
+  if (t.dtype() == dtype) return t;
+  Tensor out = Tensor::empty(t.shape(), dtype);
+  copy(out, t);
+  return out;
+}
+
+void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate) {
+  // One run of neighbouring dimensions at a time, last first: [outer, reduced, inner] -> [outer, inner].
+  Tensor now = contiguous(in);
+  size_t left = dims.size();
+  if (left == 0) return accumulate ? add(out, out, now.reshape(out.shape())) : copy(out, now.reshape(out.shape()));
+  while (left > 0) {
+    int last = dims[left - 1], first = last;
+    --left;
+    while (left > 0 && dims[left - 1] == first - 1) first = dims[--left];
+    ColumnArgs a;
+    for (int d = 0; d < first; ++d) a.batch *= now.shape()[d];
+    a.rows = 1;
+    for (int d = first; d <= last; ++d) a.rows *= now.shape()[d];
+    a.cols = 1;
+    for (int d = last + 1; d < now.rank(); ++d) a.cols *= now.shape()[d];
+    Shape reduced = now.shape();
+    for (int d = first; d <= last; ++d) reduced[d] = 1;
+    const bool final = left == 0;
+    Tensor target = final ? out : Tensor::empty(reduced, now.dtype());
+    check(target.is_contiguous() && target.numel() == a.batch * a.cols, "sum of ", in, " into ", out);
+    if (a.cols == 1 && !(final && accumulate)) {
+      RowArgs r;
+      r.rows = a.batch;
+      r.cols = a.rows;
+      r.in[0] = rows_of(now, a.rows);
+      r.out[0] = write_one_per_row(target);
+      row(RowOp::kSum, r);
+    } else {
+      a.in = now.read();
+      a.in_dtype = now.dtype();
+      a.accumulate = final && accumulate;
+      a.out = target.write();
+      a.out_dtype = target.dtype();
+      launch([](Parallel& p, const ColumnArgs& c) { kernels().column_sum(p, c); }, a);
+    }
+    now = target.reshape(reduced);
+  }
+}
+
+Tensor sum_to(const Tensor& in, const Shape& shape) {
+  if (in.shape() == shape) return in;
+  const int extra = in.rank() - shape.rank();
+  std::vector<int> dims;
+  for (int d = 0; d < in.rank(); ++d)
+    if (d < extra || (shape[d - extra] == 1 && in.shape()[d] != 1)) dims.push_back(d);
+  Tensor out = Tensor::empty(shape, in.dtype());
+  sum_dims(out, in, dims);
+  return out;
+}
+
+void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
+  auto three = [](const Tensor& t) { return t.rank() == 3 ? t : t.expand(Shape{1, t.dim(0), t.dim(1)}); };
+  const Tensor A = three(a), B = three(b), C = three(c);
+  GemmArgs g;
+  g.batch = C.dim(0), g.m = C.dim(1), g.n = C.dim(2), g.k = A.dim(2);
+  check(A.dim(1) == g.m && B.dim(1) == g.k && B.dim(2) == g.n && (A.dim(0) == g.batch || A.dim(0) == 1) &&
+            (B.dim(0) == g.batch || B.dim(0) == 1),
+        "matrix product: ", a, " by ", b, " into ", c);
+  check(C.strides()[2] == 1 || g.n == 1, "matrix product into ", c, ", whose rows are not contiguous");
+  auto matrix = [&](const Tensor& t, void* data) {
+    return Matrix{data, t.dtype(), t.strides()[1], t.strides()[2], t.dim(0) == 1 ? 0 : t.strides()[0]};
+  };
+  g.a = matrix(A, const_cast<void*>(A.read()));
+  g.b = matrix(B, const_cast<void*>(B.read()));
+  if (bias) {
+    check(bias.numel() == g.n && bias.is_contiguous(), "matrix product: bias ", bias, " for ", c);
+    g.bias = bias.read();
+    g.bias_dtype = bias.dtype();
+  }
+  g.accumulate = accumulate;
+  g.c = matrix(C, C.write());
+  g.c.col_stride = 1;
+  launch([](Parallel& p, const GemmArgs& args) { kernels().gemm(p, args); }, g);
+}
+
+bool all_finite(const Tensor& t) {
+  if (!is_floating(t.dtype()) || t.numel() == 0) return true;
+  Tensor dense = contiguous(t.detach());
+  Tensor norm = Tensor::empty({1}, DType::kFloat64);
+  RowArgs r;
+  r.rows = 1;
+  r.cols = t.numel();
+  r.in[0] = rows_of(dense, r.cols);
+  r.out[0] = write_one_per_row(norm);
+  row(RowOp::kNormSquared, r);
+  return std::isfinite(norm.item());
+}
+
+}  // namespace lockstep::raw

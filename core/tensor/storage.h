@@ -1,0 +1,43 @@
+// Storage: the bytes that tensors view, with a version that counts writes. Bytes may be absent: not yet allocated, or released.
+// Shared by its tensors; frees its block in the order of the stream that drops it.
+// Knows nothing of shapes or autograd.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device/device.h"
+
+namespace lockstep {
+
+class Storage {
+ public:
+  // No bytes yet.
+  Storage(Device device, int64_t bytes) : device_(device), bytes_(bytes) {}
+  // Borrowed memory, kept alive by `owner`.
+  Storage(Device device, int64_t bytes, void* data, std::shared_ptr<void> owner)
+      : device_(device), bytes_(bytes), data_(data), owner_(std::move(owner)), borrowed_(true) {}
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  const Device& device() const { return device_; }
+  int64_t bytes() const { return bytes_; }
+  bool allocated() const { return data_ != nullptr || bytes_ == 0; }
+  void allocate();  // contents undefined; nothing happens where bytes are there
+  void release();   // no write: the version stays; reading throws until allocate()
+  void* data() const { return data_; }
+
+  uint64_t version() const { return version_; }
+  void bump_version() { ++version_; }
+
+ private:
+  Device device_;
+  int64_t bytes_;
+  void* data_ = nullptr;
+  std::shared_ptr<void> owner_;
+  bool borrowed_ = false;
+  uint64_t version_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2016,SC2317  # stand-ins are written unexpanded; functions are called by name
+# Where nothing can be installed, install_packages names what is missing and how to get it; where all is there it is silent.
+# Usage: install_packages_test.sh REPOSITORY. Runs the real script in a PATH of our own; apt-get there is a stand-in.
+set -euo pipefail
+repository=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/repo/scripts" "$work/bin"
+cp "$repository"/scripts/{install_packages,common.sh} "$work/repo/scripts/"
+failed=0
+expect() { # what condition-command...
+  local what=$1
+  shift
+  if ! "$@"; then echo "FAILED: $what; it said:"; cat "$work/said"; failed=1; fi
+}
+
+# Only what the script itself needs: no dpkg, apt-get, sudo, compiler or cmake.
+for tool in bash sh awk grep sed cat sort head tail dirname mkdir nproc env sleep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
+run() { code=0; PATH=$work/bin "$work/repo/scripts/install_packages" "$@" >"$work/said" 2>&1 </dev/null || code=$?; }
+says() { grep -qF -- "$1" "$work/said"; }
+
+stand_in id 'echo 0'
+run build
+expect "no apt: exit 66" test "$code" -eq 66
+expect "no apt: the reason" says "there is no apt-get here"
+expect "no apt: each package" says "  libhdf5-dev"
+expect "no apt: the command, without sudo for root" says "  apt-get install --no-install-recommends g++ cmake ninja-build"
+expect "tests' packages are not asked for" bash -c "! grep -q libgtest-dev '$work/said'"
+
+stand_in id 'echo 1000'
+stand_in apt-get 'exit 0'
+run test
+expect "no sudo: exit 66" test "$code" -eq 66
+expect "no sudo: the reason" says "you are not root and there is no sudo"
+expect "no sudo: the command" says "  sudo apt-get install --no-install-recommends g++"
+expect "no sudo: tests' packages" says "  clang-format-14"
+
+stand_in sudo 'exit 1'
+run build
+expect "sudo with a password, nobody to type it: exit 66" test "$code" -eq 66
+expect "sudo with a password: the reason" says "sudo wants a password"
+
+# apt-get fails: tried twice, its own words shown.
+stand_in id 'echo 0'
+stand_in apt-get 'echo "E: no route to mirror"; exit 100'
+stand_in sleep 'exit 0'
+run build
+expect "apt fails: exit 66" test "$code" -eq 66
+expect "apt fails: its words" says "E: no route to mirror"
+expect "apt fails: tried twice" test "$(grep -c 'E: no route' "$work/said")" -eq 2
+
+# All there by dpkg: nothing is run and nothing said.
+stand_in apt-get 'echo "apt-get was called"; exit 1'
+stand_in dpkg-query 'shift 2; for p in "$@"; do echo "ii  $p"; done'
+stand_in cmake 'echo "cmake version 3.25.1"'
+run test
+expect "all there: exit 0" test "$code" -eq 0
+expect "all there: silent" test ! -s "$work/said"
+
+stand_in cmake 'echo "cmake version 3.22.0"'
+run build
+expect "an old cmake: exit 66" test "$code" -eq 66
+expect "an old cmake: says so" says "cmake 3.22.0"
+
+# One package half removed: only that one is installed.
+stand_in cmake 'echo "cmake version 3.28.3"'
+stand_in dpkg-query 'shift 2; for p in "$@"; do if [ "$p" = ccache ]; then echo "rc  $p"; else echo "ii  $p"; fi; done'
+stand_in apt-get "echo \"\$@\" >>'$work/apt'"
+run build
+expect "one missing: exit 0" test "$code" -eq 0
+expect "one missing: installs it" grep -q 'install --no-install-recommends ccache$' "$work/apt"
+
+# Only a useful package missing, nothing to install it with: goes on, and says what it does without.
+rm "$work/bin/apt-get"
+run build
+expect "a useful one missing: exit 0" test "$code" -eq 0
+expect "a useful one missing: says so" says "goes on without: ccache"
+
+run --sideways
+expect "unknown argument: exit 64" test "$code" -eq 64
+exit "$failed"
