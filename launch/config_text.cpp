@@ -34,6 +34,14 @@ std::string sorted_lines(std::vector<std::string> lines) {
   return out;
 }
 
+// A comment must not end early nor make the file unreadable, whatever the configuration's file was called.
+std::string comment(std::string text) {
+  bool odd = !is_utf8(text);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F || (odd && (c & 0x80))) c = '?';
+  return text;
+}
+
 // A section of the resolved file: values and sections in the order in which they were bound.
 struct Section {
   std::string name, line;  // `line`: of a value; empty for a section
@@ -69,7 +77,7 @@ std::string Config::dump_yaml() const {
       from = dot + 1;
     }
     bool block = v.is_sections && !v.elements.empty();
-    at->line = cat(at->name, ":", block ? "" : " ", block ? "" : v.text, "  # ", v.origin);
+    at->line = cat(at->name, ":", block ? "" : " ", block ? "" : v.text, "  # ", comment(v.origin));
     if (block)
       for (const auto& e : v.elements) at->children.push_back(Section{"", e, {}});
   }

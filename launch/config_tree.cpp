@@ -349,6 +349,15 @@ const ConfigNode* ConfigNode::find(std::string_view child_key) const {
   return nullptr;
 }
 
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    size_t length = utf8_length(text, i);
+    if (length == 0) return false;
+    i += length;
+  }
+  return true;
+}
+
 ConfigTree::ConfigTree() {
   root_.kind = Kind::kMap;
   root_.source = std::make_shared<const std::string>("defaults");

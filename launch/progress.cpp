@@ -1,10 +1,13 @@
 #include "launch/progress.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -41,6 +44,24 @@ std::string printable(std::string_view text) {
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   return out;
+}
+
+// mpirun gives its local processes a pipe for standard error and copies that to its own: what it writes to is the
+// terminal. A descriptor of that terminal, or -1.
+int launcher_terminal(int fd) {
+  struct stat st = {};
+  bool forwarded = ::fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) &&
+                   (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMI_RANK") || std::getenv("PMIX_RANK"));
+  if (!forwarded) return -1;
+  std::string path = cat("/proc/", static_cast<int64_t>(::getppid()), "/fd/2");
+  // Not a pipe's other end or a log file: only terminals may be opened a second time without harm.
+  if (::stat(path.c_str(), &st) != 0 || !S_ISCHR(st.st_mode)) return -1;
+  int terminal = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (terminal >= 0 && ::isatty(terminal) != 1) {
+    ::close(terminal);
+    return -1;
+  }
+  return terminal;
 }
 
 std::string format(const char* pattern, double v) {
@@ -121,8 +142,11 @@ std::string plain_line(const ProgressView& v) {
 Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
   if (!options_.clock) options_.clock = steady_seconds;
   if (options_.rate_unit.empty()) options_.rate_unit = options_.unit;
-  const char* terminal = std::getenv("TERM");
-  live_ = ::isatty(options_.fd) == 1 && !(terminal && std::strcmp(terminal, "dumb") == 0);
+  const char* kind = std::getenv("TERM");
+  bool dumb = kind && std::strcmp(kind, "dumb") == 0;
+  if (options_.style != ProgressStyle::kPlain)
+    terminal_ = ::isatty(options_.fd) == 1 ? options_.fd : launcher_terminal(options_.fd);
+  live_ = options_.style == ProgressStyle::kLive || (terminal_ >= 0 && !dumb);
   done_ = mark_done_ = said_done_ = options_.start;
   begin_ = mark_time_ = said_ = options_.clock();
   if (live_) {
@@ -138,10 +162,12 @@ Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
 }
 
 Progress::~Progress() {
-  if (!live_) return;
-  set_log_listener({});  // waits for a line in flight: not under our lock
-  std::lock_guard lock(mutex_);
-  if (!finished_) erase();
+  if (live_) {
+    set_log_listener({});  // waits for a line in flight: not under our lock
+    std::lock_guard lock(mutex_);
+    if (!finished_) erase();
+  }
+  if (terminal_ >= 0 && terminal_ != options_.fd) ::close(terminal_);
 }
 
 void Progress::set(int64_t done, std::string_view extra) {
@@ -218,7 +244,7 @@ ProgressView Progress::view(double now) const {
 // The terminal's width is asked for each time: it may have been resized.
 int Progress::width() const {
   winsize size = {};
-  if (::ioctl(options_.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  if (terminal_ >= 0 && ::ioctl(terminal_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
 }
 

@@ -11,14 +11,18 @@
 
 namespace lockstep {
 
+// kAuto: live where `fd` is a terminal, or a launcher (mpirun) forwards it to its own terminal.
+enum class ProgressStyle { kAuto, kLive, kPlain };
+
 struct ProgressOptions {
-  std::string title;              // "train"
-  int64_t total = 0;              // 0: unknown, then no percentage and no remaining time
-  int64_t start = 0;              // done before, by the run that is resumed
-  std::string unit = "steps";     // of done and total
-  std::string rate_unit = "";     // "tokens": the rate counts these; empty: counts `unit`
-  double rate_scale = 1;          // rate units in one unit, e.g. tokens a step
-  int64_t every = 0;              // plain lines: every so many units; 0: by time, 1 s apart at first, 30 s later
+  std::string title;           // "train"
+  int64_t total = 0;           // 0: unknown, then no percentage and no remaining time
+  int64_t start = 0;           // done before, by the run that is resumed
+  std::string unit = "steps";  // of done and total
+  std::string rate_unit = "";  // "tokens": the rate counts these; empty: counts `unit`
+  double rate_scale = 1;       // rate units in one unit, e.g. tokens a step
+  int64_t every = 0;           // plain lines: every so many units; 0: by time, 1 s apart at first, 30 s later
+  ProgressStyle style = ProgressStyle::kAuto;
   int fd = 2;                     // where the live line goes
   std::function<double()> clock;  // seconds, monotonic; for tests
 };
@@ -59,6 +63,7 @@ class Progress {
   bool plain_is_due(double now);
 
   ProgressOptions options_;
+  int terminal_ = -1;  // whose width counts: options_.fd, or the launcher's, which is ours to close
   bool live_ = false;
   bool finished_ = false;
   mutable std::mutex mutex_;  // set() and log lines of other threads

@@ -244,6 +244,15 @@ TEST(Config, TheResolvedFileLoadsToTheSameValues) {
   EXPECT_TRUE(contains(yaml, "\n  nesterov: false  # default\n")) << yaml;
 }
 
+TEST(Config, AnOddFileNameDoesNotSpoilTheResolvedFile) {
+  for (const char* name : {"a\nseed: 9\n.yaml", "\xff.yaml", "ä.yaml"}) {
+    Options o;
+    Config config(ConfigTree::parse("seed: 3", name));
+    config.bind("", top_fields(o));
+    EXPECT_EQ(bound(config.dump_yaml()).options.seed, 3) << config.dump_yaml();
+  }
+}
+
 TEST(Config, DifferenceNamesKeysAndBothValues) {
   auto a = bound("seed: 4\n").config.text();
   auto b = bound("seed: 5\noptim: {lr: 1}\n").config.text() + "extra.key: 3\n";

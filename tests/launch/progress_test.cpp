@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -175,6 +176,56 @@ TEST(Progress, TheLiveLineIsRedrawnTenTimesASecondWithinTheTerminal) {
   EXPECT_TRUE(out.ends_with("\r\n")) << out;
   progress.set(1000, "late");
   EXPECT_EQ(terminal.read(), "");
+}
+
+// mpirun: its standard error is the terminal, that of its processes a pipe.
+TEST(Progress, BehindALauncherItsTerminalCounts) {
+  setenv("TERM", "xterm", 1);
+  Terminal terminal(40);
+  if (terminal.fd() < 0) GTEST_SKIP() << "no pseudo-terminals here";
+  for (bool launched : {true, false}) {
+    int pipe_fds[2];
+    ASSERT_EQ(pipe(pipe_fds), 0);
+    pid_t launcher = fork();
+    if (launcher == 0) {
+      dup2(terminal.fd(), 2);
+      pid_t worker = fork();
+      if (worker == 0) {
+        if (launched) setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+        Progress progress({.title = "train", .total = 10, .fd = pipe_fds[1], .clock = [] { return 0.0; }});
+        progress.set(5, "a text that is longer than the terminal is wide");
+        _exit(progress.live() ? 0 : 7);
+      }
+      int status = 0;
+      waitpid(worker, &status, 0);
+      _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 9);
+    }
+    int status = 0;
+    waitpid(launcher, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), launched ? 0 : 7);
+    close(pipe_fds[1]);
+    char buffer[1000];
+    ssize_t n = read(pipe_fds[0], buffer, sizeof buffer);
+    std::string out(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    EXPECT_EQ(contains(out, "5/10"), launched) << out;
+    EXPECT_LE(columns(out), 39 + 4) << out;
+    close(pipe_fds[0]);
+  }
+}
+
+TEST(Progress, StyleOverrulesTheTerminal) {
+  setenv("TERM", "xterm", 1);
+  Terminal terminal(40);
+  if (terminal.fd() < 0) GTEST_SKIP() << "no pseudo-terminals here";
+  EXPECT_FALSE(Progress({.title = "t", .style = ProgressStyle::kPlain, .fd = terminal.fd(), .clock = {}}).live());
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  EXPECT_TRUE(Progress({.title = "t", .style = ProgressStyle::kLive, .fd = pipe_fds[1], .clock = {}}).live());
+  setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(Progress({.title = "t", .fd = terminal.fd(), .clock = {}}).live());
+  setenv("TERM", "xterm", 1);
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
 }
 
 TEST(Progress, LogLinesPushTheLiveLineAside) {
