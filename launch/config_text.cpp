@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "launch/config.h"
+#include "launch/config_source.h"
 #include "launch/json.h"
 
 namespace lockstep {

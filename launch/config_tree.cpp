@@ -1,18 +1,14 @@
 #include "launch/config_tree.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "launch/config_source.h"
 
 // yaml-cpp/yaml.h brings the event interface too, but not its handler's header.
 #include <yaml-cpp/eventhandler.h>
@@ -27,51 +23,6 @@ std::string place(const Source& source, int line) { return line > 0 ? cat(*sourc
 
 [[noreturn]] void fail(const Source& source, int line, std::string_view what) {
   throw Error(ExitCode::kConfig, cat(place(source, line), ": ", what));
-}
-
-// Length of the UTF-8 sequence at `at`, 0 where it is none (also overlong forms and surrogates).
-size_t utf8_length(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  auto tail = [&](size_t i, unsigned lo = 0x80, unsigned hi = 0xBF) { return byte(i) >= lo && byte(i) <= hi; };
-  unsigned b = byte(at);
-  if (b < 0x80) return 1;
-  if (b >= 0xC2 && b <= 0xDF) return tail(at + 1) ? 2 : 0;
-  if (b >= 0xE0 && b <= 0xEF) {
-    bool second = tail(at + 1, b == 0xE0 ? 0xA0 : 0x80, b == 0xED ? 0x9F : 0xBF);
-    return second && tail(at + 2) ? 3 : 0;
-  }
-  if (b >= 0xF0 && b <= 0xF4) {
-    bool second = tail(at + 1, b == 0xF0 ? 0x90 : 0x80, b == 0xF4 ? 0x8F : 0xBF);
-    return second && tail(at + 2) && tail(at + 3) ? 4 : 0;
-  }
-  return 0;
-}
-
-// What must not reach yaml-cpp: too many bytes, other encodings, control characters (it takes 0x04 for the end of the
-// text), and so many brackets that its token queue would grow to hundreds of megabytes.
-void check_text(std::string_view text, const Source& source, bool has_lines) {
-  int line = has_lines ? 1 : 0;
-  if (static_cast<int64_t>(text.size()) > ConfigTree::kMaxBytes)
-    fail(source, 0, cat("larger than ", ConfigTree::kMaxBytes, " bytes: not a configuration"));
-  int punctuation = 0, open = 0;
-  for (size_t i = 0; i < text.size();) {
-    unsigned char c = static_cast<unsigned char>(text[i]);
-    size_t length = utf8_length(text, i);
-    if (length == 0) fail(source, line, "not UTF-8: save the file with UTF-8 encoding");
-    if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7F)
-      fail(source, line, cat("a control character (byte ", int{c}, "): not a text file"));
-    if (c == '[' || c == '{') {
-      ++punctuation;
-      // Brackets in texts count too, hence the wide margin; the exact depth is checked while parsing.
-      if (++open > 8 * ConfigTree::kMaxDepth) fail(source, line, "brackets are nested too deeply");
-    }
-    if (c == ']' || c == '}') open = std::max(0, open - 1);
-    if (c == ',') ++punctuation;
-    if (punctuation > ConfigTree::kMaxPunctuation)
-      fail(source, line, cat("more than ", ConfigTree::kMaxPunctuation, " brackets and commas: not a configuration"));
-    if (c == '\n' && has_lines) ++line;
-    i += length;
-  }
 }
 
 int count_values(const ConfigNode& node) {
@@ -254,7 +205,7 @@ class Builder : public YAML::EventHandler {
 };
 
 ConfigNode parse_yaml(std::string_view text, const Source& source, bool has_lines) {
-  check_text(text, source, has_lines);
+  check_config_text(text, *source, has_lines);
   Builder builder(source, has_lines);
   try {
     std::istringstream stream{std::string(text)};
@@ -268,31 +219,6 @@ ConfigNode parse_yaml(std::string_view text, const Source& source, bool has_line
   ConfigNode root = builder.take_root();
   if (!root.source) root.source = source;
   return root;
-}
-
-std::string read_file(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not block
-  require(fd >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path, ": ", std::strerror(errno));
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } closer{fd};
-  struct stat st = {};
-  require(::fstat(fd, &st) == 0 && S_ISREG(st.st_mode), ExitCode::kMissingInput, "the configuration ", path,
-          " is not a regular file");
-  require(st.st_size <= ConfigTree::kMaxBytes, ExitCode::kConfig, path, ": ", static_cast<int64_t>(st.st_size),
-          " bytes, more than ", ConfigTree::kMaxBytes, ": not a configuration");
-  std::string text(static_cast<size_t>(ConfigTree::kMaxBytes) + 1, '\0');  // it may grow meanwhile
-  size_t size = 0;
-  while (size < text.size()) {
-    ssize_t n = ::read(fd, text.data() + size, text.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    require(n >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path, ": ", std::strerror(errno));
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  text.resize(size);
-  return text;
 }
 
 ConfigNode* find_child(ConfigNode& node, std::string_view key) {
@@ -349,22 +275,13 @@ const ConfigNode* ConfigNode::find(std::string_view child_key) const {
   return nullptr;
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    size_t length = utf8_length(text, i);
-    if (length == 0) return false;
-    i += length;
-  }
-  return true;
-}
-
 ConfigTree::ConfigTree() {
   root_.kind = Kind::kMap;
   root_.source = std::make_shared<const std::string>("defaults");
 }
 
 ConfigTree ConfigTree::load(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse(read_file(path), path, overrides);
+  return parse(read_config_file(path), path, overrides);
 }
 
 ConfigTree ConfigTree::parse(std::string_view yaml, const std::string& name,

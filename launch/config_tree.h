@@ -50,6 +50,4 @@ class ConfigTree {
   int overrides_ = 0;
 };
 
-bool is_utf8(std::string_view text);
-
 }  // namespace lockstep
