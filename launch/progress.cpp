@@ -149,21 +149,30 @@ Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
   live_ = options_.style == ProgressStyle::kLive || (terminal_ >= 0 && !dumb);
   done_ = mark_done_ = said_done_ = options_.start;
   begin_ = mark_time_ = said_ = options_.clock();
-  if (live_) {
-    set_log_listener([this](bool before) {
-      std::lock_guard lock(mutex_);
-      if (before) {
-        erase();
-      } else if (!finished_ && drawn_ >= 0) {
-        draw(options_.clock());
-      }
-    });
-  }
+  if (live_) listen();
+}
+
+void Progress::listen() {
+  set_log_listener([this](bool before) {
+    std::lock_guard lock(mutex_);
+    if (before) {
+      erase();
+    } else if (!finished_ && !paused_ && drawn_ >= 0) {
+      draw(options_.clock());
+    }
+  });
+}
+
+void Progress::pause() {
+  if (live_) set_log_listener({});
+  std::lock_guard lock(mutex_);
+  erase();
+  paused_ = true;
 }
 
 Progress::~Progress() {
   if (live_) {
-    set_log_listener({});  // waits for a line in flight: not under our lock
+    if (!paused_) set_log_listener({});  // waits for a line in flight: not under our lock
     std::lock_guard lock(mutex_);
     if (!finished_) erase();
   }
@@ -172,12 +181,18 @@ Progress::~Progress() {
 
 void Progress::set(int64_t done, std::string_view extra) {
   std::string line;
+  if (paused_ && live_) listen();
   {
     std::lock_guard lock(mutex_);
     if (finished_) return;
     double now = options_.clock();
     done_ = done;
     extra_ = extra;
+    if (paused_) {
+      paused_ = false;
+      mark_time_ = now;
+      mark_done_ = done;
+    }
     double span = now - mark_time_;
     if (span >= 2 * kFrame || (speed_ < 0 && span > 0)) {
       double speed = static_cast<double>(done_ - mark_done_) / span;

@@ -49,12 +49,16 @@ class Progress {
 
   // `extra` is shown as it is: "loss 2.31". Cheap: draws at most ten times a second.
   void set(int64_t done, std::string_view extra = "");
+  // Clears the line, for another Progress (an evaluation within a run); the next set() shows it again. The time between
+  // is not part of the rate.
+  void pause();
   // The last state, drawn for good. Nothing more is shown after it.
   void finish();
 
   bool live() const { return live_; }
 
  private:
+  void listen();
   ProgressView view(double now) const;
   void draw(double now);
   void erase();
@@ -65,6 +69,7 @@ class Progress {
   ProgressOptions options_;
   int terminal_ = -1;  // whose width counts: options_.fd, or the launcher's, which is ours to close
   bool live_ = false;
+  bool paused_ = false;
   bool finished_ = false;
   mutable std::mutex mutex_;  // set() and log lines of other threads
   std::string extra_;

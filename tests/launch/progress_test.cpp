@@ -249,6 +249,33 @@ TEST(Progress, LogLinesPushTheLiveLineAside) {
   EXPECT_EQ(terminal.read(), "");
 }
 
+TEST(Progress, OnePausesForAnother) {
+  setenv("TERM", "xterm", 1);
+  Terminal terminal(60);
+  if (terminal.fd() < 0) GTEST_SKIP() << "no pseudo-terminals here";
+  double now = 0;
+  auto clock = [&] { return now; };
+  Progress train({.title = "train", .total = 10, .fd = terminal.fd(), .clock = clock});
+  now = 1, train.set(1);
+  now = 2, train.set(2);
+  train.pause();
+  {
+    terminal.read();
+    Progress eval({.title = "eval", .total = 10, .fd = terminal.fd(), .clock = clock});
+    now = 100, eval.set(5);
+    log_info("while the other waits");
+    EXPECT_FALSE(contains(terminal.read(), "train"));
+    eval.finish();
+  }
+  log_info("between the two");
+  terminal.read();
+  now = 101, train.set(2);
+  now = 102, train.set(3);
+  EXPECT_TRUE(contains(terminal.read(), "1 steps/s  1:42 left 0:07"));
+  log_info("heard again");
+  EXPECT_TRUE(contains(terminal.read(), "\x1b[K\rtrain"));
+}
+
 TEST(Progress, OtherThreadsMayLogMeanwhile) {
   setenv("TERM", "xterm", 1);
   Terminal terminal(60);
