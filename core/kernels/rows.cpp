@@ -121,8 +121,9 @@ struct Dropout {
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    const uint64_t sample = static_cast<uint64_t>(row.in_integer(1));
-    const uint64_t part = static_cast<uint64_t>(row.row % row.args.integers[0]);  // rows of one sample, in order
+    const int64_t rows_per_sample = row.args.integers[0];
+    const uint64_t sample = static_cast<uint64_t>(static_cast<const int64_t*>(row.args.in[1].data)[row.row / rows_per_sample]);
+    const uint64_t part = static_cast<uint64_t>(row.row % rows_per_sample);
     const uint64_t key = mix(row.args.key[0], row.args.key[1]), high = mix(row.args.key[2], sample);
     const uint64_t groups = static_cast<uint64_t>((n + 3) / 4);
     const float p = static_cast<float>(row.args.scalars[0]);

@@ -1,6 +1,7 @@
 # What every room's CMakeLists.txt uses: one library per top-level folder, and the single-source kernel files.
 
-set(LOCKSTEP_WARNINGS -Wall -Wextra -Werror -Wno-unused-parameter -Wnon-virtual-dtor -Wpedantic)
+# -Wno-restrict: g++ 12 reports it falsely for std::string concatenation (GCC bug 105651).
+set(LOCKSTEP_WARNINGS -Wall -Wextra -Werror -Wno-unused-parameter -Wno-restrict -Wnon-virtual-dtor -Wpedantic)
 # Frame pointers cost little and make every stack readable.
 set(LOCKSTEP_COMMON_FLAGS -fno-omit-frame-pointer -ffp-contract=off)
 if(LOCKSTEP_SANITIZE STREQUAL "address")
@@ -37,6 +38,10 @@ endif()
 
 # lockstep_room(core sources...): library lockstep_core
 function(lockstep_room name)
+  if(NOT ARGN)
+    file(WRITE ${PROJECT_BINARY_DIR}/empty_${name}.cpp "")
+    set(ARGN ${PROJECT_BINARY_DIR}/empty_${name}.cpp)
+  endif()
   add_library(lockstep_${name} STATIC ${ARGN})
   add_library(Lockstep::${name} ALIAS lockstep_${name})
   target_include_directories(lockstep_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
@@ -47,16 +52,17 @@ function(lockstep_room name)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS ${name})
 endfunction()
 
-# lockstep_kernels(room files...): each file is compiled once per instruction-set level, every copy in a namespace of
-# its own (LOCKSTEP_ISA), and chosen at run time (core/kernels/kernels.h). Always optimised: at -O0 the copies
-# would share weak symbols, and an AVX-512 one could be linked into the generic path. Where asked for, nvcc compiles the same
-# files too.
-function(lockstep_kernels room)
+# lockstep_cpu_kernels(room files...): each file is compiled once per instruction-set level, every copy in a namespace of its own
+# (LOCKSTEP_ISA), and chosen at run time (core/kernels/kernels.h). Always optimised: at -O0 the copies would share weak symbols, and an
+# AVX-512 one could be linked into the generic path.
+function(lockstep_cpu_kernels room)
   set(flags_generic "")
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
+  list(GET ARGN 0 first)
+  get_filename_component(stem ${first} NAME_WE)
   foreach(level generic avx2 avx512)
-    set(object lockstep_${room}_${level})
+    set(object lockstep_${room}_${stem}_${level})
     add_library(${object} OBJECT ${ARGN})
     target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(${object} PRIVATE LOCKSTEP_ISA=${level})
@@ -64,6 +70,11 @@ function(lockstep_kernels room)
     target_compile_options(${object} PRIVATE -O3 -fno-math-errno -fno-trapping-math ${flags_${level}})
     target_sources(lockstep_${room} PRIVATE $<TARGET_OBJECTS:${object}>)
   endforeach()
+endfunction()
+
+# lockstep_kernels(room files...): single source: the same, and compiled by nvcc too where asked for.
+function(lockstep_kernels room)
+  lockstep_cpu_kernels(${room} ${ARGN})
   lockstep_cuda_kernels(${room} ${ARGN})
 endfunction()
 

@@ -1,0 +1,257 @@
+// The sweep: counts edges, then pops ready nodes, latest first. No recursion anywhere.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <queue>
+
+#include "core/autograd/node.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+std::string place_text(const Place& p) {
+  std::string_view file = p.file_name();
+  for (std::string_view room : {"core/", "tests/", "launch/"}) {
+    auto at = file.rfind(room);
+    if (at != std::string_view::npos) {
+      file.remove_prefix(at);
+      break;
+    }
+  }
+  return cat(file, ":", static_cast<int64_t>(p.line()));
+}
+
+// Sequence numbers of one thread's graph need only grow within that thread.
+uint64_t next_sequence() {
+  thread_local uint64_t counter = 0;
+  return ++counter;
+}
+
+void check_finite(const Tensor& t, const char* what, const Node& node) {
+  if (raw::all_finite(t)) return;
+  throw Error(ExitCode::kNumeric, cat("anomaly: ", what, " of ", node.name, " called at ", place_text(node.place),
+                                      " holds NaN or infinity; it is ", t));
+}
+
+struct Later {
+  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const { return a->sequence < b->sequence; }
+};
+
+// Takes the gradient in: the first contribution begins it, later ones are added.
+void begin_leaf(Node& n) {
+  auto record = n.leaf.lock();
+  if (!record) return;
+  if (!n.grad.defined() && record->grad.defined()) {  // from an earlier sweep
+    n.grad = record->grad;
+    n.grad_owned = true;
+  }
+}
+
+Tensor new_gradient(Node& n) {
+  if (auto record = n.leaf.lock(); record && record->grad_buffer.defined()) {
+    record->grad_buffer.allocate();
+    return record->grad_buffer;
+  }
+  return Tensor::empty(n.shape, n.dtype);
+}
+
+void run_leaf(Node& n) {
+  auto record = n.leaf.lock();
+  if (!record) return;
+  if (n.grad.defined()) {
+    const Tensor& buffer = record->grad_buffer;
+    const bool elsewhere = buffer.defined() ? !n.grad.same_place(buffer) : !n.grad_owned || !n.grad.is_contiguous();
+    if (elsewhere) {  // passed on as it was: bring it home
+      Tensor home = new_gradient(n);
+      raw::copy(home, n.grad);
+      n.grad = home;
+    }
+    record->grad = n.grad;
+  }
+  n.grad = Tensor();
+  n.grad_owned = false;
+  if (record->on_grad) record->on_grad();
+}
+
+}  // namespace
+
+Node::~Node() {
+  // Take the chain apart here, so that destructors do not nest.
+  std::vector<std::shared_ptr<Node>> drop = std::move(inputs);
+  backward = nullptr;
+  while (!drop.empty()) {
+    std::shared_ptr<Node> n = std::move(drop.back());
+    drop.pop_back();
+    if (n && n.use_count() == 1) {
+      for (auto& input : n->inputs) drop.push_back(std::move(input));
+      n->inputs.clear();
+      n->backward = nullptr;  // saved tensors may hold nodes only through records, which detach() dropped
+    }
+  }
+}
+
+void Gradients::add(int i, const Tensor& gradient) {
+  Node& n = *node_.inputs[static_cast<size_t>(i)];
+  check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
+  if (!n.backward) begin_leaf(n);
+  if (!n.grad.defined()) {
+    n.grad = gradient;
+    n.grad_owned = true;
+    return;
+  }
+  Sum s = sum_target(i);
+  raw::add(s.out, s.addend, gradient);
+}
+
+void Gradients::pass(int i, const Tensor& gradient) {
+  Node& n = *node_.inputs[static_cast<size_t>(i)];
+  if (!n.backward) begin_leaf(n);
+  if (!n.grad.defined()) {
+    check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
+    n.grad = gradient;
+    n.grad_owned = false;
+    return;
+  }
+  add(i, gradient);
+}
+
+Gradients::Sum Gradients::sum_target(int i) {
+  Node& n = *node_.inputs[static_cast<size_t>(i)];
+  if (!n.backward) begin_leaf(n);
+  if (!n.grad.defined()) {
+    n.grad = new_gradient(n);
+    n.grad_owned = true;
+    return {n.grad, {}};
+  }
+  if (n.grad_owned) return {n.grad, n.grad};
+  Tensor before = n.grad;
+  n.grad = new_gradient(n);
+  n.grad_owned = true;
+  return {n.grad, before};
+}
+
+Tensor Gradients::target(int i, bool& accumulate) {
+  Sum s = sum_target(i);
+  accumulate = s.addend.defined();
+  if (accumulate && !s.addend.same_place(s.out)) raw::copy(s.out, s.addend);
+  return s.out;
+}
+
+Tensor& require_grad(Tensor& t, bool on) {
+  auto record = std::make_shared<AutogradRecord>();
+  record->requires_grad = on;
+  if (on) {
+    record->node = std::make_shared<Node>();
+    record->node->name = "leaf";
+    record->node->sequence = std::numeric_limits<uint64_t>::max();
+    record->node->leaf = record;
+    record->node->shape = t.shape();
+    record->node->dtype = t.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  }
+  t.set_record(std::move(record));
+  return t;
+}
+
+bool requires_grad(const Tensor& t) { return grad_node(t) != nullptr; }
+Tensor grad_of(const Tensor& leaf) { return leaf.record() ? leaf.record()->grad : Tensor(); }
+void clear_grad(const Tensor& leaf) {
+  if (leaf.record()) leaf.record()->grad = Tensor();
+}
+
+bool recording(std::initializer_list<const Tensor*> inputs) {
+  if (!context().grad) return false;
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return t->defined() && grad_node(*t); });
+}
+
+Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs, Backward backward) {
+  out.set_record(nullptr);
+  const bool record_it = recording(inputs);
+  if (!record_it && !context().anomaly) return out;
+  auto node = std::make_shared<Node>();
+  node->name = name;
+  node->place = place;
+  if (context().anomaly) check_finite(out, "the result", *node);
+  if (!record_it) return out;
+  node->sequence = next_sequence();
+  node->shape = out.shape();
+  node->dtype = out.dtype();
+  for (const Tensor* t : inputs)
+    node->inputs.push_back(t->defined() && grad_node(*t) ? t->record()->node : nullptr);
+  node->backward = std::move(backward);
+  auto record = std::make_shared<AutogradRecord>();
+  record->requires_grad = true;
+  record->node = std::move(node);
+  out.set_record(std::move(record));
+  return out;
+}
+
+const Tensor& Saved::get(const char* op) const {
+  check(!tensor_.defined() || tensor_.storage()->version() == version_, "a tensor saved by ", op, " for its backward pass (", tensor_,
+        ") was written in place afterwards: version ", tensor_.defined() ? tensor_.storage()->version() : 0, ", saved at ", version_);
+  return tensor_;
+}
+
+void backward(const Tensor& root, double seed) {
+  check(root.numel() == 1, "backward: needs a tensor of one element, not ", root);
+  Node* start = grad_node(root);
+  check(start != nullptr, "backward: the root needs no gradient (no_grad mode, or no parameter took part)");
+  NoGrad no_grad;
+  std::shared_ptr<Node> root_node = root.record()->node;
+  check(root_node->backward != nullptr || !root_node->leaf.expired(), "backward: this graph was already swept; its buffers are gone");
+
+  // Count, for every reachable node, the edges that lead to it.
+  std::vector<std::shared_ptr<Node>> reached{root_node};
+  start->visited = true;
+  for (size_t i = 0; i < reached.size(); ++i)
+    for (auto& input : reached[i]->inputs)
+      if (input) {
+        ++input->pending;
+        if (!input->visited) {
+          input->visited = true;
+          reached.push_back(input);
+        }
+      }
+  for (auto& n : reached) n->visited = false;
+
+  root_node->grad = Tensor::full(root.shape(), seed, root.dtype());
+  root_node->grad_owned = true;
+  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready;
+  ready.push(root_node);
+  try {
+    while (!ready.empty()) {
+      std::shared_ptr<Node> node = ready.top();
+      ready.pop();
+      if (!node->leaf.expired()) {
+        run_leaf(*node);
+        continue;
+      }
+      if (node->grad.defined()) {  // else nothing reached it
+        check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
+              " a second time: its buffers were freed by the first sweep");
+        Gradients grads(*node);
+        Tensor grad = std::exchange(node->grad, Tensor());
+        node->backward(grad, grads);
+        if (context().anomaly)
+          for (auto& input : node->inputs)
+            if (input && input->grad.defined()) check_finite(input->grad, "a gradient from the backward pass", *node);
+      }
+      node->backward = nullptr;
+      for (auto& input : node->inputs)
+        if (input && --input->pending == 0) ready.push(input);
+      node->inputs.clear();
+    }
+  } catch (...) {
+    for (auto& n : reached) n->pending = 0, n->grad = Tensor();
+    throw;
+  }
+}
+
+Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place) {
+  return result_of("backward_hook", place, t, {&t}, [hook = std::move(hook)](const Tensor& g, Gradients& grads) {
+    hook();
+    grads.pass(0, g);
+  });
+}
+
+}  // namespace lockstep

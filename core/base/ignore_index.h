@@ -1,0 +1,8 @@
+// The target that a loss passes over: padding, or tokens that the user excluded.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+constexpr int32_t kIgnoreIndex = -100;
+}  // namespace lockstep

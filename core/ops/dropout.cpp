@@ -1,0 +1,42 @@
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+struct DropoutKey {
+  uint64_t seed, step, site;
+  double p;
+};
+
+Tensor drop(const Tensor& x, const DropoutKey& key, const Tensor& samples) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  RowArgs r;
+  r.cols = x.dim(-1);
+  r.rows = x.numel() / r.cols;
+  r.in[0] = raw::rows_of(x, r.cols);
+  r.in[1] = {const_cast<void*>(samples.read()), DType::kInt64, 0};
+  r.out[0] = raw::write_rows(y, r.cols);
+  r.scalars[0] = key.p;
+  r.integers[0] = r.rows / samples.numel();
+  r.key[0] = key.seed, r.key[1] = key.step, r.key[2] = key.site;
+  raw::row(RowOp::kDropout, r);
+  return y;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
+  check(p >= 0 && p < 1, "dropout: probability ", p);
+  if (p == 0 || x.numel() == 0) return x;
+  const RandomKey& random = context().random;
+  check(random.samples != nullptr && static_cast<int64_t>(random.samples->size()) == x.dim(0), "dropout of ", x,
+        ": its first dimension must be the ", random.samples ? static_cast<int64_t>(random.samples->size()) : int64_t(0),
+        " samples of the micro-batch (WithRandom)");
+  const Tensor samples = Tensor::of(*random.samples, {x.dim(0)});
+  const DropoutKey key{random.seed, static_cast<uint64_t>(random.step), site, p};
+  return result_of("dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
+                   [key, samples](const Tensor& g, Gradients& grads) { grads.add(0, drop(raw::contiguous(g), key, samples)); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+Tensor like(const Tensor& x) { return Tensor::empty(x.shape(), x.dtype()); }
+
+Tensor apply(PointwiseOp op, const Tensor& x, double s0 = 0, double s1 = 0) {
+  Tensor y = like(x);
+  raw::pointwise(op, {y}, {x}, s0, s1);
+  return y;
+}
+
+Tensor apply2(PointwiseOp op, const Tensor& a, const Tensor& b, const char* name) {
+  Tensor y = Tensor::empty(broadcast_shapes(a.shape(), b.shape(), name), a.dtype());
+  raw::pointwise(op, {y}, {a, b});
+  return y;
+}
+
+// Gives input i the gradient g, summed over what broadcasting repeated.
+void add_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
+  if (g.shape() == shape)
+    grads.add(i, g);
+  else
+    grads.add(i, raw::sum_to(g, shape));
+}
+void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
+  if (g.shape() == shape)
+    grads.pass(i, g);
+  else
+    grads.add(i, raw::sum_to(g, shape));
+}
+
+// An operation of one input whose backward is op(gradient, saved).
+Tensor with_saved(const char* name, Place place, const Tensor& x, Tensor y, const Tensor& kept, PointwiseOp backward_op) {
+  return result_of(name, place, y, {&x}, [saved = Saved(kept), backward_op, name](const Tensor& g, Gradients& grads) {
+    Tensor dx = like(g);
+    raw::pointwise(backward_op, {dx}, {g, saved.get(name)});
+    grads.add(0, dx);
+  });
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b, Place place) {
+  return result_of("add", place, apply2(PointwiseOp::kAdd, a, b, "add"), {&a, &b},
+                   [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
+                     if (grads.wanted(0)) pass_reduced(grads, 0, g, sa);
+                     if (grads.wanted(1)) pass_reduced(grads, 1, g, sb);
+                   });
+}
+
+Tensor sub(const Tensor& a, const Tensor& b, Place place) {
+  return result_of("sub", place, apply2(PointwiseOp::kSub, a, b, "sub"), {&a, &b},
+                   [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
+                     if (grads.wanted(0)) pass_reduced(grads, 0, g, sa);
+                     if (grads.wanted(1)) add_reduced(grads, 1, apply(PointwiseOp::kAffine, g, -1), sb);
+                   });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b, Place place) {
+  return result_of("mul", place, apply2(PointwiseOp::kMul, a, b, "mul"), {&a, &b},
+                   [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
+                     const Tensor &x = a.get("mul"), &y = b.get("mul");
+                     if (grads.wanted(0)) add_reduced(grads, 0, apply2(PointwiseOp::kMul, g, y, "mul"), x.shape());
+                     if (grads.wanted(1)) add_reduced(grads, 1, apply2(PointwiseOp::kMul, g, x, "mul"), y.shape());
+                   });
+}
+
+Tensor div(const Tensor& a, const Tensor& b, Place place) {
+  return result_of("div", place, apply2(PointwiseOp::kDiv, a, b, "div"), {&a, &b},
+                   [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
+                     const Tensor &x = a.get("div"), &y = b.get("div");
+                     if (grads.wanted(0)) add_reduced(grads, 0, apply2(PointwiseOp::kDiv, g, y, "div"), x.shape());
+                     if (grads.wanted(1)) {
+                       Tensor dy = like(g);
+                       raw::pointwise(PointwiseOp::kDivBackward, {dy}, {g, x, y});
+                       add_reduced(grads, 1, dy, y.shape());
+                     }
+                   });
+}
+
+Tensor affine(const Tensor& x, double scale, double shift, Place place) {
+  return result_of("affine", place, apply(PointwiseOp::kAffine, x, scale, shift), {&x}, [scale](const Tensor& g, Gradients& grads) {
+    grads.add(0, apply(PointwiseOp::kAffine, g, scale));
+  });
+}
+
+Tensor exp(const Tensor& x, Place place) {
+  Tensor y = apply(PointwiseOp::kExp, x);
+  return with_saved("exp", place, x, y, y, PointwiseOp::kMul);
+}
+
+Tensor log(const Tensor& x, Place place) {
+  return with_saved("log", place, x, apply(PointwiseOp::kLog, x), x, PointwiseOp::kDiv);
+}
+
+Tensor sqrt(const Tensor& x, Place place) {
+  Tensor y = apply(PointwiseOp::kSqrt, x);
+  return with_saved("sqrt", place, x, y, y, PointwiseOp::kSqrtBackward);
+}
+
+Tensor tanh(const Tensor& x, Place place) {
+  Tensor y = apply(PointwiseOp::kTanh, x);
+  return with_saved("tanh", place, x, y, y, PointwiseOp::kTanhBackward);
+}
+
+Tensor relu(const Tensor& x, Place place) {
+  Tensor y = apply(PointwiseOp::kRelu, x);
+  return with_saved("relu", place, x, y, y, PointwiseOp::kReluBackward);
+}
+
+Tensor gelu(const Tensor& x, Place place) {
+  return with_saved("gelu", place, x, apply(PointwiseOp::kGelu, x), x, PointwiseOp::kGeluBackward);
+}
+
+Tensor cast(const Tensor& x, DType dtype, Place place) {
+  if (x.dtype() == dtype) return x;
+  return result_of("cast", place, raw::cast(x.detach(), dtype), {&x}, [from = x.dtype()](const Tensor& g, Gradients& grads) {
+    grads.add(0, raw::cast(g, from));
+  });
+}
+
+void add_in_place(const Tensor& a, const Tensor& b) { raw::add(a, a, b); }
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include <algorithm>
+
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int> normalised(const Tensor& x, std::vector<int> dims, const char* op) {
+  if (dims.empty())
+    for (int i = 0; i < x.rank(); ++i) dims.push_back(i);
+  for (int& d : dims) {
+    if (d < 0) d += x.rank();
+    check(d >= 0 && d < x.rank(), op, ": dimension ", d, " of ", x);
+  }
+  std::sort(dims.begin(), dims.end());
+  check(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), op, ": a dimension twice, of ", x);
+  return dims;
+}
+
+Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted, bool average, Place place) {
+  const std::vector<int> dims = normalised(x, wanted, name);
+  Shape kept, out;  // with extents of 1, and without them
+  int64_t count = 1;
+  for (int d = 0; d < x.rank(); ++d) {
+    const bool reduced = std::binary_search(dims.begin(), dims.end(), d);
+    kept.push_back(reduced ? 1 : x.shape()[d]);
+    if (reduced)
+      count *= x.shape()[d];
+    else
+      out.push_back(x.shape()[d]);
+  }
+  if (out.rank() == 0) out.push_back(1);
+  Tensor y = Tensor::empty(out, x.dtype());
+  raw::sum_dims(y, x.detach(), dims);
+  const double scale = average ? 1.0 / static_cast<double>(count) : 1.0;
+  if (average) raw::pointwise(PointwiseOp::kAffine, {y}, {y}, scale);
+  return result_of(name, place, y, {&x}, [shape = x.shape(), kept, scale](const Tensor& g, Gradients& grads) {
+    Tensor dx = Tensor::empty(shape, g.dtype());
+    raw::pointwise(PointwiseOp::kAffine, {dx}, {raw::contiguous(g).reshape(kept)}, scale);
+    grads.add(0, dx);
+  });
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("sum", x, dims, false, place); }
+Tensor mean(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("mean", x, dims, true, place); }
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+DType statistics_type(const Tensor& x) { return x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+// Runs on the stream: the targets may have been written by work that is still under way.
+void check_targets(const Tensor& target, int64_t classes, int64_t ignored, const Place& place) {
+  const int32_t* t = static_cast<const int32_t*>(target.read());
+  const int64_t n = target.numel();
+  current_stream().enqueue([keep = target, t, n, classes, ignored, place](Parallel&) {
+    for (int64_t i = 0; i < n; ++i)
+      if (t[i] != ignored && (t[i] < 0 || t[i] >= classes))
+        throw Error(ExitCode::kBadData, cat("cross_entropy: target ", t[i], " at position ", i, " is outside the ", classes,
+                                            " classes; check the data against the model's vocabulary"));
+  });
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, Place place) {
+  check(x.rank() >= 1, "softmax: ", x);
+  const Tensor dense = raw::contiguous(x.detach());
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  RowArgs r;
+  r.cols = x.dim(-1);
+  r.rows = r.cols ? x.numel() / r.cols : 0;
+  r.in[0] = raw::rows_of(dense, r.cols);
+  r.out[0] = raw::write_rows(y, r.cols);
+  raw::row(RowOp::kSoftmax, r);
+  return result_of("softmax", place, y, {&x}, [y = Saved(y), r](const Tensor& gradient, Gradients& grads) {
+    const Tensor g = raw::contiguous(gradient);
+    Tensor dx = Tensor::empty(g.shape(), g.dtype());
+    RowArgs b;
+    b.rows = r.rows, b.cols = r.cols;
+    b.in[0] = raw::rows_of(g, r.cols);
+    b.in[1] = raw::rows_of(y.get("softmax"), r.cols);
+    b.out[0] = raw::write_rows(dx, r.cols);
+    raw::row(RowOp::kSoftmaxBackward, b);
+    grads.add(0, dx);
+  });
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored, Place place) {
+  check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
+            target.numel() * logits.dim(-1) == logits.numel(),
+        "cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row)");
+  const Tensor dense = raw::contiguous(logits.detach());
+  RowArgs r;
+  r.cols = logits.dim(-1);
+  r.rows = target.numel();
+  r.integers[0] = ignored;
+  check_targets(target, r.cols, ignored, place);
+  Tensor losses = Tensor::empty({r.rows}, statistics_type(logits)), lse = Tensor::empty({r.rows}, statistics_type(logits));
+  Tensor total = Tensor::empty({1}, statistics_type(logits));
+  r.in[0] = raw::rows_of(dense, r.cols);
+  r.in[1] = raw::one_per_row(target.flatten());
+  r.out[0] = raw::write_one_per_row(losses);
+  r.out[1] = raw::write_one_per_row(lse);
+  raw::row(RowOp::kCrossEntropy, r);
+  raw::sum_dims(total, losses, {0});
+  return result_of("cross_entropy", place, total, {&logits},
+                   [x = Saved(dense), target = Saved(target), lse = Saved(lse), r](const Tensor& g, Gradients& grads) {
+                     const Tensor& logits = x.get("cross_entropy");
+                     Tensor dx = Tensor::empty(logits.shape(), logits.dtype());
+                     RowArgs b;
+                     b.rows = r.rows, b.cols = r.cols;
+                     b.integers[0] = r.integers[0];
+                     b.in[0] = raw::rows_of(logits, r.cols);
+                     b.in[1] = raw::one_per_row(target.get("cross_entropy").flatten());
+                     b.in[2] = raw::one_per_row(lse.get("cross_entropy"));
+                     b.in[3] = raw::one_per_row(g);
+                     b.out[0] = raw::write_rows(dx, r.cols);
+                     raw::row(RowOp::kCrossEntropyBackward, b);
+                     grads.add(0, dx);
+                   });
+}
+
+}  // namespace lockstep
