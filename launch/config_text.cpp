@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "launch/config.h"
 #include "launch/config_source.h"
-#include "launch/json.h"
+#include "core/io/json.h"
 
 namespace lockstep {
 namespace {

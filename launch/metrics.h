@@ -9,7 +9,7 @@
 #include <string>
 
 #include "launch/append_file.h"
-#include "launch/json.h"
+#include "core/io/json.h"
 
 namespace lockstep {
 

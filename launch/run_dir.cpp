@@ -14,7 +14,7 @@
 
 #include "core/base/log.h"
 #include "launch/files.h"
-#include "launch/json.h"
+#include "core/io/json.h"
 
 namespace lockstep {
 namespace {

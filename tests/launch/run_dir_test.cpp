@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "launch/files.h"
-#include "launch/json.h"
+#include "core/io/json.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {

@@ -1,7 +1,9 @@
-#include "launch/json.h"
+#include "core/io/json.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -48,9 +50,9 @@ std::string json_list(const std::vector<JsonObject>& objects) {
   return out + "\n]\n";
 }
 
-std::optional<JsonObject> parse_json_object(std::string_view text) {
-  Json json = parse(text);
-  if (!json.is_object()) return std::nullopt;
+namespace {
+
+JsonObject flat_object(const Json& json) {
   JsonObject out;
   for (const auto& [key, value] : json.items()) {
     JsonValue v = nullptr;
@@ -62,6 +64,45 @@ std::optional<JsonObject> parse_json_object(std::string_view text) {
     out.emplace_back(key, std::move(v));
   }
   return out;
+}
+
+const JsonValue* find(const JsonObject& object, std::string_view key) {
+  for (const auto& [name, value] : object)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<JsonObject> parse_json_object(std::string_view text) {
+  Json json = parse(text);
+  if (!json.is_object()) return std::nullopt;
+  return flat_object(json);
+}
+
+std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text) {
+  Json json = parse(text);
+  if (!json.is_array()) return std::nullopt;
+  std::vector<JsonObject> out;
+  for (const auto& element : json) {
+    if (!element.is_object()) return std::nullopt;
+    out.push_back(flat_object(element));
+  }
+  return out;
+}
+
+int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where) {
+  const JsonValue* v = find(object, key);
+  const int64_t* number = v ? std::get_if<int64_t>(v) : nullptr;
+  require(number != nullptr, ExitCode::kBadData, where, ": has no integer \"", key, "\"");
+  return *number;
+}
+
+const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
+  const JsonValue* v = find(object, key);
+  const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
+  require(text != nullptr, ExitCode::kBadData, where, ": has no text \"", key, "\"");
+  return *text;
 }
 
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key) {

@@ -1,6 +1,6 @@
-// Flat JSON objects: written as one line, always valid; read back. The door to nlohmann_json within launch/.
+// Flat JSON objects: written as one line, always valid; read back. The door to nlohmann_json.
 // Plain values.
-// Knows nothing of metrics or configurations.
+// Knows nothing of metrics, configurations or checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,13 @@ std::string json_list(const std::vector<JsonObject>& objects);  // a list, one o
 
 // Nothing where the text is no JSON object. Values that are lists or objects come as their JSON text.
 std::optional<JsonObject> parse_json_object(std::string_view text);
+
+// The objects of a list; nothing where the text is no JSON list of objects.
+std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text);
+
+// A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
+int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);
+const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
 
 // The integer under `key`; nothing where the text is no JSON object or has none there.
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key);
