@@ -11,7 +11,7 @@ std::vector<Field> fields(DataParallelOptions& o) {
   return {enum_field("reduce", o.reduce, {{"exact", ReduceMode::kExact}, {"fast", ReduceMode::kFast}},
                      "how gradients are added across ranks: exact gives the same bits at every number of ranks; fast uses the "
                      "communication library's own order"),
-          field("bucket", o.bucket_mb, "gradients are exchanged in groups of at least this size, while backward goes on")
+          field("comm.bucket", o.bucket_mb, "gradients are exchanged in groups of at least this size, while backward goes on")
               .with_unit("MB")
               .with_range(0, 100000)
               .without_effect_on_math()};
@@ -137,7 +137,7 @@ std::vector<double> DataParallel::norm_nodes(const ParamGroup& group) const {
   return out;
 }
 
-StepResult DataParallel::finish_step(double clip_norm) {
+StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   check(done_ == ranges_[static_cast<size_t>(comm_.rank())].size(), "finish_step after ", done_, " of this rank's ",
         ranges_[static_cast<size_t>(comm_.rank())].size(), " micro-batches");
   for (size_t k = 0; k < groups_.size(); ++k) ready_[k] = true;  // a rank without a micro-batch takes part without data
@@ -150,7 +150,7 @@ StepResult DataParallel::finish_step(double clip_norm) {
   };
 
   // Small values travel together: losses and counts of my micro-batches, then the norm's tree nodes.
-  std::vector<double> mine;
+  std::vector<double> mine{stop ? 1.0 : 0.0};
   for (size_t i = 0; i < losses_.size(); ++i) {
     mine.push_back(loss_tensors_[i].item());
     mine.push_back(static_cast<double>(losses_[i].second));
@@ -166,7 +166,7 @@ StepResult DataParallel::finish_step(double clip_norm) {
   std::vector<int64_t> counts;
   std::vector<std::vector<Layout::Overlap>> overlaps;  // by rank and group
   for (int r = 0; r < size; ++r) {
-    int64_t count = 2 * ranges_[static_cast<size_t>(r)].size();
+    int64_t count = 1 + 2 * ranges_[static_cast<size_t>(r)].size();
     for (auto& g : groups_) {
       if (g->frozen()) continue;
       for (auto& o : g->layout().overlaps(g->layout().slice(r, size)))
@@ -198,6 +198,7 @@ StepResult DataParallel::finish_step(double clip_norm) {
   }
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
+    result.stop = result.stop || all[at++] != 0;
     for (int64_t i = 0; i < ranges_[static_cast<size_t>(r)].size(); ++i) {
       loss_sum += all[at++];
       result.targets += static_cast<int64_t>(all[at++]);

@@ -24,6 +24,7 @@ struct StepResult {
   bool finite = true;      // else the optimizer must skip this step
   double grad_scale = 1;   // what the optimizer multiplies gradients with: count correction times clipping
   double exposed_ms = 0;   // time spent waiting for communication
+  bool stop = false;       // some rank asked to stop after this step
 };
 
 class DataParallel {
@@ -39,8 +40,8 @@ class DataParallel {
   std::vector<int64_t> my_micro_batches() const;
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
-  // Completes the exchange. Clips by the global norm where clip_norm > 0.
-  StepResult finish_step(double clip_norm = 0);
+  // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all learn of it.
+  StepResult finish_step(double clip_norm = 0, bool stop = false);
 
   // One for each trainable parameter, with this step's gradient; valid until the next begin_step.
   const std::vector<Slot>& slots();

@@ -170,7 +170,9 @@ void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& inf
                   {"ranks", static_cast<int64_t>(parts)},
                   {"math_text", info.math_text},
                   {"config", info.config},
-                  {"vocabulary", info.vocabulary}};
+                  {"vocabulary", info.vocabulary},
+                  {"input", shape_text(info.input)},
+                  {"classes", info.classes}};
   const std::string text = cat(json_line(head), "\n", slices_text(slices));
   const std::string path = cat(pending, "/", kManifest);
   {
@@ -239,6 +241,8 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);
+  i.input = parse_shape(json_text(*head, "input", path), path);
+  i.classes = json_int(*head, "classes", path);
   c.slices = parse_slices(std::string_view(text).substr(list_at + 1, hash_at - list_at - 1), path);
   return c;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "core/models/convnet.h"
@@ -7,7 +8,23 @@
 
 namespace lockstep {
 
-Tensor Model::loss(const Tensor& input, const Tensor& target) { return cross_entropy((*this)(input), target); }
+Tensor Model::loss(const Tensor& output, const Tensor& target) { return cross_entropy(output, target); }
+
+int64_t count_correct(const Tensor& output, const Tensor& target) {
+  if (output.rank() == 0 || output.dtype() != DType::kFloat32 || target.dtype() != DType::kInt32 || !output.is_contiguous() ||
+      output.numel() != target.numel() * output.dim(-1))
+    return -1;
+  const int64_t classes = output.dim(-1);
+  const float* values = output.values<float>();
+  const int32_t* wanted = target.values<int32_t>();
+  int64_t correct = 0;
+  for (int64_t i = 0; i < target.numel(); ++i) {
+    if (wanted[i] == kIgnoreIndex) continue;
+    const float* row = values + i * classes;
+    correct += std::max_element(row, row + classes) - row == wanted[i];
+  }
+  return correct;
+}
 
 std::vector<Field> fields(MlpOptions& o) {
   return {field("hidden", o.hidden, "widths of the hidden layers").with_unit("features").at_least(1)};
