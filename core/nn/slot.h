@@ -20,9 +20,4 @@ struct Slot {
   double lr_scale = 1;
 };
 
-// Values that an update reads on the device when it runs, so that no optimizer waits for the host.
-struct StepControl {
-  static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCount = 8;
-};
-
 }  // namespace lockstep
