@@ -1,10 +1,10 @@
-// Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends are
-// LocalComm (threads of one process) and MpiComm (MPI processes).
-// Owned by whoever made it (make_communicator, split); used by one rank's thread.
-// Knows nothing of parameters, and nothing of what is reduced.
+// Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends
+// are LocalComm (threads of one process) and MpiComm (MPI processes). Owned by whoever made it (make_communicator,
+// split); used by one rank's thread. Knows nothing of parameters, and nothing of what is reduced.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,9 +21,14 @@ enum class ReduceOp { kSum, kMax, kMin };
 class Work {
  public:
   Work() = default;  // nothing to wait for
-  Work(Event event, std::string what) : event_(std::move(event)), what_(std::move(what)) {}
-  // Orders the current stream after the operation. On an inline stream this blocks the host, for at most the communicator's deadline,
-  // which the operation itself keeps: it throws ExitCode::kRankLost naming collective, sequence number, tensor and missing ranks.
+  // Called every tenth of a second while a wait for `what` lasts; throws to end it. For backends whose operations
+  // cannot keep the deadline themselves (MPI).
+  using Watch = std::function<void(Seconds waited, const std::string& what)>;
+  Work(Event event, std::string what, std::shared_ptr<const Watch> watch = nullptr)
+      : event_(std::move(event)), what_(std::move(what)), watch_(std::move(watch)) {}
+  // Orders the current stream after the operation. On an inline stream this blocks the host, for at most the
+  // communicator's deadline, which the operation itself keeps: it throws ExitCode::kRankLost naming collective,
+  // sequence number, tensor and missing ranks.
   void wait() const;
   // Blocks the host. Throws ExitCode::kRankLost when `deadline` passes first.
   void synchronize(Seconds deadline) const;
@@ -32,6 +37,7 @@ class Work {
  private:
   Event event_;
   std::string what_;
+  std::shared_ptr<const Watch> watch_;
 };
 
 class Communicator {
@@ -41,23 +47,31 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "local", "mpi"
 
-  // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not be touched until
-  // the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in the same order with matching
-  // counts; a mismatch that can be seen is an error that names both.
-  // Counts are in elements, one a rank; every rank passes the same counts to reduce_scatter and all_gather.
-  virtual Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) = 0;  // the backend's own order of summation
+  // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not
+  // be touched until the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in
+  // the same order with matching counts and the same label; a mismatch that can be seen is an error that names both
+  // (ExitCode::kRanksDisagree). Counts are in elements, one a rank; every rank passes the same counts to reduce_scatter
+  // and all_gather. There, a rank's own part of the whole may be the very memory of the part (in place); any other
+  // overlap of `in` and `out` is an error.
+  virtual Work all_reduce(const Tensor& tensor, ReduceOp op,
+                          std::string_view label) = 0;  // the backend's own order of summation
   virtual Work reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
                               std::string_view label) = 0;
-  virtual Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, std::string_view label) = 0;
+  virtual Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts,
+                          std::string_view label) = 0;
   // Sends in[send_offsets[r] .. + send_counts[r]) to rank r; receives rank r's part at out[receive_offsets[r] ..).
-  virtual Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts, const std::vector<int64_t>& receive_offsets,
-                          const Tensor& in, const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
+  virtual Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts,
+                          const std::vector<int64_t>& receive_offsets, const Tensor& in,
+                          const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
                           std::string_view label) = 0;
   virtual Work broadcast(const Tensor& tensor, int root, std::string_view label) = 0;
+  // A send is buffered: it never waits for its receiver, so a ring may send first and receive then. Label and number
+  // are the rank's own.
   virtual Work send(const Tensor& tensor, int to, std::string_view label) = 0;
   virtual Work receive(const Tensor& tensor, int from, std::string_view label) = 0;
   virtual void barrier(std::string_view label) = 0;  // blocks the host
-  // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0. Collective.
+  // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
+  // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
   // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`.
   virtual void abort(std::string_view why) = 0;
@@ -70,6 +84,8 @@ std::string broadcast_text(Communicator& comm, std::string_view text, int root, 
 
 struct CommOptions {
   Seconds deadline{60};  // of each wait
+  bool check_calls =
+      true;  // MPI: compare descriptions before each collective (one small all-gather, 3 to 20 us); threads always do
 };
 
 }  // namespace lockstep

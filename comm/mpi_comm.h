@@ -1,7 +1,6 @@
-// MpiComm: ranks as MPI processes. Blocking MPI calls run on the communicator's own stream thread, since nonblocking ones do not progress
-// by themselves (Open MPI). comm/absent.cpp stands in where MPI was not found at build time.
-// Each process has one world communicator at a time.
-// Knows nothing of launchers beyond MPI's own.
+// MpiComm: ranks as MPI processes. Blocking MPI calls run on the communicator's own stream thread, since nonblocking
+// ones do not progress by themselves (Open MPI). comm/absent.cpp stands in where MPI was not found at build time. Each
+// process has one world communicator at a time. Knows nothing of launchers beyond MPI's own.
 #pragma once
 
 #include <memory>
@@ -10,8 +9,9 @@
 
 namespace lockstep {
 
-bool mpi_built();            // was MPI found at build time?
-bool mpi_launched();         // was this process started by an MPI launcher (mpirun, srun --mpi)? Looks at the environment only.
+bool mpi_built();     // was MPI found at build time?
+bool mpi_launched();  // was this process started by an MPI launcher (mpirun, srun --mpi)? Looks at the environment
+                      // only.
 struct MpiPlace {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
 };

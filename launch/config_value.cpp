@@ -22,14 +22,10 @@ Cases(T...) -> Cases<T...>;
 
 std::string found_text(const ConfigNode& node) {
   switch (node.kind) {
-    case Kind::kNull:
-      return "nothing";
-    case Kind::kList:
-      return "a list";
-    case Kind::kMap:
-      return "a section with keys below it";
-    case Kind::kScalar:
-      break;
+    case Kind::kNull: return "nothing";
+    case Kind::kList: return "a list";
+    case Kind::kMap: return "a section with keys below it";
+    case Kind::kScalar: break;
   }
   std::string shown = node.scalar.substr(0, 60);
   for (char& c : shown)

@@ -90,21 +90,13 @@ std::string mutate(std::string text, std::mt19937& random) {
   for (int i = 0; i < edits; ++i) {
     size_t at = below(text.size() + 1);
     switch (below(6)) {
-      case 0:
-        text.insert(at, kPieces[below(kPieces.size())]);
-        break;
-      case 1:
-        text.erase(at, 1 + below(8));
-        break;
+      case 0: text.insert(at, kPieces[below(kPieces.size())]); break;
+      case 1: text.erase(at, 1 + below(8)); break;
       case 2:
         if (at < text.size()) text[at] = static_cast<char>(random());
         break;
-      case 3:
-        text.insert(at, text.substr(below(text.size() + 1), below(40)));
-        break;
-      case 4:
-        text.resize(at);
-        break;
+      case 3: text.insert(at, text.substr(below(text.size() + 1), below(40))); break;
+      case 4: text.resize(at); break;
       case 5:
         for (size_t n = below(60); n > 0; --n) text.insert(at, kPieces[below(8)]);
         break;

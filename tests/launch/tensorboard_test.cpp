@@ -50,24 +50,16 @@ Message decode(const std::string& in) {
     uint64_t tag = varint();
     int field = static_cast<int>(tag >> 3);
     switch (tag & 7) {
-      case 0:
-        out.numbers[field] = varint();
-        break;
-      case 1:
-        out.numbers[field] = load<uint64_t>(in, at), at += 8;
-        break;
+      case 0: out.numbers[field] = varint(); break;
+      case 1: out.numbers[field] = load<uint64_t>(in, at), at += 8; break;
       case 2: {
         uint64_t n = varint();
         out.bytes[field].push_back(in.substr(at, n));
         at += n;
         break;
       }
-      case 5:
-        out.numbers[field] = load<uint32_t>(in, at), at += 4;
-        break;
-      default:
-        ADD_FAILURE() << "wire type " << (tag & 7);
-        return out;
+      case 5: out.numbers[field] = load<uint32_t>(in, at), at += 4; break;
+      default: ADD_FAILURE() << "wire type " << (tag & 7); return out;
     }
   }
   return out;

@@ -1,0 +1,23 @@
+// Stands in for mpi_comm.cpp where MPI was not found at build time.
+#include <cstdlib>
+
+#include "comm/mpi_comm.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(
+      ExitCode::kUsage,
+      "this build of lockstep has no MPI; install it (Debian, Ubuntu: apt-get install libopenmpi-dev openmpi-bin) and "
+      "build again, or use --ranks N");
+}
+
+}  // namespace
+
+bool mpi_built() { return false; }
+MpiPlace mpi_place() { refuse(); }
+std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions&) { refuse(); }
+void mpi_abort(int exit_code) { std::_Exit(exit_code); }
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+#include "comm/call.h"
+
+#include "core/base/hash.h"
+
+namespace lockstep {
+namespace {
+
+std::string_view name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllReduce: return "all_reduce";
+    case CallKind::kReduceScatter: return "reduce_scatter";
+    case CallKind::kAllGather: return "all_gather";
+    case CallKind::kAllToAll: return "all_to_all";
+    case CallKind::kBroadcast: return "broadcast";
+    case CallKind::kSend: return "send";
+    case CallKind::kReceive: return "receive";
+    case CallKind::kBarrier: return "barrier";
+    case CallKind::kSplit: return "split";
+  }
+  return "?";
+}
+
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kMin: return "min";
+  }
+  return "?";
+}
+
+bool reduces(CallKind kind) { return kind == CallKind::kAllReduce || kind == CallKind::kReduceScatter; }
+
+std::string list_text(const std::vector<int64_t>& values) {
+  constexpr size_t kShown = 8;
+  std::string out = "[";
+  for (size_t i = 0; i < values.size() && i < kShown; ++i) out += cat(i ? ", " : "", values[i]);
+  return out + (values.size() > kShown ? ", ...]" : "]");
+}
+
+}  // namespace
+
+std::string to_text(const Call& c) {
+  std::string out = cat(name_of(c.kind), " #", c.number);
+  if (!c.label.empty()) out += cat(" of ", c.label);
+  if (c.kind == CallKind::kSend) out += cat(" to rank ", c.peer);
+  if (c.kind == CallKind::kReceive) out += cat(" from rank ", c.peer);
+  return out;
+}
+
+std::string details_of(const Call& c) {
+  std::string out = to_text(c);
+  if (c.kind == CallKind::kBarrier || c.kind == CallKind::kSplit) return out;
+  out += " (";
+  if (reduces(c.kind)) out += cat(name_of(c.op), ", ");
+  if (c.kind == CallKind::kBroadcast) out += cat("root ", c.peer, ", ");
+  out += cat(c.dtype, ", ");
+  if (c.kind == CallKind::kAllToAll) out += cat("sends ", list_text(c.send_counts), ", receives ", list_text(c.counts));
+  else if (!c.counts.empty()) out += cat("counts ", list_text(c.counts));
+  else out += cat(c.numel, c.numel == 1 ? " element" : " elements");
+  return out + ")";
+}
+
+uint64_t fingerprint(const Call& c) {
+  const int64_t fixed[] = {static_cast<int64_t>(c.kind),
+                           c.number,
+                           static_cast<int64_t>(c.dtype),
+                           reduces(c.kind) ? static_cast<int64_t>(c.op) : 0,
+                           c.peer,
+                           c.numel};
+  uint64_t hash = hash64(fixed, sizeof fixed, hash64(c.label));
+  if (c.kind != CallKind::kAllToAll && !c.counts.empty())
+    hash = hash64(c.counts.data(), c.counts.size() * sizeof(int64_t), hash);
+  return hash;
+}
+
+bool agree(const Call& a, const Call& b) {
+  return a.kind == b.kind && a.number == b.number && a.dtype == b.dtype && a.peer == b.peer && a.numel == b.numel &&
+         a.label == b.label && (a.op == b.op || !reduces(a.kind)) &&
+         (a.counts == b.counts || a.kind == CallKind::kAllToAll);
+}
+
+uint64_t exchange_balance(const Call& c, int rank) {
+  uint64_t balance = 0;
+  auto weight = [](int64_t from, int64_t to, int64_t count) {
+    const int64_t triple[] = {from, to, count};
+    return hash64(triple, sizeof triple);
+  };
+  for (size_t r = 0; r < c.counts.size(); ++r) {
+    const int64_t other = static_cast<int64_t>(r);
+    balance += weight(rank, other, c.send_counts[r]) - weight(other, rank, c.counts[r]);
+  }
+  return balance;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) out += cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return out;
+}
+
+std::string disagreement_text(const std::vector<std::string>& details) {
+  std::string out = "the ranks of a communicator disagree: ";
+  std::vector<bool> told(details.size(), false);
+  for (size_t r = 0; r < details.size(); ++r) {
+    if (told[r]) continue;
+    std::vector<int> same;
+    for (size_t q = r; q < details.size(); ++q)
+      if (details[q] == details[r]) {
+        told[q] = true;
+        same.push_back(static_cast<int>(q));
+      }
+    out += cat(r ? "; " : "", ranks_text(same), same.size() == 1 ? " calls " : " call ", details[r]);
+  }
+  return out;
+}
+
+}  // namespace lockstep

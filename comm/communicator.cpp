@@ -1,0 +1,69 @@
+#include "comm/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+constexpr Seconds kGlance{0.1};  // how often a wait looks up
+
+void wait_watched(const Event& event, const Work::Watch& watch, const std::string& what) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!event.synchronize(kGlance)) watch(std::chrono::steady_clock::now() - start, what);
+}
+
+Tensor bytes_tensor(int64_t size) { return Tensor::empty({size}, DType::kUInt8); }
+
+}  // namespace
+
+void Work::wait() const {
+  Stream& now = current_stream();
+  if (watch_)
+    now.enqueue([event = event_, watch = watch_, what = what_](Parallel&) { wait_watched(event, *watch, what); });
+  else now.wait(event_);
+}
+
+void Work::synchronize(Seconds deadline) const {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const Seconds waited = std::chrono::steady_clock::now() - start;
+    if (event_.synchronize(std::clamp(deadline - waited, Seconds(0), kGlance))) return;
+    if (watch_) (*watch_)(waited, what_);
+    require(waited < deadline, ExitCode::kRankLost, what_, ": not done within ", deadline.count(), " s");
+  }
+}
+
+std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
+  const Tensor in = Tensor::of<int64_t>({mine}, {1}), out = Tensor::empty({comm.size()}, DType::kInt64);
+  comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label).wait();
+  const int64_t* values = out.values<int64_t>();
+  return {values, values + comm.size()};
+}
+
+std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mine, std::string_view label) {
+  const std::vector<int64_t> sizes = all_gather_values(comm, static_cast<int64_t>(mine.size()), label);
+  int64_t total = 0;
+  for (int64_t size : sizes) total += size;
+  const Tensor in = bytes_tensor(static_cast<int64_t>(mine.size())), out = bytes_tensor(total);
+  if (!mine.empty()) memcpy(in.mutable_values<uint8_t>(), mine.data(), mine.size());
+  comm.all_gather(out, in, sizes, label).wait();
+  const char* next = reinterpret_cast<const char*>(out.values<uint8_t>());
+  std::vector<std::string> texts;
+  for (int64_t size : sizes) {
+    texts.emplace_back(next, static_cast<size_t>(size));
+    next += size;
+  }
+  return texts;
+}
+
+std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label) {
+  const Tensor size = Tensor::of<int64_t>({static_cast<int64_t>(text.size())}, {1});
+  comm.broadcast(size, root, label).wait();
+  const Tensor bytes = bytes_tensor(*size.values<int64_t>());
+  if (comm.rank() == root && !text.empty()) memcpy(bytes.mutable_values<uint8_t>(), text.data(), text.size());
+  comm.broadcast(bytes, root, label).wait();
+  return {reinterpret_cast<const char*>(bytes.values<uint8_t>()), static_cast<size_t>(bytes.numel())};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+#include "comm/local_group.h"
+
+#include <cstring>
+#include <thread>
+
+#include "core/device/allocator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kPoison = uint64_t{1} << 63;
+// About 20 us, where every rank has a core of its own; else the core is another rank's.
+constexpr int kSpins = 3000;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+LocalGroup::LocalGroup(int size, const CommOptions& options)
+    : options_(options),
+      spins_(size <= available_cores() ? kSpins : 0),
+      seats_(static_cast<size_t>(size)),
+      mail_(static_cast<size_t>(size) * static_cast<size_t>(size)) {
+  check(size > 0, "a group of ", size, " ranks");
+}
+
+void LocalGroup::meet(int rank, const Call& call, const Share& share) {
+  arrive(rank, call);
+  wait_for_arrivals(rank, call);
+  std::vector<const Call*> calls;
+  for (const Seat& seat : seats_) calls.push_back(seat.call);
+  const std::string wrong = disagreement(calls);
+  if (wrong.empty()) share(calls);
+  // Everyone who arrived does its share, in bounded time, so that this wait needs no deadline; until it ends the others
+  // read our memory.
+  shares_.fetch_add(1);
+  if (sleepers_.load() > 0) wake();
+  wait_for_shares(call.number);
+  if (!wrong.empty()) {
+    poison(ExitCode::kRanksDisagree, wrong);
+    throw_poison();
+  }
+}
+
+void LocalGroup::arrive(int rank, const Call& call) {
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  seat.call = &call;
+  {
+    std::lock_guard lock(mutex_);
+    seat.last = to_text(call);
+  }
+  uint64_t before = arrivals_.load();
+  do {
+    if (before & kPoison) throw_poison();
+  } while (!arrivals_.compare_exchange_weak(before, before + 1));
+  seat.arrived.store(call.number);
+  if (sleepers_.load() > 0) wake();
+}
+
+bool LocalGroup::all_arrived(int64_t number) const {
+  return (arrivals_.load() & ~kPoison) >= static_cast<uint64_t>(number) * seats_.size();
+}
+
+void LocalGroup::wait_for_arrivals(int rank, const Call& call) {
+  for (int spin = 0; spin < spins_; ++spin) {
+    if (all_arrived(call.number)) return;
+    relax();
+  }
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(options_.deadline);
+  std::string why;
+  {
+    std::unique_lock lock(mutex_);
+    sleepers_.fetch_add(1);
+    auto gone = [&] {
+      for (const Seat& seat : seats_)
+        if (seat.left && seat.arrived.load() < call.number) return true;
+      return false;
+    };
+    const bool woken = changed_.wait_until(
+        lock, end, [&] { return all_arrived(call.number) || (arrivals_.load() & kPoison) || gone(); });
+    sleepers_.fetch_sub(1);
+    if (all_arrived(call.number)) return;
+    if (!(arrivals_.load() & kPoison)) why = missing_text(call, !woken);
+  }
+  if (!why.empty()) poison(ExitCode::kRankLost, why);
+  if (!all_arrived(call.number)) throw_poison();
+}
+
+void LocalGroup::wait_for_shares(int64_t number) {
+  const uint64_t wanted = static_cast<uint64_t>(number) * seats_.size();
+  for (int spin = 0; spin < spins_; ++spin) {
+    if (shares_.load() >= wanted) return;
+    relax();
+  }
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1);
+  changed_.wait(lock, [&] { return shares_.load() >= wanted; });
+  sleepers_.fetch_sub(1);
+}
+
+std::string LocalGroup::disagreement(const std::vector<const Call*>& calls) const {
+  bool same = true;
+  for (const Call* c : calls) same = same && agree(*calls[0], *c);
+  if (same && calls[0]->kind == CallKind::kAllToAll) {
+    uint64_t balance = 0;
+    for (size_t r = 0; r < calls.size(); ++r) balance += exchange_balance(*calls[r], static_cast<int>(r));
+    same = balance == 0;
+  }
+  if (same) return {};
+  std::vector<std::string> details;
+  for (const Call* c : calls) details.push_back(details_of(*c));
+  return disagreement_text(details);
+}
+
+std::string LocalGroup::last_text(int rank) const {
+  const Seat& seat = seats_[static_cast<size_t>(rank)];
+  return seat.last.empty() ? "it made no call yet" : cat("its last: ", seat.last);
+}
+
+std::string LocalGroup::deadline_text() const { return cat("within ", options_.deadline.count(), " s"); }
+
+std::string LocalGroup::missing_text(const Call& call, bool deadline_passed) const {
+  std::vector<int> here;
+  std::string missing;
+  for (int r = 0; r < size(); ++r) {
+    const Seat& seat = seats_[static_cast<size_t>(r)];
+    if (seat.arrived.load() >= call.number) here.push_back(r);
+    else
+      missing += cat(missing.empty() ? "" : ", ", "rank ", r,
+                     seat.left         ? " has ended"
+                     : deadline_passed ? cat(" did not arrive ", deadline_text())
+                                       : " is not here",
+                     " (", last_text(r), ")");
+  }
+  return cat(to_text(call), ": ", missing, "; arrived: ", ranks_text(here));
+}
+
+void LocalGroup::send(int from, const Call& call) {
+  Message message;
+  message.label = call.label;
+  message.details = details_of(call);
+  message.dtype = call.dtype;
+  message.numel = call.numel;
+  const int64_t bytes = call.numel * size_of(call.dtype);
+  if (bytes > 0) {
+    message.bytes = std::shared_ptr<void>(allocate_bytes(bytes), free_bytes);
+    memcpy(message.bytes.get(), call.in, static_cast<size_t>(bytes));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    seats_[static_cast<size_t>(from)].last = to_text(call);
+    mail_[static_cast<size_t>(from * size() + call.peer)].push_back(std::move(message));
+  }
+  changed_.notify_all();
+}
+
+void LocalGroup::receive(int to, const Call& call) {
+  auto& mail = mail_[static_cast<size_t>(call.peer * size() + to)];
+  Message message;
+  std::string why;
+  {
+    std::unique_lock lock(mutex_);
+    seats_[static_cast<size_t>(to)].last = to_text(call);
+    const Seat& sender = seats_[static_cast<size_t>(call.peer)];
+    changed_.wait_for(lock, options_.deadline,
+                      [&] { return !mail.empty() || (arrivals_.load() & kPoison) || sender.left; });
+    if (!mail.empty()) {
+      message = std::move(mail.front());
+      mail.pop_front();
+    } else if (!(arrivals_.load() & kPoison)) {
+      why = cat(to_text(call), ": ", sender.left ? "that rank has ended" : cat("nothing came ", deadline_text()), " (",
+                last_text(call.peer), ")");
+    }
+  }
+  if (!why.empty()) poison(ExitCode::kRankLost, why);
+  if (message.details.empty()) throw_poison();
+  if (message.dtype != call.dtype || message.numel != call.numel) {
+    poison(ExitCode::kRanksDisagree, cat("rank ", to, " calls ", details_of(call), ", but rank ", call.peer,
+                                         "'s matching call is ", message.details));
+    throw_poison();
+  }
+  if (message.bytes) memcpy(call.out, message.bytes.get(), static_cast<size_t>(call.numel * size_of(call.dtype)));
+}
+
+void LocalGroup::abort(ExitCode code, std::string why) { poison(code, std::move(why)); }
+
+void LocalGroup::poison(ExitCode code, std::string why) {
+  std::vector<std::weak_ptr<LocalGroup>> children;
+  {
+    std::lock_guard lock(mutex_);
+    if (arrivals_.load() & kPoison) return;
+    code_ = code;
+    why_ = why;
+    arrivals_.fetch_or(kPoison);
+    children = children_;
+  }
+  changed_.notify_all();
+  for (auto& child : children)
+    if (auto group = child.lock()) group->abort(code, why);
+}
+
+void LocalGroup::throw_poison() const {
+  std::lock_guard lock(mutex_);
+  throw Error(code_, why_);
+}
+
+void LocalGroup::leave(int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    seats_[static_cast<size_t>(rank)].left = true;
+  }
+  changed_.notify_all();
+}
+
+void LocalGroup::add_child(const std::shared_ptr<LocalGroup>& child) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(children_, [](const auto& c) { return c.expired(); });
+  children_.push_back(child);
+}
+
+void LocalGroup::wake() {
+  { std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+// LocalGroup: where the threads of a communicator meet. Each posts its call, waits for all, does its share straight
+// from the others' memory, and waits for all again. Shared by its ranks' channels. Knows nothing of streams or tensors.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/call.h"
+
+namespace lockstep {
+
+class LocalGroup {
+ public:
+  LocalGroup(int size, const CommOptions& options);
+
+  int size() const { return static_cast<int>(seats_.size()); }
+  const CommOptions& options() const { return options_; }
+
+  // Posts `call`, and runs `share` once every rank has posted a call that agrees; `share` sees all calls by rank.
+  // Returns when every rank's share is done. Throws ExitCode::kRankLost (a rank missed the deadline, left, or aborted),
+  // kRanksDisagree.
+  using Share = std::function<void(const std::vector<const Call*>& calls)>;
+  void meet(int rank, const Call& call, const Share& share);
+
+  void send(int from, const Call& call);   // copies; does not wait
+  void receive(int to, const Call& call);  // waits for the sender, for at most the deadline
+
+  void abort(ExitCode code, std::string why);
+  void leave(int rank);  // makes no more calls; those who wait for it are told at once
+  void add_child(const std::shared_ptr<LocalGroup>& child);  // poisoned together with this group
+
+ private:
+  struct alignas(64) Seat {
+    std::atomic<int64_t> arrived{0};  // collectives that this rank has posted
+    const Call* call = nullptr;
+    std::string last;  // in words; guarded by mutex_
+    bool left = false;
+  };
+  struct Message {
+    std::string label, details;
+    DType dtype = DType::kUInt8;
+    int64_t numel = 0;
+    std::shared_ptr<void> bytes;
+  };
+
+  void arrive(int rank, const Call& call);
+  bool all_arrived(int64_t number) const;
+  void wait_for_arrivals(int rank, const Call& call);
+  void wait_for_shares(int64_t number);
+  std::string disagreement(const std::vector<const Call*>& calls) const;
+  std::string missing_text(const Call& call, bool deadline_passed) const;
+  std::string last_text(int rank) const;
+  std::string deadline_text() const;
+  void poison(ExitCode code, std::string why);
+  [[noreturn]] void throw_poison() const;
+  void wake();
+
+  const CommOptions options_;
+  const int spins_;
+  std::vector<Seat> seats_;
+  // Arrivals of all ranks so far; the top bit poisons. One word decides whether a call came about: complete before the
+  // poison, or never.
+  alignas(64) std::atomic<uint64_t> arrivals_{0};
+  alignas(64) std::atomic<uint64_t> shares_{0};
+  alignas(64) std::atomic<int> sleepers_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  ExitCode code_ = ExitCode::kRankLost;
+  std::string why_;                        // written once, before the poison bit
+  std::vector<std::deque<Message>> mail_;  // from * size + to
+  std::vector<std::weak_ptr<LocalGroup>> children_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+// What an MPI launcher tells its processes through the environment.
+// Plain functions.
+// Knows nothing of MPI itself.
+#pragma once
+
+namespace lockstep {
+
+// Ranks of this job on this host; 0 where the launcher does not say.
+int launched_local_size();
+
+}  // namespace lockstep

@@ -1,0 +1,226 @@
+#include "comm/queued_comm.h"
+
+#include <atomic>
+#include <exception>
+#include <numeric>
+
+namespace lockstep {
+namespace {
+
+void check_tensor(const Tensor& t, const Call& call) {
+  check(t.defined(), to_text(call), ": the tensor is undefined");
+  check(t.is_contiguous(), to_text(call), ": ", t, " is not contiguous");
+}
+
+// The range [first, second) of bytes.
+std::pair<const char*, const char*> span_of(const Tensor& t) {
+  const char* begin = static_cast<const char*>(t.read());
+  return {begin, begin + t.bytes()};
+}
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto [a0, a1] = span_of(a);
+  const auto [b0, b1] = span_of(b);
+  return a0 != a1 && b0 != b1 && a0 < b1 && b0 < a1;
+}
+
+// counts[rank] elements of `part`, all of `whole`; sets counts, offsets.
+void set_counts(Call& call, const std::vector<int64_t>& counts, const Tensor& whole, const Tensor& part, int rank,
+                int size) {
+  check(static_cast<int>(counts.size()) == size, to_text(call), ": ", counts.size(), " counts for ", size, " ranks");
+  call.counts = counts;
+  int64_t total = 0;
+  for (int64_t count : counts) {
+    check(count >= 0, to_text(call), ": a count of ", count);
+    call.offsets.push_back(total);
+    total += count;
+  }
+  const auto mine = static_cast<size_t>(rank);
+  check(total == whole.numel(), to_text(call), ": the counts' sum is ", total, ", the whole is ", whole);
+  check(counts[mine] == part.numel(), to_text(call), ": count ", counts[mine], " for rank ", rank, ", its part is ",
+        part);
+  check(whole.dtype() == part.dtype(), to_text(call), ": the whole is ", whole, ", the part is ", part);
+  const char* own = span_of(whole).first + call.offsets[mine] * size_of(whole.dtype());
+  check(!overlap(whole, part) || span_of(part).first == own, to_text(call),
+        ": the part overlaps the whole elsewhere than in this rank's own place");
+}
+
+void check_parts(const Call& call, const Tensor& t, const std::vector<int64_t>& counts,
+                 const std::vector<int64_t>& offsets, int size) {
+  check(static_cast<int>(counts.size()) == size && counts.size() == offsets.size(), to_text(call), ": ", counts.size(),
+        " counts and ", offsets.size(), " offsets for ", size, " ranks");
+  for (size_t r = 0; r < counts.size(); ++r)
+    check(counts[r] >= 0 && offsets[r] >= 0 && offsets[r] + counts[r] <= t.numel(), to_text(call),
+          ": the part of rank ", r, ", [", offsets[r], ", ", offsets[r] + counts[r], "), is not within ", t);
+}
+
+}  // namespace
+
+struct QueuedComm::Counters {
+  std::atomic<int64_t> queued{0}, begun{0};
+};
+
+QueuedComm::QueuedComm(std::shared_ptr<Channel> channel)
+    : channel_(std::move(channel)),
+      counters_(std::make_shared<Counters>()),
+      stream_(std::make_unique<Stream>(Device{}, Stream::Mode::kThread)),
+      sends_(static_cast<size_t>(channel_->size())),
+      receives_(static_cast<size_t>(channel_->size())),
+      exceptions_(std::uncaught_exceptions()) {}
+
+QueuedComm::~QueuedComm() {
+  if (std::uncaught_exceptions() > exceptions_)
+    channel_->abort(cat("rank ", rank(), " is ending because of an error of its own"));
+  if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs: the process is about to end
+}
+
+Call QueuedComm::start(CallKind kind, std::string_view label) {
+  while (!held_.empty() && held_.front().first.done()) held_.pop_front();
+  Call call;
+  call.kind = kind;
+  call.label = label;
+  if (kind != CallKind::kSend && kind != CallKind::kReceive) call.number = collectives_ + 1;
+  return call;
+}
+
+Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
+  number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
+  Stream& now = current_stream();
+  if (now.mode() == Stream::Mode::kThread) stream_->wait(now.record());
+  counters_->queued.fetch_add(1, std::memory_order_relaxed);
+  stream_->enqueue([counters = counters_, held, task = std::move(task)](Parallel& p) {
+    counters->begun.fetch_add(1, std::memory_order_relaxed);
+    task(p);
+  });
+  Event done = stream_->record();
+  if (call.kind == CallKind::kSend) sent_ = true;
+  if (sent_)
+    stream_->enqueue([counters = counters_, channel = channel_](Parallel&) {
+      channel->finish_sends([&] { return counters->queued.load() > counters->begun.load(); });
+    });
+  if (now.mode() == Stream::Mode::kThread) held_.emplace_back(done, std::move(held));
+  return Work(std::move(done), to_text(call), channel_->watch());
+}
+
+Work QueuedComm::run(Call call, std::vector<Tensor> held) {
+  for (Tensor& t : held) t = t.detach();
+  auto shared = std::make_shared<const Call>(std::move(call));
+  return enqueue(*shared, std::move(held), [shared, channel = channel_](Parallel&) { channel->run(*shared); });
+}
+
+Work QueuedComm::all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) {
+  Call call = start(CallKind::kAllReduce, label);
+  check_tensor(tensor, call);
+  call.dtype = tensor.dtype();
+  call.op = op;
+  call.numel = tensor.numel();
+  call.in = call.out = tensor.write();
+  return run(std::move(call), {tensor});
+}
+
+Work QueuedComm::reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
+                                std::string_view label) {
+  Call call = start(CallKind::kReduceScatter, label);
+  check_tensor(out, call);
+  check_tensor(in, call);
+  set_counts(call, counts, in, out, rank(), size());
+  call.dtype = in.dtype();
+  call.op = op;
+  call.in = in.read();
+  call.out = out.write();
+  return run(std::move(call), {out, in});
+}
+
+Work QueuedComm::all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts,
+                            std::string_view label) {
+  Call call = start(CallKind::kAllGather, label);
+  check_tensor(out, call);
+  check_tensor(in, call);
+  set_counts(call, counts, out, in, rank(), size());
+  call.dtype = in.dtype();
+  call.in = in.read();
+  call.out = out.write();
+  return run(std::move(call), {out, in});
+}
+
+Work QueuedComm::all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts,
+                            const std::vector<int64_t>& receive_offsets, const Tensor& in,
+                            const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
+                            std::string_view label) {
+  Call call = start(CallKind::kAllToAll, label);
+  check_tensor(out, call);
+  check_tensor(in, call);
+  check(out.dtype() == in.dtype(), to_text(call), ": receives ", out, ", sends ", in);
+  check(!overlap(out, in), to_text(call), ": what is received overlaps what is sent");
+  check_parts(call, out, receive_counts, receive_offsets, size());
+  check_parts(call, in, send_counts, send_offsets, size());
+  call.dtype = in.dtype();
+  call.counts = receive_counts;
+  call.offsets = receive_offsets;
+  call.send_counts = send_counts;
+  call.send_offsets = send_offsets;
+  call.in = in.read();
+  call.out = out.write();
+  return run(std::move(call), {out, in});
+}
+
+Work QueuedComm::broadcast(const Tensor& tensor, int root, std::string_view label) {
+  Call call = start(CallKind::kBroadcast, label);
+  check_tensor(tensor, call);
+  check(root >= 0 && root < size(), to_text(call), ": root ", root, " of ", size(), " ranks");
+  call.dtype = tensor.dtype();
+  call.peer = root;
+  call.numel = tensor.numel();
+  call.in = tensor.read();
+  call.out = root == rank() ? nullptr : tensor.write();
+  return run(std::move(call), {tensor});
+}
+
+int64_t& QueuedComm::number_of(const Call& call) {
+  if (call.kind == CallKind::kSend) return sends_[static_cast<size_t>(call.peer)];
+  if (call.kind == CallKind::kReceive) return receives_[static_cast<size_t>(call.peer)];
+  return collectives_;
+}
+
+Call QueuedComm::between_two(CallKind kind, const Tensor& tensor, int peer, std::string_view label) {
+  Call call = start(kind, label);
+  call.peer = peer;
+  check(peer >= 0 && peer < size(), to_text(call), ": there are ", size(), " ranks");
+  call.number = number_of(call) + 1;
+  check_tensor(tensor, call);
+  call.dtype = tensor.dtype();
+  call.numel = tensor.numel();
+  return call;
+}
+
+Work QueuedComm::send(const Tensor& tensor, int to, std::string_view label) {
+  Call call = between_two(CallKind::kSend, tensor, to, label);
+  call.in = tensor.read();
+  return run(std::move(call), {tensor});
+}
+
+Work QueuedComm::receive(const Tensor& tensor, int from, std::string_view label) {
+  Call call = between_two(CallKind::kReceive, tensor, from, label);
+  call.out = tensor.write();
+  return run(std::move(call), {tensor});
+}
+
+namespace {
+
+// Blocks the host; the operation, or the watch, keeps the deadline.
+void finish(const Work& work) { work.synchronize(Seconds(1e9)); }
+
+}  // namespace
+
+void QueuedComm::barrier(std::string_view label) { finish(run(start(CallKind::kBarrier, label), {})); }
+
+std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_view label) {
+  auto call = std::make_shared<Call>(start(CallKind::kSplit, label));
+  call->color = color;
+  call->key = key;
+  auto made = std::make_shared<std::shared_ptr<Channel>>();
+  finish(enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }));
+  return *made ? std::make_unique<QueuedComm>(std::move(*made)) : nullptr;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// QueuedComm: what all backends share. It checks arguments, orders each call after the current stream's work, and runs
+// it on the communicator's own stream thread; a Channel carries it out there. Owned by a rank, like any Communicator.
+// Knows nothing of threads of other ranks, or of MPI.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/call.h"
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+// A backend's end of one communicator. Shared with work under way, which may outlive the communicator when it hangs.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;
+  // On the stream thread: blocks until this rank's share is done. Throws what ends the communicator.
+  virtual void run(const Call& call) = 0;
+  // The same for CallKind::kSplit; null for color < 0.
+  virtual std::shared_ptr<Channel> split(const Call& call) = 0;
+  // On the stream thread, between calls: brings buffered sends forward until they are done, or `more` says that a call
+  // waits.
+  virtual void finish_sends(const std::function<bool()>& more) = 0;
+  // From any thread.
+  virtual void abort(std::string_view why) = 0;
+  // What waits look at (communicator.h); null where run() keeps the deadline itself.
+  virtual std::shared_ptr<const Work::Watch> watch() = 0;
+  // The rank makes no more calls. False: a thread may hang in run() for ever, so the stream must not be joined.
+  virtual bool close(Stream& stream) = 0;
+};
+
+class QueuedComm final : public Communicator {
+ public:
+  explicit QueuedComm(std::shared_ptr<Channel> channel);
+  ~QueuedComm() override;
+
+  int rank() const override { return channel_->rank(); }
+  int size() const override { return channel_->size(); }
+  std::string_view backend() const override { return channel_->backend(); }
+  Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) override;
+  Work reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
+                      std::string_view label) override;
+  Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts,
+                  std::string_view label) override;
+  Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts,
+                  const std::vector<int64_t>& receive_offsets, const Tensor& in,
+                  const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
+                  std::string_view label) override;
+  Work broadcast(const Tensor& tensor, int root, std::string_view label) override;
+  Work send(const Tensor& tensor, int to, std::string_view label) override;
+  Work receive(const Tensor& tensor, int from, std::string_view label) override;
+  void barrier(std::string_view label) override;
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
+  void abort(std::string_view why) override { channel_->abort(why); }
+
+ private:
+  struct Counters;  // of calls, shared with the stream thread
+
+  Call start(CallKind kind, std::string_view label);
+  Call between_two(CallKind kind, const Tensor& tensor, int peer, std::string_view label);
+  int64_t& number_of(const Call& call);  // how many of its kind there were
+  Work run(Call call, std::vector<Tensor> held);
+  Work enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task);
+
+  std::shared_ptr<Channel> channel_;
+  std::shared_ptr<Counters> counters_;
+  std::unique_ptr<Stream> stream_;
+  int64_t collectives_ = 0;
+  std::vector<int64_t> sends_, receives_;  // by peer
+  bool sent_ = false;
+  int exceptions_;  // under way when this was made
+  // On an asynchronous device memory must be dropped by the rank's own thread, which frees it in the order of its
+  // stream.
+  std::deque<std::pair<Event, std::vector<Tensor>>> held_;
+};
+
+}  // namespace lockstep
