@@ -16,11 +16,11 @@
 namespace lockstep {
 
 // Called now and then with the work done and its total, in the same unit.
-using Progress = std::function<void(int64_t done, int64_t total)>;
+using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 
 struct ImportOptions {
   bool force = false;  // replace an existing output
-  Progress progress = {};
+  ProgressCallback progress = {};
 };
 
 // Errors of all: ExitCode::kMissingInput, kBadData (file and byte or index named), kOutputLocked (output is there),
@@ -50,7 +50,7 @@ struct DatasetReport {
 };
 
 // Reads and checks everything; throws like opening a dataset does.
-DatasetReport inspect_dataset(const std::string& path, const Progress& progress = {});
+DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress = {});
 std::string to_text(const DatasetReport& report);  // several lines
 
 }  // namespace lockstep

@@ -51,14 +51,14 @@ class Input {
 
 class Ticker {
  public:
-  Ticker(const Progress& progress, int64_t total) : progress_(progress), total_(total) {}
+  Ticker(const ProgressCallback& progress, int64_t total) : progress_(progress), total_(total) {}
   void add(size_t bytes) {
     done_ += static_cast<int64_t>(bytes);
     if (progress_) progress_(std::min(done_, total_), total_);
   }
 
  private:
-  const Progress& progress_;
+  const ProgressCallback& progress_;
   int64_t done_ = 0, total_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-DatasetReport inspect_dataset(const std::string& path, const Progress& progress) {
+DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
   // A small cache: reading everything once through it checks every chunk, whatever the file's size.
   auto file = open_dataset_file(path, 16 << 20);
   const DatasetHeader& h = file->header;

@@ -75,7 +75,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
       } catch (...) {
         const Error error = as_error(std::current_exception());
         std::lock_guard lock(mutex);
-        if (code == 0) {  // the others fail because of this one: they stay silent
+        if (code == 0 && *error.what()) {  // the others fail because of this one: they stay silent
           code = static_cast<int>(error.code());
           set_log_prefix({});
           report(options, error, r, size);
@@ -111,7 +111,10 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   } catch (...) {
     const Error error = as_error(std::current_exception());
     set_log_prefix({});
-    report(options, error, place.rank, place.size);
+    if (*error.what())
+      report(options, error, place.rank, place.size);
+    else  // another rank says why, and ends the job
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();
     if (place.size > 1) mpi_abort(static_cast<int>(error.code()));
     return static_cast<int>(error.code());

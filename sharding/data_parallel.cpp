@@ -215,12 +215,16 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
     for (size_t p = 0; p < stacks[k].size(); ++p)
       by_name.emplace_back(groups_[k]->layout().pieces()[p].name, stacks[k][p].nodes()[0].second);
   std::sort(by_name.begin(), by_name.end());
-  for (auto& [name, sum] : by_name) norm_squared += sum;
+  for (auto& [name, sum] : by_name) {
+    norm_squared += sum;
+    if (!std::isfinite(sum) && result.nonfinite.empty()) result.nonfinite = name;
+  }
 
   const double correction = result.targets > 0 ? static_cast<double>(nominal_) / static_cast<double>(result.targets) : 0;
   result.loss = result.targets > 0 ? loss_sum / static_cast<double>(result.targets) : 0;
   result.grad_norm = std::sqrt(norm_squared) * correction;
   result.finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss);
+  if (!result.finite && result.nonfinite.empty()) result.nonfinite = std::isfinite(result.loss) ? "their sum" : "loss";
   result.grad_scale = correction;
   if (clip_norm > 0 && result.grad_norm > clip_norm) result.grad_scale *= clip_norm / result.grad_norm;
   result.exposed_ms = exposed_ms_;

@@ -22,6 +22,7 @@ struct StepResult {
   double grad_norm = 0;    // of the mean gradient, before clipping
   int64_t targets = 0;     // that counted
   bool finite = true;      // else the optimizer must skip this step
+  std::string nonfinite;   // the first parameter whose gradient is not finite, or "loss"
   double grad_scale = 1;   // what the optimizer multiplies gradients with: count correction times clipping
   double exposed_ms = 0;   // time spent waiting for communication
   bool stop = false;       // some rank asked to stop after this step
