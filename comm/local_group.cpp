@@ -1,6 +1,7 @@
 #include "comm/local_group.h"
 
 #include <cstring>
+#include <exception>
 #include <thread>
 
 #include "core/device/allocator.h"
@@ -47,18 +48,29 @@ LocalGroup::LocalGroup(int size, const CommOptions& options)
 void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   arrive(rank, call);
   wait_for_arrivals(rank, call);
-  std::vector<const Call*> calls;
-  for (const Seat& seat : seats_) calls.push_back(seat.call);
-  const std::string wrong = disagreement(calls);
-  if (wrong.empty()) share(calls);
-  // Everyone who arrived does its share, in bounded time, so that this wait needs no deadline; until it ends the others
-  // read our memory.
+  std::exception_ptr error;
+  try {
+    std::vector<const Call*> calls;
+    for (const Seat& seat : seats_) calls.push_back(seat.call);
+    if (const std::string wrong = disagreement(calls); !wrong.empty()) throw Error(ExitCode::kRanksDisagree, wrong);
+    share(calls);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  // Everyone who arrived does its share, or fails to, in bounded time, so that this wait needs no deadline; until it
+  // ends the others may read our memory.
   shares_.fetch_add(1);
   if (sleepers_.load() > 0) wake();
   wait_for_shares(call.number);
-  if (!wrong.empty()) {
-    poison(ExitCode::kRanksDisagree, wrong);
-    throw_poison();
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    poison(e.code(), e.what());
+    throw;
+  } catch (const std::exception& e) {
+    poison(ExitCode::kRankLost, cat("rank ", rank, " failed in ", to_text(call), ": ", e.what()));
+    throw;
   }
 }
 

@@ -1,19 +1,16 @@
 #include "comm/mpi_comm.h"
 
-#include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <list>
 #include <thread>
 
 #include "comm/call_watch.h"
-#include "comm/mpi_launch.h"
+#include "comm/mpi_session.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
 #include "core/base/log.h"
@@ -28,14 +25,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kChunkBytes = 8 << 20;
 constexpr int kExchangeTag = 1, kHeaderTag = 2, kMessageTag = 3;
 
-void must(int result, std::string_view what) {
-  if (result == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(result, text, &length);
-  throw Error(ExitCode::kRankLost, cat(what, ": ", std::string_view(text, static_cast<size_t>(length))));
-}
-
 MPI_Datatype mpi_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat32: return MPI_FLOAT;
@@ -45,95 +34,6 @@ MPI_Datatype mpi_type(DType dtype) {
     case DType::kUInt8: return MPI_UINT8_T;
     default: return MPI_BYTE;  // copied, never reduced
   }
-}
-
-// MPI's own maximum and minimum may drop a NaN.
-template <ReduceOp kOp>
-void reduce_floats(void* in, void* sum, int* n, MPI_Datatype* type) {
-  if (*type == MPI_FLOAT) reduce_into(kOp, static_cast<float*>(sum), static_cast<const float*>(in), *n);
-  else reduce_into(kOp, static_cast<double*>(sum), static_cast<const double*>(in), *n);
-}
-
-// MPI of this process: initialised once, finalised at exit where nothing hangs.
-struct Session {
-  MpiPlace place;
-  MPI_Op max = MPI_OP_NULL, min = MPI_OP_NULL;  // of floats
-  std::atomic<bool> broken{false};              // a communicator was poisoned: MPI_Finalize could hang
-  std::atomic<int> running{0};                  // calls under way
-  std::atomic<int> open{0};                     // communicators
-
-  Session();
-  MPI_Op op_of(ReduceOp op, DType dtype) const {
-    if (op == ReduceOp::kSum) return MPI_SUM;
-    if (is_floating(dtype)) return op == ReduceOp::kMax ? max : min;
-    return op == ReduceOp::kMax ? MPI_MAX : MPI_MIN;
-  }
-};
-
-// Never destroyed: a thread that hangs in MPI may still look at it while the process ends.
-Session& session() {
-  static Session* one = new Session();
-  return *one;
-}
-
-void flush_output() {
-  std::fflush(stdout);
-  std::fflush(stderr);
-}
-
-// Ends the process after `limit` if what follows hangs.
-void end_after(Seconds limit, int status) {
-  std::thread([=] {
-    std::this_thread::sleep_for(limit);
-    _exit(status);
-  }).detach();
-}
-
-void at_exit(int status, void*) {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized) return;
-  if (session().broken || session().running > 0 || (status != 0 && session().open > 0)) {
-    flush_output();
-    _exit(status ? status : static_cast<int>(ExitCode::kRankLost));
-  }
-  // MPI_Finalize waits for all ranks; after an error, for a moment only.
-  constexpr Seconds kPatience{600}, kAfterError{2};
-  end_after(status ? kAfterError : kPatience, status ? status : static_cast<int>(ExitCode::kRankLost));
-  MPI_Finalize();
-}
-
-// A blocked MPI call spins; where a rank's two threads have no two cores, it must give way.
-void set_yield_when_idle() {
-  const int machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), mine = available_cores();
-  const bool tight = mine < machine ? mine < 2 : launched_local_size() * 2 > machine;
-  if (tight) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
-
-Session::Session() {
-  int already = 0, provided = 0;
-  MPI_Initialized(&already);
-  if (already) {
-    MPI_Query_thread(&provided);
-  } else {
-    set_yield_when_idle();
-    must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-    on_exit(at_exit, nullptr);
-  }
-  require(
-      provided >= MPI_THREAD_MULTIPLE, ExitCode::kUsage,
-      "this MPI does not give MPI_THREAD_MULTIPLE, which lockstep needs, as each communicator has a thread of its own");
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &place.size);
-  MPI_Comm host = MPI_COMM_NULL;
-  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
-       "MPI_Comm_split_type");
-  MPI_Comm_rank(host, &place.local_rank);
-  MPI_Comm_size(host, &place.local_size);
-  MPI_Comm_free(&host);
-  MPI_Op_create(reduce_floats<ReduceOp::kMax>, 1, &max);
-  MPI_Op_create(reduce_floats<ReduceOp::kMin>, 1, &min);
 }
 
 class MpiChannel final : public Channel {
@@ -166,16 +66,9 @@ class MpiChannel final : public Channel {
     std::shared_ptr<void> bytes;
     std::vector<MPI_Request> requests;
   };
-  // Marks a call as under way, for as long as it lives.
-  class Running {
-   public:
-    Running(CallWatch& state, const Call& call);
-    ~Running();
-
-   private:
-    CallWatch& state_;
-  };
-
+  // Marks a call as under way while `work` runs; what it throws poisons.
+  template <class F>
+  void while_running(const Call& call, F&& work);
   void make_board();
   void check_agreement(const Call& call);
   void all_reduce(const Call& call);
@@ -184,16 +77,16 @@ class MpiChannel final : public Channel {
   void gather_parts(const Call& call);
   void send(const Call& call);
   void receive(const Call& call);
-  [[noreturn]] void refuse(const Error& error);  // poisons
-  // Sends and receives a message each, at most kChunkBytes long; -1: none.
+  // Sends and receives a message each, at most kChunkBytes long; none of 0 bytes.
   void swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive, int64_t receive_bytes,
                   int from);
+
   const MPI_Comm comm_;
   const CommOptions options_;
   int rank_ = 0, size_ = 1;
   std::shared_ptr<CallWatch> state_;
   std::shared_ptr<const Work::Watch> watch_;
-  std::deque<Pending> pending_;
+  std::list<Pending> pending_;  // MPI reads a header where it lies
   std::vector<char> scratch_;
 };
 
@@ -244,30 +137,42 @@ void MpiChannel::make_board() {
   state_->set_board(std::move(board), std::move(places));
 }
 
-MpiChannel::Running::Running(CallWatch& state, const Call& call) : state_(state) {
-  state.begin(call);
+template <class F>
+void MpiChannel::while_running(const Call& call, F&& work) {
+  struct Under {
+    CallWatch& state;
+    ~Under() {
+      state.end();
+      session().running.fetch_sub(1);
+    }
+  };
+  state_->begin(call);
   session().running.fetch_add(1);
-}
-
-MpiChannel::Running::~Running() {
-  state_.end();
-  session().running.fetch_sub(1);
+  Under under{*state_};
+  try {
+    work();
+  } catch (const Error& error) {
+    session().broken = true;
+    state_->poison(error);
+    throw;
+  }
 }
 
 void MpiChannel::run(const Call& call) {
-  Running running(*state_, call);
-  if (call.kind == CallKind::kSend) return send(call);
-  if (call.kind == CallKind::kReceive) return receive(call);
-  check_agreement(call);
-  switch (call.kind) {
-    case CallKind::kAllReduce: return all_reduce(call);
-    case CallKind::kReduceScatter: return reduce_scatter(call);
-    case CallKind::kAllGather:
-    case CallKind::kAllToAll: return gather_parts(call);
-    case CallKind::kBroadcast: return broadcast(call);
-    case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
-    default: return;
-  }
+  while_running(call, [&] {
+    if (call.kind == CallKind::kSend) return send(call);
+    if (call.kind == CallKind::kReceive) return receive(call);
+    check_agreement(call);
+    switch (call.kind) {
+      case CallKind::kAllReduce: return all_reduce(call);
+      case CallKind::kReduceScatter: return reduce_scatter(call);
+      case CallKind::kAllGather:
+      case CallKind::kAllToAll: return gather_parts(call);
+      case CallKind::kBroadcast: return broadcast(call);
+      case CallKind::kBarrier: return must(MPI_Barrier(comm_), to_text(call));
+      default: return;
+    }
+  });
 }
 
 void MpiChannel::check_agreement(const Call& call) {
@@ -293,8 +198,7 @@ void MpiChannel::check_agreement(const Call& call) {
   must(MPI_Allgather(text, kText, MPI_CHAR, texts.data(), kText, MPI_CHAR, comm_), to_text(call));
   std::vector<std::string> list;
   for (size_t r = 0; r < n; ++r) list.emplace_back(&texts[r * kText]);
-  const Error error(ExitCode::kRanksDisagree, disagreement_text(list));
-  refuse(error);
+  throw Error(ExitCode::kRanksDisagree, disagreement_text(list));
 }
 
 void MpiChannel::all_reduce(const Call& call) {
@@ -406,9 +310,8 @@ void MpiChannel::receive(const Call& call) {
   must(MPI_Recv(&header, sizeof header, MPI_BYTE, call.peer, kHeaderTag, comm_, MPI_STATUS_IGNORE), what);
   state_->advance();
   if (header.numel != call.numel || header.dtype != static_cast<int64_t>(call.dtype)) {
-    const Error error(ExitCode::kRanksDisagree, cat("rank ", rank_, " calls ", details_of(call), ", but rank ",
-                                                    call.peer, "'s matching call is ", header.details));
-    refuse(error);
+    throw Error(ExitCode::kRanksDisagree, cat("rank ", rank_, " calls ", details_of(call), ", but rank ", call.peer,
+                                              "'s matching call is ", header.details));
   }
   const int64_t bytes = call.numel * size_of(call.dtype);
   for (int64_t at = 0; at < bytes; at += kChunkBytes) {
@@ -434,18 +337,14 @@ void MpiChannel::finish_sends(const std::function<bool()>& more) {
 }
 
 std::shared_ptr<Channel> MpiChannel::split(const Call& call) {
-  Running running(*state_, call);
-  check_agreement(call);
-  MPI_Comm made = MPI_COMM_NULL;
-  must(MPI_Comm_split(comm_, call.color < 0 ? MPI_UNDEFINED : call.color, call.key, &made), to_text(call));
-  if (made == MPI_COMM_NULL) return nullptr;
-  return std::make_shared<MpiChannel>(made, options_, state_);
-}
-
-void MpiChannel::refuse(const Error& error) {
-  session().broken = true;
-  state_->poison(error);
-  throw error;
+  std::shared_ptr<Channel> made;
+  while_running(call, [&] {
+    check_agreement(call);
+    MPI_Comm comm = MPI_COMM_NULL;
+    must(MPI_Comm_split(comm_, call.color < 0 ? MPI_UNDEFINED : call.color, call.key, &comm), to_text(call));
+    if (comm != MPI_COMM_NULL) made = std::make_shared<MpiChannel>(comm, options_, state_);
+  });
+  return made;
 }
 
 bool MpiChannel::close(Stream& stream) {
@@ -478,27 +377,11 @@ bool MpiChannel::close(Stream& stream) {
 
 }  // namespace
 
-bool mpi_built() { return true; }
-
-MpiPlace mpi_place() { return session().place; }
-
 std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions& options) {
   session();
   MPI_Comm comm = MPI_COMM_NULL;
   must(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
   return std::make_unique<QueuedComm>(std::make_shared<MpiChannel>(comm, options, nullptr));
-}
-
-void mpi_abort(int exit_code) {
-  flush_output();
-  int ready = 0, finalized = 0;
-  MPI_Initialized(&ready);
-  MPI_Finalized(&finalized);
-  if (ready && !finalized) {
-    end_after(Seconds(1), exit_code);
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-  }
-  _exit(exit_code);
 }
 
 }  // namespace lockstep
