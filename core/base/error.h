@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace lockstep {
 
@@ -86,9 +86,7 @@ void require(bool holds, ExitCode code, const Parts&... parts) {
 // Checked narrowing at library doors.
 template <class To, class From>
 To narrow(From value) {
-  check(value <= static_cast<From>(std::numeric_limits<To>::max()) &&
-            (std::is_unsigned_v<From> || value >= static_cast<From>(std::numeric_limits<To>::lowest())),
-        "value ", value, " does not fit its narrower type");
+  check(std::in_range<To>(value), "value ", value, " does not fit its narrower type");
   return static_cast<To>(value);
 }
 

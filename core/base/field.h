@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,6 +26,8 @@ struct Field;
 struct ListRef {
   std::function<std::vector<Field>()> append;                // adds a default element, returns its fields
   std::function<std::vector<std::vector<Field>>()> elements; // fields of those there
+  std::function<void()> clear;
+  std::function<std::vector<Field>(std::shared_ptr<void>& owner)> sample;  // a default element outside the list, for docs
 };
 
 struct Field {
@@ -79,6 +82,12 @@ Field list_field(std::string key, std::vector<T>& list, std::string doc) {
     std::vector<std::vector<Field>> out;
     for (auto& element : list) out.push_back(fields(element));
     return out;
+  };
+  ref.clear = [&list] { list.clear(); };
+  ref.sample = [](std::shared_ptr<void>& owner) {
+    auto element = std::make_shared<T>();
+    owner = element;
+    return fields(*element);
   };
   return Field{std::move(key), Field::Target(std::move(ref)), std::move(doc)};
 }

@@ -30,8 +30,20 @@ struct KernelTable {
 
 enum class IsaLevel { kGeneric, kAvx2, kAvx512 };
 
-IsaLevel best_isa_level();               // of this CPU
-const KernelTable& kernels(IsaLevel);    // throws where the CPU lacks it
-const KernelTable& kernels();            // the best, or the one that LOCKSTEP_ISA names; chosen once
+IsaLevel best_isa_level();             // of this CPU
+IsaLevel isa_level();                  // in use: the best, or the one that LOCKSTEP_ISA names; chosen once
+const KernelTable& kernels(IsaLevel);  // throws where the CPU lacks it
+const KernelTable& kernels();          // of isa_level()
+
+// Picks by level, for kernel files of other rooms.
+template <class Table>
+const Table& pick_level(const Table& generic, const Table& avx2, const Table& avx512) {
+  switch (isa_level()) {
+    case IsaLevel::kGeneric: return generic;
+    case IsaLevel::kAvx2: return avx2;
+    case IsaLevel::kAvx512: return avx512;
+  }
+  return generic;
+}
 
 }  // namespace lockstep

@@ -36,15 +36,20 @@ const KernelTable& kernels(IsaLevel level) {
   return generic::table;
 }
 
-const KernelTable& kernels() {
-  static const KernelTable& chosen = []() -> const KernelTable& {
+IsaLevel isa_level() {
+  static const IsaLevel chosen = [] {
     const char* wish = std::getenv("LOCKSTEP_ISA");
-    if (!wish || !*wish) return kernels(best_isa_level());
+    if (!wish || !*wish) return best_isa_level();
     for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512})
-      if (level <= best_isa_level() && kernels(level).isa == std::string(wish)) return kernels(level);
+      if (level <= best_isa_level() && kernels(level).isa == std::string(wish)) return level;
     throw Error(ExitCode::kConfig, cat("LOCKSTEP_ISA=", wish, " is not generic, avx2 or avx512, or this CPU lacks it"));
   }();
   return chosen;
+}
+
+const KernelTable& kernels() {
+  static const KernelTable& table = kernels(isa_level());
+  return table;
 }
 
 }  // namespace lockstep

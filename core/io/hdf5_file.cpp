@@ -1,0 +1,383 @@
+#include "core/io/hdf5_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/io/hdf5_handles.h"
+
+namespace lockstep {
+
+using hdf5::Door;
+using hdf5::file_type;
+using hdf5::Id;
+
+namespace {
+
+constexpr int64_t kAutomaticChunkBytes = 256 << 10;
+
+}  // namespace
+
+struct Hdf5File::State {
+  std::string path;
+  bool writing = false;
+  Id file;
+  std::map<std::string, Id> datasets;  // open ones, so that reading by piece does not look names up each time
+
+  void need_open() const { check(file >= 0, "HDF5 file ", path, " is used after close()"); }
+  // What went wrong in a call for `what`, from HDF5's stack.
+  [[noreturn]] void fail(const std::string& what) const {
+    hdf5::Reason why = hdf5::reason();
+    if (writing)
+      throw Error(ExitCode::kStorage, cat(path, ": ", what, ": not written (", why.innermost,
+                                          "); free space or choose another disk, then run again"));
+    if (why.checksum)
+      throw Error(ExitCode::kBadData,
+                  cat(path, ": ", what, ": checksum differs: its bytes changed after they were written; ",
+                      "restore the file or make it again"));
+    throw Error(ExitCode::kBadData, cat(path, ": ", what, ": cannot be read (", why.innermost,
+                                        "); the file is truncated or damaged: restore it or make it again"));
+  }
+  template <class T>
+  T expect(T result, const std::string& what) const {
+    if (result < 0) fail(what);
+    return result;
+  }
+  hid_t dataset(const std::string& name) {
+    if (auto it = datasets.find(name); it != datasets.end()) return it->second;
+    Id id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose);
+    if (id < 0) {
+      if (H5Lexists(file, name.c_str(), H5P_DEFAULT) > 0) fail(cat("dataset '", name, "'"));
+      throw Error(ExitCode::kBadData, cat(path, ": holds no dataset '", name, "'"));
+    }
+    return datasets.emplace(name, std::move(id)).first->second;
+  }
+  hid_t object(const std::string& name) { return name.empty() ? hid_t{file} : dataset(name); }
+  Hdf5Info info(const std::string& name) {
+    std::string what = cat("dataset '", name, "'");
+    hid_t d = dataset(name);
+    Id space(H5Dget_space(d), H5Sclose), type(H5Dget_type(d), H5Tclose), plist(H5Dget_create_plist(d), H5Pclose);
+    if (space < 0 || type < 0 || plist < 0) fail(what);
+    hsize_t extents[H5S_MAX_RANK];
+    int rank = expect(H5Sget_simple_extent_dims(space, extents, nullptr), what);
+    require(rank >= 1 && rank <= Shape::kMaxRank, ExitCode::kBadData, path, ": ", what, " has ", rank,
+            " dimensions; 1 to ", Shape::kMaxRank, " are allowed");
+    Hdf5Info out;
+    int64_t elements = 1;
+    for (int i = 0; i < rank; ++i) {
+      require(extents[i] < (hsize_t{1} << 48) &&
+                  !__builtin_mul_overflow(elements, static_cast<int64_t>(extents[i]), &elements),
+              ExitCode::kBadData, path, ": ", what, " has an impossible size ", extents[i], " in dimension ", i);
+      out.shape.push_back(static_cast<int64_t>(extents[i]));
+    }
+    const auto& types = all_stored_types();
+    auto known =
+        std::find_if(types.begin(), types.end(), [&](StoredType t) { return H5Tequal(type, file_type(t)) > 0; });
+    require(known != types.end(), ExitCode::kBadData, path, ": ", what,
+            " has an element type that is not one of ours (little-endian numbers)");
+    out.type = *known;
+    if (H5Pget_layout(plist) == H5D_CHUNKED) {
+      hsize_t chunk[H5S_MAX_RANK];
+      expect(H5Pget_chunk(plist, rank, chunk), what);
+      out.chunk_rows = static_cast<int64_t>(chunk[0]);
+    }
+    int filters = H5Pget_nfilters(plist);
+    for (int i = 0; i < filters; ++i) {
+      unsigned flags;
+      size_t values = 0;
+      out.checksum |= H5Pget_filter2(plist, i, &flags, &values, nullptr, 0, nullptr, nullptr) == H5Z_FILTER_FLETCHER32;
+    }
+    return out;
+  }
+  // The memory and file spaces of a range of rows; checks type and range.
+  void select(const std::string& name, StoredType type, Range rows, Id& memory, Id& in_file) {
+    Hdf5Info have = info(name);
+    require(have.type == type, ExitCode::kBadData, path, ": dataset '", name, "' holds ", have.type, ", not ", type);
+    // A contract while writing; while reading the size comes from the file.
+    require(0 <= rows.begin && rows.begin <= rows.end && rows.end <= have.shape[0],
+            writing ? ExitCode::kInternal : ExitCode::kBadData, path, ": dataset '", name, "' has ", have.shape[0],
+            " rows, not [", rows.begin, ", ", rows.end, ")");
+    hsize_t start[Shape::kMaxRank] = {}, count[Shape::kMaxRank] = {};
+    for (int i = 0; i < have.shape.rank(); ++i) count[i] = static_cast<hsize_t>(have.shape[i]);
+    start[0] = static_cast<hsize_t>(rows.begin);
+    count[0] = static_cast<hsize_t>(rows.size());
+    memory = Id(H5Screate_simple(have.shape.rank(), count, nullptr), H5Sclose);
+    in_file = Id(H5Dget_space(dataset(name)), H5Sclose);
+    std::string what = cat("dataset '", name, "'");
+    if (memory < 0 || in_file < 0) fail(what);
+    expect(H5Sselect_hyperslab(in_file, H5S_SELECT_SET, start, nullptr, count, nullptr), what);
+  }
+  static std::string attribute_name(const std::string& object, const std::string& key) {
+    return object.empty() ? cat("attribute '", key, "'") : cat("attribute '", key, "' of dataset '", object, "'");
+  }
+  void set_attribute(const std::string& object_name, const std::string& key, hid_t type, const hsize_t* count,
+                     const void* value) {
+    need_open();
+    std::string what = attribute_name(object_name, key);
+    hid_t owner = object(object_name);
+    if (H5Aexists(owner, key.c_str()) > 0) expect(H5Adelete(owner, key.c_str()), what);
+    Id space(count ? H5Screate_simple(1, count, nullptr) : H5Screate(H5S_SCALAR), H5Sclose);
+    Id attribute(H5Acreate2(owner, key.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    expect(hid_t{attribute}, what);
+    expect(H5Awrite(attribute, type, value), what);
+  }
+  Id open_attribute(const std::string& object_name, const std::string& key, H5T_class_t wanted, int64_t& count) {
+    need_open();
+    std::string what = attribute_name(object_name, key);
+    hid_t owner = object(object_name);
+    require(expect(H5Aexists(owner, key.c_str()), what) > 0, ExitCode::kBadData, path, ": lacks ", what);
+    Id attribute(H5Aopen(owner, key.c_str(), H5P_DEFAULT), H5Aclose);
+    if (attribute < 0) fail(what);
+    Id type(H5Aget_type(attribute), H5Tclose), space(H5Aget_space(attribute), H5Sclose);
+    if (type < 0 || space < 0) fail(what);
+    count = H5Sget_simple_extent_npoints(space);
+    require(H5Tget_class(type) == wanted && count >= 0 && count <= (1 << 20), ExitCode::kBadData, path, ": ", what,
+            " is not ",
+            wanted == H5T_INTEGER ? "a whole number"
+            : wanted == H5T_FLOAT ? "a number"
+                                  : "text");
+    return attribute;
+  }
+};
+
+Hdf5File::Hdf5File(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
+Hdf5File& Hdf5File::operator=(Hdf5File&& o) noexcept {
+  std::swap(state_, o.state_);
+  return *this;
+}
+
+Hdf5File::~Hdf5File() {
+  if (!state_) return;
+  Door door;
+  state_.reset();
+}
+
+Hdf5File Hdf5File::create(const std::string& path) {
+  Door door;
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->writing = true;
+  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  // In this format metadata carries checksums too.
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+  H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+  H5Pset_file_locking(access, true, true);
+  state->file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
+  if (state->file < 0) state->fail("cannot be created");
+  return Hdf5File(std::move(state));
+}
+
+Hdf5File Hdf5File::open(const std::string& path) {
+  // The plain call first: its errno says more than HDF5 does.
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  require(descriptor >= 0, ExitCode::kMissingInput, path, ": ", std::strerror(errno));
+  struct stat about {};
+  bool known = ::fstat(descriptor, &about) == 0;
+  ::close(descriptor);
+  require(known && S_ISREG(about.st_mode), ExitCode::kBadData, path, ": is not a file");
+  require(about.st_size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
+  Door door;
+  auto state = std::make_unique<State>();
+  state->path = path;
+  require(H5Fis_hdf5(path.c_str()) > 0, ExitCode::kBadData, path, ": is not an HDF5 file");
+  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+  H5Pset_file_locking(access, false, true);  // readers share; some file systems refuse locks
+  state->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  if (state->file < 0) state->fail("the file");
+  return Hdf5File(std::move(state));
+}
+
+const std::string& Hdf5File::path() const { return state_->path; }
+
+void Hdf5File::close() {
+  Door door;
+  State& s = *state_;
+  s.need_open();
+  if (s.writing && H5Fflush(s.file, H5F_SCOPE_LOCAL) < 0) s.fail("the file, at its end");
+  bool closed = true;
+  for (auto& [_, id] : s.datasets) closed &= id.close();
+  s.datasets.clear();
+  closed &= s.file.close();
+  if (!closed) s.fail("the file, at its end");
+}
+
+void Hdf5File::create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout) {
+  Door door;
+  State& s = *state_;
+  s.need_open();
+  check(s.writing, s.path, " is open for reading");
+  check(shape.rank() >= 1, "dataset '", name, "' needs at least one dimension");
+  std::string what = cat("dataset '", name, "'");
+  hsize_t extents[Shape::kMaxRank], chunk[Shape::kMaxRank];
+  int64_t row_bytes = size_of(type);
+  for (int i = 0; i < shape.rank(); ++i) {
+    extents[i] = chunk[i] = static_cast<hsize_t>(shape[i]);
+    if (i > 0) row_bytes *= shape[i];
+  }
+  Id space(H5Screate_simple(shape.rank(), extents, nullptr), H5Sclose);
+  Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  if (shape.numel() > 0) {
+    int64_t rows = layout.chunk_rows > 0 ? layout.chunk_rows : std::max<int64_t>(1, kAutomaticChunkBytes / row_bytes);
+    chunk[0] = static_cast<hsize_t>(std::min(rows, shape[0]));
+    s.expect(H5Pset_chunk(plist, shape.rank(), chunk), what);
+    if (layout.deflate > 0) {
+      H5Pset_shuffle(plist);
+      s.expect(H5Pset_deflate(plist, static_cast<unsigned>(layout.deflate)), what);
+    }
+    if (layout.checksum) H5Pset_fletcher32(plist);  // last, so that it covers what lies on disk
+  }
+  Id id(H5Dcreate2(s.file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
+  s.expect(hid_t{id}, what);
+  s.datasets.emplace(name, std::move(id));
+}
+
+void Hdf5File::write(const std::string& name, StoredType type, Range rows, const void* data) {
+  Door door;
+  State& s = *state_;
+  s.need_open();
+  check(s.writing, s.path, " is open for reading");
+  if (rows.empty()) return;
+  Id memory, in_file, element = file_type(type);
+  s.select(name, type, rows, memory, in_file);
+  s.expect(H5Dwrite(s.dataset(name), element, memory, in_file, H5P_DEFAULT, data), cat("dataset '", name, "'"));
+}
+
+void Hdf5File::write_all(const std::string& name, StoredType type, const Shape& shape, const void* data,
+                         const Hdf5Layout& layout) {
+  create_dataset(name, type, shape, layout);
+  if (shape.numel() > 0) write(name, type, {0, shape[0]}, data);
+}
+
+bool Hdf5File::has(const std::string& name) const {
+  Door door;
+  state_->need_open();
+  for (size_t slash = name.find('/'); slash != name.npos; slash = name.find('/', slash + 1))
+    if (H5Lexists(state_->file, name.substr(0, slash).c_str(), H5P_DEFAULT) <= 0) return false;
+  return !name.empty() && H5Lexists(state_->file, name.c_str(), H5P_DEFAULT) > 0;
+}
+
+std::vector<std::string> Hdf5File::list() const {
+  Door door;
+  state_->need_open();
+  std::vector<std::string> names;
+  herr_t result = H5Ovisit(
+      state_->file, H5_INDEX_NAME, H5_ITER_INC,
+      [](hid_t, const char* name, const H5O_info_t* info, void* data) -> herr_t {
+        if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(data)->push_back(name);
+        return 0;
+      },
+      &names);
+  state_->expect(result, "list of datasets");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Hdf5Info Hdf5File::info(const std::string& name) const {
+  Door door;
+  state_->need_open();
+  return state_->info(name);
+}
+
+void Hdf5File::read(const std::string& name, StoredType type, Range rows, void* data) const {
+  Door door;
+  State& s = *state_;
+  s.need_open();
+  Id memory, in_file, element = file_type(type);
+  s.select(name, type, rows, memory, in_file);
+  if (rows.empty()) return;
+  if (H5Dread(s.dataset(name), element, memory, in_file, H5P_DEFAULT, data) < 0)
+    s.fail(cat("dataset '", name, "', rows [", rows.begin, ", ", rows.end, ")"));
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& key, int64_t value) {
+  Door door;
+  state_->set_attribute(object, key, H5T_STD_I64LE, nullptr, &value);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& key, double value) {
+  Door door;
+  state_->set_attribute(object, key, H5T_IEEE_F64LE, nullptr, &value);
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& key, const std::string& value) {
+  Door door;
+  Id type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, std::max<size_t>(1, value.size()));  // fixed length: HDF5 knows no length of zero
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  state_->set_attribute(object, key, type, nullptr, value.c_str());
+}
+
+void Hdf5File::set_attribute(const std::string& object, const std::string& key, const std::vector<double>& values) {
+  Door door;
+  hsize_t count = values.size();
+  state_->set_attribute(object, key, H5T_IEEE_F64LE, &count, values.data());
+}
+
+bool Hdf5File::has_attribute(const std::string& object, const std::string& key) const {
+  Door door;
+  state_->need_open();
+  return H5Aexists(state_->object(object), key.c_str()) > 0;
+}
+
+int64_t Hdf5File::int_attribute(const std::string& object, const std::string& key) const {
+  Door door;
+  int64_t count = 0, value = 0;
+  Id attribute = state_->open_attribute(object, key, H5T_INTEGER, count);
+  require(count == 1, ExitCode::kBadData, state_->path, ": attribute '", key, "' is a list, not one number");
+  state_->expect(H5Aread(attribute, H5T_NATIVE_INT64, &value), State::attribute_name(object, key));
+  return value;
+}
+
+double Hdf5File::double_attribute(const std::string& object, const std::string& key) const {
+  auto values = doubles_attribute(object, key);
+  require(values.size() == 1, ExitCode::kBadData, path(), ": attribute '", key, "' is a list, not one number");
+  return values[0];
+}
+
+std::vector<double> Hdf5File::doubles_attribute(const std::string& object, const std::string& key) const {
+  Door door;
+  int64_t count = 0;
+  Id attribute = state_->open_attribute(object, key, H5T_FLOAT, count);
+  std::vector<double> values(static_cast<size_t>(count));
+  if (count > 0)
+    state_->expect(H5Aread(attribute, H5T_NATIVE_DOUBLE, values.data()), State::attribute_name(object, key));
+  return values;
+}
+
+std::string Hdf5File::string_attribute(const std::string& object, const std::string& key) const {
+  Door door;
+  std::string what = State::attribute_name(object, key);
+  int64_t count = 0;
+  Id attribute = state_->open_attribute(object, key, H5T_STRING, count);
+  require(count == 1, ExitCode::kBadData, path(), ": ", what, " is a list, not one text");
+  Id type(H5Aget_type(attribute), H5Tclose);
+  if (H5Tis_variable_str(type) > 0) {  // as h5py writes them
+    char* text = nullptr;
+    Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
+    H5Tset_size(memory, H5T_VARIABLE);
+    H5Tset_cset(memory, H5Tget_cset(type));
+    state_->expect(H5Aread(attribute, memory, &text), what);
+    std::string out = text ? text : "";
+    H5free_memory(text);
+    return out;
+  }
+  size_t size = H5Tget_size(type);
+  require(size <= (1 << 20), ExitCode::kBadData, path(), ": ", what, " is impossibly long");
+  std::string out(size, '\0');
+  state_->expect(H5Aread(attribute, type, out.data()), what);
+  out.resize(std::min(out.find('\0'), out.size()));
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// Handles of HDF5's C API: the process-wide lock, RAII ids, error text and element types. The only include of hdf5.h.
+// Owned by hdf5_file.cpp, which alone includes this header.
+// Knows nothing of files, datasets or attributes.
+#pragma once
+
+#define H5_USE_110_API  // newer libraries keep the calls of 1.10, which Debian 12 and Ubuntu 24.04 carry
+#include <hdf5.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/io/hdf5_file.h"
+
+namespace lockstep::hdf5 {
+
+// One caller inside HDF5 at a time, its printing of errors silenced for that time. HDF5 keeps that setting per
+// thread, and a user's program may use HDF5 itself: so it is put back.
+class Door {
+ public:
+  Door();
+  ~Door();
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+  H5E_auto2_t printer_ = nullptr;
+  void* printer_data_ = nullptr;
+};
+
+class Id {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Id() = default;
+  Id(hid_t id, Close close) : id_(id), close_(close) {}
+  Id(Id&& o) noexcept : id_(std::exchange(o.id_, -1)), close_(o.close_) {}
+  Id& operator=(Id&& o) noexcept {
+    std::swap(id_, o.id_);
+    std::swap(close_, o.close_);
+    return *this;
+  }
+  ~Id() {
+    if (id_ >= 0) close_(id_);
+  }
+  // Closes now and says whether that worked; the handle is gone either way.
+  bool close() { return id_ < 0 || close_(std::exchange(id_, -1)) >= 0; }
+  operator hid_t() const { return id_; }
+
+ private:
+  hid_t id_ = -1;
+  Close close_ = nullptr;
+};
+
+// The innermost reason of HDF5's error stack, and whether any of it is the named phrase.
+struct Reason {
+  std::string innermost;
+  bool checksum = false;
+};
+
+// Of the calling thread's last failed call.
+Reason reason();
+
+// The type as it lies in a file and in memory.
+Id file_type(StoredType type);
+
+}  // namespace lockstep::hdf5

@@ -1,0 +1,116 @@
+#include "core/io/json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// Depth is limited before the parser's own tree is built: its destructor recurses.
+Json parse(std::string_view text) {
+  constexpr int kMaxDepth = 32;
+  bool too_deep = false;
+  auto json = Json::parse(
+      text,
+      [&](int depth, Json::parse_event_t, Json&) {
+        too_deep = too_deep || depth > kMaxDepth;
+        return !too_deep;
+      },
+      false);
+  return too_deep ? Json(Json::value_t::discarded) : json;
+}
+
+}  // namespace
+
+std::string json_line(const JsonObject& object) {
+  Json json = Json::object();
+  for (const auto& [key, value] : object) {
+    std::visit(
+        [&, &name = key](const auto& v) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>) {
+            json[name] = std::isfinite(v) ? Json(v) : Json(nullptr);
+          } else {
+            json[name] = v;
+          }
+        },
+        value);
+  }
+  return to_line(json);
+}
+
+std::string json_list(const std::vector<JsonObject>& objects) {
+  std::string out = "[";
+  for (size_t i = 0; i < objects.size(); ++i) out += (i ? ",\n " : "\n ") + json_line(objects[i]);
+  return out + "\n]\n";
+}
+
+namespace {
+
+JsonObject flat_object(const Json& json) {
+  JsonObject out;
+  for (const auto& [key, value] : json.items()) {
+    JsonValue v = nullptr;
+    if (value.is_boolean()) v = value.get<bool>();
+    else if (value.is_number_integer()) v = value.get<int64_t>();
+    else if (value.is_number()) v = value.get<double>();
+    else if (value.is_string()) v = value.get<std::string>();
+    else if (!value.is_null()) v = to_line(value);
+    out.emplace_back(key, std::move(v));
+  }
+  return out;
+}
+
+const JsonValue* find(const JsonObject& object, std::string_view key) {
+  for (const auto& [name, value] : object)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<JsonObject> parse_json_object(std::string_view text) {
+  Json json = parse(text);
+  if (!json.is_object()) return std::nullopt;
+  return flat_object(json);
+}
+
+std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text) {
+  Json json = parse(text);
+  if (!json.is_array()) return std::nullopt;
+  std::vector<JsonObject> out;
+  for (const auto& element : json) {
+    if (!element.is_object()) return std::nullopt;
+    out.push_back(flat_object(element));
+  }
+  return out;
+}
+
+int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where) {
+  const JsonValue* v = find(object, key);
+  const int64_t* number = v ? std::get_if<int64_t>(v) : nullptr;
+  require(number != nullptr, ExitCode::kBadData, where, ": has no integer \"", key, "\"");
+  return *number;
+}
+
+const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
+  const JsonValue* v = find(object, key);
+  const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
+  require(text != nullptr, ExitCode::kBadData, where, ": has no text \"", key, "\"");
+  return *text;
+}
+
+std::optional<int64_t> json_integer(std::string_view text, std::string_view key) {
+  Json json = parse(text);
+  if (!json.is_object()) return std::nullopt;
+  auto found = json.find(std::string(key));
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<int64_t>();
+}
+
+}  // namespace lockstep

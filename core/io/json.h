@@ -1,0 +1,36 @@
+// Flat JSON objects: written as one line, always valid; read back. The door to nlohmann_json.
+// Plain values.
+// Knows nothing of metrics, configurations or checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+// Nothing, a truth, a number or a text. Non-finite numbers are written as null.
+using JsonValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
+using JsonObject = std::vector<std::pair<std::string, JsonValue>>;  // in the order written
+
+std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; bytes that are no UTF-8 become U+FFFD
+std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
+
+// Nothing where the text is no JSON object. Values that are lists or objects come as their JSON text.
+std::optional<JsonObject> parse_json_object(std::string_view text);
+
+// The objects of a list; nothing where the text is no JSON list of objects.
+std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text);
+
+// A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
+int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);
+const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
+
+// The integer under `key`; nothing where the text is no JSON object or has none there.
+std::optional<int64_t> json_integer(std::string_view text, std::string_view key);
+
+}  // namespace lockstep

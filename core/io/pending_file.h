@@ -1,0 +1,30 @@
+// A file on its way: written beside its final name, flushed to disk, then renamed; the earlier file stays until then.
+// Owns the temporary file: removes it unless commit() was reached.
+// Knows nothing of what is written into it.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+// Throw ExitCode::kStorage.
+void sync_file(const std::string& path);
+void sync_folder_of(const std::string& path);
+
+class PendingFile {
+ public:
+  // Throws kOutputLocked where the final name is there already (unless `replace`), or its folder is not.
+  PendingFile(std::string final_path, bool replace);
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+  ~PendingFile();
+  // Write here, close, then commit().
+  const std::string& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  std::string final_path_, temporary_;
+  bool replace_, committed_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// GPT: a decoder-only transformer as GPT-2 has it (pre-norm, learned positions, tied head). Radford et al. 2019.
+#pragma once
+
+#include "core/base/field.h"
+#include "core/models/model.h"
+#include "core/nn/layers.h"
+
+namespace lockstep {
+
+struct GptOptions {
+  int64_t layers = 4, heads = 4, width = 128;
+  double dropout = 0;
+  bool bias = true;  // in linear layers and norms
+};
+std::vector<Field> fields(GptOptions& o);
+
+class GptBlock : public Module {
+ public:
+  explicit GptBlock(const GptOptions& options);
+  Tensor forward(const Tensor& x_BTC) override;
+
+ private:
+  int64_t heads_;
+  LayerNorm &ln1_, &ln2_;
+  Linear &qkv_, &proj_, &up_, &down_;
+  Dropout &drop1_, &drop2_;
+};
+
+class Gpt : public Model {
+ public:
+  Gpt(const GptOptions& options, const TaskSpec& task);
+  Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+
+ private:
+  int64_t context_;
+  Embedding &wte_, &wpe_;
+  Dropout& drop_;
+  std::vector<GptBlock*> blocks_;
+  LayerNorm* ln_;
+};
+
+}  // namespace lockstep

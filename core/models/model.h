@@ -1,0 +1,27 @@
+// Model: the root module of a training run, with its loss. What a user writes.
+// Owned by the trainer, or by a loop of one's own.
+// Knows nothing of ranks, devices, precision, or where batches come from.
+#pragma once
+
+#include "core/nn/module.h"
+
+namespace lockstep {
+
+// What the data looks like, told to a model when it is built.
+struct TaskSpec {
+  Shape input;          // of one sample: tokens [T], images [H, W, C]
+  int64_t classes = 0;  // vocabulary, or labels
+};
+
+class Model : public Module {
+ public:
+  // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex count nothing.
+  // By default, cross-entropy of [..., classes] against int32 targets [...].
+  virtual Tensor loss(const Tensor& output, const Tensor& target);
+};
+
+// How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the shapes are no
+// classification.
+int64_t count_correct(const Tensor& output, const Tensor& target);
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "core/nn/layers.h"
+
+#include <cmath>
+
+#include "core/ops/ops.h"
+
+namespace lockstep {
+namespace {
+double bound(int64_t fan_in) { return 1.0 / std::sqrt(static_cast<double>(fan_in)); }
+Tensor or_none(Tensor* t) { return t ? *t : Tensor(); }
+}  // namespace
+
+Linear::Linear(int64_t in, int64_t out, bool bias)
+    : weight_(parameter("weight", {out, in}, Init::uniform(bound(in)))),
+      bias_(bias ? &parameter("bias", {out}, Init::uniform(bound(in))) : nullptr) {}
+Linear::Linear(int64_t in, int64_t out, bool bias, Init init)
+    : weight_(parameter("weight", {out, in}, init)), bias_(bias ? &parameter("bias", {out}, Init::zeros()) : nullptr) {}
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, or_none(bias_)); }
+
+LayerNorm::LayerNorm(int64_t width, bool bias, double eps)
+    : weight_(parameter("weight", {width}, Init::ones())),
+      bias_(bias ? &parameter("bias", {width}, Init::zeros()) : nullptr),
+      eps_(eps) {}
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, weight_, or_none(bias_), eps_); }
+
+Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(parameter("weight", {count, width}, init)) {}
+Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }
+
+Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, bool bias)
+    : weight_(parameter("weight", {out, kernel, kernel, in}, Init::uniform(bound(kernel * kernel * in)))),
+      bias_(bias ? &parameter("bias", {out}, Init::uniform(bound(kernel * kernel * in))) : nullptr),
+      stride_(stride),
+      padding_(padding) {}
+Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, or_none(bias_), stride_, padding_); }
+
+Tensor Dropout::forward(const Tensor& x) { return training() && p_ > 0 ? dropout(x, p_, random_site(name())) : x; }
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// The layers that models are built from. Weights are named as elsewhere in the field: weight, bias.
+// Each owns its parameters.
+// Knows nothing of ranks or precision.
+#pragma once
+
+#include "core/nn/module.h"
+
+namespace lockstep {
+
+// y = x weight^T + bias; weight [out, in]
+class Linear : public Module {
+ public:
+  // Without `init`: uniform within 1/sqrt(in), the bias too; with it, the bias starts at 0.
+  Linear(int64_t in, int64_t out, bool bias = true);
+  Linear(int64_t in, int64_t out, bool bias, Init init);
+  Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
+
+ private:
+  Tensor& weight_;
+  Tensor* bias_;
+};
+
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(int64_t width, bool bias = true, double eps = 1e-5);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor& weight_;
+  Tensor* bias_;
+  double eps_;
+};
+
+class Embedding : public Module {
+ public:
+  Embedding(int64_t count, int64_t width, Init init);
+  Tensor forward(const Tensor& index) override;  // int32 [...] -> [..., width]
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  Tensor& weight_;
+};
+
+// 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in]
+class Conv2d : public Module {
+ public:
+  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0, bool bias = true);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor& weight_;
+  Tensor* bias_;
+  int64_t stride_, padding_;
+};
+
+class Dropout : public Module {
+ public:
+  explicit Dropout(double p) : p_(p) {}
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  double p_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "core/nn/module.h"
+
+#include "core/autograd/node.h"
+
+namespace lockstep {
+
+Tensor Module::operator()(const Tensor& x) {
+  if (hooks_.before_forward) hooks_.before_forward();
+  Tensor y = forward(x);
+  if (hooks_.after_forward) hooks_.after_forward();
+  if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
+  return y;
+}
+
+Tensor& Module::parameter(std::string name, const Shape& shape, Init init) {
+  Parameter& p = parameters_.emplace_back();
+  p.name = std::move(name);
+  p.value = Tensor::unallocated(shape);
+  require_grad(p.value);
+  p.init = init;
+  p.decay = shape.rank() >= 2;
+  return p.value;
+}
+
+void Module::collect(const std::string& prefix, std::vector<NamedParameter>& out) const {
+  for (Parameter& p : parameters_) out.push_back({prefix + p.name, &p});
+  for (auto& [name, module] : children_) module->collect(prefix + name + ".", out);
+}
+
+std::vector<NamedParameter> Module::parameters() const {
+  std::vector<NamedParameter> out;
+  collect("", out);
+  return out;
+}
+
+void Module::name_tree(std::string_view name) {
+  name_ = name;
+  for (auto& [child_name, module] : children_) module->name_tree(name_.empty() ? child_name : cat(name_, ".", child_name));
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (auto& [_, module] : children_) module->train(on);
+}
+
+void place_parameters(Module& root, uint64_t seed) {
+  root.name_tree();
+  for (auto& [name, p] : root.parameters()) {
+    p->value.allocate();
+    fill_initial(p->init, seed, name, 0, p->value.numel(), p->value.mutable_values<float>());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// Module: a tree of parameters and children with dotted names. Parameters have shapes but no bytes until somebody places them
+// (sharding/data_parallel, or place_parameters for a model of one's own).
+// A module owns its children and parameters; pointers and references to them stay valid.
+// Knows nothing of ranks, devices, precision or sharding; hooks are how these listen.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/nn/init.h"
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+struct Parameter {
+  std::string name;  // within its module
+  Tensor value;
+  Init init;
+  bool decay = false;  // does weight decay apply where nothing else is said? Not for vectors: norms and biases.
+};
+
+struct NamedParameter {
+  std::string name;  // dotted: "blocks.0.up.weight"
+  Parameter* parameter;
+};
+
+struct ModuleHooks {
+  std::function<void()> before_forward, after_forward, before_backward;
+};
+
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // hook, forward, hook
+  Tensor operator()(const Tensor& x);
+  virtual Tensor forward(const Tensor& x) = 0;
+
+  // All parameters, own first, then children's, in order of registration.
+  std::vector<NamedParameter> parameters() const;
+  const std::vector<std::pair<std::string, std::unique_ptr<Module>>>& children() const { return children_; }
+  // Dotted name below the root; empty for the root and until name_tree().
+  const std::string& name() const { return name_; }
+  // Gives every module its dotted name. The root's owner calls it once.
+  void name_tree(std::string_view name = {});
+  void train(bool on = true);  // and all children
+  void eval() { train(false); }
+  bool training() const { return training_; }
+  void set_hooks(ModuleHooks hooks) { hooks_ = std::move(hooks); }
+
+ protected:
+  // Weight decay applies to matrices and larger, unless `decay` says otherwise.
+  Tensor& parameter(std::string name, const Shape& shape, Init init);
+  template <class M, class... Args>
+  M& child(std::string name, Args&&... args) {
+    auto made = std::make_unique<M>(std::forward<Args>(args)...);
+    M& ref = *made;
+    children_.emplace_back(std::move(name), std::move(made));
+    return ref;
+  }
+
+ private:
+  void collect(const std::string& prefix, std::vector<NamedParameter>& out) const;
+
+  std::string name_;
+  bool training_ = true;
+  mutable std::deque<Parameter> parameters_;
+  std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
+  ModuleHooks hooks_;
+};
+
+// Allocates and initialises every parameter (fp32) where no DataParallel does it: inference, small tools, tests.
+void place_parameters(Module& root, uint64_t seed);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// Slot: what an optimizer sees of a parameter, or of this rank's slice of it.
+// Values; the memory belongs to DataParallel's groups.
+// Knows nothing of why there is a slice.
+#pragma once
+
+#include <string>
+
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+struct Slot {
+  std::string name;    // dotted name of the parameter
+  Shape global_shape;  // of the whole parameter
+  int64_t offset = 0;  // first element of this slice, in the flattened parameter
+  Tensor master;       // fp32 [n]
+  Tensor gradient;     // fp32 [n]
+  Tensor compute;      // the copy that the model reads, where it is not the master; [n]
+  bool decay = false;
+  double lr_scale = 1;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// The settings of the data: which dataset, how it is cut, how it is loaded. Section `data` of a configuration.
+// A plain struct.
+// Knows nothing of YAML.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/field.h"
+
+namespace lockstep {
+
+enum class DataName : uint8_t { kHdf5, kSyntheticTokens, kSyntheticImages };
+
+struct DataOptions {
+  DataName name = DataName::kHdf5;
+  std::string path = {};
+  int64_t context = 0;
+  double validation = 0.1;
+  bool shuffle = true;
+  std::vector<int64_t> ignore_tokens = {};
+  int64_t threads = 1;
+  int64_t prefetch = 2;
+  int64_t memory = 1024;  // MiB
+  struct Synthetic {
+    int64_t tokens = 1 << 20;
+    int64_t vocabulary = 256;
+    int64_t images = 10000;
+    int64_t height = 28, width = 28, channels = 1;
+    int64_t classes = 10;
+  } synthetic = {};
+};
+
+std::vector<Field> fields(DataOptions& options);
+
+// Whether a key of fields() does anything where `options.name` is what it is.
+bool has_effect(const DataOptions& options, const std::string& key);
+
+}  // namespace lockstep

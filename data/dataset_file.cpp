@@ -1,0 +1,249 @@
+#include "data/dataset_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFormat = "lockstep-data";
+constexpr int64_t kTokensPerChunk = 64 << 10;
+constexpr int64_t kImageChunkBytes = 128 << 10;
+constexpr int64_t kMostCodePoints = 0x110000;
+
+std::vector<uint64_t> read_words(const Hdf5File& file, const std::string& name) {
+  Hdf5Info info = file.info(name);
+  require(info.shape.rank() == 1 && info.shape[0] < (int64_t{1} << 28), ExitCode::kBadData, file.path(), ": dataset '",
+          name, "' has shape ", info.shape, "; a list was expected");
+  std::vector<uint64_t> words(static_cast<size_t>(info.shape[0]));
+  file.read(name, StoredType::kUInt64, {0, info.shape[0]}, words.data());
+  return words;
+}
+
+std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
+  std::string level = file.string_attribute("", "level");
+  if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
+  if (level == "ids") return nullptr;
+  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is none of byte, char, ids");
+  Hdf5Info info = file.info("vocabulary");
+  require(info.shape.rank() == 1 && info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData,
+          file.path(), ": dataset 'vocabulary' has shape ", info.shape, "; a list of code points was expected");
+  std::vector<uint32_t> points(static_cast<size_t>(info.shape[0]));
+  file.read("vocabulary", StoredType::kUInt32, {0, info.shape[0]}, points.data());
+  for (size_t i = 0; i < points.size(); ++i)
+    require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
+            ": vocabulary entry ", i, " (", points[i], ") is no code point above the one before it");
+  return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+}
+
+int64_t positive_attribute(const Hdf5File& file, const std::string& key) {
+  int64_t value = file.int_attribute("", key);
+  require(value > 0 && value <= (int64_t{1} << 31), ExitCode::kBadData, file.path(), ": attribute '", key, "' is ",
+          value, "; a number in [1, 2^31] was expected");
+  return value;
+}
+
+template <class T>
+int64_t first_beyond(const uint8_t* bytes, int64_t count, int64_t limit) {
+  if (limit > static_cast<int64_t>(std::numeric_limits<T>::max())) return -1;
+  // The largest first: it vectorises, and is nearly always all there is to do.
+  const T* ids = reinterpret_cast<const T*>(bytes);
+  T largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, ids[i]);
+  if (static_cast<int64_t>(largest) < limit) return -1;
+  return std::find_if(ids, ids + count, [&](T id) { return static_cast<int64_t>(id) >= limit; }) - ids;
+}
+
+int64_t first_beyond(StoredType type, const uint8_t* bytes, int64_t count, int64_t limit) {
+  if (type == StoredType::kUInt8) return first_beyond<uint8_t>(bytes, count, limit);
+  if (type == StoredType::kUInt16) return first_beyond<uint16_t>(bytes, count, limit);
+  return first_beyond<uint32_t>(bytes, count, limit);
+}
+
+std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header,
+                                        int64_t memory_bytes) {
+  StoredType type = file->info("tokens").type;
+  auto check_ids = [path = file->path(), limit = header.vocabulary_size, type](Range rows, const uint8_t* bytes) {
+    int64_t at = first_beyond(type, bytes, rows.size(), limit);
+    if (at < 0) return;
+    uint32_t id = 0;
+    std::memcpy(&id, bytes + at * size_of(type), static_cast<size_t>(size_of(type)));
+    throw Error(ExitCode::kBadData, cat(path, ": token ", rows.begin + at, " is ", id, ", beyond the vocabulary of ",
+                                        limit, "; import the text again"));
+  };
+  return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
+}
+
+std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
+  auto check_labels = [path = file->path(), limit = header.classes](Range rows, const uint8_t* bytes) {
+    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
+    for (int64_t i = 0; i < rows.size(); ++i)
+      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of image ", rows.begin + i,
+              " is ", labels[i], ", not in [0, ", limit, "); import the images again");
+  };
+  StoredRows rows(std::move(file), "labels", header.label_hashes, int64_t{1} << 62, check_labels);
+  std::vector<int32_t> labels(static_cast<size_t>(rows.size()));
+  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+    std::memcpy(labels.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * 4);
+  });
+  return labels;
+}
+
+}  // namespace
+
+Hash128 DatasetHeader::computed_identity() const {
+  Hasher128 hasher;
+  auto add = [&](const auto& list) { hasher.update(list.data(), list.size() * sizeof list[0]); };
+  if (kind == DataKind::kTokens) {
+    add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size, "\n"));
+    if (vocabulary) add(vocabulary->code_points());
+    add(hashes);
+  } else {
+    add(cat("images ", images, " classes ", classes, "\n"));
+    add(mean);
+    add(stddev);
+    add(hashes);
+    add(label_hashes);
+  }
+  return hasher.digest();
+}
+
+DatasetHeader read_dataset_header(const Hdf5File& file) {
+  const std::string& path = file.path();
+  require(file.has_attribute("", "format") && file.string_attribute("", "format") == kFormat, ExitCode::kBadData, path,
+          ": is an HDF5 file, but no dataset of lockstep; make one with `lockstep data import`");
+  int64_t version = file.int_attribute("", "version");
+  require(version == kDatasetVersion, ExitCode::kBadData, path, ": has dataset format version ", version,
+          "; this program reads version ", kDatasetVersion);
+  DatasetHeader h;
+  std::string kind = file.string_attribute("", "kind");
+  require(kind == "tokens" || kind == "images", ExitCode::kBadData, path, ": kind '", kind,
+          "' is neither tokens nor images");
+  h.kind = kind == "tokens" ? DataKind::kTokens : DataKind::kImages;
+  h.hashes = read_words(file, kind + "_hash");
+  Hdf5Info info = file.info(kind);
+  if (h.kind == DataKind::kTokens) {
+    h.vocabulary = read_vocabulary(file);
+    h.vocabulary_size = positive_attribute(file, "vocabulary_size");
+    require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
+            ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
+            h.vocabulary ? h.vocabulary->size() : 0, " entries");
+    bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
+    require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
+            info.type, " of shape ", info.shape, "; a list of uint8, uint16 or uint32 was expected");
+    h.tokens = info.shape[0];
+  } else {
+    require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
+            path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
+            "; uint8 [count, height, width, channels] was expected");
+    h.images = info.shape;
+    Hdf5Info labels = file.info("labels");
+    require(labels.type == StoredType::kInt32 && labels.shape.rank() == 1, ExitCode::kBadData, path,
+            ": dataset 'labels' holds ", labels.type, " of shape ", labels.shape, "; a list of int32 was expected");
+    require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
+            labels.shape[0], " labels");
+    h.classes = positive_attribute(file, "classes");
+    h.label_hashes = read_words(file, "labels_hash");
+    h.mean = file.doubles_attribute("images", "mean");
+    h.stddev = file.doubles_attribute("images", "std");
+    bool sized = static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size();
+    require(sized && std::all_of(h.stddev.begin(), h.stddev.end(), [](double s) { return s > 0; }), ExitCode::kBadData,
+            path, ": attributes 'mean' and 'std' of dataset 'images' must have one value per channel (", info.shape[3],
+            "), std above zero");
+  }
+  h.identity = h.computed_identity();
+  std::string stored = file.string_attribute("", "identity");
+  require(stored == to_hex(h.identity), ExitCode::kBadData, path, ": its identity is ", stored,
+          ", but its header gives ", h.identity, ": header or chunk hashes were changed; import the data again");
+  return h;
+}
+
+void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
+  bool tokens = h.kind == DataKind::kTokens;
+  std::string kind = tokens ? "tokens" : "images";
+  auto write_words = [&](const std::string& name, const std::vector<uint64_t>& words) {
+    file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
+  };
+  file.set_attribute("", "format", std::string(kFormat));
+  file.set_attribute("", "version", kDatasetVersion);
+  file.set_attribute("", "kind", kind);
+  write_words(kind + "_hash", h.hashes);
+  if (tokens) {
+    file.set_attribute("", "level", h.level());
+    file.set_attribute("", "vocabulary_size", h.vocabulary_size);
+    if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
+      file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
+  } else {
+    file.set_attribute("", "classes", h.classes);
+    file.set_attribute("images", "mean", h.mean);
+    file.set_attribute("images", "std", h.stddev);
+    write_words("labels_hash", h.label_hashes);
+  }
+  h.identity = h.computed_identity();
+  file.set_attribute("", "identity", to_hex(h.identity));
+}
+
+StoredType token_type(int64_t vocabulary_size) {
+  if (vocabulary_size <= 1 << 8) return StoredType::kUInt8;
+  return vocabulary_size <= 1 << 16 ? StoredType::kUInt16 : StoredType::kUInt32;
+}
+
+int64_t tokens_per_chunk() { return kTokensPerChunk; }
+int64_t images_per_chunk(int64_t image_bytes) { return std::max<int64_t>(1, kImageChunkBytes / image_bytes); }
+
+ChunkWriter::ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows)
+    : file_(file),
+      name_(std::move(name)),
+      type_(type),
+      rows_(shape[0]),
+      chunk_rows_(std::min(chunk_rows, rows_)),
+      row_bytes_(rows_ > 0 ? shape.numel() / rows_ * size_of(type) : 0) {
+  file_.create_dataset(name_, type_, shape, {.chunk_rows = chunk_rows_});
+  pending_.reserve(static_cast<size_t>(chunk_rows_ * row_bytes_));
+}
+
+void ChunkWriter::append(const void* rows, int64_t count) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(rows);
+  size_t chunk_bytes = static_cast<size_t>(chunk_rows_ * row_bytes_);
+  for (size_t left = static_cast<size_t>(count * row_bytes_); left > 0;) {
+    size_t part = std::min(left, chunk_bytes - pending_.size());
+    pending_.insert(pending_.end(), bytes, bytes + part);
+    bytes += part;
+    left -= part;
+    if (pending_.size() == chunk_bytes) flush();
+  }
+}
+
+void ChunkWriter::flush() {
+  int64_t rows = static_cast<int64_t>(pending_.size()) / row_bytes_;
+  check(written_ + rows <= rows_, "more rows than announced for '", name_, "': ", rows_);
+  file_.write(name_, type_, {written_, written_ + rows}, pending_.data());
+  hashes_.push_back(hash64(pending_.data(), pending_.size()));
+  written_ += rows;
+  pending_.clear();
+}
+
+std::vector<uint64_t> ChunkWriter::finish() {
+  if (!pending_.empty()) flush();
+  check(written_ == rows_, "'", name_, "' got ", written_, " rows of ", rows_);
+  return std::move(hashes_);
+}
+
+std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
+  auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
+  auto out = std::make_shared<DatasetFile>();
+  out->path = path;
+  out->header = read_dataset_header(*file);
+  if (out->header.kind == DataKind::kTokens) {
+    out->rows = open_tokens(file, out->header, memory_bytes);
+  } else {
+    out->rows =
+        std::make_unique<StoredRows>(file, "images", out->header.hashes, memory_bytes, [](Range, const uint8_t*) {});
+    out->labels = read_labels(file, out->header);
+  }
+  return out;
+}
+
+}  // namespace lockstep

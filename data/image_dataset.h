@@ -1,0 +1,33 @@
+// Images as samples: fp32 [height, width, channels], normalised per channel, and their label.
+// An ImageDataset shares its file; train and validation are two of them on one file.
+// Knows nothing of how the file was made.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "data/dataset.h"
+#include "data/dataset_file.h"
+
+namespace lockstep {
+
+class ImageDataset final : public Dataset {
+ public:
+  // `part` of the file's images.
+  ImageDataset(std::shared_ptr<const DatasetFile> file, Range part);
+  int64_t size() const override { return part_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override { return file_->header.identity; }
+  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override;
+  const Vocabulary* vocabulary() const override { return nullptr; }
+
+ private:
+  std::shared_ptr<const DatasetFile> file_;
+  Range part_;
+  DataSpec spec_;
+  std::vector<float> normalised_;  // [channels, 256]: (byte / 255 - mean) / std, rounded once from fp64
+};
+
+}  // namespace lockstep

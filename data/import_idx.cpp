@@ -1,0 +1,167 @@
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/io/pending_file.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+
+namespace lockstep {
+namespace {
+
+// An IDX file (LeCun's MNIST format): bytes 0, 0, type, dimensions; then each extent as a big-endian uint32; then the
+// values, row-major. zlib reads gzip and plain files alike.
+class IdxFile {
+ public:
+  explicit IdxFile(const std::string& path) : path_(path) {
+    errno = 0;
+    file_ = ::gzopen(path.c_str(), "rbe");
+    require(file_ != nullptr, ExitCode::kMissingInput, path_, ": ", std::strerror(errno ? errno : ENOMEM));
+    try {
+      read_header();
+    } catch (...) {
+      ::gzclose(file_);
+      throw;
+    }
+  }
+  IdxFile(const IdxFile&) = delete;
+  IdxFile& operator=(const IdxFile&) = delete;
+  ~IdxFile() { ::gzclose(file_); }
+
+  const Shape& shape() const { return shape_; }
+  // The next `size` bytes of the values.
+  void read(uint8_t* to, int64_t size) {
+    while (size > 0) {
+      unsigned part = static_cast<unsigned>(std::min<int64_t>(size, 1 << 20));
+      int got = ::gzread(file_, to, part);
+      int code = Z_OK;
+      const char* why = ::gzerror(file_, &code);
+      // A gzip file cut short reads as far as it goes and only then says Z_BUF_ERROR.
+      require(got >= 0 && (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR), ExitCode::kBadData, path_,
+              ": gzip data is damaged (", code == Z_ERRNO ? std::strerror(errno) : why, "); fetch the file again");
+      require(got > 0, ExitCode::kBadData, path_, ": is truncated: it ends after ", read_, " of ", expected_,
+              " bytes; fetch the file again");
+      to += got;
+      size -= got;
+      read_ += got;
+    }
+  }
+  // Nothing must follow. Also reads the checksum at the end of a gzip file.
+  void expect_end() {
+    uint8_t more;
+    int got = ::gzread(file_, &more, 1), code = Z_OK;
+    const char* why = ::gzerror(file_, &code);
+    require(got >= 0 && (code == Z_OK || code == Z_STREAM_END), ExitCode::kBadData, path_,
+            ": gzip data is truncated or damaged at its end (", why, "); fetch the file again");
+    require(got == 0, ExitCode::kBadData, path_, ": holds more than the ", shape_, " values that it announces");
+  }
+
+ private:
+  void read_header() {
+    uint8_t head[4];
+    read(head, 4);
+    require(head[0] == 0 && head[1] == 0, ExitCode::kBadData, path_, ": is not an IDX file: it begins with bytes ",
+            int{head[0]}, ", ", int{head[1]}, " instead of 0, 0");
+    require(head[2] == 8, ExitCode::kBadData, path_, ": holds values of IDX type ", int{head[2]},
+            "; only unsigned bytes (8) can be imported");
+    require(head[3] == 1 || head[3] == 3 || head[3] == 4, ExitCode::kBadData, path_, ": has ", int{head[3]},
+            " dimensions; labels have 1, images 3 or 4");
+    expected_ += 4 * int64_t{head[3]};
+    for (int i = 0; i < head[3]; ++i) {
+      uint8_t b[4];
+      read(b, 4);
+      int64_t extent = int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 | int64_t{b[3]};
+      require(extent > 0 && (i == 0 || extent <= 1 << 16), ExitCode::kBadData, path_, ": has size ", extent,
+              " in dimension ", i, "; images have 1 to 65536 pixels a side, and at least one sample is needed");
+      shape_.push_back(extent);
+    }
+    expected_ += shape_.numel();
+  }
+  std::string path_;
+  gzFile file_ = nullptr;
+  Shape shape_;
+  int64_t read_ = 0, expected_ = 4;  // bytes
+};
+
+// Sums of all bytes and of their squares, by channel; exact.
+struct Sums {
+  std::vector<uint64_t> sum, square;
+  explicit Sums(int64_t channels) : sum(static_cast<size_t>(channels)), square(sum) {}
+  void add(const uint8_t* bytes, int64_t pixels) {
+    for (int64_t p = 0; p < pixels; ++p)
+      for (size_t c = 0; c < sum.size(); ++c, ++bytes) {
+        sum[c] += *bytes;
+        square[c] += uint64_t{*bytes} * *bytes;
+      }
+  }
+};
+
+}  // namespace
+
+void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
+                int64_t classes, const ImportOptions& options) {
+  PendingFile pending(output, options.force);
+  IdxFile images(images_path), labels(labels_path);
+  Shape shape = images.shape();
+  require(shape.rank() >= 3, ExitCode::kBadData, images_path, ": has shape ", shape,
+          "; images are [count, height, width] or [count, height, width, channels]");
+  require(labels.shape().rank() == 1, ExitCode::kBadData, labels_path, ": has shape ", labels.shape(),
+          "; labels are [count]");
+  require(shape[0] == labels.shape()[0], ExitCode::kBadData, images_path, ": holds ", shape[0], " images, but ",
+          labels_path, " holds ", labels.shape()[0], " labels");
+  if (shape.rank() == 3) shape.push_back(1);
+  int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
+  require(image_bytes <= 1 << 28, ExitCode::kBadData, images_path, ": images of ", image_bytes,
+          " bytes are larger than 256 MiB");
+
+  std::vector<uint8_t> bytes;
+  std::vector<int32_t> values;
+  for (int64_t done = 0; done < count; done += static_cast<int64_t>(bytes.size())) {  // sizes in headers may lie
+    bytes.resize(static_cast<size_t>(std::min<int64_t>(count - done, 1 << 20)));
+    labels.read(bytes.data(), static_cast<int64_t>(bytes.size()));
+    values.insert(values.end(), bytes.begin(), bytes.end());
+  }
+  labels.expect_end();
+  if (classes == 0) classes = 1 + *std::max_element(values.begin(), values.end());
+  for (int64_t i = 0; i < count; ++i)
+    require(values[static_cast<size_t>(i)] < classes, ExitCode::kBadData, labels_path, ": label ", i, " is ",
+            values[static_cast<size_t>(i)], ", not in [0, ", classes, ")");
+
+  Hdf5File file = Hdf5File::create(pending.temporary());
+  DatasetHeader header;
+  header.kind = DataKind::kImages;
+  header.images = shape;
+  header.classes = classes;
+  int64_t step = images_per_chunk(image_bytes);
+  ChunkWriter writer(file, "images", StoredType::kUInt8, shape, step);
+  Sums sums(shape[3]);
+  for (int64_t done = 0; done < count; done += step) {
+    int64_t now = std::min(step, count - done);
+    bytes.resize(static_cast<size_t>(now * image_bytes));
+    images.read(bytes.data(), now * image_bytes);
+    sums.add(bytes.data(), now * pixels);
+    writer.append(bytes.data(), now);
+    if (options.progress) options.progress(done + now, count);
+  }
+  images.expect_end();
+  header.hashes = writer.finish();
+  for (size_t c = 0; c < sums.sum.size(); ++c) {
+    double n = static_cast<double>(count * pixels) * 255.0;
+    double mean = static_cast<double>(sums.sum[c]) / n, square = static_cast<double>(sums.square[c]) / (n * 255.0);
+    double variance = square - mean * mean;
+    header.mean.push_back(mean);
+    header.stddev.push_back(variance > 1e-12 ? std::sqrt(variance) : 1.0);  // a channel of one value stays as it is
+  }
+  ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
+  label_writer.append(values.data(), count);
+  header.label_hashes = label_writer.finish();
+  write_dataset_header(file, header);
+  file.close();
+  pending.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,198 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/io/pending_file.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kBlock = 1 << 20;
+constexpr uint32_t kCodePoints = 0x110000;
+
+// One input read from begin to end in blocks.
+class Input {
+ public:
+  explicit Input(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    require(descriptor_ >= 0, ExitCode::kMissingInput, path_, ": ", std::strerror(errno));
+    struct stat about {};
+    if (::fstat(descriptor_, &about) == 0) size_ = about.st_size;
+    bool regular = S_ISREG(about.st_mode);
+    if (!regular) ::close(descriptor_);
+    require(regular, ExitCode::kBadData, path_, ": is not a file; name files to import");
+  }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+  ~Input() { ::close(descriptor_); }
+  int64_t size() const { return size_; }
+  // False at the end.
+  bool next(std::vector<uint8_t>& block) {
+    block.resize(kBlock);
+    ssize_t got;
+    do got = ::read(descriptor_, block.data(), kBlock);
+    while (got < 0 && errno == EINTR);
+    require(got >= 0, ExitCode::kBadData, path_, ": cannot be read: ", std::strerror(errno));
+    block.resize(static_cast<size_t>(got));
+    return got > 0;
+  }
+
+ private:
+  const std::string& path_;
+  int descriptor_;
+  int64_t size_ = 0;
+};
+
+class Ticker {
+ public:
+  Ticker(const ProgressCallback& progress, int64_t total) : progress_(progress), total_(total) {}
+  void add(size_t bytes) {
+    done_ += static_cast<int64_t>(bytes);
+    if (progress_) progress_(std::min(done_, total_), total_);
+  }
+
+ private:
+  const ProgressCallback& progress_;
+  int64_t done_ = 0, total_;
+};
+
+// Calls use(code point) for each character; throws for invalid UTF-8.
+template <class Use>
+void for_each_character(const std::string& path, Ticker& ticker, Use use) {
+  Input input(path);
+  Utf8Reader reader;
+  std::vector<uint8_t> block;
+  int64_t at = 0;
+  auto invalid = [&](int64_t begin) {
+    throw Error(ExitCode::kBadData, cat(path, ": invalid UTF-8 at byte ", begin,
+                                        "; convert the file to UTF-8, or import it at byte level (--level byte)"));
+  };
+  while (input.next(block)) {
+    for (uint8_t byte : block) {
+      auto result = reader.next(byte);
+      ++at;
+      if (result == Utf8Reader::Result::kCodePoint) use(reader.code_point());
+      if (result == Utf8Reader::Result::kInvalid) invalid(at - reader.length());
+    }
+    ticker.add(block.size());
+  }
+  if (!reader.between()) invalid(at - reader.length());
+}
+
+struct Survey {
+  int64_t tokens = 0;
+  std::unique_ptr<Vocabulary> vocabulary;
+};
+
+// The first pass: how many tokens, of which vocabulary.
+Survey survey(const std::vector<std::string>& inputs, TextLevel level, Ticker& ticker) {
+  Survey out;
+  if (level == TextLevel::kByte) {
+    for (const std::string& path : inputs) {
+      Input input(path);
+      out.tokens += input.size();
+      ticker.add(static_cast<size_t>(input.size()));
+    }
+    out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::bytes());
+  } else {
+    std::vector<bool> seen(kCodePoints);
+    for (const std::string& path : inputs)
+      for_each_character(path, ticker, [&](uint32_t c) {
+        seen[c] = true;
+        ++out.tokens;
+      });
+    std::vector<uint32_t> points;
+    for (uint32_t c = 0; c < kCodePoints; ++c)
+      if (seen[c]) points.push_back(c);
+    if (!points.empty()) out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+  }
+  require(out.tokens > 0, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " and the other inputs hold" : ": holds",
+          " no text at all");
+  return out;
+}
+
+// The second pass. `changed` is thrown where an input is not what the first pass saw.
+template <class Id>
+std::vector<uint64_t> write_characters(Hdf5File& file, const std::vector<std::string>& inputs, const Survey& s,
+                                       Ticker& ticker) {
+  ChunkWriter writer(file, "tokens", token_type(s.vocabulary->size()), {s.tokens}, tokens_per_chunk());
+  std::vector<int32_t> ids(kCodePoints, -1);
+  for (uint32_t c : s.vocabulary->code_points()) ids[c] = s.vocabulary->token_of(c);
+  std::vector<Id> buffer;
+  int64_t left = s.tokens;
+  for (const std::string& path : inputs) {
+    auto changed = [&](bool is) {
+      require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
+    };
+    for_each_character(path, ticker, [&](uint32_t c) {
+      changed(ids[c] < 0 || left-- == 0);
+      buffer.push_back(static_cast<Id>(ids[c]));
+      if (buffer.size() < kBlock) return;
+      writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
+      buffer.clear();
+    });
+    changed(&path == &inputs.back() && left != 0);
+  }
+  writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
+  return writer.finish();
+}
+
+std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>& inputs, const Survey& s,
+                                  Ticker& ticker) {
+  ChunkWriter writer(file, "tokens", StoredType::kUInt8, {s.tokens}, tokens_per_chunk());
+  std::vector<uint8_t> block;
+  for (const std::string& path : inputs) {
+    Input input(path);
+    int64_t left = input.size();
+    auto changed = [&](bool is) {
+      require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
+    };
+    while (input.next(block)) {
+      left -= static_cast<int64_t>(block.size());
+      changed(left < 0);
+      writer.append(block.data(), static_cast<int64_t>(block.size()));
+      ticker.add(block.size());
+    }
+    changed(left != 0);
+  }
+  return writer.finish();
+}
+
+}  // namespace
+
+void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
+                 const ImportOptions& options) {
+  require(!inputs.empty(), ExitCode::kUsage, "no text to import: name at least one file");
+  PendingFile pending(output, options.force);
+  int64_t bytes = 0;
+  for (const std::string& path : inputs) bytes += Input(path).size();
+  Ticker ticker(options.progress, 2 * bytes);  // two passes
+  Survey s = survey(inputs, level, ticker);
+
+  Hdf5File file = Hdf5File::create(pending.temporary());
+  DatasetHeader header;
+  header.kind = DataKind::kTokens;
+  header.tokens = s.tokens;
+  header.vocabulary_size = s.vocabulary->size();
+  if (level == TextLevel::kByte) {
+    header.hashes = write_bytes(file, inputs, s, ticker);
+  } else {
+    switch (token_type(header.vocabulary_size)) {
+      case StoredType::kUInt8: header.hashes = write_characters<uint8_t>(file, inputs, s, ticker); break;
+      case StoredType::kUInt16: header.hashes = write_characters<uint16_t>(file, inputs, s, ticker); break;
+      default: header.hashes = write_characters<uint32_t>(file, inputs, s, ticker);
+    }
+  }
+  header.vocabulary = std::move(s.vocabulary);
+  write_dataset_header(file, header);
+  file.close();
+  pending.commit();
+}
+
+}  // namespace lockstep

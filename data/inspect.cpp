@@ -1,0 +1,86 @@
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+
+namespace lockstep {
+
+DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
+  // A small cache: reading everything once through it checks every chunk, whatever the file's size.
+  auto file = open_dataset_file(path, 16 << 20);
+  const DatasetHeader& h = file->header;
+  const StoredRows& rows = *file->rows;
+  int64_t step = rows.info().chunk_rows;
+  DatasetReport report;
+  for (int64_t at = 0; at < rows.size(); at += step) {
+    Range piece{at, std::min(rows.size(), at + step)};
+    rows.visit(piece, [](Range, const uint8_t*) {});
+    if (progress) progress(piece.end, rows.size());
+  }
+  report.kind = h.kind;
+  report.count = rows.size();
+  report.identity = h.identity;
+  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size());
+  std::error_code ignored;
+  report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
+  if (h.kind == DataKind::kTokens) {
+    report.level = h.level();
+    report.classes = h.vocabulary_size;
+    if (h.vocabulary)
+      for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
+  } else {
+    report.classes = h.classes;
+    report.image_shape = {h.images[1], h.images[2], h.images[3]};
+    report.mean = h.mean;
+    report.stddev = h.stddev;
+    report.per_class.resize(static_cast<size_t>(h.classes));
+    for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
+  }
+  return report;
+}
+
+namespace {
+
+template <class List>
+std::string joined(const List& list, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < list.size() && i < most; ++i) out += cat(i ? ", " : "", list[i]);
+  return out + (list.size() > most ? ", ..." : "");
+}
+
+// Characters on one line: control characters as \n, \t, \xHH.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (static_cast<uint8_t>(c) < 32 || c == 127) {
+      const char* digits = "0123456789abcdef";
+      out += {'\\', 'x', digits[static_cast<uint8_t>(c) >> 4], digits[c & 15]};
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const DatasetReport& r) {
+  std::string out;
+  if (r.kind == DataKind::kTokens) {
+    out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
+    if (!r.characters.empty()) out += cat("characters: ", printable(r.characters), "\n");
+  } else {
+    out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
+               "\nclasses: ", r.classes, "\nimages per class: ", joined(r.per_class, 20),
+               "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
+  }
+  return out +
+         cat("chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
+}
+
+}  // namespace lockstep

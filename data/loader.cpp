@@ -1,0 +1,201 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "data/sampler.h"
+
+namespace lockstep {
+
+class Loader::Impl {
+ public:
+  Impl(const Dataset& dataset, const LoaderOptions& options)
+      : dataset_(dataset), options_(options), size_(dataset.size()), device_(current_device()) {
+    check_options();
+    planned_ = taken_cursor_ = valid_start();
+    ready_.resize(static_cast<size_t>(options_.prefetch));
+    try {
+      for (int i = 0; i < options_.threads; ++i)
+        threads_.emplace_back([this, prefix = log_prefix()] {
+          set_log_prefix(prefix);
+          build_ahead();
+        });
+    } catch (const std::system_error& e) {
+      stop();
+      throw Error(ExitCode::kInternal, cat("loader thread ", threads_.size(), " of data.threads ", options_.threads,
+                                           " cannot be started: ", e.what()));
+    }
+  }
+
+  ~Impl() { stop(); }
+
+  StepBatch next() {
+    check(!done(), "next() after the last step of an evaluation pass");
+    if (failure_) std::rethrow_exception(failure_);
+    Slot slot = threads_.empty() ? build_or_fail(planned_) : take();
+    if (threads_.empty() && slot.batch) planned_ = slot.batch->next;
+    if (slot.failure) std::rethrow_exception(failure_ = slot.failure);
+    taken_cursor_ = slot.batch->next;
+    return std::move(*slot.batch);
+  }
+
+  bool done() const { return ended(taken_cursor_); }
+  int64_t steps_per_epoch() const { return ceil_div(size_, options_.batch_global); }
+
+ private:
+  struct Slot {
+    std::optional<StepBatch> batch;
+    std::exception_ptr failure;
+  };
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : threads_) t.join();
+  }
+
+  void check_options() const {
+    const LoaderOptions& o = options_;
+    check(o.size >= 1 && o.rank >= 0 && o.rank < o.size, "rank ", o.rank, " of ", o.size);
+    check(o.threads >= 0 && o.prefetch >= 1, "a loader needs threads >= 0 (", o.threads, ") and prefetch >= 1 (",
+          o.prefetch, ")");
+    check(size_ > 0, "an empty dataset");
+    require(o.batch_global >= 1 && o.batch_micro >= 1, ExitCode::kConfig, "batch.global (", o.batch_global,
+            ") and batch.micro (", o.batch_micro, ") must be at least 1 sample");
+    require(o.batch_micro <= o.batch_global, ExitCode::kConfig, "batch.micro is ", o.batch_micro,
+            ", more than batch.global, which is ", o.batch_global, " samples");
+    require(o.one_epoch || o.batch_global <= size_, ExitCode::kConfig, "batch.global is ", o.batch_global,
+            ", but the training part of the data has only ", size_, " samples");
+  }
+
+  Cursor valid_start() const {
+    Cursor c = options_.start;
+    check(c.epoch >= 0 && c.position >= 0 && c.position <= size_, "a start at position ", c.position, " of epoch ",
+          c.epoch, ", but an epoch has ", size_, " samples");
+    return c.position == size_ ? Cursor{c.epoch + 1, 0} : c;
+  }
+
+  bool ended(const Cursor& c) const { return options_.one_epoch && c.epoch > options_.start.epoch; }
+
+  // A step never crosses the end of an epoch.
+  Cursor after(const Cursor& c) const {
+    int64_t position = c.position + options_.batch_global;
+    return position >= size_ ? Cursor{c.epoch + 1, 0} : Cursor{c.epoch, position};
+  }
+
+  StepBatch build(const Cursor& c) const {
+    StepBatch step;
+    step.epoch = c.epoch;
+    step.position = c.position;
+    step.samples = std::min(options_.batch_global, size_ - c.position);
+    step.micro_count = ceil_div(step.samples, options_.batch_micro);
+    step.next = after(c);
+    Sampler sampler(size_, options_.seed, c.epoch, options_.shuffle);
+    for (int64_t i : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size)) {
+      if (stop_) break;  // nobody will take this step
+      int64_t begin = i * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
+      step.mine.push_back(build_micro(i, sampler, c.epoch, {c.position + begin, c.position + end}));
+      step.targets += step.mine.back().targets;
+    }
+    return step;
+  }
+
+  MicroBatch build_micro(int64_t index, const Sampler& sampler, int64_t epoch, Range positions) const {
+    const DataSpec& spec = dataset_.spec();
+    auto batched = [&](const Shape& one, DType type) {
+      Shape shape{positions.size()};
+      for (int64_t extent : one) shape.push_back(extent);
+      Tensor t = Tensor::unallocated(shape, type, device_);
+      t.allocate();
+      return t;
+    };
+    MicroBatch micro;
+    micro.index = index;
+    micro.input = batched(spec.input_shape, spec.input_type);
+    micro.target = batched(spec.target_shape, DType::kInt32);
+    auto samples = std::make_shared<std::vector<int64_t>>();
+    uint8_t* input = static_cast<uint8_t*>(micro.input.write());
+    int32_t* target = static_cast<int32_t*>(micro.target.write());
+    int64_t input_bytes = spec.input_shape.numel() * size_of(spec.input_type), targets = spec.target_shape.numel();
+    for (int64_t p = positions.begin; p < positions.end; ++p, input += input_bytes, target += targets) {
+      samples->push_back(sampler(p));
+      dataset_.get(epoch, samples->back(), input, target);
+      micro.targets += targets - std::count(target, target + targets, kIgnoreIndex);
+    }
+    micro.samples = std::move(samples);
+    return micro;
+  }
+
+  Slot build_or_fail(const Cursor& c) const {
+    Slot slot;
+    try {
+      slot.batch = build(c);
+    } catch (...) {
+      slot.failure = std::current_exception();
+    }
+    return slot;
+  }
+
+  std::optional<Slot>& slot_of(int64_t step) { return ready_[static_cast<size_t>(step % options_.prefetch)]; }
+
+  // A loader thread: claims the next step that nobody builds while there is room for it.
+  void build_ahead() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || (claimed_ < taken_ + options_.prefetch && !ended(planned_)); });
+      if (stop_) return;
+      int64_t step = claimed_++;
+      Cursor cursor = std::exchange(planned_, after(planned_));
+      lock.unlock();
+      Slot slot = build_or_fail(cursor);
+      lock.lock();
+      slot_of(step) = std::move(slot);
+      changed_.notify_all();
+    }
+  }
+
+  Slot take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return slot_of(taken_).has_value(); });
+    Slot slot = std::move(*slot_of(taken_));
+    slot_of(taken_).reset();
+    ++taken_;
+    changed_.notify_all();
+    return slot;
+  }
+
+  const Dataset& dataset_;
+  const LoaderOptions options_;
+  const int64_t size_;
+  const Device device_;
+  Cursor taken_cursor_;         // of next(); the caller's thread alone
+  std::exception_ptr failure_;  // likewise
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Cursor planned_;                          // of the next step to claim
+  int64_t claimed_ = 0, taken_ = 0;         // steps
+  std::vector<std::optional<Slot>> ready_;  // a ring of `prefetch` steps
+  std::atomic<bool> stop_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
+    : impl_(std::make_unique<Impl>(dataset, options)) {}
+Loader::~Loader() = default;
+StepBatch Loader::next() { return impl_->next(); }
+bool Loader::done() const { return impl_->done(); }
+int64_t Loader::steps_per_epoch() const { return impl_->steps_per_epoch(); }
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// Rows of an HDF5 dataset for many readers: held in memory where they fit, else read chunk by chunk through a bounded
+// cache. Every chunk is checked once as it comes in.
+// Owns the file while it reads by chunk; knows nothing of what a row means.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "core/io/hdf5_file.h"
+
+namespace lockstep {
+
+class StoredRows {
+ public:
+  // Called on each chunk's rows before anyone sees them; throws on what must not be there.
+  using Check = std::function<void(Range rows, const uint8_t* bytes)>;
+  // `hashes`: XXH3-64 of each chunk's bytes. Throws ExitCode::kBadData naming file, dataset and rows.
+  StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes, int64_t memory_bytes,
+             Check check);
+  int64_t size() const { return info_.shape[0]; }
+  int64_t row_bytes() const { return row_bytes_; }
+  const Hdf5Info& info() const { return info_; }
+
+  // Calls use(rows, bytes) for the pieces that make up `rows`, in order.
+  template <class Use>
+  void visit(Range rows, Use use) const {
+    if (!all_.empty()) return use(rows, all_.data() + rows.begin * row_bytes_);
+    while (!rows.empty()) {
+      int64_t index = rows.begin / info_.chunk_rows, first = index * info_.chunk_rows;
+      auto held = chunk(index);
+      Range piece{rows.begin, std::min(rows.end, first + info_.chunk_rows)};
+      use(piece, held->data() + (piece.begin - first) * row_bytes_);
+      rows.begin = piece.end;
+    }
+  }
+
+ private:
+  using Bytes = std::shared_ptr<const std::vector<uint8_t>>;
+  Range rows_of(int64_t chunk_index) const;
+  void load(int64_t chunk_index, uint8_t* to) const;
+  Bytes chunk(int64_t index) const;
+
+  std::shared_ptr<const Hdf5File> file_;
+  std::string path_, name_;
+  std::vector<uint64_t> hashes_;
+  Check check_;
+  Hdf5Info info_;
+  int64_t row_bytes_ = 0;
+  std::vector<uint8_t> all_;
+  // The cache: most recently used first.
+  size_t cached_chunks_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::list<std::pair<int64_t, Bytes>> recent_;
+  mutable std::unordered_map<int64_t, std::list<std::pair<int64_t, Bytes>>::iterator> where_;
+};
+
+}  // namespace lockstep

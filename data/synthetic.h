@@ -1,0 +1,42 @@
+// Made-up data for benchmarks and tests: text and images as pure functions of their index; a model can learn both.
+// Plain owners of a few numbers.
+// Knows nothing of files.
+#pragma once
+
+#include "data/data_options.h"
+#include "data/dataset.h"
+#include "data/token_dataset.h"
+
+namespace lockstep {
+
+// Runs of 32 tokens that count up from a random start by a random step.
+class SyntheticTokens final : public TokenSource {
+ public:
+  explicit SyntheticTokens(const DataOptions::Synthetic& options) : options_(options) {}
+  int64_t size() const override { return options_.tokens; }
+  int64_t vocabulary_size() const override { return options_.vocabulary; }
+  const Vocabulary* vocabulary() const override { return nullptr; }
+  Hash128 identity() const override;
+  void read(Range tokens, int32_t* out) const override;
+
+ private:
+  DataOptions::Synthetic options_;
+};
+
+// Uniform noise, plus a stripe pattern that depends on the label.
+class SyntheticImages final : public Dataset {
+ public:
+  SyntheticImages(const DataOptions::Synthetic& options, Range part);
+  int64_t size() const override { return part_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override;
+  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override;
+  const Vocabulary* vocabulary() const override { return nullptr; }
+
+ private:
+  Range part_;
+  int64_t images_;
+  DataSpec spec_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "data/token_dataset.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "data/sampler.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kOrigin = 0x6f726967696e;
+
+template <class T>
+void widen(const uint8_t* bytes, int64_t count, int32_t* out) {
+  const T* ids = reinterpret_cast<const T*>(bytes);
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int32_t>(ids[i]);
+}
+
+}  // namespace
+
+void FileTokens::read(Range tokens, int32_t* out) const {
+  const StoredRows& rows = *file_->rows;
+  rows.visit(tokens, [&](Range piece, const uint8_t* bytes) {
+    int32_t* to = out + (piece.begin - tokens.begin);
+    switch (rows.row_bytes()) {
+      case 1: return widen<uint8_t>(bytes, piece.size(), to);
+      case 2: return widen<uint16_t>(bytes, piece.size(), to);
+      default: return widen<uint32_t>(bytes, piece.size(), to);
+    }
+  });
+}
+
+TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part, WindowOptions options)
+    : source_(std::move(source)), part_(part), options_(std::move(options)) {
+  int64_t context = options_.context, tokens = part_.size();
+  check(context > 0 && part_.begin >= 0 && part_.end <= source_->size(), "windows of ", context, " tokens in [",
+        part_.begin, ", ", part_.end, ")");
+  int64_t needed = options_.moving_origin ? context + 1 : 2;
+  require(tokens >= needed, ExitCode::kConfig, "data.context is ", context, ", but the ",
+          options_.moving_origin ? "training" : "validation", " part of the text has only ", tokens,
+          " tokens; use a shorter context or more text");
+  // Moving: one window less than fits from origin 0, so that as many fit from every origin.
+  size_ = options_.moving_origin ? std::max<int64_t>(1, tokens / context - 1) : ceil_div(tokens - 1, context);
+  std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
+  spec_ = {DataKind::kTokens, DType::kInt32, {context}, {context}, source_->vocabulary_size()};
+}
+
+int64_t TokenDataset::origin(int64_t epoch) const {
+  if (!options_.moving_origin) return 0;
+  int64_t places = std::min(options_.context, part_.size() - size_ * options_.context);
+  return random_below(places, kOrigin, options_.seed, epoch);
+}
+
+void TokenDataset::get(int64_t epoch, int64_t index, void* input, int32_t* target) const {
+  check(index >= 0 && index < size_, "sample ", index, " of ", size_);
+  int64_t context = options_.context, begin = part_.begin + origin(epoch) + index * context;
+  int64_t count = std::min(context, part_.end - 1 - begin);  // positions that have a target
+  int32_t* ids = static_cast<int32_t*>(input);
+  source_->read({begin, begin + count}, ids);
+  std::copy(ids + 1, ids + count, target);
+  source_->read({begin + count, begin + count + 1}, target + count - 1);
+  const auto& ignored = options_.ignore_tokens;
+  if (!ignored.empty())
+    for (int64_t i = 0; i < count; ++i)
+      if (std::binary_search(ignored.begin(), ignored.end(), int64_t{target[i]})) target[i] = kIgnoreIndex;
+  std::fill(ids + count, ids + context, 0);
+  std::fill(target + count, target + context, kIgnoreIndex);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "data/vocabulary.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+
+std::string_view to_text(TextLevel level) { return level == TextLevel::kByte ? "byte" : "char"; }
+
+Vocabulary Vocabulary::bytes() { return {}; }
+
+Vocabulary Vocabulary::chars(std::vector<uint32_t> code_points) {
+  check(!code_points.empty() && std::is_sorted(code_points.begin(), code_points.end()) &&
+            std::adjacent_find(code_points.begin(), code_points.end()) == code_points.end(),
+        "a vocabulary's code points are sorted and differ");
+  Vocabulary v;
+  v.level_ = TextLevel::kChar;
+  v.code_points_ = std::move(code_points);
+  return v;
+}
+
+int32_t Vocabulary::token_of(uint32_t code_point) const {
+  auto it = std::lower_bound(code_points_.begin(), code_points_.end(), code_point);
+  if (it == code_points_.end() || *it != code_point) return -1;
+  return static_cast<int32_t>(it - code_points_.begin());
+}
+
+std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size());
+  if (level_ == TextLevel::kByte) {
+    for (char c : text) tokens.push_back(static_cast<uint8_t>(c));
+    return tokens;
+  }
+  Utf8Reader reader;
+  for (size_t i = 0; i < text.size(); ++i) {
+    auto result = reader.next(static_cast<uint8_t>(text[i]));
+    require(result != Utf8Reader::Result::kInvalid, ExitCode::kBadData, "text to encode: invalid UTF-8 at byte ", i);
+    if (result == Utf8Reader::Result::kMore) continue;
+    int32_t token = token_of(reader.code_point());
+    require(token >= 0, ExitCode::kBadData, "text to encode: character '", to_utf8(reader.code_point()),
+            "' ending at byte ", i, " is not in the dataset's vocabulary of ", size(), " characters");
+    tokens.push_back(token);
+  }
+  require(reader.between(), ExitCode::kBadData, "text to encode: ends within a UTF-8 character");
+  return tokens;
+}
+
+std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
+  std::string text;
+  for (int32_t token : tokens) {
+    require(token >= 0 && token < size(), ExitCode::kBadData, "token ", token, " is not in a vocabulary of ", size());
+    if (level_ == TextLevel::kByte) text.push_back(static_cast<char>(token));
+    else text += to_utf8(code_points_[static_cast<size_t>(token)]);
+  }
+  return text;
+}
+
+Utf8Reader::Result Utf8Reader::next(uint8_t byte) {
+  if (missing_ == 0) {
+    length_ = 1;
+    if (byte < 0x80) return value_ = byte, Result::kCodePoint;
+    if (byte >= 0xC2 && byte < 0xE0) {
+      missing_ = 1, least_ = 0x80, value_ = byte & 0x1F;
+    } else if (byte >= 0xE0 && byte < 0xF0) {
+      missing_ = 2, least_ = 0x800, value_ = byte & 0x0F;
+    } else if (byte >= 0xF0 && byte < 0xF5) {
+      missing_ = 3, least_ = 0x10000, value_ = byte & 0x07;
+    } else {
+      return Result::kInvalid;
+    }
+    return Result::kMore;
+  }
+  ++length_;
+  if ((byte & 0xC0) != 0x80) return Result::kInvalid;
+  value_ = value_ << 6 | (byte & 0x3F);
+  if (--missing_ > 0) return Result::kMore;
+  bool surrogate = value_ >= 0xD800 && value_ < 0xE000;
+  return value_ < least_ || surrogate || value_ > 0x10FFFF ? Result::kInvalid : Result::kCodePoint;
+}
+
+std::string to_utf8(uint32_t c) {
+  auto tail = [](uint32_t bits) { return static_cast<char>(0x80 | (bits & 0x3F)); };
+  if (c < 0x80) return {static_cast<char>(c)};
+  if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), tail(c)};
+  if (c < 0x10000) return {static_cast<char>(0xE0 | c >> 12), tail(c >> 6), tail(c)};
+  return {static_cast<char>(0xF0 | c >> 18), tail(c >> 12), tail(c >> 6), tail(c)};
+}
+
+}  // namespace lockstep

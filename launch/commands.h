@@ -1,0 +1,24 @@
+// The commands of the lockstep program, one function each; launch/run.cpp chooses.
+// Plain functions: arguments without the command's own name; they return the exit code.
+// They know nothing of one another.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/app.h"
+
+namespace lockstep {
+
+int train_command(const App& app, const std::vector<std::string>& arguments);
+int eval_command(const App& app, const std::vector<std::string>& arguments);
+int generate_command(const App& app, const std::vector<std::string>& arguments);
+int data_command(const App& app, const std::vector<std::string>& arguments);
+int config_command(const App& app, const std::vector<std::string>& arguments);
+int checkpoint_command(const App& app, const std::vector<std::string>& arguments);
+int bench_command(const App& app, const std::vector<std::string>& arguments);
+
+// Text that a command prints as its result: standard output of the first process alone.
+void print(const std::string& text);
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "launch/settings.h"
+
+#include <algorithm>
+
+#include "core/base/partition.h"
+
+namespace lockstep {
+
+std::vector<Field> fields(RunOptions& o) {
+  return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints").without_effect_on_math()};
+}
+std::vector<Field> fields(TrainOptions& o) {
+  return {field("steps", o.steps, "optimizer steps in all").with_unit("steps").with_range(1, 1e12).without_effect_on_math(),
+          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
+          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow").without_effect_on_math()};
+}
+std::vector<Field> fields(BatchOptions& o) {
+  return {field("global", o.global, "samples of one optimizer step, over all ranks").with_unit("samples").with_range(1, 1 << 30),
+          field("micro", o.micro,
+                "samples of one forward and backward pass: the unit of exactness; 0: batch.global shared evenly among the ranks "
+                "(the result then depends on their number)")
+              .with_unit("samples")
+              .with_range(0, 1 << 30)};
+}
+std::vector<Field> fields(CheckpointOptions& o) {
+  return {field("every", o.every, "save after every so many steps; 0: only at the end").with_unit("steps").at_least(0).without_effect_on_math(),
+          field("keep", o.keep, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math()};
+}
+std::vector<Field> fields(ComputeOptions& o) {
+  return {field("threads", o.threads, "compute threads of each rank; 0: the cores there are, shared among this machine's ranks")
+              .with_range(0, 1024)
+              .without_effect_on_math()};
+}
+std::vector<Field> fields(InitOptions& o) {
+  return {field("from", o.from, "start from the parameters of this run or checkpoint directory; empty: from initial values")};
+}
+
+namespace {
+
+std::vector<Field> top_fields(Settings& s) {
+  return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15)};
+}
+std::vector<Field> comm_fields(Settings& s) {
+  return {field("comm.deadline", s.deadline, "a collective that takes longer than this ends the run, naming the missing ranks")
+              .with_unit("s")
+              .with_range(1, 1e6)
+              .without_effect_on_math()};
+}
+Field model_name_field(Settings& s, const App& app) {
+  std::vector<std::string> names;
+  for (auto& m : app.models) names.push_back(m.name);
+  return field("name", s.model_name, "the model").with_choices(names);
+}
+
+const char* kSchedules[] = {"linear", "cosine", "step"};
+
+std::string word_of(ScheduleOptions::Kind kind) {
+  switch (kind) {
+    case ScheduleOptions::Kind::kConstant: return "constant";
+    case ScheduleOptions::Kind::kLinear: return "linear";
+    case ScheduleOptions::Kind::kCosine: return "cosine";
+    case ScheduleOptions::Kind::kStep: return "step";
+  }
+  return "";
+}
+
+void bind_model(Settings& s, const App& app, bool keys_only) {
+  if (s.model_name.empty()) s.model_name = app.models.empty() ? "" : app.models.front().name;
+  s.config.bind("model", {model_name_field(s, app)});
+  for (auto& entry : app.models) {
+    auto options = entry.make();
+    if (entry.name == s.model_name && !keys_only) {
+      s.config.bind("model", options->options());
+      s.model = std::move(options);
+    }
+  }
+  for (auto& entry : app.models)
+    if (entry.name != s.model_name || keys_only)
+      s.config.know("model", entry.make()->options(), cat("has an effect only with model.name: ", entry.name));
+}
+
+void bind_rest(Settings& s, bool keys_only) {
+  s.config.bind("train", fields(s.train));
+  s.config.bind("batch", fields(s.batch));
+  s.config.bind("optim", fields(s.optim));
+  for (const char* name : {"adamw", "sgd"}) {
+    if (s.optim.name == name && !keys_only)
+      s.config.bind("optim", fields_of_kind(s.optim, name));
+    else
+      s.config.know("optim", fields_of_kind(s.optim, name), cat("has an effect only with optim.name: ", name));
+  }
+  s.config.bind("schedule", fields(s.schedule));
+  const std::string kind = word_of(s.schedule.kind);
+  if (!keys_only) s.config.bind("schedule", fields_of_kind(s.schedule, kind));
+  for (const char* name : kSchedules) {
+    const bool same_keys = (kind == "linear" || kind == "cosine") && std::string(name) != "step";
+    if (keys_only ? std::string(name) != "cosine" : kind != name && !same_keys)
+      s.config.know("schedule", fields_of_kind(s.schedule, name),
+                    std::string(name) == "step" ? "has an effect only with schedule.name: step"
+                                                : "has an effect only with schedule.name: linear or cosine");
+  }
+  std::vector<Field> all = fields(s.data), used, unused;
+  s.config.bind("data", {all[0]});  // the name decides
+  for (size_t i = 1; i < all.size(); ++i) (has_effect(s.data, all[i].key) || keys_only ? used : unused).push_back(all[i]);
+  s.config.bind("data", used);
+  s.config.know("data", unused, "has no effect with this data.name");
+  s.config.bind("", fields(s.parallel));
+  s.config.bind("", comm_fields(s));
+  s.config.bind("checkpoint", fields(s.checkpoint));
+  s.config.bind("compute", fields(s.compute));
+  s.config.bind("init", fields(s.init));
+}
+
+}  // namespace
+
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks) {
+  auto s = std::make_unique<Settings>();
+  s->config = Config(std::move(tree));
+  s->config.bind("", top_fields(*s));
+  s->config.bind("run", fields(s->run));
+  bind_model(*s, app, false);
+  bind_rest(*s, false);
+  s->config.finish();
+
+  const Config& c = s->config;
+  auto refuse = [&](bool good, const std::string& key, const std::string& why) {
+    require(good, ExitCode::kConfig, c.place(key), ": ", why);
+  };
+  refuse(s->batch.micro <= s->batch.global, "batch.micro",
+         cat(s->batch.micro, " samples a micro-batch are more than batch.global: ", s->batch.global));
+  if (s->batch.micro == 0) {
+    refuse(s->batch.global % ranks == 0, "batch.micro",
+           cat("0 shares batch.global: ", s->batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro"));
+    s->batch.micro = s->batch.global / ranks;
+  }
+  const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
+  refuse(ranks <= micro_batches, "batch.micro",
+         cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ", s->batch.global, " / batch.micro ",
+             s->batch.micro, "): use fewer ranks or smaller micro-batches"));
+  refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov", "has an effect only with optim.momentum above 0");
+  for (const OptimRule& r : s->optim.rules)
+    refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
+  s->parallel.seed = static_cast<uint64_t>(s->seed);
+  s->parallel.frozen = [optim = s->optim](const std::string& name) { return is_frozen(optim, name); };
+  return s;
+}
+
+std::vector<ConfigKey> all_keys(const App& app) {
+  Settings s;
+  s.config.bind("", top_fields(s));
+  s.config.bind("run", fields(s.run));
+  bind_model(s, app, true);
+  bind_rest(s, true);
+  return s.config.keys();
+}
+
+}  // namespace lockstep

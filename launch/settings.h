@@ -1,0 +1,71 @@
+// Settings: every option of a run, bound from one configuration.
+// Built once a process; ranks read it.
+// Knows nothing of how a run proceeds (launch/trainer).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/data_options.h"
+#include "launch/app.h"
+#include "launch/config.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "sharding/options.h"
+
+namespace lockstep {
+
+struct RunOptions {
+  std::string dir = "runs/default";
+};
+struct TrainOptions {
+  int64_t steps = 1000;
+  int64_t eval_every = 0;
+  bool anomaly = false;
+};
+struct BatchOptions {
+  int64_t global = 32;
+  int64_t micro = 0;  // 0: the whole batch shared evenly among the ranks
+};
+struct CheckpointOptions {
+  int64_t every = 0;
+  int64_t keep = 2;
+};
+struct ComputeOptions {
+  int64_t threads = 0;
+};
+struct InitOptions {
+  std::string from;
+};
+std::vector<Field> fields(RunOptions& o);
+std::vector<Field> fields(TrainOptions& o);
+std::vector<Field> fields(BatchOptions& o);
+std::vector<Field> fields(CheckpointOptions& o);
+std::vector<Field> fields(ComputeOptions& o);
+std::vector<Field> fields(InitOptions& o);
+
+struct Settings {
+  int64_t seed = 1;
+  RunOptions run;
+  TrainOptions train;
+  BatchOptions batch;
+  CheckpointOptions checkpoint;
+  ComputeOptions compute;
+  InitOptions init;
+  double deadline = 60;
+  std::string model_name;
+  std::unique_ptr<ModelOptions> model;
+  DataOptions data;
+  OptimOptions optim;
+  ScheduleOptions schedule;
+  DataParallelOptions parallel;
+  Config config;  // where the values came from
+};
+
+// Throws ExitCode::kConfig naming file:line and key. `ranks` decides batch.micro where it is 0.
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks);
+// All keys there are, of every model and optimizer, for `lockstep config keys`.
+std::vector<ConfigKey> all_keys(const App& app);
+
+}  // namespace lockstep

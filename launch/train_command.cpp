@@ -1,0 +1,233 @@
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+#include "core/base/log.h"
+#include "launch/command_line.h"
+#include "launch/commands.h"
+#include "launch/metrics.h"
+#include "launch/progress.h"
+#include "launch/run_dir.h"
+#include "launch/tensorboard.h"
+#include "launch/trainer.h"
+#include "launch/world.h"
+
+namespace lockstep {
+namespace {
+
+// Set by a signal; looked at between steps. A second signal of the same kind ends the process at once.
+volatile std::sig_atomic_t stop_signal = 0;
+void on_signal(int number) {
+  stop_signal = number;
+  std::signal(number, SIG_DFL);
+}
+
+constexpr int kFailedSaves = 3;  // in a row: the disk stays full
+
+std::string fixed(double v, int digits) {
+  char text[64];
+  snprintf(text, sizeof text, "%.*f", digits, v);
+  return text;
+}
+
+
+ProgressOptions progress_options(const Settings& s, const Trainer& t) {
+  ProgressOptions o;
+  o.title = "train";
+  o.total = s.train.steps;
+  o.start = t.steps_done();
+  o.rate_unit = t.items_unit();
+  o.rate_scale = static_cast<double>(s.batch.global) * (t.items_unit() == "tokens" ? static_cast<double>(t.info().input.numel()) : 1.0);
+  return o;
+}
+
+// One rank's run, with its artifacts where it is rank 0.
+class Run {
+ public:
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume)
+      : settings_(settings), comm_(comm), trainer_(settings, data, comm) {
+    const bool first = comm.rank() == 0;
+    std::unique_ptr<RunDir> dir;
+    agree(comm, [&] {
+      if (!first) return;
+      dir = std::make_unique<RunDir>(settings.run.dir, resume);
+      open_log_file(dir->paths().log());
+      dir->write_config(settings.config.dump_yaml());
+      clean_checkpoints(dir->paths().checkpoints(), 0);
+    });
+    if (resume) resume_newest();
+    if (trainer_.steps_done() == 0 && !settings.init.from.empty())
+      agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
+    if (first) {
+      const RunPaths paths = dir->paths();
+      const int64_t done = trainer_.steps_done();
+      run_dir_ = std::move(dir);
+      metrics_ = std::make_unique<MetricsWriter>(paths.metrics(), done);
+      events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
+      log_info(cat("training ", settings.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ",
+                   comm.size(), comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ", current_stream().threads(),
+                   " compute threads a rank, ", trainer_.info().isa, ", steps ", done, " to ", settings.train.steps, ", into ", paths.dir));
+      progress_ = std::make_unique<Progress>(progress_options(settings, trainer_));
+    }
+  }
+
+  // Returns the exit code.
+  int go() {
+    bool stopped = false;
+    while (trainer_.steps_done() < settings_.train.steps && !stopped) {
+      StepReport r = trainer_.step(stop_signal != 0);
+      stopped = r.result.stop;
+      const bool last = r.step == settings_.train.steps;
+      const bool eval_now = trainer_.has_validation() && (last || (settings_.train.eval_every > 0 && r.step % settings_.train.eval_every == 0));
+      EvalReport e;
+      if (eval_now) {
+        if (progress_) progress_->pause();
+        e = trainer_.evaluate();
+      }
+      if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
+      check_skips(r);
+      if (last || stopped || (settings_.checkpoint.every > 0 && r.step % settings_.checkpoint.every == 0)) {
+        save(last || stopped);
+      }
+      if (eval_now && comm_.rank() == 0) {
+        log_info(cat("step ", r.step, ": validation loss ", fixed(e.loss, 4),
+                     e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
+      }
+    }
+    if (progress_) progress_->finish();
+    if (comm_.rank() == 0) {
+      const RunPaths& p = run_dir_->paths();
+      if (stopped) {
+        log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
+      } else {
+        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ", p.metrics(),
+                     ", TensorBoard files in ", p.tensorboard()));
+      }
+    }
+    return stopped ? static_cast<int>(ExitCode::kSaved) : 0;
+  }
+
+ private:
+  void resume_newest() {
+    std::string found;
+    agree(comm_, [&] {
+      if (comm_.rank() == 0 && has_checkpoint(settings_.run.dir)) found = open_newest(settings_.run.dir).dir;
+    });
+    found = broadcast_text(comm_, found, 0, "checkpoint");
+    if (found.empty()) {
+      if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
+      return;
+    }
+    agree(comm_, [&] { trainer_.resume(open_checkpoint(found)); });
+    if (comm_.rank() == 0) log_info(cat("resumed ", found));
+  }
+
+  void write(const StepReport& r, const EvalReport* e) {
+    const double seconds = r.step_ms / 1e3;
+    const double rate = seconds > 0 ? static_cast<double>(r.items) / seconds : 0;
+    JsonObject line{{"loss", r.result.loss},
+                    {"lr", r.lr},
+                    {"grad_norm", r.result.grad_norm},
+                    {trainer_.items_unit() + "_per_s", rate},
+                    {"step_ms", r.step_ms},
+                    {"data_ms", r.data_ms},
+                    {"forward_ms", r.forward_ms},
+                    {"backward_ms", r.backward_ms},
+                    {"comm_ms", r.result.exposed_ms},
+                    {"optimizer_ms", r.optimizer_ms}};
+    if (!r.result.finite) line.emplace_back("skipped", true);
+    std::vector<std::pair<std::string, double>> scalars{{"train/loss", r.result.loss},
+                                                        {"train/lr", r.lr},
+                                                        {"train/grad_norm", r.result.grad_norm},
+                                                        {"speed/" + trainer_.items_unit() + "_per_s", rate}};
+    if (e) {
+      line.emplace_back("val_loss", e->loss);
+      scalars.emplace_back("validation/loss", e->loss);
+      if (e->accuracy >= 0) {
+        line.emplace_back("val_accuracy", e->accuracy);
+        scalars.emplace_back("validation/accuracy", e->accuracy);
+      }
+    }
+    metrics_->write(r.step, line);
+    events_->scalars(r.step, scalars);
+    progress_->set(r.step, cat("loss ", fixed(r.result.loss, 4)));
+  }
+
+  void check_skips(const StepReport& r) {
+    if (r.result.finite) return;
+    if (comm_.rank() == 0)
+      log_warning(cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
+    const int64_t row = trainer_.info().skipped_in_row;
+    if (row >= settings_.optim.skip_limit)
+      throw Error(ExitCode::kNumeric, comm_.rank() != 0 ? std::string()
+                                                        : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (",
+                                                              r.result.nonfinite,
+                                                              "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+  }
+
+  void save(bool must) {
+    try {
+      trainer_.save(RunPaths{settings_.run.dir}.checkpoints());
+      failed_saves_ = 0;
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kStorage || must || ++failed_saves_ >= kFailedSaves) throw;
+      if (*e.what()) log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves, " in a row that are borne): ", e.what()));
+    }
+  }
+
+  const Settings& settings_;
+  Communicator& comm_;
+  Trainer trainer_;
+  std::unique_ptr<RunDir> run_dir_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<Progress> progress_;
+  int failed_saves_ = 0;
+};
+
+}  // namespace
+
+int train_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "train",
+      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
+      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` lists them).\n"
+      "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
+      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: finish the step, save, exit with 75; --resume goes on from there.",
+      {{"ranks", "ranks in this process", "N", "0"},
+       {"resume", "continue the newest valid checkpoint of run.dir, or start where there is none"}},
+      1};
+  const Arguments arguments = parse_arguments(command, given);
+  if (arguments.help) return 0;
+  const int asked = static_cast<int>(arguments.integer("ranks"));
+  const int ranks = world_size(asked);
+  const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
+  auto settings = load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks);
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) std::signal(s, on_signal);
+
+  WorldOptions world;
+  world.ranks = asked;
+  world.threads = settings->compute.threads;
+  world.deadline_s = settings->deadline;
+  world.on_failure = [&](const Error& e, int rank) {
+    if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
+      write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
+  };
+  std::mutex mutex;
+  std::unique_ptr<Datasets> data;  // shared by ranks of one process
+  std::atomic<int> code{0};
+  const int failed = run_world(world, [&](Communicator& comm) {
+    agree(comm, [&] {
+      std::lock_guard lock(mutex);
+      if (!data) data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
+    });
+    Run run(*settings, *data, comm, arguments.has("resume"));
+    const int result = run.go();
+    if (comm.rank() == 0) code = result;
+    comm.barrier("end of training");
+  });
+  close_log_file();
+  return failed ? failed : code.load();
+}
+
+}  // namespace lockstep

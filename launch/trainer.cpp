@@ -1,0 +1,267 @@
+#include "launch/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+
+#include "core/base/log.h"
+#include "core/kernels/kernels.h"
+#include "core/ops/ops.h"
+#include "data/vocabulary.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
+
+}  // namespace
+
+void agree(Communicator& comm, const std::function<void()>& mine) {
+  std::string problem;
+  try {
+    mine();
+  } catch (const Error& e) {
+    problem = cat(static_cast<int>(e.code()), " ", e.what());
+  } catch (const std::exception& e) {
+    problem = cat(static_cast<int>(ExitCode::kInternal), " ", e.what());
+  }
+  const auto all = all_gather_text(comm, problem, "setup");
+  for (int r = 0; r < comm.size(); ++r) {
+    const std::string& text = all[static_cast<size_t>(r)];
+    if (text.empty()) continue;
+    const auto code = static_cast<ExitCode>(std::stoi(text));
+    throw Error(code, r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
+  }
+}
+
+TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
+
+std::string vocabulary_text(const Vocabulary* v) {
+  if (!v) return "";
+  if (v->level() == TextLevel::kByte) return "byte";
+  std::vector<int32_t> all(static_cast<size_t>(v->size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  return "char" + v->decode(all);
+}
+
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
+  if (text.empty()) return nullptr;
+  if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
+  std::vector<uint32_t> code_points;
+  Utf8Reader reader;
+  for (char c : std::string_view(text).substr(4))
+    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint) code_points.push_back(reader.code_point());
+  return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
+}
+
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm) : settings_(settings), data_(data), comm_(comm) {
+  const DataSpec& spec = data_.train->spec();
+  agree(comm_, [&] { model_ = settings_.model->build(task_of(spec)); });
+  targets_per_sample_ = spec.target_shape.numel();
+  info_.dataset = to_hex(data_.train->identity());
+  info_.math_text = settings_.config.math_text();
+  info_.config = settings_.config.dump_yaml();
+  info_.vocabulary = vocabulary_text(data_.train->vocabulary());
+  info_.input = spec.input_shape;
+  info_.classes = spec.classes;
+  info_.isa = kernels().isa;
+  info_.writer = kVersion;
+  info_.ranks = comm_.size();
+  agree(comm_, [&] {
+    parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
+    slots_ = parallel_->slots();
+    std::vector<std::string> names;
+    for (auto& p : model_->parameters()) names.push_back(p.name);
+    apply_rules(settings_.optim, slots_, names);
+    optimizer_ = make_optimizer(settings_.optim, slots_);
+  });
+  preflight();
+  agree(comm_, [&] { start_loader(); });
+}
+
+// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before step 0.
+void Trainer::preflight() {
+  if (comm_.size() == 1) return;
+  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
+  for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
+  mine += settings_.config.text();
+  const auto all = all_gather_text(comm_, mine, "preflight");
+  std::map<std::string, std::string> ranks_by_difference;
+  for (int r = 1; r < comm_.size(); ++r)
+    for (const ConfigDifference& d : diff(all[0], all[static_cast<size_t>(r)])) {
+      if (d.key == "compute.threads") continue;  // may differ: bits do not depend on it
+      std::string& ranks = ranks_by_difference[cat(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
+      ranks += cat(ranks.empty() ? "" : ", ", r);
+    }
+  if (ranks_by_difference.empty()) return;
+  std::string text = "ranks were started with different settings: ";
+  int shown = 0;
+  for (auto& [what, ranks] : ranks_by_difference)
+    if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
+  if (shown > 5) text += cat("; and ", shown - 5, " more");
+  throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+}
+
+void Trainer::start_loader() {
+  LoaderOptions o;
+  o.batch_global = settings_.batch.global;
+  o.batch_micro = settings_.batch.micro;
+  o.seed = static_cast<uint64_t>(settings_.seed);
+  o.shuffle = settings_.data.shuffle;
+  o.rank = comm_.rank();
+  o.size = comm_.size();
+  o.threads = static_cast<int>(settings_.data.threads);
+  o.prefetch = static_cast<int>(settings_.data.prefetch);
+  o.start = {info_.epoch, info_.position};
+  loader_ = std::make_unique<Loader>(*data_.train, o);
+}
+
+std::string Trainer::items_unit() const { return data_.train->spec().kind == DataKind::kTokens ? "tokens" : "images"; }
+
+StepReport Trainer::step(bool stop) {
+  StepReport report;
+  WithAnomaly anomaly(settings_.train.anomaly);
+  const auto begun = Clock::now();
+  StepBatch batch = loader_->next();
+  report.data_ms = ms_since(begun);
+  parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
+  for (MicroBatch& m : batch.mine) {
+    WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+    const auto forward = Clock::now();
+    Tensor loss = model_->loss((*model_)(m.input), m.target);
+    report.forward_ms += ms_since(forward);
+    const auto backward = Clock::now();
+    parallel_->backward(m.index, loss, m.targets);
+    report.backward_ms += ms_since(backward);
+  }
+  report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
+  const auto update = Clock::now();
+  report.lr = learning_rate(settings_.schedule, settings_.optim.lr, info_.step, settings_.train.steps);
+  const std::vector<Slot>& fresh = parallel_->slots();
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
+  optimizer_->step(slots_, {report.lr, report.result.grad_scale, !report.result.finite});
+  report.optimizer_ms = ms_since(update);
+
+  ++info_.step;
+  info_.epoch = batch.next.epoch;
+  info_.position = batch.next.position;
+  info_.updates = optimizer_->updates();
+  info_.skipped_in_row = report.result.finite ? 0 : info_.skipped_in_row + 1;
+  info_.skipped += report.result.finite ? 0 : 1;
+  report.step = info_.step;
+  report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
+  report.step_ms = ms_since(begun);
+  return report;
+}
+
+EvalReport Trainer::evaluate() {
+  check(has_validation(), "evaluate: there is no validation data");
+  NoGrad no_grad;
+  model_->eval();
+  LoaderOptions o;
+  o.batch_micro = settings_.batch.micro;
+  o.batch_global = settings_.batch.micro * comm_.size() * 4;
+  o.shuffle = false;
+  o.one_epoch = true;
+  o.rank = comm_.rank();
+  o.size = comm_.size();
+  o.threads = static_cast<int>(settings_.data.threads);
+  Loader loader(*data_.validation, o);
+  std::vector<double> mine;  // first sample, loss, targets, correct of each micro-batch
+  while (!loader.done()) {
+    StepBatch batch = loader.next();
+    for (MicroBatch& m : batch.mine) {
+      WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+      Tensor output = (*model_)(m.input);
+      mine.push_back(static_cast<double>(batch.position + m.index * o.batch_micro));
+      mine.push_back(model_->loss(output, m.target).item());
+      mine.push_back(static_cast<double>(m.targets));
+      mine.push_back(static_cast<double>(count_correct(output, m.target)));
+    }
+  }
+  model_->train();
+  std::vector<double> all = mine;
+  if (comm_.size() > 1) {
+    const auto counts = all_gather_values(comm_, static_cast<int64_t>(mine.size()), "evaluation");
+    int64_t total = 0;
+    for (int64_t c : counts) total += c;
+    Tensor out = Tensor::empty({total}, DType::kFloat64);
+    comm_.all_gather(out, Tensor::of(mine, {static_cast<int64_t>(mine.size())}), counts, "evaluation").wait();
+    all = out.to_vector();
+  }
+  std::vector<std::array<double, 4>> rows;
+  for (size_t i = 0; i + 4 <= all.size(); i += 4) rows.push_back({all[i], all[i + 1], all[i + 2], all[i + 3]});
+  std::sort(rows.begin(), rows.end());
+  EvalReport report;
+  double loss = 0, correct = 0;
+  bool classifier = true;
+  for (auto& [at, l, targets, right] : rows) {
+    loss += l;
+    report.targets += static_cast<int64_t>(targets);
+    correct += right;
+    classifier = classifier && right >= 0;
+  }
+  if (report.targets > 0) {
+    report.loss = loss / static_cast<double>(report.targets);
+    if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
+  }
+  return report;
+}
+
+std::vector<StateEntry> Trainer::state() const {
+  std::vector<StateEntry> out = parallel_->state();
+  for (StateEntry& e : optimizer_->state(slots_)) out.push_back(std::move(e));
+  return out;
+}
+
+void Trainer::load_parameters(const Checkpoint& c) { load_entries(c, parallel_->state()); }
+
+void Trainer::resume(const Checkpoint& c) {
+  require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ", c.info.dataset,
+          ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
+  const auto differences = diff(c.info.math_text, info_.math_text);
+  if (!differences.empty()) {
+    std::string text;
+    for (size_t i = 0; i < differences.size() && i < 5; ++i)
+      text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+    throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
+                                       ". Set them back, or start a new run with init.from"));
+  }
+  if (c.info.isa != info_.isa && comm_.rank() == 0)
+    log_warning(cat("resuming a run computed with ", c.info.isa, " instructions on a machine that uses ", info_.isa,
+                    ": it goes on, but its bits will differ from the uninterrupted run's"));
+  load_entries(c, state());
+  const CheckpointInfo mine = info_;
+  info_ = c.info;
+  info_.config = mine.config;
+  info_.isa = mine.isa;
+  info_.writer = mine.writer;
+  info_.ranks = mine.ranks;
+  optimizer_->set_updates(info_.updates);
+  loader_.reset();
+  start_loader();
+}
+
+void Trainer::save(const std::string& checkpoints) {
+  const std::string pending = pending_checkpoint(checkpoints, info_.step);
+  std::vector<StoredSlice> mine, all;
+  try {
+    agree(comm_, [&] {
+      if (comm_.rank() == 0) begin_checkpoint(pending);
+    });
+    agree(comm_, [&] { mine = write_part(pending, comm_.rank(), comm_.size(), cut_for_rank(state(), comm_.rank(), comm_.size())); });
+    for (const std::string& text : all_gather_text(comm_, slices_text(mine), "checkpoint"))
+      for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
+    agree(comm_, [&] {
+      if (comm_.rank() == 0) commit_checkpoint(checkpoints, info_, all, comm_.size());
+    });
+  } catch (const Error&) {
+    if (comm_.rank() == 0) clean_checkpoints(checkpoints, 0);
+    throw;
+  }
+  if (comm_.rank() == 0) clean_checkpoints(checkpoints, settings_.checkpoint.keep);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// Trainer: one rank's part of a training run: data, model, DataParallel and optimizer, step by step.
+// Owned by the command that trains or measures; borrows settings, datasets and communicator.
+// Knows nothing of artifacts on disk beyond checkpoints, nor of backends.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "core/io/checkpoint.h"
+#include "core/models/model.h"
+#include "data/loader.h"
+#include "launch/settings.h"
+#include "optim/optimizer.h"
+#include "sharding/data_parallel.h"
+
+namespace lockstep {
+
+struct StepReport {
+  int64_t step = 0;  // done, from 1
+  StepResult result;
+  double lr = 0;
+  int64_t items = 0;  // tokens or images, of all ranks
+  double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0;  // exposed communication is in result
+};
+
+struct EvalReport {
+  double loss = 0;       // mean over targets
+  double accuracy = -1;  // part of the targets that were the likeliest; negative where the model is no classifier
+  int64_t targets = 0;
+};
+
+// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty one, which is not
+// reported: one message for one cause. Collective.
+void agree(Communicator& comm, const std::function<void()>& mine);
+
+class Trainer {
+ public:
+  // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
+  // ExitCode::kRanksDisagree naming keys and ranks. Collective.
+  Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
+
+  StepReport step(bool stop = false);
+  int64_t steps_done() const { return info_.step; }
+  // Over the validation part; the same bits at every number of ranks. Collective.
+  EvalReport evaluate();
+  bool has_validation() const { return data_.validation != nullptr; }
+
+  // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
+  void resume(const Checkpoint& checkpoint);
+  void load_parameters(const Checkpoint& checkpoint);
+  // Every rank writes its part. Collective. Throws ExitCode::kStorage on all ranks where one failed; the earlier checkpoints stay.
+  void save(const std::string& checkpoints);
+
+  std::string items_unit() const;  // "tokens" or "images"
+  int64_t parameter_count() const { return parallel_->parameter_count(); }
+  const CheckpointInfo& info() const { return info_; }
+
+ private:
+  void preflight();
+  void start_loader();
+  std::vector<StateEntry> state() const;
+
+  const Settings& settings_;
+  const Datasets& data_;
+  Communicator& comm_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::vector<Slot> slots_;  // with rules applied; gradients are refreshed each step
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Loader> loader_;
+  CheckpointInfo info_;
+  int64_t targets_per_sample_ = 1;
+};
+
+TaskSpec task_of(const DataSpec& spec);
+// For checkpoints: "byte", or "char" and the characters; "" where samples are no text. And back; null for "".
+std::string vocabulary_text(const Vocabulary* vocabulary);
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "launch/world.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "comm/local_comm.h"
+#include "comm/mpi_comm.h"
+#include "core/base/log.h"
+
+namespace lockstep {
+namespace {
+
+std::string host_name() {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// What an exception means, whatever its type.
+Error as_error(const std::exception_ptr& e) {
+  try {
+    std::rethrow_exception(e);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::kInternal, "out of memory");
+  } catch (const std::exception& other) {
+    return Error(ExitCode::kInternal, other.what());
+  } catch (...) {
+    return Error(ExitCode::kInternal, "an exception of unknown type");
+  }
+}
+
+void report(const WorldOptions& options, const Error& error, int rank, int size) {
+  log_error(size > 1 ? cat("rank ", rank, " on ", host_name(), ": ", error.what()) : std::string(error.what()));
+  if (options.on_failure) options.on_failure(error, rank);
+}
+
+int threads_for(const WorldOptions& options, int local_ranks) {
+  if (options.threads > 0) return static_cast<int>(options.threads);
+  return std::max(1, available_cores() / std::max(1, local_ranks));
+}
+
+void run_rank(Communicator& comm, int threads, const std::function<void(Communicator&)>& body) {
+  Stream stream(Device{}, Stream::Mode::kInline, threads);
+  WithStream with(stream);
+  body(comm);
+}
+
+int run_threads(const WorldOptions& options, int size, const std::function<void(Communicator&)>& body) {
+  auto comms = make_local_communicators(size, {.deadline = Seconds(options.deadline_s)});
+  if (size == 1) {
+    try {
+      run_rank(*comms[0], threads_for(options, 1), body);
+      return 0;
+    } catch (...) {
+      const Error error = as_error(std::current_exception());
+      report(options, error, 0, 1);
+      return static_cast<int>(error.code());
+    }
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  int left = size, code = 0;
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < size; ++r)
+    ranks.emplace_back([&, r] {
+      set_log_prefix(cat("rank ", r));
+      try {
+        run_rank(*comms[static_cast<size_t>(r)], threads_for(options, size), body);
+      } catch (...) {
+        const Error error = as_error(std::current_exception());
+        std::lock_guard lock(mutex);
+        if (code == 0 && *error.what()) {  // the others fail because of this one: they stay silent
+          code = static_cast<int>(error.code());
+          set_log_prefix({});
+          report(options, error, r, size);
+          comms[static_cast<size_t>(r)]->abort(cat("rank ", r, " failed: ", error.what()));
+        }
+      }
+      {
+        std::lock_guard lock(mutex);
+        --left;
+      }
+      changed.notify_all();
+    });
+  {
+    // A failed job ends within 2 seconds, also where a rank is deep in a computation.
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return left == 0 || code != 0; });
+    if (left > 0 && !changed.wait_for(lock, std::chrono::milliseconds(1500), [&] { return left == 0; })) {
+      close_log_file();
+      _exit(code);
+    }
+  }
+  for (auto& t : ranks) t.join();
+  return code;
+}
+
+int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
+  const MpiPlace place = mpi_place();
+  if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
+  try {
+    auto comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
+    run_rank(*comm, threads_for(options, place.local_size), body);
+    return 0;
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    set_log_prefix({});
+    if (*error.what())
+      report(options, error, place.rank, place.size);
+    else  // another rank says why, and ends the job
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    close_log_file();
+    if (place.size > 1) mpi_abort(static_cast<int>(error.code()));
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace
+
+int world_size(int asked) {
+  require(asked >= 0 && asked <= 4096, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 4096");
+  if (!mpi_launched()) return asked > 0 ? asked : 1;
+  require(mpi_built(), ExitCode::kUsage, "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
+  const int size = mpi_place().size;
+  require(asked == 0 || asked == size, ExitCode::kUsage, "--ranks ", asked, ", but the launcher started ", size,
+          " processes; leave --ranks out under mpirun");
+  return size;
+}
+
+bool is_first_process() { return !mpi_launched() || !mpi_built() || mpi_place().rank == 0; }
+
+int run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
+  const int size = world_size(options.ranks);
+  return mpi_launched() ? run_mpi(options, body) : run_threads(options, size, body);
+}
+
+}  // namespace lockstep

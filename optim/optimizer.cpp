@@ -1,0 +1,179 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/kernels/kernels.h"
+#include "core/tensor/raw_ops.h"
+#include "optim/update.h"
+
+namespace lockstep {
+
+namespace generic {
+extern const UpdateTable update_table;
+}
+namespace avx2 {
+extern const UpdateTable update_table;
+}
+namespace avx512 {
+extern const UpdateTable update_table;
+}
+const UpdateTable& update_kernels() { return pick_level(generic::update_table, avx2::update_table, avx512::update_table); }
+
+std::vector<Field> fields(OptimRule& o) {
+  return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
+          field("decay", o.decay, "weight decay for these parameters").with_choices({"default", "on", "off"}),
+          field("lr_scale", o.lr_scale, "multiplies the learning rate").at_least(0),
+          field("frozen", o.frozen, "no gradient, no update")};
+}
+
+std::vector<Field> fields(OptimOptions& o) {
+  return {field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
+          field("lr", o.lr, "peak learning rate").at_least(0),
+          field("weight_decay", o.weight_decay, "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)").at_least(0),
+          field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
+          field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").at_least(0),
+          field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient").with_unit("steps").at_least(1),
+          list_field("rules", o.rules, "overrides by parameter name; later ones win")};
+}
+
+std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name) {
+  if (name == "sgd")
+    return {field("momentum", o.momentum, "momentum").with_range(0, 1), field("nesterov", o.nesterov, "Nesterov's form of momentum")};
+  return {field("beta1", o.beta1, "decay of the first moment").with_range(0, 1),
+          field("beta2", o.beta2, "decay of the second moment").with_range(0, 1),
+          field("epsilon", o.epsilon, "added to the root of the second moment").at_least(0)};
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  // Greedy with one place to return to.
+  size_t p = 0, n = 0, star = std::string::npos, from = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      n = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool is_frozen(const OptimOptions& o, const std::string& name) {
+  bool frozen = false;
+  for (const OptimRule& r : o.rules)
+    if (matches(r.pattern, name)) frozen = r.frozen;
+  return frozen;
+}
+
+void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names) {
+  for (Slot& s : slots) {
+    if (o.decay_vectors) s.decay = true;
+    for (const OptimRule& r : o.rules) {
+      if (!matches(r.pattern, s.name)) continue;
+      if (r.decay != "default") s.decay = r.decay == "on";
+      s.lr_scale = r.lr_scale;
+    }
+  }
+  for (const OptimRule& r : o.rules)
+    require(std::any_of(all_names.begin(), all_names.end(), [&](const std::string& n) { return matches(r.pattern, n); }),
+            ExitCode::kConfig, "optim.rules: pattern '", r.pattern, "' matches no parameter of this model; the first is '",
+            all_names.empty() ? "" : all_names[0], "'");
+}
+
+Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
+  for (const Slot& s : slots) {
+    moments_.emplace_back();
+    for (int i = 0; i < moments; ++i) moments_.back().push_back(Tensor::zeros({s.master.numel()}));
+  }
+  control_ = Tensor::zeros({UpdateControl::kCount});
+}
+
+void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
+  check(slots.size() == moments_.size(), "optimizer: ", static_cast<int64_t>(slots.size()), " slots, made for ",
+        static_cast<int64_t>(moments_.size()));
+  if (!s.skip) ++updates_;
+  double first = 1, second = 1;
+  corrections(std::max<int64_t>(updates_, 1), first, second);
+  float* control = static_cast<float*>(control_.write());
+  current_stream().enqueue([control, s, first, second](Parallel&) {
+    control[UpdateControl::kLr] = static_cast<float>(s.lr);
+    control[UpdateControl::kGradScale] = static_cast<float>(s.grad_scale);
+    control[UpdateControl::kSkip] = s.skip ? 1.0f : 0.0f;
+    control[UpdateControl::kCorrection1] = static_cast<float>(first);
+    control[UpdateControl::kCorrection2] = static_cast<float>(second);
+  });
+  for (size_t i = 0; i < slots.size(); ++i) update(slots[i], moments_[i], control);
+}
+
+std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
+  std::vector<StateEntry> out;
+  const std::vector<std::string> names = moment_names();
+  for (size_t i = 0; i < slots.size(); ++i)
+    for (size_t k = 0; k < names.size(); ++k)
+      out.push_back({cat(names[k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
+  return out;
+}
+
+namespace {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 1), o_(o) {}
+  std::vector<std::string> moment_names() const override { return {"sgd.momentum"}; }
+
+ private:
+  void corrections(int64_t, double&, double&) const override {}
+  void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
+    PointwiseArgs a = raw::pointwise_args({s.master, moments[0]}, {s.master, moments[0], s.gradient});
+    a.scalars[0] = o_.momentum;
+    a.scalars[1] = s.decay ? o_.weight_decay : 0;
+    a.scalars[2] = s.lr_scale;
+    a.scalars[3] = o_.nesterov ? 1 : 0;
+    a.control = control;
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { update_kernels().sgd(p, args); }, a);
+  }
+  SgdOptions o_;
+};
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(const AdamWOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 2), o_(o) {}
+  std::vector<std::string> moment_names() const override { return {"adamw.m", "adamw.v"}; }
+
+ private:
+  void corrections(int64_t update, double& first, double& second) const override {
+    first = 1 - std::pow(o_.beta1, static_cast<double>(update));
+    second = 1 - std::pow(o_.beta2, static_cast<double>(update));
+  }
+  void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
+    PointwiseArgs a = raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
+    a.scalars[0] = o_.beta1;
+    a.scalars[1] = o_.beta2;
+    a.scalars[2] = o_.epsilon;
+    a.scalars[3] = s.decay ? o_.weight_decay : 0;
+    a.scalars[4] = s.lr_scale;
+    a.control = control;
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { update_kernels().adamw(p, args); }, a);
+  }
+  AdamWOptions o_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots) { return std::make_unique<Sgd>(o, slots); }
+std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots) {
+  return std::make_unique<AdamW>(o, slots);
+}
+std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& o, const std::vector<Slot>& slots) {
+  if (o.name == "sgd") return make_sgd({o.lr, o.momentum, o.weight_decay, o.nesterov}, slots);
+  return make_adamw({o.lr, o.beta1, o.beta2, o.epsilon, o.weight_decay}, slots);
+}
+
+}  // namespace lockstep

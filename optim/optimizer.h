@@ -1,0 +1,86 @@
+// Optimizer: one fused pass over each slot's fp32 master; moments per slot. SGD and AdamW.
+// Owned by the trainer or a loop of one's own; owns the moments.
+// Knows nothing of sharding or schedules: a slot may be a slice, and the rate is given.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/field.h"
+#include "core/io/state.h"
+#include "core/nn/slot.h"
+
+namespace lockstep {
+
+// Overrides for parameters whose name matches; later rules win.
+struct OptimRule {
+  std::string pattern;            // with * for any characters: "*.bias", "blocks.0.*"
+  std::string decay = "default";  // on | off | default
+  double lr_scale = 1;
+  bool frozen = false;
+};
+std::vector<Field> fields(OptimRule& o);
+
+struct SgdOptions {
+  double lr = 0.01, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+struct AdamWOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
+};
+
+struct OptimOptions {
+  std::string name = "adamw";  // adamw | sgd
+  double lr = 1e-3;
+  double weight_decay = 0;
+  bool decay_vectors = false;  // norms and biases too
+  double clip_norm = 0;
+  int64_t skip_limit = 10;
+  double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::vector<OptimRule> rules;
+};
+std::vector<Field> fields(OptimOptions& o);
+std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name);  // those that matter to one optimizer alone
+
+bool matches(const std::string& pattern, const std::string& name);
+// Applies decay defaults and rules. Throws ExitCode::kConfig for a rule that matches none of `slots` and is not for a frozen parameter.
+void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
+bool is_frozen(const OptimOptions& o, const std::string& name);
+
+struct UpdateScalars {
+  double lr = 0;
+  double grad_scale = 1;
+  bool skip = false;  // leave everything as it is
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Slots are those of construction, in the same order, with this step's gradients.
+  void step(const std::vector<Slot>& slots, const UpdateScalars& s);
+  // Updates done; skipped steps do not count.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+  // Moments by logical name.
+  std::vector<StateEntry> state(const std::vector<Slot>& slots) const;
+  virtual std::vector<std::string> moment_names() const = 0;
+
+ protected:
+  explicit Optimizer(const std::vector<Slot>& slots, int moments);
+  virtual void update(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
+
+ private:
+  virtual void corrections(int64_t update, double& first, double& second) const = 0;
+  std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
+  Tensor control_;
+  int64_t updates_ = 0;
+};
+
+std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
+std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
+std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& o, const std::vector<Slot>& slots);
+
+}  // namespace lockstep

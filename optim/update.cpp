@@ -1,0 +1,69 @@
+// The update functors. Single source: host levels and CUDA.
+#include "optim/update.h"
+
+#include "core/kernels/apply.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+// Where the skip flag is set, everything stays as it was, whatever the gradient holds.
+struct Sgd {
+  static constexpr int kIns = 3, kOuts = 2;
+  float lr, grad_scale, skip, momentum, decay;
+  bool nesterov;
+  HD explicit Sgd(const PointwiseArgs& a)
+      : lr(a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[2])),
+        grad_scale(a.control[UpdateControl::kGradScale]),
+        skip(a.control[UpdateControl::kSkip]),
+        momentum(static_cast<float>(a.scalars[0])),
+        decay(static_cast<float>(a.scalars[1])),
+        nesterov(a.scalars[3] != 0) {}
+  template <class T>
+  HD Many<T, 2> operator()(T p, T b, T g) const {
+    g = fused(T(decay), p, g * T(grad_scale));
+    T velocity = fused(T(momentum), b, g);
+    T step = nesterov ? fused(T(momentum), velocity, g) : velocity;
+    const bool stay = skip != 0;
+    return {{stay ? p : fused(-T(lr), step, p), stay ? b : velocity}};
+  }
+};
+
+// Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+struct AdamW {
+  static constexpr int kIns = 4, kOuts = 3;
+  float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, epsilon;
+  HD explicit AdamW(const PointwiseArgs& a)
+      : grad_scale(a.control[UpdateControl::kGradScale]),
+        skip(a.control[UpdateControl::kSkip]),
+        beta1(static_cast<float>(a.scalars[0])),
+        beta2(static_cast<float>(a.scalars[1])),
+        epsilon(static_cast<float>(a.scalars[2])) {
+    const float lr = a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[4]);
+    keep = 1.0f - lr * static_cast<float>(a.scalars[3]);
+    step_size = lr / a.control[UpdateControl::kCorrection1];
+    root_correction = 1.0f / sqrt_of(a.control[UpdateControl::kCorrection2]);
+  }
+  template <class T>
+  HD Many<T, 3> operator()(T p, T m, T v, T g) const {
+    g = g * T(grad_scale);
+    T m1 = fused(T(beta1), m - g, g);
+    T v1 = fused(T(beta2), v - g * g, g * g);
+    T p1 = fused(-T(step_size), m1 / fused(sqrt_of(v1), T(root_correction), T(epsilon)), p * T(keep));
+    const bool stay = skip != 0;
+    return {{stay ? p : p1, stay ? m : m1, stay ? v : v1}};
+  }
+};
+
+}  // namespace
+
+#if defined(__CUDACC__)
+void sgd(CudaStream stream, const PointwiseArgs& a) { for_each<Sgd>(stream, a); }
+void adamw(CudaStream stream, const PointwiseArgs& a) { for_each<AdamW>(stream, a); }
+#else
+void sgd(Parallel& parallel, const PointwiseArgs& a) { for_each<Sgd>(parallel, a); }
+void adamw(Parallel& parallel, const PointwiseArgs& a) { for_each<AdamW>(parallel, a); }
+extern const UpdateTable update_table;
+const UpdateTable update_table = {sgd, adamw};
+#endif
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,0 +1,67 @@
+// Layout: which slice of which parameter lies where in a group's flat buffer, and which part of the buffer each rank owns.
+// A plain value: pure arithmetic.
+// Knows nothing of memory or I/O.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "core/base/shape.h"
+
+namespace lockstep {
+
+class Layout {
+ public:
+  // Parameters start at multiples of kUnit elements (256 bytes), and so do ranks' slices: a chunk of kUnit elements has one owner.
+  static constexpr int64_t kUnit = 64;
+
+  struct Piece {
+    std::string name;
+    Shape shape;
+    int64_t offset;  // in the flat buffer, elements
+    int64_t numel() const { return shape.numel(); }
+    int64_t chunks() const { return ceil_div(shape.numel(), kUnit); }
+  };
+  // Part of a parameter within a range of the flat buffer.
+  struct Overlap {
+    int piece;
+    Range elements;  // of the flattened parameter
+    Range chunks;    // elements / kUnit
+  };
+
+  int add(std::string name, const Shape& shape) {
+    pieces_.push_back({std::move(name), shape, total_});
+    total_ += round_up(shape.numel(), kUnit);
+    return static_cast<int>(pieces_.size()) - 1;
+  }
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  int64_t total() const { return total_; }  // elements, a multiple of kUnit
+
+  Range slice(int rank, int size) const {
+    const Range units = split_evenly(total_ / kUnit, size, rank);
+    return {units.begin * kUnit, units.end * kUnit};
+  }
+  std::vector<int64_t> slice_sizes(int size) const {
+    std::vector<int64_t> out;
+    for (int r = 0; r < size; ++r) out.push_back(slice(r, size).size());
+    return out;
+  }
+  std::vector<Overlap> overlaps(Range flat) const {
+    std::vector<Overlap> out;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const Piece& p = pieces_[i];
+      const Range r = intersect(flat, {p.offset, p.offset + p.numel()});
+      if (r.empty()) continue;
+      const Range e{r.begin - p.offset, r.end - p.offset};
+      out.push_back({static_cast<int>(i), e, {e.begin / kUnit, ceil_div(e.end, kUnit)}});
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Piece> pieces_;
+  int64_t total_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+// What the door to HDF5 promises: bytes come back, damage is named, a full disk is a storage error.
+#include "core/io/hdf5_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/io/pending_file.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_error;
+using test::flip_byte_of;
+using test::TemporaryFolder;
+
+class Hdf5FileTest : public ::testing::Test {
+ protected:
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "a.h5";
+};
+
+std::vector<int32_t> counted(int64_t n) {
+  std::vector<int32_t> v(static_cast<size_t>(n));
+  std::iota(v.begin(), v.end(), 0x01020304);
+  return v;
+}
+
+TEST_F(Hdf5FileTest, EveryTypeAndRangeComesBack) {
+  const auto& types = all_stored_types();
+  std::vector<uint8_t> bytes(1000 * 8);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 37 + i / 256);  // NaNs among them
+  {
+    auto file = Hdf5File::create(path_);
+    for (StoredType t : types)
+      for (int deflate : {0, 4})
+        file.write_all(cat("group/", t, deflate), t, {1000}, bytes.data(), {.chunk_rows = 64, .deflate = deflate});
+    file.close();
+  }
+  auto file = Hdf5File::open(path_);
+  EXPECT_EQ(file.list().size(), 20u);
+  for (StoredType t : types)
+    for (int deflate : {0, 4}) {
+      std::string name = cat("group/", t, deflate);
+      EXPECT_TRUE(file.has(name));
+      Hdf5Info info = file.info(name);
+      EXPECT_EQ(info.type, t);
+      EXPECT_EQ(info.shape, Shape({1000}));
+      EXPECT_EQ(info.chunk_rows, 64);
+      EXPECT_TRUE(info.checksum);
+      for (Range r : {Range{0, 1000}, Range{63, 65}, Range{999, 1000}, Range{5, 5}}) {
+        size_t size = static_cast<size_t>(r.size() * size_of(t));
+        std::vector<uint8_t> back(size, 0xAA);
+        file.read(name, t, r, back.data());
+        const uint8_t* from = bytes.data() + r.begin * size_of(t);
+        EXPECT_TRUE(std::equal(back.begin(), back.end(), from)) << name;
+      }
+    }
+}
+
+TEST_F(Hdf5FileTest, RowsOfSeveralDimensionsAndPiecewiseWrites) {
+  auto values = counted(7 * 2 * 3);
+  {
+    auto file = Hdf5File::create(path_);
+    file.create_dataset("x", StoredType::kInt32, {7, 2, 3}, {.chunk_rows = 2});
+    file.write("x", StoredType::kInt32, {3, 7}, values.data() + 18);
+    file.write("x", StoredType::kInt32, {0, 3}, values.data());
+    file.create_dataset("empty", StoredType::kFloat32, {0});
+    file.close();
+  }
+  auto file = Hdf5File::open(path_);
+  std::vector<int32_t> back(12);
+  file.read("x", StoredType::kInt32, {2, 4}, back.data());
+  EXPECT_TRUE(std::equal(back.begin(), back.end(), values.begin() + 12));
+  EXPECT_EQ(file.info("empty").shape, Shape({0}));
+  EXPECT_FALSE(file.has("y"));
+  EXPECT_FALSE(file.has("y/z"));
+  file.read("empty", StoredType::kFloat32, {0, 0}, nullptr);
+}
+
+TEST_F(Hdf5FileTest, AttributesComeBack) {
+  {
+    auto file = Hdf5File::create(path_);
+    auto values = counted(3);
+    file.write_all("x", StoredType::kInt32, {3}, values.data());
+    for (const char* object : {"", "x"}) {
+      file.set_attribute(object, "whole", int64_t{-5});
+      file.set_attribute(object, "whole", int64_t{1} << 60);  // the last one counts
+      file.set_attribute(object, "real", 0.1);
+      file.set_attribute(object, "text", std::string("grüße"));
+      file.set_attribute(object, "nothing", std::string());
+      file.set_attribute(object, "list", std::vector<double>{1, 2.5});
+    }
+    file.close();
+  }
+  auto file = Hdf5File::open(path_);
+  for (const char* object : {"", "x"}) {
+    EXPECT_EQ(file.int_attribute(object, "whole"), int64_t{1} << 60);
+    EXPECT_EQ(file.double_attribute(object, "real"), 0.1);
+    EXPECT_EQ(file.string_attribute(object, "text"), "grüße");
+    EXPECT_EQ(file.string_attribute(object, "nothing"), "");
+    EXPECT_EQ(file.doubles_attribute(object, "list"), (std::vector<double>{1, 2.5}));
+    EXPECT_FALSE(file.has_attribute(object, "other"));
+  }
+  expect_error(ExitCode::kBadData, {path_, "lacks attribute 'other' of dataset 'x'"},
+               [&] { file.int_attribute("x", "other"); });
+  expect_error(ExitCode::kBadData, {path_, "'text' is not a whole number"}, [&] { file.int_attribute("", "text"); });
+  expect_error(ExitCode::kBadData, {path_, "is a list"}, [&] { file.double_attribute("x", "list"); });
+}
+
+TEST_F(Hdf5FileTest, NamesWhatIsWrongWithAFile) {
+  expect_error(ExitCode::kMissingInput, {path_, "No such file"}, [&] { Hdf5File::open(path_); });
+  expect_error(ExitCode::kBadData, {"is not a file"}, [&] { Hdf5File::open(folder_ / ""); });
+  std::ofstream(path_).close();
+  expect_error(ExitCode::kBadData, {path_, "is empty"}, [&] { Hdf5File::open(path_); });
+  std::ofstream(path_) << std::string(5000, 'x');
+  expect_error(ExitCode::kBadData, {path_, "not an HDF5 file"}, [&] { Hdf5File::open(path_); });
+  auto values = counted(100000);
+  {
+    auto file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kInt32, {100000}, values.data());
+    file.close();
+  }
+  auto file = Hdf5File::open(path_);
+  expect_error(ExitCode::kBadData, {path_, "no dataset 'y'"}, [&] { file.info("y"); });
+  expect_error(ExitCode::kBadData, {path_, "'x' holds int32, not fp32"}, [&] {
+    file.read("x", StoredType::kFloat32, {0, 1}, values.data());
+  });
+  expect_error(ExitCode::kBadData, {path_, "has 100000 rows, not [99999, 100001)"}, [&] {
+    file.read("x", StoredType::kInt32, {99999, 100001}, values.data());
+  });
+}
+
+TEST_F(Hdf5FileTest, EveryTruncationIsNoticedAndNeverCrashes) {
+  auto values = counted(20000);
+  {
+    auto file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kInt32, {20000}, values.data(), {.chunk_rows = 1000});
+    file.close();
+  }
+  auto whole = std::filesystem::file_size(path_);
+  std::vector<int32_t> back(20000);
+  for (auto size = whole - 1; size > 0; size = size > 3000 ? size - 2777 : size / 2) {
+    std::filesystem::resize_file(path_, size);
+    expect_error(ExitCode::kBadData, {path_}, [&] {
+      auto file = Hdf5File::open(path_);
+      file.read("x", StoredType::kInt32, {0, 20000}, back.data());
+    });
+  }
+}
+
+TEST_F(Hdf5FileTest, AFlippedByteFailsItsChunkOnly) {
+  auto values = counted(20000);
+  {
+    auto file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kInt32, {20000}, values.data(), {.chunk_rows = 1000});
+    file.close();
+  }
+  flip_byte_of(path_, values.data() + 4500, 40, 17);
+  auto file = Hdf5File::open(path_);
+  std::vector<int32_t> back(20000);
+  file.read("x", StoredType::kInt32, {0, 4000}, back.data());
+  file.read("x", StoredType::kInt32, {5000, 20000}, back.data());
+  expect_error(ExitCode::kBadData, {path_, "dataset 'x', rows [4000, 4001)", "checksum differs"}, [&] {
+    file.read("x", StoredType::kInt32, {4000, 4001}, back.data());
+  });
+}
+
+TEST_F(Hdf5FileTest, AFullDiskIsAStorageErrorWhereverItStrikes) {
+  auto values = counted(1 << 20);
+  // Limits from the first bytes of metadata to the last chunk.
+  for (uint64_t limit : {0u, 100u, 3000u, 300000u, 2000000u, 4190000u}) {
+    test::FileSizeLimit full(limit);
+    expect_error(ExitCode::kStorage, {path_}, [&] {
+      auto file = Hdf5File::create(path_);
+      file.create_dataset("x", StoredType::kInt32, {1 << 20});
+      for (int64_t i = 0; i < 16; ++i)
+        file.write("x", StoredType::kInt32, {i << 16, (i + 1) << 16}, values.data() + (i << 16));
+      file.close();
+    });
+  }
+  // And the door still works.
+  auto file = Hdf5File::create(path_);
+  file.write_all("x", StoredType::kInt32, {1 << 20}, values.data());
+  file.close();
+  std::vector<int32_t> back(1 << 20);
+  Hdf5File::open(path_).read("x", StoredType::kInt32, {0, 1 << 20}, back.data());
+  EXPECT_EQ(back, values);
+}
+
+TEST_F(Hdf5FileTest, ManyThreadsReadOneFile) {
+  auto values = counted(50000);
+  {
+    auto file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kInt32, {50000}, values.data(), {.chunk_rows = 999});
+    file.close();
+  }
+  auto file = Hdf5File::open(path_);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<int32_t> back(5000);
+      for (int64_t i = t; i < 10; i += 2) {
+        file.read("x", StoredType::kInt32, {i * 5000, (i + 1) * 5000}, back.data());
+        EXPECT_TRUE(std::equal(back.begin(), back.end(), values.begin() + i * 5000));
+      }
+    });
+  for (auto& t : threads) t.join();
+}
+
+TEST_F(Hdf5FileTest, APendingFileShowsOnlyWhenWhole) {
+  std::ofstream(path_) << "earlier";
+  auto text = [&] {
+    std::ifstream in(path_);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  std::string temporary;
+  {
+    PendingFile pending(path_, true);
+    std::ofstream(temporary = pending.temporary()) << "half";
+  }
+  EXPECT_EQ(text(), "earlier");
+  EXPECT_FALSE(std::filesystem::exists(temporary));
+  expect_error(ExitCode::kOutputLocked, {path_, "already there"}, [&] { PendingFile(path_, false); });
+  expect_error(ExitCode::kOutputLocked, {"its folder"}, [&] { PendingFile(folder_ / "no/a.h5", false); });
+  PendingFile pending(path_, true);
+  std::ofstream(pending.temporary()) << "whole";
+  pending.commit();
+  EXPECT_EQ(text(), "whole");
+}
+
+}  // namespace
+}  // namespace lockstep

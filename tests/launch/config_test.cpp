@@ -1,0 +1,304 @@
+#include "launch/config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "launch/did_you_mean.h"
+#include "tests/launch/scratch.h"
+
+namespace lockstep {
+namespace {
+
+struct Rule {
+  std::string pattern;
+  double decay = 1;
+  bool frozen = false;
+  std::string note;
+};
+std::vector<Field> fields(Rule& r) {
+  return {field("pattern", r.pattern, "parameter names"), field("decay", r.decay, "weight decay").at_least(0),
+          field("frozen", r.frozen, "not trained"), field("note", r.note, "for people").without_effect_on_math()};
+}
+
+enum class Reduce { kExact, kFast };
+
+struct Options {
+  int64_t seed = 1;
+  double lr = 3e-4;
+  bool nesterov = false;
+  std::string dir = "runs/a";
+  std::string name = "adamw";
+  std::vector<int64_t> widths = {64, 32};
+  std::vector<double> betas = {0.9, 0.999};
+  std::vector<std::string> tags;
+  Reduce reduce = Reduce::kExact;
+  std::vector<Rule> rules;
+};
+std::vector<Field> top_fields(Options& o) {
+  return {field("seed", o.seed, "random seed").at_least(0),
+          enum_field("reduce", o.reduce, {{"exact", Reduce::kExact}, {"fast", Reduce::kFast}}, "sum of gradients"),
+          field("run.dir", o.dir, "where results go").without_effect_on_math()};
+}
+std::vector<Field> optim_fields(Options& o) {
+  return {field("lr", o.lr, "learning rate").with_unit("per step").with_range(0, 10),
+          field("nesterov", o.nesterov, "look ahead"),
+          field("name", o.name, "optimizer").with_choices({"sgd", "adamw"}),
+          field("widths", o.widths, "layers").at_least(1),
+          field("betas", o.betas, "moments").with_range(0, 1),
+          field("tags", o.tags, "words"),
+          list_field("rules", o.rules, "by parameter name")};
+}
+
+struct Bound {
+  Options options;
+  Config config;
+};
+Bound bound(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  Bound b;
+  b.config = Config(ConfigTree::parse(yaml, "a.yaml", overrides));
+  b.config.bind("", top_fields(b.options));
+  b.config.bind("optim", optim_fields(b.options));
+  b.config.finish();
+  return b;
+}
+
+void expect_error(const std::string& yaml, const std::string& message, const std::vector<std::string>& overrides = {}) {
+  auto [code, found] = error_of([&] { bound(yaml, overrides); });
+  EXPECT_EQ(code, ExitCode::kConfig) << yaml;
+  EXPECT_EQ(found, message);
+}
+
+constexpr const char* kFull = R"(
+seed: 7
+reduce: fast
+run: {dir: "some where/ä"}
+optim:
+  lr: 1e-2
+  nesterov: true
+  name: sgd
+  widths: [3, 1e3]
+  betas: [0, 1]
+  tags: [a, "b c", 'true', "7"]
+  rules:
+    - pattern: "*.bias"
+      decay: 0
+    - {frozen: true, pattern: emb, note: "why: because"}
+)";
+
+TEST(Config, WithoutAFileEverythingKeepsItsDefault) {
+  auto b = bound("");
+  EXPECT_EQ(b.options.seed, 1);
+  EXPECT_EQ(b.options.lr, 3e-4);
+  EXPECT_EQ(b.options.widths, (std::vector<int64_t>{64, 32}));
+  EXPECT_FALSE(b.config.given("seed"));
+  EXPECT_EQ(b.config.place("optim.lr"), "optim.lr (default)");
+}
+
+TEST(Config, EveryTypeIsRead) {
+  auto b = bound(kFull, {"seed=9"});
+  const auto& o = b.options;
+  EXPECT_EQ(o.seed, 9);
+  EXPECT_EQ(o.reduce, Reduce::kFast);
+  EXPECT_EQ(o.dir, "some where/ä");
+  EXPECT_EQ(o.lr, 0.01);
+  EXPECT_TRUE(o.nesterov);
+  EXPECT_EQ(o.name, "sgd");
+  EXPECT_EQ(o.widths, (std::vector<int64_t>{3, 1000}));
+  EXPECT_EQ(o.betas, (std::vector<double>{0, 1}));
+  EXPECT_EQ(o.tags, (std::vector<std::string>{"a", "b c", "true", "7"}));
+  ASSERT_EQ(o.rules.size(), 2u);
+  EXPECT_EQ(o.rules[0].pattern, "*.bias");
+  EXPECT_EQ(o.rules[0].decay, 0);
+  EXPECT_TRUE(o.rules[1].frozen);
+  EXPECT_EQ(o.rules[1].decay, 1);
+  EXPECT_TRUE(b.config.given("optim.lr"));
+  EXPECT_EQ(b.config.place("optim.lr"), "a.yaml:6: optim.lr");
+  EXPECT_EQ(b.config.place("seed"), "override 1 (seed=9): seed");
+}
+
+TEST(Config, AListInTheFileReplacesTheDefaultList) {
+  Options o;
+  o.rules.emplace_back().pattern = "default";
+  Config config(ConfigTree::parse("optim: {rules: [{pattern: mine}]}", "a.yaml"));
+  config.bind("optim", optim_fields(o));
+  ASSERT_EQ(o.rules.size(), 1u);
+  EXPECT_EQ(o.rules[0].pattern, "mine");
+}
+
+TEST(Config, WrongTypesNamePlaceKeyExpectedAndFound) {
+  expect_error("\nseed: many\n", "a.yaml:2: seed: expected an integer, found 'many'");
+  expect_error("seed: 2.5\n", "a.yaml:1: seed: expected an integer, found '2.5'");
+  expect_error("seed: \"3\"\n", "a.yaml:1: seed: expected an integer, found the text \"3\"");
+  expect_error("seed:\n", "a.yaml:1: seed: expected an integer, found nothing");
+  expect_error("seed: [1]\n", "a.yaml:1: seed: expected an integer, found a list");
+  expect_error("seed: {a: 1}\n", "a.yaml:1: seed: expected an integer, found a section with keys below it");
+  expect_error("seed: 99999999999999999999\n",
+               "a.yaml:1: seed: the integer '99999999999999999999' does not fit 64 bits");
+  expect_error("seed: 1e30\n", "a.yaml:1: seed: expected an integer, found '1e30'");
+  expect_error("seed: 1-2\n", "a.yaml:1: seed: expected an integer, found '1-2'");
+  expect_error("optim:\n  lr: fast\n", "a.yaml:2: optim.lr: expected a number, found 'fast'");
+  expect_error("optim:\n  lr: nan\n", "a.yaml:2: optim.lr: expected a number, found 'nan'; infinity is written .inf");
+  expect_error("optim:\n  lr: 1e999\n", "a.yaml:2: optim.lr: the number '1e999' does not fit fp64");
+  expect_error("optim:\n  nesterov: yes\n", "a.yaml:2: optim.nesterov: expected true or false, found 'yes'");
+  expect_error("run:\n  dir:\n", "a.yaml:2: run.dir: expected a text, found nothing; an empty text is \"\"");
+  expect_error("optim:\n  widths: 3\n",
+               "a.yaml:2: optim.widths: expected a list of integers, found '3'; write [value, value]");
+  expect_error("optim:\n  widths:\n    - 3\n    - x\n", "a.yaml:4: optim.widths[1]: expected an integer, found 'x'");
+  expect_error("optim: adamw\n", "a.yaml:1: optim is a section: put its keys (lr, ...) below it, indented");
+  expect_error("", "override 1 (seed=x): seed: expected an integer, found 'x'", {"seed=x"});
+}
+
+TEST(Config, RangesAndChoices) {
+  expect_error("seed: -1\n", "a.yaml:1: seed: -1 is out of range: allowed is >= 0");
+  expect_error("optim: {lr: 11}\n", "a.yaml:1: optim.lr: 11 per step is out of range: allowed is 0 to 10");
+  expect_error("optim: {lr: .inf}\n", "a.yaml:1: optim.lr: .inf per step is out of range: allowed is 0 to 10");
+  expect_error("optim: {widths: [2, 0]}\n", "a.yaml:1: optim.widths[1]: 0 is out of range: allowed is >= 1");
+  expect_error("\nreduce: exakt\n", "a.yaml:2: reduce: 'exakt' is no choice here: exact | fast; did you mean exact?");
+  expect_error("optim: {name: lion}\n", "a.yaml:1: optim.name: 'lion' is no choice here: sgd | adamw");
+}
+
+TEST(Config, UnknownKeysAreAllListedWithTheLikelyOne) {
+  expect_error("sead: 3\n", "a.yaml:1: unknown key sead; did you mean seed?");
+  expect_error("lr: 3\n", "a.yaml:1: unknown key lr; did you mean optim.lr?");
+  expect_error("optim:\n  nestorov: true\n  zzz: 1\n",
+               "a.yaml:2: unknown key optim.nestorov; did you mean optim.nesterov?\na.yaml:3: unknown key optim.zzz");
+  expect_error("optm:\n  lr: 1\n", "a.yaml:1: unknown key optm; did you mean optim?");
+  expect_error("run: 3\n", "a.yaml:1: run is a section: put its keys (dir, ...) below it, indented");
+  expect_error("optim:\n  rules:\n    - patern: x\n",
+               "a.yaml:3: optim.rules[0]: unknown key patern; did you mean pattern?");
+  expect_error("", "override 1 (optim.lrr=3): unknown key optim.lrr; did you mean optim.lr?", {"optim.lrr=3"});
+  EXPECT_NO_THROW(bound("run:\noptim: {}\n"));  // an empty section is no mistake
+  auto [code, message] = error_of([] {
+    std::string yaml;
+    for (int i = 0; i < 50; ++i) yaml += cat("zz", i, ": 1\n");
+    bound(yaml);
+  });
+  EXPECT_TRUE(contains(message, "... and 40 more")) << message;
+}
+
+struct Gpt {
+  int64_t width = 128;
+};
+std::vector<Field> fields(Gpt& g) { return {field("width", g.width, "channels")}; }
+struct Convnet {
+  int64_t channels = 8, width = 3;
+};
+std::vector<Field> fields(Convnet& c) {
+  return {field("channels", c.channels, "of the first layer"), field("width", c.width, "of a kernel")};
+}
+
+TEST(Config, KeysOfAnotherChoiceAreWithoutEffect) {
+  auto run = [](const std::string& yaml) {
+    Gpt gpt;
+    Convnet convnet;
+    Config config(ConfigTree::parse(yaml, "a.yaml"));
+    config.bind("model", fields(gpt));
+    config.know("model", fields(convnet), "has an effect only with model.name: convnet");
+    config.finish();
+    return gpt.width;
+  };
+  EXPECT_EQ(run("model: {width: 256}"), 256);  // bound here, whoever else knows the name
+  auto [code, message] = error_of([&] { run("model:\n  width: 1\n  channels: 4\n"); });
+  EXPECT_EQ(code, ExitCode::kConfig);
+  EXPECT_EQ(message,
+            "a.yaml:3: model.channels: key without effect in this run: it has an effect only with "
+            "model.name: convnet");
+}
+
+TEST(Config, CanonicalTextIsSortedAndShort) {
+  auto b = bound(kFull);
+  EXPECT_EQ(b.config.text(),
+            "optim.betas: [0, 1]\noptim.lr: 0.01\noptim.name: sgd\noptim.nesterov: true\n"
+            "optim.rules: [{pattern: \"*.bias\", decay: 0, frozen: false, note: \"\"}, "
+            "{pattern: emb, decay: 1, frozen: true, note: \"why: because\"}]\n"
+            "optim.tags: [a, \"b c\", \"true\", \"7\"]\noptim.widths: [3, 1000]\nreduce: fast\n"
+            "run.dir: \"some where/ä\"\nseed: 7\n");
+  EXPECT_FALSE(contains(b.config.math_text(), "run.dir"));
+  EXPECT_FALSE(contains(b.config.math_text(), "note"));
+  EXPECT_TRUE(contains(b.config.math_text(), "optim.rules: [{pattern: \"*.bias\", decay: 0, frozen: false}, "));
+}
+
+TEST(Config, CanonicalTextIgnoresOrderSpellingAndOrigin) {
+  auto a = bound("seed: 4\noptim: {lr: 0.001, name: sgd}\n");
+  auto b = bound("optim:\n  name: \"sgd\"\n  lr: 1.0e-3\n\nseed: +4  # words\nreduce: exact\nrun: {dir: elsewhere}\n");
+  auto c = bound("", {"optim.name=sgd", "seed=4", "optim.lr=.001"});
+  EXPECT_EQ(a.config.math_text(), b.config.math_text());
+  EXPECT_EQ(a.config.math_text(), c.config.math_text());
+  EXPECT_NE(a.config.text(), b.config.text());
+  EXPECT_NE(a.config.math_text(), bound("seed: 5").config.math_text());
+}
+
+TEST(Config, TheResolvedFileLoadsToTheSameValues) {
+  for (auto overrides : {std::vector<std::string>{}, {"run.dir=\"a\\n\\\"b\\\\ # c: 'd' \\x01 ü\"", "optim.lr=.1"}}) {
+    auto first = bound(kFull, overrides);
+    auto second = bound(first.config.dump_yaml());
+    EXPECT_EQ(first.config.text(), second.config.text()) << first.config.dump_yaml();
+    EXPECT_EQ(first.options.dir, second.options.dir);
+    EXPECT_EQ(second.options.rules.size(), 2u);
+  }
+  std::string yaml = bound("\nseed: 3\n", {"optim.lr=0.5"}).config.dump_yaml();
+  EXPECT_TRUE(contains(yaml, "seed: 3  # a.yaml:2\n")) << yaml;
+  EXPECT_TRUE(contains(yaml, "\n  lr: 0.5  # override 1 (optim.lr=0.5)\n")) << yaml;
+  EXPECT_TRUE(contains(yaml, "\n  nesterov: false  # default\n")) << yaml;
+}
+
+TEST(Config, AnOddFileNameDoesNotSpoilTheResolvedFile) {
+  for (const char* name : {"a\nseed: 9\n.yaml", "\xff.yaml", "ä.yaml"}) {
+    Options o;
+    Config config(ConfigTree::parse("seed: 3", name));
+    config.bind("", top_fields(o));
+    EXPECT_EQ(bound(config.dump_yaml()).options.seed, 3) << config.dump_yaml();
+  }
+}
+
+TEST(Config, DifferenceNamesKeysAndBothValues) {
+  auto a = bound("seed: 4\n").config.text();
+  auto b = bound("seed: 5\noptim: {lr: 1}\n").config.text() + "extra.key: 3\n";
+  auto d = diff(a, b);
+  ASSERT_EQ(d.size(), 3u);
+  EXPECT_EQ(d[0].key, "extra.key");
+  EXPECT_EQ(d[0].a, "(absent)");
+  EXPECT_EQ(d[1].key, "optim.lr");
+  EXPECT_EQ(d[1].a, "3e-04");
+  EXPECT_EQ(d[1].b, "1");
+  EXPECT_EQ(d[2].key, "seed");
+  EXPECT_TRUE(diff(a, a).empty());
+}
+
+TEST(Config, KeysAreDocumentedWithTheirDefaults) {
+  auto b = bound("seed: 4\noptim: {rules: [{pattern: x}]}\n");
+  Convnet convnet;
+  b.config.know("model", fields(convnet), "has an effect only with model.name: convnet");
+  std::string table = keys_table(b.config.keys());
+  EXPECT_TRUE(contains(table, "KEY ")) << table;
+  EXPECT_TRUE(contains(table, "seed                   integer")) << table;
+  EXPECT_TRUE(contains(table, "per step  0 to 10       learning rate")) << table;
+  EXPECT_TRUE(contains(table, "optim.rules[].decay")) << table;
+  EXPECT_TRUE(contains(table, "exact | fast")) << table;
+  EXPECT_TRUE(contains(table, "of a kernel; has an effect only with model.name: convnet")) << table;
+  EXPECT_EQ(b.config.keys()[0].standard, "1");  // the default, not the value
+  EXPECT_EQ(b.options.rules.size(), 1u);        // documenting adds nothing
+  std::string json = keys_json(b.config.keys());
+  EXPECT_TRUE(contains(json, "{\"key\":\"seed\",\"type\":\"integer\",\"default\":\"1\"")) << json;
+}
+
+TEST(Config, BindingAKeyTwiceIsAMistakeOfTheProgram) {
+  Options o;
+  Config config;
+  config.bind("", top_fields(o));
+  EXPECT_EQ(error_of([&] { config.bind("", top_fields(o)); }).first, ExitCode::kInternal);
+}
+
+TEST(DidYouMean, CountsSlips) {
+  EXPECT_EQ(edit_distance("abc", "abc", 3), 0);
+  EXPECT_EQ(edit_distance("abc", "acb", 3), 1);  // swapped
+  EXPECT_EQ(edit_distance("abc", "ab", 3), 1);
+  EXPECT_EQ(edit_distance("abc", "xyz", 2), 3);  // counts to limit + 1
+  EXPECT_EQ(nearest("trian", {"train", "eval"}), "train");
+  EXPECT_EQ(nearest("q", {"a", "b"}), "");
+}
+
+}  // namespace
+}  // namespace lockstep
