@@ -73,7 +73,7 @@ void ProgressBoard::post(int place, int64_t number, const std::string& call) {
   uint64_t words[Place::kWords] = {};
   memcpy(words, call.data(), std::min(call.size(), sizeof words - 1));
   p.version.fetch_add(1);
-  for (size_t i = 0; i < Place::kWords; ++i) p.text[i].store(words[i], std::memory_order_relaxed);
+  for (size_t i = 0; i < Place::kWords; ++i) p.text[i].store(words[i]);
   p.version.fetch_add(1);
   p.number.store(number);
 }
@@ -88,8 +88,7 @@ std::string ProgressBoard::last(int place) const {
   uint64_t words[Place::kWords + 1] = {};
   for (int attempt = 0; attempt < 100; ++attempt) {
     const uint32_t before = p.version.load();
-    for (size_t i = 0; i < Place::kWords; ++i) words[i] = p.text[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    for (size_t i = 0; i < Place::kWords; ++i) words[i] = p.text[i].load();
     if (before % 2 == 0 && p.version.load() == before) break;
   }
   return reinterpret_cast<const char*>(words);
