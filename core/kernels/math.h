@@ -67,7 +67,15 @@ namespace lockstep::inline LOCKSTEP_ISA {
   return x != x ? x : y;
 }
 
+// a * b + c: fused, or rounded twice and so the same at every instruction-set level.
+template <bool kFused>
+[[gnu::always_inline]] HD inline float multiply_add(float a, float b, float c) {
+  if constexpr (kFused) return fused(a, b, c);
+  return a * b + c;
+}
+
 // Natural logarithm; -inf at 0, NaN below.
+template <bool kFused = true>
 [[gnu::always_inline]] HD inline float log_of(float x) {
   uint32_t u = bits_of(x);
   int32_t e = static_cast<int32_t>(u >> 23) - 126;
@@ -77,19 +85,19 @@ namespace lockstep::inline LOCKSTEP_ISA {
   m = low ? m + m - 1.0f : m - 1.0f;
   float z = m * m;
   float p = 7.0376836292e-2f;
-  p = fused(p, m, -1.1514610310e-1f);
-  p = fused(p, m, 1.1676998740e-1f);
-  p = fused(p, m, -1.2420140846e-1f);
-  p = fused(p, m, 1.4249322787e-1f);
-  p = fused(p, m, -1.6668057665e-1f);
-  p = fused(p, m, 2.0000714765e-1f);
-  p = fused(p, m, -2.4999993993e-1f);
-  p = fused(p, m, 3.3333331174e-1f);
+  p = multiply_add<kFused>(p, m, -1.1514610310e-1f);
+  p = multiply_add<kFused>(p, m, 1.1676998740e-1f);
+  p = multiply_add<kFused>(p, m, -1.2420140846e-1f);
+  p = multiply_add<kFused>(p, m, 1.4249322787e-1f);
+  p = multiply_add<kFused>(p, m, -1.6668057665e-1f);
+  p = multiply_add<kFused>(p, m, 2.0000714765e-1f);
+  p = multiply_add<kFused>(p, m, -2.4999993993e-1f);
+  p = multiply_add<kFused>(p, m, 3.3333331174e-1f);
   float y = p * m * z;
-  y = fused(fe, -2.12194440e-4f, y);
-  y = fused(-0.5f, z, y);
+  y = multiply_add<kFused>(fe, -2.12194440e-4f, y);
+  y = multiply_add<kFused>(-0.5f, z, y);
   y = m + y;
-  y = fused(fe, 0.693359375f, y);
+  y = multiply_add<kFused>(fe, 0.693359375f, y);
   float inf = float_of(0x7F800000u);
   y = x == inf ? inf : y;
   y = x == 0.0f ? -inf : y;
