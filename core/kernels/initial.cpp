@@ -1,4 +1,4 @@
-// Initial values: counter-based random numbers, uniform or normal, 64 elements at a time.
+// Initial values: counter-based random numbers, uniform or normal, 256 elements at a time.
 #include "core/base/philox.h"
 #include "core/kernels/args.h"
 #include "core/kernels/math.h"
@@ -7,7 +7,7 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-constexpr int kGroups = 16;  // draws of four elements in one block
+constexpr int kGroups = 64;  // draws of four elements in one block
 
 // Standard normal from a uniform in (-1, 1), by the inverse of the error function (Giles, "Approximating the erfinv function", GPU
 // Computing Gems 2011). Without fused arithmetic, so that every level gives the same bits.
@@ -63,11 +63,16 @@ void draw(uint64_t key, uint64_t counter, uint64_t site, uint32_t bits[4][kGroup
 void block(const InitialArgs& a, int64_t index, float* values) {
   uint32_t bits[4][kGroups];
   draw(a.seed, static_cast<uint64_t>(index * kGroups), a.site, bits);
-  for (int j = 0; j < 4; ++j)
-    for (int g = 0; g < kGroups; ++g) {
-      const float u = 2.0f * uniform_of(bits[j][g]) - 1.0f + 0x1p-24f;  // symmetric about 0, never +-1
-      values[4 * g + j] = a.scale * (a.normal ? normal_of(u) : u);
-    }
+  float lane[4][kGroups];  // one draw's values lie side by side in the result; here they are apart, as vectors want
+  const float scale = a.scale;
+  for (int j = 0; j < 4; ++j) {
+    // symmetric about 0, never +-1
+    for (int g = 0; g < kGroups; ++g) lane[j][g] = 2.0f * uniform_of(bits[j][g]) - 1.0f + 0x1p-24f;
+    if (a.normal)
+      for (int g = 0; g < kGroups; ++g) lane[j][g] = normal_of(lane[j][g]);
+  }
+  for (int g = 0; g < kGroups; ++g)
+    for (int j = 0; j < 4; ++j) values[4 * g + j] = scale * lane[j][g];
 }
 
 }  // namespace
@@ -83,7 +88,7 @@ void initial(Parallel& parallel, const InitialArgs& a) {
       for (int64_t i = from; i < to; ++i) a.out[i - a.begin] = values[i - b * kBlock];
     }
   };
-  parallel.run(last - first, 64, body);
+  parallel.run(last - first, 16, body);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA
