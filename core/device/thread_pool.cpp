@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/partition.h"
 #include "core/device/allocator.h"
@@ -32,6 +33,9 @@ struct Scratch {
   }
 };
 thread_local Scratch thread_scratch;
+
+// The pool whose pieces this thread is running: a kernel that calls another on it runs that one where it is.
+thread_local const ThreadPool* inside = nullptr;
 
 }  // namespace
 
@@ -76,7 +80,7 @@ void* ThreadPool::scratch(int slot, int64_t bytes) {
 
 void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   if (n <= 0) return;
-  if (workers_.empty() || n <= grain) {
+  if (workers_.empty() || n <= grain || inside == this) {
     body(0, n);
     return;
   }
@@ -97,11 +101,13 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
 }
 
 void ThreadPool::take_pieces() {
+  const ThreadPool* before = std::exchange(inside, this);
   for (;;) {
     const int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
-    if (begin >= n_) return;
+    if (begin >= n_) break;
     (*body_)(begin, std::min(begin + piece_, n_));
   }
+  inside = before;
 }
 
 void ThreadPool::work() {
