@@ -7,6 +7,7 @@
 
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
+#include "core/nn/init.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
 
@@ -125,6 +126,19 @@ TEST(Levels, RowReductionsAndNormsOfGradients) {
     kernels(level).column_sum(pool, a);
     return out.to_vector();
   });
+}
+
+// A model begins alike on every machine.
+TEST(Levels, InitialValues) {
+  for (const Init& init : {Init::normal(0.02), Init::uniform(0.5)})
+    expect_agreement("initial values", Agreement::kAll, 0, [&](IsaLevel level) {
+      std::vector<float> out(50000);
+      const InitialArgs a{
+          init.kind == Init::Kind::kNormal, static_cast<float>(init.scale), 7, 11, 3, 50003, out.data()};
+      ThreadPool pool(1);
+      kernels(level).initial(pool, a);
+      return std::vector<double>(out.begin(), out.end());
+    });
 }
 
 // Each element of a product is one chain over k, so that vector widths agree; without fused multiply-add each step
