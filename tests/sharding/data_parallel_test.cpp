@@ -282,6 +282,21 @@ TEST(Contracts, AreChecked) {
   EXPECT_THROW(DataParallel(*frozen, *comms[0], {.frozen = [](const std::string&) { return true; }}), Error);
 }
 
+// Saved after some steps at one number of ranks, continued at another: the digest of the run that never stopped.
+TEST_P(EachJob, ContinuesAtAnotherNumberOfRanks) {
+  Job job = GetParam().make();
+  job.steps = 4;
+  const std::string straight = train(job, 1)[0].digest;
+  for (const auto& [before, after] : {std::pair{2, 3}, std::pair{4, 1}, std::pair{1, 2}}) {
+    Job first = job, second = job;
+    first.steps = 2;
+    second.first_step = 2;
+    second.state = train(first, before)[0].state;
+    second.parallel.seed = 99;  // nothing is left of the initial values
+    for (const Outcome& o : train(second, after)) EXPECT_EQ(o.digest, straight) << before << " ranks, then " << after;
+  }
+}
+
 // Initial values are functions of name and element: ranks need not talk to agree.
 TEST(State, BeginsAlikeForEverySeedOfItsOwn) {
   Job job = gpt_job();

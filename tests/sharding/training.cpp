@@ -73,7 +73,15 @@ Outcome train_one(Communicator& comm, const Job& job) {
                            : make_adamw({.weight_decay = 0.1}, made_for);
   Outcome out;
   out.overlapped = true;
-  for (int64_t step = 0; step < job.steps; ++step) {
+  auto entries = [&] {
+    std::vector<StateEntry> all = parallel.state();
+    for (const StateEntry& e : optimizer->state(parallel.slots())) all.push_back(e);
+    return all;
+  };
+  for (size_t i = 0; i < job.state.size(); ++i)
+    memcpy(entries()[i].data.mutable_values<float>(), job.state[i].data(), job.state[i].size() * sizeof(float));
+  optimizer->set_updates(job.first_step);
+  for (int64_t step = job.first_step; step < job.steps; ++step) {
     parallel.begin_step(job.micro_count, job.nominal_targets);
     for (int64_t i : parallel.my_micro_batches()) {
       const Range r = split_evenly(job.batch, job.micro_count, i);
@@ -90,9 +98,8 @@ Outcome train_one(Communicator& comm, const Job& job) {
     const StepResult& r = out.steps.back();
     optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
   }
-  Hash128 digest = digest_of(parallel.state());
-  digest += digest_of(optimizer->state(parallel.slots()));
-  out.digest = to_hex(digest);
+  out.digest = to_hex(digest_of(entries()));
+  for (const StateEntry& e : entries()) out.state.push_back(e.data.to_vector<float>());
   for (const StateEntry& e : parallel.state())
     for (float v : e.data.to_vector<float>()) out.parameters.push_back(v);
   return out;

@@ -23,6 +23,9 @@ struct Job {
   double clip = 0;
   DataParallelOptions parallel = {};
   bool sgd = false;
+  // Where to go on: what `Outcome::state` of an earlier run holds after its steps.
+  int64_t first_step = 0;
+  std::vector<std::vector<float>> state = {};
 };
 
 struct Outcome {
@@ -30,7 +33,8 @@ struct Outcome {
   std::vector<StepResult> steps;
   std::vector<int> unused;
   std::vector<float> parameters;
-  bool overlapped = false;  // in every step some group left before backward ended
+  std::vector<std::vector<float>> state;  // parameters and moments, whole
+  bool overlapped = false;                // in every step some group left before backward ended
   size_t launches = 0;
 };
 
