@@ -189,7 +189,7 @@ TEST(Damage, OfAnyByteIsFoundOrHarmless) {
        {std::string("manifest.json"), std::string("part-0000-of-0002.h5"), std::string("part-0001-of-0002.h5")}) {
     const std::string path = dir + "/" + name, good = content(path);
     const bool manifest = name[0] == 'm';
-    const size_t stride = manifest ? 3 : std::max<size_t>(1, good.size() / 500);
+    const size_t stride = manifest ? 3 : std::max<size_t>(1, good.size() / 250);
     int64_t found = 0, tried = 0;
     for (size_t at = 0; at < good.size(); at += stride) {
       std::string bad = good;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/device/allocator.h"
+#include "core/nn/init.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/each_device.h"
@@ -90,6 +91,25 @@ TEST(EveryThreadCount, ImagesAndAttention) {
   same("max pool", [](const Inputs& x) { return max_pool2d(x[0], 3, 2); }, {{5, 15, 16, 20}});
   same("attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {{2, 150, 3 * 3 * 20}});
   same("attention of one head", [](const Inputs& x) { return causal_attention(x[0], 1); }, {{1, 65, 3 * 8}});
+}
+
+// The kernels of gradient sums, norms and initial values, well beyond what one thread takes at a time.
+TEST(EveryThreadCount, GradientSumsNormsAndInitialValues) {
+  same_on_each_device([] {
+    const int64_t n = 300001;
+    Tensor a = random_tensor({n}, 1, -1, 1, DType::kFloat32), b = random_tensor({n}, 2, -1, 1, DType::kFloat32),
+           c = Tensor::empty({n});
+    std::vector<double> norms(static_cast<size_t>((n + 63) / 64));
+    float *sum = static_cast<float*>(a.write()), *out = static_cast<float*>(c.write());
+    const float* other = static_cast<const float*>(b.read());
+    current_stream().enqueue([=, chunks = norms.data()](Parallel& p) {
+      kernels().tree_add(p, sum, other, n);
+      kernels().chunk_norms(p, sum, n, chunks);
+    });
+    fill_initial(Init::normal(0.1), 3, "w", 5, n + 5, out);
+    current_stream().synchronize();
+    return Values{a.to_vector(), norms, c.to_vector()};
+  });
 }
 
 // The rows and columns of a product may be cut anywhere, with or without a bias or something to add to.

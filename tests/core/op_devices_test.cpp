@@ -40,6 +40,32 @@ TEST_P(EachOpOnEachDevice, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Ops, EachOpOnEachDevice, ::testing::ValuesIn(testing::op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Targets and indices that the host drops at once are read by work that comes much later.
+TEST(AsyncDevice, KeepsWhatTheHostDroppedForAllEnqueuedWork) {
+  const auto step = [] {
+    testing::Values out;
+    Tensor table = testing::random_tensor({20, 8}, 1, -1, 1, DType::kFloat32);
+    require_grad(table);
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::vector<int32_t> v;
+      for (int i = 0; i < 200; ++i) v.push_back((i * 7 + repeat) % 20);
+      Tensor loss;
+      {
+        Tensor index = Tensor::of(v, {200}), target = Tensor::of(v, {200});
+        // Work ahead, so that the stream is far behind when the host lets go.
+        for (int i = 0; i < 30; ++i) raw::fill(Tensor::empty({1 << 14}), i);
+        loss = cross_entropy(linear(embedding(table, index), table), target);
+      }
+      for (int i = 0; i < 10; ++i) raw::fill(Tensor::empty({200}, DType::kInt32), 1 << 20);  // would take a freed block
+      backward(loss);
+      out.push_back(loss.to_vector());
+    }
+    out.push_back(grad_of(table).to_vector());
+    return out;
+  };
+  testing::same_on_each_device(step);
+}
+
 // Bad data is found on the stream's thread, and told to the host.
 TEST(AsyncDevice, TellsTheHostOfBadData) {
   Stream stream(Device{DeviceType::kAsyncCpu}, Stream::Mode::kThread);
