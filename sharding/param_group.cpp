@@ -26,12 +26,13 @@ std::vector<std::vector<Range>> nodes_of(const std::vector<Range>& ranges, int64
 ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters, uint64_t seed, bool frozen)
     : name_(std::move(name)), members_(std::move(parameters)), frozen_(frozen) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
-  parameters_ = Tensor::zeros({layout_.total()});
-  float* flat = parameters_.mutable_values<float>();
+  parameters_ = Tensor::empty({layout_.total()});
+  float* flat = static_cast<float*>(parameters_.write());
   for (size_t i = 0; i < members_.size(); ++i) {
     const Layout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
     fill_initial(p.init, seed, piece.name, 0, piece.numel(), flat + piece.offset);
+    fill_initial(Init::zeros(), 0, "gap", 0, round_up(piece.numel(), Layout::kUnit) - piece.numel(), flat + piece.offset + piece.numel());
     Tensor placed = Tensor::view_of(parameters_.storage(), piece.offset, piece.shape, DType::kFloat32);
     require_grad(placed, !frozen_);
     if (!frozen_) placed.record()->on_grad = [this, i] { gradient_arrived(i); };

@@ -16,6 +16,8 @@ namespace {
 
 // About 30 us: longer than the gap between two kernels, shorter than a time slice that another process could use.
 constexpr int kSpins = 4000;
+constexpr int kPieceBits = 32;
+constexpr uint64_t kPieceMask = (uint64_t(1) << kPieceBits) - 1;
 
 void relax() {
 #if defined(__SSE__)
@@ -84,12 +86,13 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   piece_ = std::max(grain, ceil_div(n, static_cast<int64_t>(threads()) * 4));
   n_ = n;
   body_ = &body;
-  next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  const int64_t pieces = ceil_div(n, piece_);
+  finished_.store(0, std::memory_order_relaxed);
+  state_.store(static_cast<uint64_t>(pieces) << kPieceBits, std::memory_order_release);
   ticket_.fetch_add(1, std::memory_order_release);
   ticket_.notify_all();
   take_pieces();
-  for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin)
+  for (int spin = 0; finished_.load(std::memory_order_acquire) != pieces; ++spin)
     if (spin < kSpins)
       relax();
     else
@@ -98,9 +101,12 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
 
 void ThreadPool::take_pieces() {
   for (;;) {
-    const int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
-    if (begin >= n_) return;
+    const uint64_t state = state_.fetch_add(1, std::memory_order_acq_rel);
+    const int64_t next = static_cast<int64_t>(state & kPieceMask), pieces = static_cast<int64_t>(state >> kPieceBits);
+    if (next >= pieces) return;
+    const int64_t begin = next * piece_;
     (*body_)(begin, std::min(begin + piece_, n_));
+    finished_.fetch_add(1, std::memory_order_release);
   }
 }
 
@@ -114,10 +120,9 @@ void ThreadPool::work() {
       else
         ticket_.wait(seen, std::memory_order_acquire);
     }
-    ++seen;
+    seen = ticket_.load(std::memory_order_acquire);
     if (stop_) return;
     take_pieces();
-    busy_.fetch_sub(1, std::memory_order_release);
   }
 }
 

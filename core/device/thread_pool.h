@@ -36,10 +36,11 @@ class ThreadPool final : public Parallel {
   void take_pieces();
 
   std::vector<std::thread> workers_;
-  // One job at a time: `ticket_` counts jobs, `next_` hands out pieces, `busy_` counts workers still in the job.
-  std::atomic<uint32_t> ticket_{0};
-  std::atomic<int> busy_{0};
-  std::atomic<int64_t> next_{0};
+  // One job at a time, cut into pieces. `state_` holds their number and the next one, so that a worker that comes late, when the machine is
+  // busy, finds nothing left instead of holding up the caller, and touches the job only while it owns a piece of it.
+  std::atomic<uint64_t> state_{0};
+  std::atomic<int64_t> finished_{0};
+  std::atomic<uint32_t> ticket_{0};  // counts jobs: what workers sleep on
   std::atomic<bool> stop_{false};
   const Body* body_ = nullptr;
   int64_t n_ = 0, piece_ = 1;

@@ -160,4 +160,13 @@ struct AttentionArgs {
   double scale = 1;
 };
 
+// Initial values of elements [begin, end) of a parameter; see core/nn/init.h. The same bits at every instruction-set level.
+struct InitialArgs {
+  bool normal = false;  // else uniform
+  float scale = 0;      // standard deviation, or bound
+  uint64_t seed = 0, site = 0;
+  int64_t begin = 0, end = 0;
+  float* out = nullptr;
+};
+
 }  // namespace lockstep

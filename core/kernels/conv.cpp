@@ -139,40 +139,66 @@ void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
   parallel.run(cuts * rows_cut, 1, body);
 }
 
+// Windows go outside, channels inside: each line of channels is one vector loop.
 template <class T>
-void max_pool_in(Parallel& parallel, const PoolArgs& a, bool backward) {
+void max_pool_in(Parallel& parallel, const PoolArgs& a) {
   const int64_t C = a.channels, image_size = a.height * a.width * C;
   auto body = [&](int64_t begin, int64_t end) {
     T* x = static_cast<T*>(parallel.scratch(kPatches, (image_size + 2 * C) * static_cast<int64_t>(sizeof(T))));
-    T *best = x + image_size, *line = best + C;
+    T *best = x + image_size, *where = best + C;
     for (int64_t image = begin; image < end; ++image) {
-      if (backward)
-        memset(x, 0, static_cast<size_t>(image_size) * sizeof(T));
+      const T* pixels = x;
+      if (a.dtype == kTypeOf<T>)
+        pixels = static_cast<const T*>(a.x) + image * image_size;
       else
         load_run<T>(a.x, a.dtype, image * image_size, 1, image_size, x);
       for (int64_t oy = 0; oy < a.out_height; ++oy)
         for (int64_t ox = 0; ox < a.out_width; ++ox) {
           const int64_t out = ((image * a.out_height + oy) * a.out_width + ox) * C;
-          uint8_t* index = a.index + out;
-          T* corner = x + (oy * a.stride * a.width + ox * a.stride) * C;
-          if (backward) {
-            load_run<T>(a.y, a.dtype, out, 1, C, line);
-            for (int64_t c = 0; c < C; ++c)
-              corner[(index[c] / a.window * a.width + index[c] % a.window) * C + c] += line[c];
-            continue;
-          }
-          for (int64_t c = 0; c < C; ++c) best[c] = corner[c], index[c] = 0;
+          const T* corner = pixels + (oy * a.stride * a.width + ox * a.stride) * C;
+          for (int64_t c = 0; c < C; ++c) best[c] = corner[c], where[c] = T(0);
           for (int64_t w = 1; w < a.window * a.window; ++w) {
             const T* at = corner + (w / a.window * a.width + w % a.window) * C;
+#pragma GCC ivdep
             for (int64_t c = 0; c < C; ++c) {
-              const bool more = at[c] > best[c] || at[c] != at[c];
-              best[c] = more ? at[c] : best[c];
-              index[c] = more ? static_cast<uint8_t>(w) : index[c];
+              const T v = at[c], b = best[c];
+              const bool stays = v <= b;  // NaN wins
+              best[c] = stays ? b : v;
+              where[c] = stays ? where[c] : static_cast<T>(w);
             }
           }
           store_run<T>(a.y, a.dtype, out, 1, C, best);
+          for (int64_t c = 0; c < C; ++c) a.index[out + c] = static_cast<uint8_t>(where[c]);
         }
-      if (backward) store_run<T>(a.x, a.dtype, image * image_size, 1, image_size, x);
+    }
+  };
+  parallel.run(a.images, 1, body);
+}
+
+template <class T>
+void max_pool_backward_in(Parallel& parallel, const PoolArgs& a) {
+  const int64_t C = a.channels, image_size = a.height * a.width * C;
+  auto body = [&](int64_t begin, int64_t end) {
+    T* scratch = static_cast<T*>(parallel.scratch(kPatches, (image_size + 2 * C) * static_cast<int64_t>(sizeof(T))));
+    T *line = scratch + image_size, *where = line + C;
+    const bool direct = a.dtype == kTypeOf<T>;
+    for (int64_t image = begin; image < end; ++image) {
+      T* dx = direct ? static_cast<T*>(a.x) + image * image_size : scratch;
+      memset(dx, 0, static_cast<size_t>(image_size) * sizeof(T));
+      for (int64_t oy = 0; oy < a.out_height; ++oy)
+        for (int64_t ox = 0; ox < a.out_width; ++ox) {
+          const int64_t out = ((image * a.out_height + oy) * a.out_width + ox) * C;
+          T* corner = dx + (oy * a.stride * a.width + ox * a.stride) * C;
+          load_run<T>(a.y, a.dtype, out, 1, C, line);
+          for (int64_t c = 0; c < C; ++c) where[c] = static_cast<T>(a.index[out + c]);
+          for (int64_t w = 0; w < a.window * a.window; ++w) {
+            T* at = corner + (w / a.window * a.width + w % a.window) * C;
+            const T mine = static_cast<T>(w);
+#pragma GCC ivdep
+            for (int64_t c = 0; c < C; ++c) at[c] += where[c] == mine ? line[c] : T(0);
+          }
+        }
+      if (!direct) store_run<T>(a.x, a.dtype, image * image_size, 1, image_size, dx);
     }
   };
   parallel.run(a.images, 1, body);
@@ -190,10 +216,10 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   a.x_dtype == DType::kFloat64 ? conv_backward_weight_in<double>(parallel, a) : conv_backward_weight_in<float>(parallel, a);
 }
 void max_pool(Parallel& parallel, const PoolArgs& a) {
-  a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a, false) : max_pool_in<float>(parallel, a, false);
+  a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a) : max_pool_in<float>(parallel, a);
 }
 void max_pool_backward(Parallel& parallel, const PoolArgs& a) {
-  a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a, true) : max_pool_in<float>(parallel, a, true);
+  a.dtype == DType::kFloat64 ? max_pool_backward_in<double>(parallel, a) : max_pool_backward_in<float>(parallel, a);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -24,6 +24,7 @@ struct KernelTable {
   void (*max_pool_backward)(Parallel&, const PoolArgs&);  // x receives the gradient
   void (*attention)(Parallel&, const AttentionArgs&);
   void (*attention_backward)(Parallel&, const AttentionArgs&);
+  void (*initial)(Parallel&, const InitialArgs&);
   void (*tree_add)(Parallel&, float* sum, const float* other, int64_t n);  // sum += other
   void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares of 64-element chunks
 };

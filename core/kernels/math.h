@@ -1,6 +1,7 @@
 // exp, log, tanh, erf and friends as branch-free polynomials: one vectorisable definition for every instruction-set level and for CUDA,
 // so that results do not depend on a library's version. fp64 (tests) uses the C library.
 // Accuracy: exp and log below 1 ulp in fp32 (tests/core/math_test measures it).
+// Always inlined: a call in a loop would keep it from being vectorised.
 // Source of the method: Cody and Waite range reduction with minimax polynomials (Cephes expf, logf).
 #pragma once
 
@@ -20,7 +21,7 @@
 
 namespace lockstep::inline LOCKSTEP_ISA {
 
-HD inline float fused(float a, float b, float c) {
+[[gnu::always_inline]] HD inline float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__CUDA_ARCH__)
   return __builtin_fmaf(a, b, c);
 #else
@@ -28,19 +29,19 @@ HD inline float fused(float a, float b, float c) {
 #endif
 }
 
-HD inline uint32_t bits_of(float x) {
+[[gnu::always_inline]] HD inline uint32_t bits_of(float x) {
   uint32_t u;
   memcpy(&u, &x, 4);
   return u;
 }
-HD inline float float_of(uint32_t u) {
+[[gnu::always_inline]] HD inline float float_of(uint32_t u) {
   float x;
   memcpy(&x, &u, 4);
   return x;
 }
 
 // e^x; flushes to 0 below -87.3 and saturates to infinity above 88.7.
-HD inline float exp_of(float x) {
+[[gnu::always_inline]] HD inline float exp_of(float x) {
   float clamped = x < -87.33654f ? -87.33654f : x;
   clamped = clamped > 88.72283f ? 88.72283f : clamped;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -66,8 +67,16 @@ HD inline float exp_of(float x) {
   return x != x ? x : y;
 }
 
+// a * b + c: fused, or rounded twice and so the same at every instruction-set level.
+template <bool kFused>
+[[gnu::always_inline]] HD inline float multiply_add(float a, float b, float c) {
+  if constexpr (kFused) return fused(a, b, c);
+  return a * b + c;
+}
+
 // Natural logarithm; -inf at 0, NaN below.
-HD inline float log_of(float x) {
+template <bool kFused = true>
+[[gnu::always_inline]] HD inline float log_of(float x) {
   uint32_t u = bits_of(x);
   int32_t e = static_cast<int32_t>(u >> 23) - 126;
   float m = float_of((u & 0x007FFFFFu) | 0x3F000000u);  // [0.5, 1)
@@ -76,26 +85,26 @@ HD inline float log_of(float x) {
   m = low ? m + m - 1.0f : m - 1.0f;
   float z = m * m;
   float p = 7.0376836292e-2f;
-  p = fused(p, m, -1.1514610310e-1f);
-  p = fused(p, m, 1.1676998740e-1f);
-  p = fused(p, m, -1.2420140846e-1f);
-  p = fused(p, m, 1.4249322787e-1f);
-  p = fused(p, m, -1.6668057665e-1f);
-  p = fused(p, m, 2.0000714765e-1f);
-  p = fused(p, m, -2.4999993993e-1f);
-  p = fused(p, m, 3.3333331174e-1f);
+  p = multiply_add<kFused>(p, m, -1.1514610310e-1f);
+  p = multiply_add<kFused>(p, m, 1.1676998740e-1f);
+  p = multiply_add<kFused>(p, m, -1.2420140846e-1f);
+  p = multiply_add<kFused>(p, m, 1.4249322787e-1f);
+  p = multiply_add<kFused>(p, m, -1.6668057665e-1f);
+  p = multiply_add<kFused>(p, m, 2.0000714765e-1f);
+  p = multiply_add<kFused>(p, m, -2.4999993993e-1f);
+  p = multiply_add<kFused>(p, m, 3.3333331174e-1f);
   float y = p * m * z;
-  y = fused(fe, -2.12194440e-4f, y);
-  y = fused(-0.5f, z, y);
+  y = multiply_add<kFused>(fe, -2.12194440e-4f, y);
+  y = multiply_add<kFused>(-0.5f, z, y);
   y = m + y;
-  y = fused(fe, 0.693359375f, y);
+  y = multiply_add<kFused>(fe, 0.693359375f, y);
   float inf = float_of(0x7F800000u);
   y = x == inf ? inf : y;
   y = x == 0.0f ? -inf : y;
   return (x < 0.0f || x != x) ? float_of(0x7FC00000u) : y;
 }
 
-HD inline float tanh_of(float x) {
+[[gnu::always_inline]] HD inline float tanh_of(float x) {
   float a = x < 0 ? -x : x;
   float small = x * x;
   // near 0 the quotient below would cancel
@@ -111,23 +120,23 @@ HD inline float tanh_of(float x) {
   return a < 0.625f ? near : far;
 }
 
-HD inline float sqrt_of(float x) { return sqrtf(x); }
+[[gnu::always_inline]] HD inline float sqrt_of(float x) { return sqrtf(x); }
 
-HD inline double fused(double a, double b, double c) { return a * b + c; }
-HD inline double exp_of(double x) { return exp(x); }
-HD inline double log_of(double x) { return log(x); }
-HD inline double tanh_of(double x) { return tanh(x); }
-HD inline double sqrt_of(double x) { return sqrt(x); }
+[[gnu::always_inline]] HD inline double fused(double a, double b, double c) { return a * b + c; }
+[[gnu::always_inline]] HD inline double exp_of(double x) { return exp(x); }
+[[gnu::always_inline]] HD inline double log_of(double x) { return log(x); }
+[[gnu::always_inline]] HD inline double tanh_of(double x) { return tanh(x); }
+[[gnu::always_inline]] HD inline double sqrt_of(double x) { return sqrt(x); }
 
 // GELU in its tanh form: x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T>
-HD inline T gelu_of(T x) {
+[[gnu::always_inline]] HD inline T gelu_of(T x) {
   T u2 = T(1.5957691216057308) * x * fused(T(0.044715) * x, x, T(1));
   return x / (T(1) + exp_of(-u2));
 }
 
 template <class T>
-HD inline T gelu_gradient(T x) {
+[[gnu::always_inline]] HD inline T gelu_gradient(T x) {
   T u2 = T(1.5957691216057308) * x * fused(T(0.044715) * x, x, T(1));
   T s = T(1) / (T(1) + exp_of(-u2));
   T du2 = T(1.5957691216057308) * fused(T(0.134145) * x, x, T(1));

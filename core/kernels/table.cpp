@@ -23,13 +23,14 @@ void max_pool(Parallel&, const PoolArgs&);
 void max_pool_backward(Parallel&, const PoolArgs&);
 void attention(Parallel&, const AttentionArgs&);
 void attention_backward(Parallel&, const AttentionArgs&);
+void initial(Parallel&, const InitialArgs&);
 void tree_add(Parallel&, float*, const float*, int64_t);
 void chunk_norms(Parallel&, const float*, int64_t, double*);
 
 extern const KernelTable table;
 const KernelTable table = {
     LOCKSTEP_TEXT(LOCKSTEP_ISA), pointwise, row,  column_sum,        norm_columns, gather,    scatter_add,        gemm,     conv,
-    conv_backward_input,         conv_backward_weight, max_pool, max_pool_backward, attention,    attention_backward, tree_add, chunk_norms,
+    conv_backward_input,         conv_backward_weight, max_pool, max_pool_backward, attention,    attention_backward, initial, tree_add, chunk_norms,
 };
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

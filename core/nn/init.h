@@ -20,8 +20,7 @@ struct Init {
   static Init uniform(double bound) { return {Kind::kUniform, bound}; }
 };
 
-// out[i - begin] = element i, for i in [begin, end).
-// Normal values by the inverse of the error function (Giles, "Approximating the erfinv function", GPU Computing Gems 2011).
+// out[i - begin] = element i, for i in [begin, end); on the current stream.
 void fill_initial(const Init& init, uint64_t seed, std::string_view name, int64_t begin, int64_t end, float* out);
 
 }  // namespace lockstep

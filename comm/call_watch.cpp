@@ -1,0 +1,103 @@
+#include "comm/call_watch.h"
+
+namespace lockstep {
+namespace {
+
+bool between_two(CallKind kind) { return kind == CallKind::kSend || kind == CallKind::kReceive; }
+
+}  // namespace
+
+CallWatch::CallWatch(int rank, int size, Seconds deadline, std::shared_ptr<const CallWatch> parent)
+    : rank_(rank), size_(size), deadline_(deadline), parent_(std::move(parent)) {}
+
+void CallWatch::set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places) {
+  board_ = std::move(board);
+  places_ = std::move(places);
+}
+
+void CallWatch::begin(const Call& call) {
+  const std::string text = to_text(call);
+  {
+    std::lock_guard lock(mutex_);
+    if (error_) throw *error_;
+    current_kind_ = {call.kind, call.peer};
+    current_number_ = call.number;
+    current_ = text;
+  }
+  if (board_) {
+    const int place = place_of(rank_);
+    board_->post(place, between_two(call.kind) ? board_->number(place) : call.number, text);
+  }
+  advance();
+}
+
+void CallWatch::leave() {
+  if (board_) board_->leave(place_of(rank_));
+}
+
+void CallWatch::look() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (error_) throw *error_;
+  }
+  if (board_)
+    if (auto error = board_->aborted()) {
+      poison(*error);
+      throw *error;
+    }
+  if (parent_) {
+    try {
+      parent_->look();
+    } catch (const Error& error) {
+      poison(error);
+      throw;
+    }
+  }
+  const Clock::rep since = since_;
+  if (since == 0 || Clock::now() - Clock::time_point(Clock::duration(since)) < deadline_) return;
+  const Error error = missing();
+  poison(error);
+  throw error;
+}
+
+void CallWatch::poison(const Error& error) const {
+  std::lock_guard lock(mutex_);
+  if (error_) return;
+  error_.emplace(error);
+  if (board_) board_->abort(error.code(), error.what());
+}
+
+bool CallWatch::poisoned() const {
+  std::lock_guard lock(mutex_);
+  return error_.has_value();
+}
+
+std::string CallWatch::last_of(int rank) const {
+  const std::string text = board_->last(place_of(rank));
+  return text.empty() ? "it made no call yet" : "its last: " + text;
+}
+
+Error CallWatch::missing() const {
+  std::lock_guard lock(mutex_);
+  const std::string limit = cat("within ", deadline_.count(), " s");
+  const auto [kind, peer] = current_kind_;
+  if (between_two(kind))
+    return Error(ExitCode::kRankLost,
+                 cat(current_, ": nothing came ", limit, known(peer) ? " (" + last_of(peer) + ")" : ""));
+  std::vector<int> here, elsewhere;
+  std::string missing;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) here.push_back(r);
+    else if (!known(r)) elsewhere.push_back(r);
+    else if (board_->number(place_of(r)) >= current_number_) here.push_back(r);
+    else
+      missing += cat(missing.empty() ? "" : ", ", "rank ", r,
+                     board_->left(place_of(r)) ? " has ended" : " did not arrive " + limit, " (", last_of(r), ")");
+  }
+  if (missing.empty()) missing = cat("not done ", limit, " on rank ", rank_);
+  std::string text = cat(current_, ": ", missing, "; arrived: ", ranks_text(here));
+  if (!elsewhere.empty()) text += cat("; on other hosts: ", ranks_text(elsewhere));
+  return Error(ExitCode::kRankLost, text);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include "comm/mpi_session.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "comm/mpi_launch.h"
+#include "comm/reduce.h"
+
+namespace lockstep {
+
+void must(int result, std::string_view what) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(ExitCode::kRankLost, cat(what, ": ", std::string_view(text, static_cast<size_t>(length))));
+}
+
+namespace {
+
+// MPI's own maximum and minimum may drop a NaN.
+template <ReduceOp kOp>
+void reduce_floats(void* in, void* sum, int* n, MPI_Datatype* type) {
+  if (*type == MPI_FLOAT) reduce_into(kOp, static_cast<float*>(sum), static_cast<const float*>(in), *n);
+  else reduce_into(kOp, static_cast<double*>(sum), static_cast<const double*>(in), *n);
+}
+
+void flush_output() {
+  std::fflush(stdout);
+  std::fflush(stderr);
+}
+
+// Ends the process after `limit` if what follows hangs.
+void end_after(Seconds limit, int status) {
+  std::thread([=] {
+    std::this_thread::sleep_for(limit);
+    _exit(status);
+  }).detach();
+}
+
+void at_exit(int status, void*) {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  if (session().broken || session().running > 0 || (status != 0 && session().open > 0)) {
+    flush_output();
+    _exit(status ? status : static_cast<int>(ExitCode::kRankLost));
+  }
+  // MPI_Finalize waits for all ranks; after an error, for a moment only.
+  constexpr Seconds kPatience{600}, kAfterError{2};
+  end_after(status ? kAfterError : kPatience, status ? status : static_cast<int>(ExitCode::kRankLost));
+  MPI_Finalize();
+}
+
+// A blocked MPI call spins; where a rank's two threads have no two cores, it must give way.
+void set_yield_when_idle() {
+  const int machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), mine = available_cores();
+  const bool tight = mine < machine ? mine < 2 : launched_local_size() * 2 > machine;
+  if (tight) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+}  // namespace
+
+// Never destroyed: a thread that hangs in MPI may still look at it while the process ends.
+MpiSession& session() {
+  static MpiSession* one = new MpiSession();
+  return *one;
+}
+
+MpiSession::MpiSession() {
+  int already = 0, provided = 0;
+  MPI_Initialized(&already);
+  if (already) {
+    MPI_Query_thread(&provided);
+  } else {
+    set_yield_when_idle();
+    must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    on_exit(at_exit, nullptr);
+  }
+  require(
+      provided >= MPI_THREAD_MULTIPLE, ExitCode::kUsage,
+      "this MPI does not give MPI_THREAD_MULTIPLE, which lockstep needs, as each communicator has a thread of its own");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &place.size);
+  MPI_Comm host = MPI_COMM_NULL;
+  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
+       "MPI_Comm_split_type");
+  MPI_Comm_rank(host, &place.local_rank);
+  MPI_Comm_size(host, &place.local_size);
+  MPI_Comm_free(&host);
+  MPI_Op_create(reduce_floats<ReduceOp::kMax>, 1, &max);
+  MPI_Op_create(reduce_floats<ReduceOp::kMin>, 1, &min);
+}
+
+MPI_Op MpiSession::op_of(ReduceOp op, DType dtype) const {
+  if (op == ReduceOp::kSum) return MPI_SUM;
+  if (is_floating(dtype)) return op == ReduceOp::kMax ? max : min;
+  return op == ReduceOp::kMax ? MPI_MAX : MPI_MIN;
+}
+
+bool mpi_built() { return true; }
+
+MpiPlace mpi_place() { return session().place; }
+
+void mpi_abort(int exit_code) {
+  flush_output();
+  int ready = 0, finalized = 0;
+  MPI_Initialized(&ready);
+  MPI_Finalized(&finalized);
+  if (ready && !finalized) {
+    end_after(Seconds(1), exit_code);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
+  _exit(exit_code);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "comm/progress_board.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace lockstep {
+
+// Zeroed pages are a valid, empty board.
+struct ProgressBoard::Shared {
+  std::atomic<int> state;  // 0: none, 1: being written, 2: aborted
+  int code;
+  char why[1000];
+};
+
+struct alignas(64) ProgressBoard::Place {
+  static constexpr size_t kWords = 20;
+  std::atomic<int64_t> number;
+  std::atomic<uint32_t> version;  // odd while the text is written
+  std::atomic<bool> left;
+  std::atomic<uint64_t> text[kWords];
+};
+
+namespace {
+
+constexpr size_t kHeader = 1024;
+
+std::unique_ptr<ProgressBoard> nothing() { return nullptr; }
+
+}  // namespace
+
+ProgressBoard::ProgressBoard(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {
+  static_assert(sizeof(Shared) <= kHeader && std::atomic<uint64_t>::is_always_lock_free);
+}
+
+ProgressBoard::~ProgressBoard() { munmap(memory_, bytes_); }
+
+ProgressBoard::Place& ProgressBoard::at(int place) const {
+  return reinterpret_cast<Place*>(static_cast<char*>(memory_) + kHeader)[place];
+}
+
+std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, int ranks) {
+  const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0) return nothing();
+  // Reserved now: a full /dev/shm would otherwise end the process at the first write.
+  const bool there =
+      posix_fallocate(file, 0, static_cast<off_t>(kHeader + sizeof(Place) * static_cast<size_t>(ranks))) == 0;
+  close(file);
+  if (there)
+    if (auto board = open(name, ranks)) return board;
+  unlink(name);
+  return nothing();
+}
+
+std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int ranks) {
+  const size_t bytes = kHeader + sizeof(Place) * static_cast<size_t>(ranks);
+  const int file = shm_open(name.c_str(), O_RDWR, 0);
+  if (file < 0) return nothing();
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return nothing();
+  return std::unique_ptr<ProgressBoard>(new ProgressBoard(memory, bytes));
+}
+
+void ProgressBoard::unlink(const std::string& name) { shm_unlink(name.c_str()); }
+
+void ProgressBoard::post(int place, int64_t number, const std::string& call) {
+  Place& p = at(place);
+  uint64_t words[Place::kWords] = {};
+  memcpy(words, call.data(), std::min(call.size(), sizeof words - 1));
+  p.version.fetch_add(1);
+  for (size_t i = 0; i < Place::kWords; ++i) p.text[i].store(words[i]);
+  p.version.fetch_add(1);
+  p.number.store(number);
+}
+
+void ProgressBoard::leave(int place) { at(place).left.store(true); }
+
+int64_t ProgressBoard::number(int place) const { return at(place).number.load(); }
+bool ProgressBoard::left(int place) const { return at(place).left.load(); }
+
+std::string ProgressBoard::last(int place) const {
+  const Place& p = at(place);
+  uint64_t words[Place::kWords + 1] = {};
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const uint32_t before = p.version.load();
+    for (size_t i = 0; i < Place::kWords; ++i) words[i] = p.text[i].load();
+    if (before % 2 == 0 && p.version.load() == before) break;
+  }
+  return reinterpret_cast<const char*>(words);
+}
+
+void ProgressBoard::abort(ExitCode code, const std::string& why) {
+  Shared& s = *static_cast<Shared*>(memory_);
+  int none = 0;
+  if (!s.state.compare_exchange_strong(none, 1)) return;
+  s.code = static_cast<int>(code);
+  memcpy(s.why, why.data(), std::min(why.size(), sizeof s.why - 1));
+  s.state.store(2);
+}
+
+std::optional<Error> ProgressBoard::aborted() const {
+  const Shared& s = *static_cast<const Shared*>(memory_);
+  if (s.state.load() != 2) return {};
+  return Error(static_cast<ExitCode>(s.code), s.why);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include "comm/progress_board.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+const std::string kName = "/lockstep-test-" + std::to_string(getpid());
+
+TEST(ProgressBoard, EveryMappingSeesWhatOnePosts) {
+  auto mine = ProgressBoard::create(kName, 3);
+  ASSERT_TRUE(mine);
+  EXPECT_FALSE(ProgressBoard::create(kName, 3)) << "a name is taken once";
+  auto theirs = ProgressBoard::open(kName, 3);
+  ProgressBoard::unlink(kName);
+  ASSERT_TRUE(theirs);
+  EXPECT_EQ(theirs->last(2), "");
+  mine->post(2, 17, "all_reduce #17 of grads.3");
+  mine->leave(1);
+  EXPECT_EQ(theirs->number(2), 17);
+  EXPECT_EQ(theirs->last(2), "all_reduce #17 of grads.3");
+  EXPECT_TRUE(theirs->left(1));
+  EXPECT_FALSE(theirs->left(2));
+  EXPECT_FALSE(ProgressBoard::open(kName, 3)) << "unlinked";
+}
+
+TEST(ProgressBoard, LongTextsAreCut) {
+  auto board = ProgressBoard::create(kName, 1);
+  ASSERT_TRUE(board);
+  ProgressBoard::unlink(kName);
+  board->post(0, 1, std::string(1000, 'x'));
+  EXPECT_EQ(board->last(0), std::string(159, 'x'));
+  board->abort(ExitCode::kStorage, std::string(5000, 'y'));
+  EXPECT_EQ(std::string(board->aborted()->what()), std::string(999, 'y'));
+}
+
+TEST(ProgressBoard, TheFirstAbortCounts) {
+  auto board = ProgressBoard::create(kName, 1);
+  ASSERT_TRUE(board);
+  ProgressBoard::unlink(kName);
+  EXPECT_FALSE(board->aborted());
+  board->abort(ExitCode::kRankLost, "first");
+  board->abort(ExitCode::kStorage, "second");
+  EXPECT_STREQ(board->aborted()->what(), "first");
+  EXPECT_EQ(board->aborted()->code(), ExitCode::kRankLost);
+}
+
+}  // namespace
+}  // namespace lockstep
