@@ -143,8 +143,8 @@ make_inputs() {
 digest() { # RUN: the 32 digits that are alone on the last line
   lockstep checkpoint digest "$1" | tail -n 1 | grep -xE '[0-9a-f]{32}' || echo "no digest"
 }
-# field KEY: of JSON lines on standard input, as numbers, one a line
-field() { sed -nE "s/.*\"$1\": *(-?[0-9][0-9.eE+-]*).*/\1/p"; }
+# field KEY: (a regular expression) of JSON lines on standard input, as numbers, one a line
+field() { grep -oE "\"$1\": *-?[0-9][0-9.eE+-]*" | sed -E 's/.*: *//'; }
 # Everything that a directory holds, by content: equal texts mean that nothing was touched.
 fingerprint() { find "$1" -type f ! -name lock ! -name log.txt ! -name failure.json -exec sha256sum {} + | sort -k 2; }
 
