@@ -52,10 +52,12 @@ class Run {
       if (!first) return;
       dir = std::make_unique<RunDir>(settings.run.dir, resume);
       open_log_file(dir->paths().log());
-      dir->write_config(settings.config.dump_yaml());
       clean_checkpoints(dir->paths().checkpoints(), 0);
     });
     if (resume) resume_newest();
+    agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
+      if (first) dir->write_config(settings.config.dump_yaml());
+    });
     if (trainer_.steps_done() == 0 && !settings.init.from.empty())
       agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
     if (first) {

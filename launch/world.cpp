@@ -104,8 +104,10 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
 int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const MpiPlace place = mpi_place();
   if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
+  // Outlives an error of `body`: its end would tell the peers, and they would report it as theirs before the job is over.
+  std::unique_ptr<Communicator> comm;
   try {
-    auto comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
+    comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
     run_rank(*comm, threads_for(options, place.local_size), body);
     return 0;
   } catch (...) {

@@ -198,7 +198,8 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   }
   size_t at = 0;
   for (int r = 0; r < size; ++r) {
-    result.stop = result.stop || all[at++] != 0;
+    const bool asked = all[at++] != 0;
+    result.stop = result.stop || asked;
     for (int64_t i = 0; i < ranges_[static_cast<size_t>(r)].size(); ++i) {
       loss_sum += all[at++];
       result.targets += static_cast<int64_t>(all[at++]);

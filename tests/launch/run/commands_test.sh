@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# What a user does with the program that goes well: help, keys, import, training, evaluation, generation, and what a run leaves.
+# Usage: commands_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh"
+
+succeeds "--help" lockstep --help
+for command in train eval generate data config checkpoint bench; do
+  expect "--help lists $command" grep -q "lockstep $command " out
+done
+for command in train eval generate "data import" "data inspect" config checkpoint bench; do
+  # shellcheck disable=SC2086  # two words
+  succeeds "$command --help" lockstep $command --help
+  expect "$command --help: usage" grep -q "^usage: lockstep $command " out
+  expect "$command --help: options" grep -q -- '--help' out
+done
+succeeds "data --help" lockstep data --help
+succeeds "--version" lockstep --version
+expect "--version" grep -qE '^lockstep [0-9]+\.[0-9]+\.[0-9]+$' out
+refuses "no such command" 64 "there is no command 'trian'; did you mean train\?" lockstep trian
+run lockstep train
+expect "train without a file: exit 64" test "$code" -eq 64
+expect "train without a file: usage" grep -q '^usage: lockstep train FILE.yaml' err
+run lockstep train a.yaml --rank 2
+expect "an unknown option: exit 64" test "$code" -eq 64
+
+# Data.
+make_text text.txt 2300
+succeeds "import text" lockstep data import text text.txt text.h5
+expect "import text: what it made" grep -q '^tokens: *'"$(wc -c <text.txt)"'$' out
+identity=$(sed -n 's/^identity: *//p' out)
+succeeds "inspect" lockstep data inspect text.h5
+expect "inspect: the same identity" grep -q "^identity: *$identity\$" out
+expect "inspect: whole" grep -q 'all whole' out
+split -n l/2 text.txt part.
+succeeds "import of two files" lockstep data import text part.aa part.ab joined.h5
+expect "two files are one text" grep -q "^identity: *$identity\$" out
+succeeds "import of bytes" lockstep data import text text.txt bytes.h5 --level byte
+expect "bytes: 256 tokens" grep -q '^vocabulary: *256$' out
+make_images images.idx labels.idx 200 12
+gzip -k images.idx labels.idx
+succeeds "import idx" lockstep data import idx images.idx labels.idx images.h5
+expect "import idx: shape" grep -qF '[12, 12, 1]' out
+identity=$(sed -n 's/^identity: *//p' out)
+succeeds "import idx, gzipped" lockstep data import idx images.idx.gz labels.idx.gz gzipped.h5
+expect "gzipped: the same identity" grep -q "^identity: *$identity\$" out
+
+# Configuration.
+text_config >text.yaml
+images_config >images.yaml
+succeeds "config keys" lockstep config keys
+for key in seed run.dir train.steps batch.global batch.micro model.name optim.name optim.lr data.path checkpoint.every compute.threads \
+  reduce; do
+  expect "config keys: $key" grep -qE "^$key( |\$)" out
+done
+succeeds "config keys --json" lockstep config keys --json
+expect "config keys --json: one list" grep -q '^\[' out
+succeeds "config show" lockstep config show text.yaml optim.lr=0.5 data.path=other.h5
+cp out shown.yaml
+expect "config show: an override's origin" grep -qE '^ *lr: 0\.5 .*override' out
+expect "config show: a default's origin" grep -qE '^ *beta1: 0\.9 .*default' out
+succeeds "config show of what it showed" lockstep config show shown.yaml
+same "config show: the same values again" "$(sed 's/ *#.*//' shown.yaml)" "$(sed 's/ *#.*//' out)"
+
+# A run and what it leaves.
+succeeds "train" lockstep train text.yaml run.dir=run checkpoint.every=10 train.eval_every=15
+for file in config.yaml metrics.jsonl log.txt checkpoints/step-00000030/manifest.json; do
+  if ! [ -s "run/$file" ]; then problem "train leaves no $file"; fi
+done
+if ! compgen -G 'run/tensorboard/events.out.tfevents.*' >/dev/null; then problem "train leaves no TensorBoard file"; fi
+same "the newest 2 checkpoints stay" "step-00000020 step-00000030" "$(find run/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
+same "metrics: a line a step" 30 "$(wc -l <run/metrics.jsonl)"
+for key in step loss lr grad_norm tokens_per_s step_ms data_ms forward_ms backward_ms comm_ms optimizer_ms; do
+  same "metrics: $key in each line" 30 "$(field "$key" <run/metrics.jsonl | wc -l)"
+done
+same "metrics: steps" "$(seq 30)" "$(field step <run/metrics.jsonl)"
+same "metrics: two validation losses" 2 "$(field val_loss <run/metrics.jsonl | wc -l)"
+first=$(field loss <run/metrics.jsonl | head -n 1)
+last=$(field loss <run/metrics.jsonl | tail -n 1)
+if ! awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.3) }'; then problem "the loss does not fall: $first to $last"; fi
+succeeds "the resolved configuration is one" lockstep config show run/config.yaml
+succeeds "train on images" lockstep train images.yaml run.dir=images
+same "metrics: images_per_s" 30 "$(field images_per_s <images/metrics.jsonl | wc -l)"
+
+succeeds "eval" lockstep eval run
+tail -n 1 out >line
+expect "eval ends with one JSON line" grep -qE '^\{.*"loss":[0-9.]+.*\}$' line
+same "eval: the loss of the run's end" "$(field val_loss <run/metrics.jsonl | tail -n 1)" "$(field loss <line)"
+succeeds "eval of a checkpoint, on 3 ranks" lockstep eval run/checkpoints/step-00000030 --ranks 3
+tail -n 1 out >three
+same "eval: the same bits on 3 ranks" "$(field loss <line)" "$(field loss <three)"
+succeeds "eval of images" lockstep eval images
+expect "eval of images: accuracy" grep -qE '"accuracy":(0\.|1)' out
+
+succeeds "generate" lockstep generate run --prompt "the cat" --tokens 40
+expect "generate begins with the prompt" grep -q '^the cat' out
+same "generate: length" 48 "$(wc -c <out)"
+cp out first
+succeeds "generate again" lockstep generate run --prompt "the cat" --tokens 40
+expect "generate: the same seed, the same text" cmp -s out first
+succeeds "generate, another seed" lockstep generate run --prompt "the cat" --tokens 40 --seed 2
+if cmp -s out first; then problem "generate: another seed gives the same text"; fi
+refuses "generate of images" 64 'images/checkpoints/step-00000030: was not trained on text' lockstep generate images
+
+succeeds "checkpoint inspect" lockstep checkpoint inspect run
+expect "checkpoint inspect: a parameter with its shape" grep -qE '^fp32 \[32, 128\] +parameters/blocks\.1\.down\.weight' out
+succeeds "checkpoint digest" lockstep checkpoint digest run
+tail -n 1 out >digest
+expect "checkpoint digest: 32 digits alone on the last line" grep -qxE '[0-9a-f]{32}' digest
+succeeds "digest of the checkpoint itself" lockstep checkpoint digest run/checkpoints/step-00000030
+same "a run's digest is its newest checkpoint's" "$(cat digest)" "$(tail -n 1 out)"
+
+# init.from begins with the parameters of another run.
+succeeds "init.from" lockstep train text.yaml run.dir=tuned init.from=run
+same "init.from: begins where the other ended" 1 "$(field loss <tuned/metrics.jsonl | head -n 1 | awk -v b="$first" '{ print $1 < b - 0.3 }')"
+
+succeeds "bench" lockstep bench text.yaml
+finish

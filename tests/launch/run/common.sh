@@ -1,0 +1,151 @@
+# What the tests of the whole program share: a temporary folder, tiny inputs made in it, runs and what is expected of them.
+# Sourced by each test as: common.sh LOCKSTEP [MPIRUN]; without MPIRUN, the cases of MPI are left out.
+# shellcheck shell=bash
+set -euo pipefail
+
+binary=$1
+mpirun_program=${2:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
+export LC_ALL=C
+
+lockstep() { "$binary" "$@"; }
+with_mpi() { [ -n "$mpirun_program" ]; }
+mpi() { # RANKS command...
+  "$mpirun_program" -n "$1" "${@:2}"
+}
+
+# run command...: its exit code, what it printed and what it reported are then in $code, ./out and ./err
+run() {
+  code=0
+  "$@" >out 2>err || code=$?
+}
+problem() {
+  echo "FAILED: $*"
+  failed=1
+}
+show() { # the last run
+  echo "  exit $code; it printed:" && tail -n 20 out && echo "  and reported:" && tail -n 20 err
+}
+expect() { # what condition-command...: about the last run
+  if ! "${@:2}"; then problem "$1" && show; fi
+}
+succeeds() { # what command...
+  run "${@:2}"
+  if [ "$code" -ne 0 ]; then problem "$1" && show; fi
+}
+# refuses WHAT CODE 'REGEXP' command...: this exit code, and exactly one line of error, which matches.
+refuses() {
+  run "${@:4}"
+  local errors
+  errors=$(grep -v '^ *$' err | grep -vcE '^(rank 0: )?(warning: |training |train |import |check )' || true)
+  if [ "$code" -ne "$2" ] || [ "$errors" -ne 1 ] || ! grep -qE -- "^error: $3" err; then
+    problem "$1: exit $2 was due, and one line like: error: $3" && show
+  fi
+}
+same() { # what wanted found
+  if [ -z "$2" ] || [ "$2" != "$3" ]; then problem "$1: '$2' was due and '$3' found"; fi
+}
+
+# Numbers that look random and are always the same: COUNT of them below LIMIT, one a line. (awk's own differ among versions.)
+numbers() {
+  awk -v n="$1" -v limit="$2" -v x="${3:-1}" 'BEGIN {
+    for (i = 0; i < n; i++) { x = (x * 1103515245 + 12345) % 2147483648; print int(x / 65536) % limit } }'
+}
+make_text() { # FILE WORDS
+  numbers "$2" 12 | awk 'BEGIN { split("the cat sat on a mat and it saw many red birds", w) }
+    { printf "%s%s", w[$1 + 1], NR % 9 ? " " : ".\n" }' >"$1"
+}
+bytes() { # numbers on standard input become bytes
+  local octal
+  octal=$(awk '{ printf "\\0%03o", $1 }')
+  printf '%b' "$octal"
+}
+# IDX files of COUNT images of EXTENT x EXTENT and their labels 0..3: noise, brighter in the label's quarter of the rows.
+make_images() { # IMAGES LABELS COUNT EXTENT
+  { echo "0 0 8 3 0 0 $(($3 / 256)) $(($3 % 256)) 0 0 0 $4 0 0 0 $4" | tr ' ' '\n'
+    numbers "$(($3 * $4 * $4))" 128 7 | awk -v e="$4" '{
+      i = NR - 1; row = int(i / e) % e; label = int(i / (e * e)) % 4; print $1 + (int(row * 4 / e) == label ? 100 : 0) }'
+  } | bytes >"$1"
+  { echo "0 0 8 1 0 0 $(($3 / 256)) $(($3 % 256))" | tr ' ' '\n'
+    awk -v n="$3" 'BEGIN { for (i = 0; i < n; i++) print i % 4 }'
+  } | bytes >"$2"
+}
+
+text_config() { # a small GPT: 4 micro-batches a step
+  cat <<'YAML'
+seed: 3
+run:
+  dir: run
+train:
+  steps: 30
+batch:
+  global: 8
+  micro: 2
+model:
+  name: gpt
+  layers: 2
+  heads: 2
+  width: 32
+optim:
+  lr: 0.003
+  clip_norm: 1
+schedule:
+  name: cosine
+  warmup: 5
+data:
+  path: text.h5
+  context: 16
+  validation: 0.1
+compute:
+  threads: 1
+YAML
+}
+images_config() {
+  cat <<'YAML'
+seed: 3
+run:
+  dir: run
+train:
+  steps: 30
+batch:
+  global: 8
+  micro: 2
+model:
+  name: convnet
+  channels: [4, 8]
+  hidden: 16
+optim:
+  lr: 0.003
+  clip_norm: 1
+data:
+  path: images.h5
+  validation: 0.2
+compute:
+  threads: 1
+YAML
+}
+# Inputs and configurations of both kinds: text.h5 and text.yaml, images.h5 and images.yaml
+make_inputs() {
+  make_text text.txt 2300
+  make_images images.idx labels.idx 200 12
+  lockstep data import text text.txt text.h5 >/dev/null 2>&1
+  lockstep data import idx images.idx labels.idx images.h5 >/dev/null 2>&1
+  text_config >text.yaml
+  images_config >images.yaml
+}
+
+digest() { # RUN: the 32 digits that are alone on the last line
+  lockstep checkpoint digest "$1" | tail -n 1 | grep -xE '[0-9a-f]{32}' || echo "no digest"
+}
+# field KEY: (a regular expression) of JSON lines on standard input, as numbers, one a line
+field() { grep -oE "\"$1\": *-?[0-9][0-9.eE+-]*" | sed -E 's/.*: *//'; }
+# Everything that a directory holds, by content: equal texts mean that nothing was touched.
+fingerprint() { find "$1" -type f ! -name lock ! -name log.txt ! -name failure.json -exec sha256sum {} + | sort -k 2; }
+
+finish() { exit "$failed"; }

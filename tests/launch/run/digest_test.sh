@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# One run, one digest: whatever the number of ranks, threads or MPI processes, and however often it was killed and resumed in between.
+# Usage: digest_test.sh text|images plain|hard LOCKSTEP [MPIRUN]
+# hard: dropout, clipping in most steps, ignored tokens, 7 micro-batches a step, epochs that end in an uneven batch.
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "${@:3}"
+kind=$1 mode=$2
+make_inputs
+keys=(train.steps=30)
+if [ "$mode" = hard ]; then
+  keys+=(model.dropout=0.1 optim.clip_norm=0.2 batch.global=21 batch.micro=3)
+  if [ "$kind" = text ]; then keys+=('data.ignore_tokens=[2, 5]'); fi
+fi
+# shellcheck disable=SC2317  # called by name
+train() { lockstep train "$kind.yaml" "${keys[@]}" "$@"; }
+# shellcheck disable=SC2317
+train_mpi() { mpi "$1" "$binary" train "$kind.yaml" "${keys[@]}" "${@:2}"; }
+
+succeeds "1 rank" train run.dir=one
+wanted=$(digest one)
+same "a digest" 32 "$(printf %s "$wanted" | wc -c)"
+if [ "$mode" = hard ]; then
+  clipped=$(field grad_norm <one/metrics.jsonl | awk '$1 > 0.2' | wc -l)
+  if [ "$clipped" -lt 16 ]; then problem "clipping was active in $clipped of 30 steps only"; fi
+  # Items of each step: the rate times the time. An epoch's last batch has fewer.
+  uneven=$(paste <(field '(tokens|images)_per_s' <one/metrics.jsonl) <(field step_ms <one/metrics.jsonl) |
+    awk '{ n = int($1 * $2 / 1000 + 0.5); if (NR == 1) whole = n; if (n < whole) ++fewer } END { print fewer + 0 }')
+  if [ "$uneven" -lt 1 ]; then problem "no epoch ended in an uneven batch"; fi
+fi
+
+for ranks in 2 3 4; do
+  succeeds "--ranks $ranks" train run.dir="ranks$ranks" --ranks "$ranks"
+  same "--ranks $ranks" "$wanted" "$(digest "ranks$ranks")"
+done
+for threads in 1 2 3; do
+  succeeds "$threads compute threads" train run.dir="threads$threads" compute.threads="$threads"
+  same "$threads compute threads" "$wanted" "$(digest "threads$threads")"
+done
+succeeds "2 ranks of 2 threads, batches loaded by 3 threads" train run.dir=both compute.threads=2 data.threads=3 --ranks 2
+same "2 ranks of 2 threads" "$wanted" "$(digest both)"
+if with_mpi; then
+  for ranks in 2 4; do
+    succeeds "mpirun -n $ranks" train_mpi "$ranks" run.dir="mpi$ranks"
+    same "mpirun -n $ranks" "$wanted" "$(digest "mpi$ranks")"
+  done
+fi
+
+# Killed after 15 steps of 30: the process is shot as soon as the checkpoint of step 15 is there. A checkpoint after every later step keeps
+# it from being done before that; where it was, once more.
+kill_after_15() { # RUN arguments...
+  local pid status try
+  for try in 1 2 3 4 5; do
+    rm -rf "$1"
+    "$binary" train "$kind.yaml" "${keys[@]}" run.dir="$1" checkpoint.every=1 checkpoint.keep=0 "${@:2}" >/dev/null 2>&1 &
+    pid=$!
+    until [ -e "$1/checkpoints/step-00000015" ] || ! kill -0 $pid 2>/dev/null; do :; done
+    kill -9 $pid 2>/dev/null || true
+    status=0
+    wait $pid 2>/dev/null || status=$?
+    if [ "$status" -eq 137 ]; then return; fi
+  done
+  problem "no run was killed between step 15 and 30 in $try tries"
+}
+for ranks in 1 3; do
+  kill_after_15 "killed$ranks" --ranks "$ranks"
+  succeeds "killed, then --resume" train run.dir="killed$ranks" --ranks "$ranks" --resume
+  expect "it says what it resumed" grep -qE "resumed killed$ranks/checkpoints/step-000000(1[5-9]|2[0-9])" err
+  same "killed at $ranks ranks, then --resume" "$wanted" "$(digest "killed$ranks")"
+  same "its metrics have each step once" "$(seq 30)" "$(field step <"killed$ranks/metrics.jsonl")"
+  same "its losses" "$(field loss <one/metrics.jsonl)" "$(field loss <"killed$ranks/metrics.jsonl")"
+done
+# At another number of ranks each time, as threads and as processes.
+kill_after_15 moved --ranks 4
+succeeds "killed at 4 ranks, resumed at 2" train run.dir=moved train.steps=30 checkpoint.every=2 --ranks 2 --resume
+same "killed at 4 ranks, resumed at 2" "$wanted" "$(digest moved)"
+if with_mpi; then
+  kill_after_15 moved_mpi --ranks 3
+  succeeds "killed at 3 ranks, resumed by mpirun -n 2" train_mpi 2 run.dir=moved_mpi --resume
+  same "killed at 3 ranks, resumed by mpirun -n 2" "$wanted" "$(digest moved_mpi)"
+fi
+
+# The digest tells runs apart, too.
+succeeds "another seed" train run.dir=other seed=4
+if [ "$(digest other)" = "$wanted" ]; then problem "another seed has the same digest"; fi
+finish

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Stopping and dying: a signal saves, exits with 75 and is resumed to the same bits; kill -9 at any moment costs nothing but the steps since
+# the last checkpoint, and no torn checkpoint is ever taken. Usage: interrupt_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh"
+make_inputs
+keys=(train.steps=120 model.dropout=0.1)
+succeeds "uninterrupted" lockstep train text.yaml "${keys[@]}" run.dir=whole
+wanted=$(digest whole)
+
+wait_for_step() { # RUN STEP PID
+  until [ "$(field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1)" -ge "$2" ] 2>/dev/null || ! kill -0 "$3" 2>/dev/null; do sleep 0.01; done
+}
+endless=(train.steps=1000000 schedule.name=constant schedule.warmup=0)
+stop() { # SIGNAL RUN command...: starts it, sends the signal after 10 steps, expects 75
+  rm -rf "$2"
+  "${@:3}" >out 2>err &
+  local pid=$!
+  wait_for_step "$2" 10 "$pid"
+  kill -s "$1" "$pid"
+  code=0
+  wait "$pid" || code=$?
+  expect "$1: exit 75" test "$code" -eq 75
+  expect "$1: it says how to go on" grep -q 'stopped on request after step .*--resume' err
+}
+# A constant rate does not depend on train.steps: the step that a run stopped at can be reached without interruption.
+for signal in TERM INT USR1 USR2; do
+  ranks=2
+  if [ "$signal" = USR1 ]; then ranks=1; fi
+  stop "$signal" "stop$signal" "$binary" train text.yaml "${endless[@]}" run.dir="stop$signal" --ranks "$ranks"
+done
+step=$(field step <stopTERM/metrics.jsonl | tail -n 1)
+again=("${endless[@]}" train.steps=$((step + 30)))
+succeeds "TERM, then --resume" lockstep train text.yaml "${again[@]}" run.dir=stopTERM --ranks 3 --resume
+succeeds "without TERM" lockstep train text.yaml "${again[@]}" run.dir=unstopped
+same "TERM, then --resume: the bits of the uninterrupted run" "$(digest unstopped)" "$(digest stopTERM)"
+if with_mpi; then
+  # As Slurm does it: the signal reaches the ranks. One of them is enough.
+  rm -rf mpistop
+  mpi 2 "$binary" train text.yaml "${endless[@]}" run.dir=mpistop >out 2>err &
+  launcher=$!
+  wait_for_step mpistop 10 "$launcher"
+  kill -s TERM "$(grep -oE '"pid": *[0-9]+' mpistop/lock | grep -oE '[0-9]+')"
+  code=0
+  wait "$launcher" || code=$?
+  expect "TERM to one process of two: exit 75" test "$code" -eq 75
+  step=$(field step <mpistop/metrics.jsonl | tail -n 1)
+  again=("${endless[@]}" train.steps=$((step + 10)))
+  succeeds "TERM under mpirun, then --resume" mpi 2 "$binary" train text.yaml "${again[@]}" run.dir=mpistop --resume
+  succeeds "without TERM" lockstep train text.yaml "${again[@]}" run.dir=mpiunstopped
+  same "TERM under mpirun, then --resume" "$(digest mpiunstopped)" "$(digest mpistop)"
+fi
+
+# kill -9 at random moments of runs that save after every step. A run that gets to its end is compared, and the next begins.
+started=$(date +%s%N)
+succeeds "dense checkpoints" lockstep train text.yaml "${keys[@]}" run.dir=dense checkpoint.every=1
+whole_ms=$((($(date +%s%N) - started) / 1000000))
+same "dense checkpoints change nothing" "$wanted" "$(digest dense)"
+kills=0 ends=0 starts=0
+while [ "$kills" -lt 25 ] && [ "$failed" -eq 0 ]; do
+  starts=$((starts + 1))
+  "$binary" train text.yaml "${keys[@]}" run.dir=shot checkpoint.every=1 --ranks $((starts % 4 + 1)) --resume >out 2>err &
+  pid=$!
+  sleep "$(awk -v ms=$((RANDOM % (whole_ms / 3 + 20))) 'BEGIN { print ms / 1000 }')"
+  kill -9 $pid 2>/dev/null || true
+  code=0
+  wait $pid 2>/dev/null || code=$?
+  case $code in
+    137)
+      kills=$((kills + 1))
+      had=$(find shot/checkpoints -mindepth 1 -maxdepth 1 -name 'step-????????' 2>/dev/null | sort | tail -n 1 || true)
+      if [ -n "$had" ]; then
+        run lockstep checkpoint digest shot
+        expect "after kill $kills, the newest checkpoint is valid" test "$code" -eq 0
+        expect "after kill $kills, none is passed over" test ! -s err
+      fi
+      ;;
+    0)
+      ends=$((ends + 1))
+      same "end $ends, after $kills kills" "$wanted" "$(digest shot)"
+      rm -rf shot
+      ;;
+    *) problem "a run that was killed $kills times does not start again" && show ;;
+  esac
+done
+succeeds "the last --resume" lockstep train text.yaml "${keys[@]}" run.dir=shot checkpoint.every=1 --resume
+same "after $kills kills" "$wanted" "$(digest shot)"
+if find shot | grep -E '\.(tmp|pending)'; then problem "something torn is left behind"; fi
+echo "$kills kills, $((ends + 1)) runs to the end"
+finish
