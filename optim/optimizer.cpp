@@ -149,8 +149,9 @@ class AdamW final : public Optimizer {
 
  private:
   void corrections(int64_t update, double& first, double& second) const override {
-    first = 1 - std::pow(o_.beta1, static_cast<double>(update));
-    second = 1 - std::pow(o_.beta2, static_cast<double>(update));
+    // Of the betas as the kernel has them: 1 - 0.999 is off by 1e-5 of itself in fp32, and every step would be with it.
+    first = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta1)), static_cast<double>(update));
+    second = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta2)), static_cast<double>(update));
   }
   void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
     PointwiseArgs a = raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});

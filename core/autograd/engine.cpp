@@ -12,7 +12,7 @@ namespace {
 
 std::string place_text(const Place& p) {
   std::string_view file = p.file_name();
-  for (std::string_view room : {"core/", "tests/", "launch/"}) {
+  for (std::string_view room : {"tests/", "core/", "launch/"}) {
     auto at = file.rfind(room);
     if (at != std::string_view::npos) {
       file.remove_prefix(at);

@@ -14,7 +14,7 @@ std::string to_text(double v) {
 void fail_check(const std::source_location& where, const std::string& message) {
   std::string_view file = where.file_name();
   // Show the path from the room on, not the build machine's folders.
-  for (std::string_view room : {"core/", "comm/", "sharding/", "optim/", "data/", "launch/", "tests/"}) {
+  for (std::string_view room : {"tests/", "core/", "comm/", "sharding/", "optim/", "data/", "launch/"}) {
     auto at = file.rfind(room);
     if (at != std::string_view::npos && (at == 0 || file[at - 1] == '/')) {
       file.remove_prefix(at);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/partition.h"
 #include "core/device/allocator.h"
@@ -34,6 +35,9 @@ struct Scratch {
   }
 };
 thread_local Scratch thread_scratch;
+
+// The pool whose pieces this thread is running: a kernel that calls another on it runs that one where it is.
+thread_local const ThreadPool* inside = nullptr;
 
 }  // namespace
 
@@ -78,7 +82,7 @@ void* ThreadPool::scratch(int slot, int64_t bytes) {
 
 void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   if (n <= 0) return;
-  if (workers_.empty() || n <= grain) {
+  if (workers_.empty() || n <= grain || inside == this) {
     body(0, n);
     return;
   }
@@ -100,14 +104,16 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
 }
 
 void ThreadPool::take_pieces() {
+  const ThreadPool* before = std::exchange(inside, this);
   for (;;) {
     const uint64_t state = state_.fetch_add(1, std::memory_order_acq_rel);
     const int64_t next = static_cast<int64_t>(state & kPieceMask), pieces = static_cast<int64_t>(state >> kPieceBits);
-    if (next >= pieces) return;
+    if (next >= pieces) break;
     const int64_t begin = next * piece_;
     (*body_)(begin, std::min(begin + piece_, n_));
     finished_.fetch_add(1, std::memory_order_release);
   }
+  inside = before;
 }
 
 void ThreadPool::work() {

@@ -35,13 +35,16 @@ std::string shape_text(const Shape& shape) {
 }
 Shape parse_shape(const std::string& text, std::string_view where) {
   Shape out;
+  double elements = 1;
   std::istringstream in(text);
   std::string extent;
   while (std::getline(in, extent, 'x')) {
     const bool number = !extent.empty() && extent.size() < 16 && std::all_of(extent.begin(), extent.end(), ::isdigit);
     require(number && out.rank() < Shape::kMaxRank, ExitCode::kBadData, where, ": shape '", text, "' is none");
     out.push_back(std::stoll(extent));
+    elements *= std::max(1.0, static_cast<double>(out.back()));
   }
+  require(elements < 1e18, ExitCode::kBadData, where, ": shape '", text, "' is larger than any tensor");
   return out;
 }
 Hash128 parse_hash(const std::string& hex, std::string_view where) {
@@ -147,7 +150,7 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
     s.part = json_int(o, "part", where);
     s.hash = parse_hash(json_text(o, "hash", where), where);
     // A manifest that lies about sizes must not cost memory.
-    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset + s.count <= s.shape.numel(), ExitCode::kBadData, where,
+    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset <= s.shape.numel() && s.count <= s.shape.numel() - s.offset, ExitCode::kBadData, where,
             ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ", s.count, " elements");
     out.push_back(std::move(s));
   }
@@ -315,6 +318,10 @@ void verify_checkpoint(const Checkpoint& c) {
   for (auto& [name, slices] : by_name) {
     int64_t total = 0;
     for (const StoredSlice* s : slices) {
+      const std::string path = cat(c.dir, "/", part_name(s->part, c.info.ranks));
+      const int64_t stored = Hdf5File::open(path).info(dataset_name(*s)).shape.numel();
+      require(stored == s->count, ExitCode::kBadData, path, ": tensor ", name, " has ", stored, " elements at ", s->offset,
+              ", and ", s->count, " by the manifest");
       values.resize(static_cast<size_t>(s->count));
       read_range(c, {{name, {s}}}, name, {s->offset, s->offset + s->count}, values.data());
       total += s->count;

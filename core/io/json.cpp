@@ -1,6 +1,7 @@
 #include "core/io/json.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -52,12 +53,16 @@ std::string json_list(const std::vector<JsonObject>& objects) {
 
 namespace {
 
+bool beyond_int64(const Json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+}
+
 JsonObject flat_object(const Json& json) {
   JsonObject out;
   for (const auto& [key, value] : json.items()) {
     JsonValue v = nullptr;
     if (value.is_boolean()) v = value.get<bool>();
-    else if (value.is_number_integer()) v = value.get<int64_t>();
+    else if (value.is_number_integer() && !beyond_int64(value)) v = value.get<int64_t>();
     else if (value.is_number()) v = value.get<double>();
     else if (value.is_string()) v = value.get<std::string>();
     else if (!value.is_null()) v = to_line(value);
@@ -109,7 +114,7 @@ std::optional<int64_t> json_integer(std::string_view text, std::string_view key)
   Json json = parse(text);
   if (!json.is_object()) return std::nullopt;
   auto found = json.find(std::string(key));
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  if (found == json.end() || !found->is_number_integer() || beyond_int64(*found)) return std::nullopt;
   return found->get<int64_t>();
 }
 

@@ -145,7 +145,7 @@ void for_each(Parallel& parallel, const PointwiseArgs& a) {
 template <class T>
 class CpuRow {
  public:
-  CpuRow(const RowArgs& a, T* scratch) : args(a), scratch_(scratch) {}
+  CpuRow(const RowArgs& a, Parallel& parallel) : args(a), parallel_(parallel) {}
 
   const RowArgs& args;
   int64_t row = 0;
@@ -156,7 +156,7 @@ class CpuRow {
   const T* in(int j) {
     const RowOperand& o = args.in[j];
     if (o.dtype == kTypeOf<T>) return static_cast<const T*>(o.data) + row * o.row_stride;
-    T* staged = scratch_ + j * padded();
+    T* staged = scratch(j);
     load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, staged);
     return staged;
   }
@@ -170,7 +170,7 @@ class CpuRow {
     const RowOperand& o = args.out[j];
     if (o.dtype == kTypeOf<T>) return static_cast<T*>(o.data) + row * o.row_stride;
     staged_[j] = true;
-    return scratch_ + (6 + j) * padded();
+    return scratch(6 + j);
   }
   void out_value(int j, T v) { store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v); }
   void out_wide(int j, double v) { static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v; }
@@ -193,13 +193,15 @@ class CpuRow {
   void flush() {
     for (int j = 0; j < 3; ++j)
       if (staged_[j])
-        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols,
-                     scratch_ + (6 + j) * padded());
+        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols, scratch(6 + j));
   }
-  static int64_t scratch_bytes(const RowArgs& a) { return 9 * ((a.cols + 15) / 16 * 16) * static_cast<int64_t>(sizeof(T)); }
 
  private:
-  int64_t padded() const { return (args.cols + 15) / 16 * 16; }
+  // Only where a row is stored in another type: one long row in its own type costs no memory.
+  T* scratch(int slot) {
+    const int64_t padded = (args.cols + 15) / 16 * 16;
+    return static_cast<T*>(parallel_.scratch(2, 9 * padded * static_cast<int64_t>(sizeof(T)))) + slot * padded;
+  }
 
   template <class S, class G, class Join>
   S fold(int64_t n, S start, G g, Join join) {
@@ -217,7 +219,7 @@ class CpuRow {
     return lane[0];
   }
 
-  T* scratch_;
+  Parallel& parallel_;
   bool staged_[3] = {};
 };
 
@@ -225,9 +227,8 @@ template <class F, class T>
 void rows_in(Parallel& parallel, const RowArgs& a) {
   int64_t grain = kPointwiseGrain / (a.cols > 0 ? a.cols : 1) + 1;
   auto body = [&](int64_t begin, int64_t end) {
-    T* scratch = static_cast<T*>(parallel.scratch(2, CpuRow<T>::scratch_bytes(a)));
     for (int64_t r = begin; r < end; ++r) {
-      CpuRow<T> row(a, scratch);
+      CpuRow<T> row(a, parallel);
       row.row = r;
       F::template run<T>(row);
       row.flush();

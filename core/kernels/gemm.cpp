@@ -7,6 +7,7 @@ namespace {
 template <class T>
 void gemm_in(Parallel& parallel, const GemmArgs& g) {
   using Tile = GemmTile<T>;
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   const int64_t work = g.m * g.n * (g.k > 0 ? g.k : 1);
   int64_t cuts_m = 1, cuts_n = 1;
   if (parallel.threads() > 1 && g.batch < 2 * parallel.threads() && work > 65536) {
@@ -42,7 +43,7 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
     }
   };
   const int64_t grain = work < 65536 ? 65536 / (work + 1) + 1 : 1;
-  if (g.m > 0 && g.n > 0) parallel.run(g.batch * blocks_m * blocks_n, grain, body);
+  parallel.run(g.batch * blocks_m * blocks_n, grain, body);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
   a.table = const_cast<void*>(table.read()), a.table_dtype = table.dtype();
   a.index = static_cast<const int32_t*>(index.read());
   a.rows_data = y.write(), a.rows_dtype = y.dtype();
-  current_stream().enqueue([a, keep = index](Parallel& p) {
+  current_stream().enqueue([a](Parallel& p) {
     for (int64_t i = 0; i < a.rows; ++i)
       if (a.index[i] < 0 || a.index[i] >= a.table_rows)
         throw Error(ExitCode::kBadData, cat("embedding: index ", a.index[i], " at position ", i, " is outside the table's ", a.table_rows,
@@ -32,7 +32,7 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
     b.index = static_cast<const int32_t*>(rows.read());
     b.rows_data = const_cast<void*>(g.read()), b.rows_dtype = g.dtype();
     b.table = dtable.write(), b.table_dtype = dtable.dtype();
-    current_stream().enqueue([b, keep = rows](Parallel& p) { kernels().scatter_add(p, b); });
+    current_stream().enqueue([b](Parallel& p) { kernels().scatter_add(p, b); });
   });
 }
 

@@ -10,7 +10,7 @@ DType statistics_type(const Tensor& x) { return x.dtype() == DType::kFloat64 ? D
 void check_targets(const Tensor& target, int64_t classes, int64_t ignored, const Place& place) {
   const int32_t* t = static_cast<const int32_t*>(target.read());
   const int64_t n = target.numel();
-  current_stream().enqueue([keep = target, t, n, classes, ignored, place](Parallel&) {
+  current_stream().enqueue([t, n, classes, ignored, place](Parallel&) {
     for (int64_t i = 0; i < n; ++i)
       if (t[i] != ignored && (t[i] < 0 || t[i] >= classes))
         throw Error(ExitCode::kBadData, cat("cross_entropy: target ", t[i], " at position ", i, " is outside the ", classes,

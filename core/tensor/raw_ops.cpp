@@ -85,7 +85,12 @@ RowOperand write_rows(const Tensor& t, int64_t cols) {
 RowOperand write_one_per_row(const Tensor& t) { return {t.write(), t.dtype(), 1}; }
 
 void fill(const Tensor& out, double value) { pointwise(PointwiseOp::kFill, {out}, {}, value); }
-void copy(const Tensor& out, const Tensor& in) { pointwise(PointwiseOp::kCopy, {out}, {in}); }
+void copy(const Tensor& out, const Tensor& in) {
+  // Whole numbers of 64 bits would pass through fp64, which holds 53: between themselves they travel as patterns.
+  if (out.dtype() == DType::kInt64 && in.dtype() == DType::kInt64)
+    return pointwise(PointwiseOp::kCopy, {out.as(DType::kFloat64)}, {in.as(DType::kFloat64)});
+  pointwise(PointwiseOp::kCopy, {out}, {in});
+}
 void add(const Tensor& out, const Tensor& a, const Tensor& b) { pointwise(PointwiseOp::kAdd, {out}, {a, b}); }
 
 Tensor contiguous(const Tensor& t) {

@@ -10,7 +10,8 @@
 
 namespace lockstep::raw {
 
-// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied.
+// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied. A task holds addresses, never tensors: the thread that
+// drops the last tensor frees its block in the order of its own current stream, and a stream's thread has none.
 template <class Kernel, class Args>
 void launch(Kernel kernel, const Args& args) {
   current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); });

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/core/op_cases.h"
 #include "tests/support/gradcheck.h"
 
 namespace lockstep {
@@ -10,79 +11,17 @@ namespace {
 
 using testing::each_dtype;
 using testing::gradcheck;
+using testing::op_cases;
+using testing::OpCase;
 using testing::random_tensor;
-using Inputs = std::vector<Tensor>;
-
-struct OpCase {
-  const char* name;
-  std::function<Tensor(const Inputs&)> f;
-  Inputs inputs;
-  double tolerance = 1e-6;
-  double scale = 1;
-};
-std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.name; }
-
-Tensor indices(const std::vector<int32_t>& v, const Shape& s) { return Tensor::of(v, s); }
-
-std::vector<OpCase> cases() {
-  auto r = [](Shape s, uint64_t seed, double lo = -1, double hi = 1) { return random_tensor(s, seed, lo, hi); };
-  std::vector<OpCase> c;
-  c.push_back({"add_broadcast", [](const Inputs& x) { return add(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}});
-  c.push_back({"sub", [](const Inputs& x) { return sub(x[0], x[1]); }, {r({3, 5}, 1), r({5}, 2)}});
-  c.push_back({"mul", [](const Inputs& x) { return mul(x[0], x[1]); }, {r({2, 3, 5}, 1), r({3, 1}, 2)}});
-  c.push_back({"mul_with_itself", [](const Inputs& x) { return mul(x[0], x[0]); }, {r({7}, 1)}});
-  c.push_back({"div", [](const Inputs& x) { return div(x[0], x[1]); }, {r({3, 5}, 1), r({3, 5}, 2, 0.5, 2)}});
-  c.push_back({"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }, {r({11}, 1)}});
-  c.push_back({"exp", [](const Inputs& x) { return exp(x[0]); }, {r({3, 7}, 1)}});
-  c.push_back({"log", [](const Inputs& x) { return log(x[0]); }, {r({3, 7}, 1, 0.3, 3)}});
-  c.push_back({"sqrt", [](const Inputs& x) { return sqrt(x[0]); }, {r({3, 7}, 1, 0.3, 3)}});
-  c.push_back({"tanh", [](const Inputs& x) { return tanh(x[0]); }, {r({3, 7}, 1, -3, 3)}});
-  c.push_back({"relu", [](const Inputs& x) { return relu(x[0]); }, {r({3, 7}, 1)}});
-  c.push_back({"gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({3, 7}, 1, -4, 4)}});
-  c.push_back({"reshape", [](const Inputs& x) { return reshape(x[0], {5, -1}); }, {r({2, 5, 3}, 1)}});
-  c.push_back({"permute", [](const Inputs& x) { return permute(x[0], {2, 0, 1}); }, {r({2, 5, 3}, 1)}});
-  c.push_back({"transpose_then_reshape", [](const Inputs& x) { return reshape(transpose(x[0], 0, 1), {10}); }, {r({2, 5}, 1)}});
-  c.push_back({"slice", [](const Inputs& x) { return slice(x[0], 1, 1, 4); }, {r({3, 5}, 1)}});
-  c.push_back({"slice_twice", [](const Inputs& x) { return add(slice(x[0], 1, 0, 3), slice(x[0], 1, 2, 5)); }, {r({3, 5}, 1)}});
-  c.push_back({"expand", [](const Inputs& x) { return expand(x[0], {4, 3, 5}); }, {r({3, 1}, 1)}});
-  c.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {r({3, 5, 2}, 1)}});
-  c.push_back({"sum_first", [](const Inputs& x) { return sum(x[0], {0}); }, {r({300, 5}, 1)}, 1e-6, 20});
-  c.push_back({"sum_outer_and_inner", [](const Inputs& x) { return sum(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"mean_middle", [](const Inputs& x) { return mean(x[0], {1}); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
-  c.push_back({"matmul_rows", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({2, 5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
-  c.push_back({"matmul_batched", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({2, 2, 5, 4}, 1), r({2, 2, 4, 3}, 2)}, 1e-6, 2});
-  c.push_back({"matmul_transposed", [](const Inputs& x) { return matmul(x[0], transpose(x[1], 0, 1)); }, {r({5, 7}, 1), r({3, 7}, 2)}, 1e-6, 2});
-  c.push_back({"linear", [](const Inputs& x) { return linear(x[0], x[1], x[2]); }, {r({2, 3, 9}, 1), r({17, 9}, 2), r({17}, 3)}, 1e-6, 3});
-  c.push_back({"linear_without_bias", [](const Inputs& x) { return linear(x[0], x[1]); }, {r({4, 9}, 1), r({3, 9}, 2)}, 1e-6, 2});
-  c.push_back({"softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({3, 37}, 1, -3, 3)}});
-  c.push_back({"cross_entropy",
-               [](const Inputs& x) { return cross_entropy(x[0], x[1]); },
-               {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})}, 1e-6, 3});
-  c.push_back({"layer_norm", [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); }, {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)}, 1e-5, 3});
-  c.push_back({"layer_norm_without_bias", [](const Inputs& x) { return layer_norm(x[0], x[1], Tensor()); }, {r({4, 19}, 1), r({19}, 2)}, 1e-5, 3});
-  c.push_back({"residual_layer_norm", [](const Inputs& x) { return add(x[0], layer_norm(x[0], x[1], x[2])); },
-               {r({4, 19}, 1), r({19}, 2), r({19}, 3)}, 1e-5, 3});
-  c.push_back({"embedding", [](const Inputs& x) { return embedding(x[0], x[1]); }, {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})}, 1e-6, 2});
-  c.push_back({"tied_embedding",  // the table is also the head
-               [](const Inputs& x) { return linear(embedding(x[0], x[1]), x[0]); },
-               {r({6, 5}, 1), indices({1, 5, 1}, {3})}, 1e-6, 5});
-  c.push_back({"conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, {r({3, 6, 7, 2}, 1), r({4, 3, 3, 2}, 2), r({4}, 3)}, 1e-6, 6});
-  c.push_back({"conv2d_stride_padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); }, {r({2, 7, 6, 3}, 1), r({5, 3, 3, 3}, 2)}, 1e-6, 6});
-  c.push_back({"conv2d_wide_kernel", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 3, 2); }, {r({2, 9, 9, 1}, 1), r({3, 5, 4, 1}, 2)}, 1e-6, 6});
-  c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
-  c.push_back({"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }, {r({2, 5, 6, 2}, 1)}});
-  c.push_back({"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, {r({2, 5, 24}, 1)}, 1e-6, 3});
-  c.push_back({"causal_attention_tiles", [](const Inputs& x) { return causal_attention(x[0], 1); }, {r({1, 70, 6}, 1)}, 1e-6, 3});
-  return c;
-}
 
 class EachOp : public ::testing::TestWithParam<OpCase> {};
 
 TEST_P(EachOp, BackwardMatchesCentralDifferences) { gradcheck(GetParam().f, GetParam().inputs, GetParam().tolerance); }
 TEST_P(EachOp, LowerPrecisionMatchesFp64) { each_dtype(GetParam().f, GetParam().inputs, GetParam().scale); }
 
-INSTANTIATE_TEST_SUITE_P(Ops, EachOp, ::testing::ValuesIn(cases()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ops, EachOp, ::testing::ValuesIn(op_cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Dropout, KeepsByGlobalSampleAndSiteOnly) {
   Tensor x = random_tensor({4, 3, 50}, 1, 1, 2, DType::kFloat32);
@@ -99,10 +38,8 @@ TEST(Dropout, KeepsByGlobalSampleAndSiteOnly) {
   const auto in = x.to_vector<float>();
   int64_t dropped = 0;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == 0)
-      ++dropped;
-    else
-      ASSERT_NEAR(all[i], in[i] / 0.6f, 1e-6);
+    if (all[i] == 0) ++dropped;
+    else ASSERT_NEAR(all[i], in[i] / 0.6f, 1e-6);
   }
   EXPECT_NEAR(static_cast<double>(dropped) / 600, 0.4, 0.08);
 }

@@ -1,0 +1,119 @@
+// The ground floor: errors that say where, text of values, hashes against known answers, partitions, flat JSON.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/partition.h"
+#include "core/io/json.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Errors, OfContractsCarryTheirPlaceAndValues) {
+  int line = 0;
+  try {
+    line = __LINE__ + 1;
+    check(1 + 1 == 3, "sum of ", 1, " and ", 1.5, " is ", true);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kInternal);
+    EXPECT_EQ(std::string(e.what()), cat("sum of 1 and 1.5 is true [tests/core/base_test.cpp:", line, "]"));
+  }
+  EXPECT_NO_THROW(check(true, "fine"));
+}
+
+TEST(Errors, OfInputCarryTheirExitCode) {
+  try {
+    require(false, ExitCode::kBadData, "FILE: ", "chunk ", int64_t(7));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kBadData);
+    EXPECT_STREQ(e.what(), "FILE: chunk 7");
+  }
+}
+
+TEST(Text, OfNumbersReadsBackTheSame) {
+  for (double v : {0.0, 1.0, 0.1, 1e300, 1.0 / 3, -2.5e-7})
+    EXPECT_EQ(std::stod(to_text(v)), v);
+  EXPECT_EQ(to_text(0.1), "0.1");
+  EXPECT_EQ(cat("a", std::string("b"), std::string_view("c"), -3, uint8_t{4}, false), "abc-34false");
+}
+
+TEST(Narrow, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(narrow<int>(int64_t(7)), 7);
+  EXPECT_THROW(narrow<int>(int64_t(1) << 40), Error);
+  EXPECT_THROW(narrow<uint32_t>(-1), Error);
+}
+
+TEST(Hash, GivesKnownAnswers) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xE3069283u);  // the check value of CRC-32C (RFC 3720)
+  EXPECT_EQ(crc32c("", 0), 0u);
+  EXPECT_EQ(hash64(""), 0x2D06800538D394C2u);  // XXH3 of nothing, seed 0, as xxHash documents it
+  EXPECT_EQ(to_hex(hash128("")), "99aa06d3014798d86001c324468d497f");
+}
+
+TEST(Hash, OfAStreamIsThatOfTheWhole) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7);
+  for (size_t step : {1u, 13u, 256u, 5000u}) {
+    Hasher128 h;
+    for (size_t at = 0; at < text.size(); at += step) h.update(text.data() + at, std::min(step, text.size() - at));
+    EXPECT_EQ(h.digest(), hash128(text));
+  }
+}
+
+TEST(Hash, SumsWrapWithCarryInAnyOrder) {
+  const Hash128 a{1, ~0ull}, b{~0ull, 1}, c{5, 7};
+  EXPECT_EQ(a + b, (Hash128{1, 0}));  // 1 + (2^64 - 1) + carry
+  EXPECT_EQ((a + b) + c, a + (c + b));
+}
+
+TEST(Partition, PartsTileAndDifferByOneAtMost) {
+  for (int64_t n : {0, 1, 5, 64, 1000003})
+    for (int64_t parts : {1, 2, 3, 7, 100}) {
+      int64_t at = 0;
+      for (int64_t i = 0; i < parts; ++i) {
+        const Range r = split_evenly(n, parts, i);
+        ASSERT_EQ(r.begin, at);
+        ASSERT_GE(r.size(), n / parts);
+        ASSERT_LE(r.size(), n / parts + 1);
+        at = r.end;
+      }
+      ASSERT_EQ(at, n);
+    }
+  EXPECT_TRUE(intersect({0, 3}, {3, 5}).empty());
+  EXPECT_EQ(intersect({0, 4}, {2, 9}), (Range{2, 4}));
+  EXPECT_EQ(round_up(0, 64), 0);
+  EXPECT_EQ(round_up(65, 64), 128);
+}
+
+TEST(Json, ReadsBackWhatItWrites) {
+  const JsonObject object{{"text", std::string("quote \" newline \n \xc3\xa9")},
+                          {"whole", int64_t(-9007199254740993)},
+                          {"number", 0.1},
+                          {"truth", true},
+                          {"nothing", nullptr}};
+  const std::string line = json_line(object);
+  EXPECT_EQ(line.find('\n'), line.npos);
+  EXPECT_EQ(parse_json_object(line), object);
+  EXPECT_EQ(parse_json_list(json_list({object, {}, object})), (std::vector<JsonObject>{object, {}, object}));
+  EXPECT_EQ(json_line({{"bad", std::nan("")}}), "{\"bad\":null}");
+  EXPECT_TRUE(parse_json_object(json_line({{"bytes", std::string("\xff\xfe")}})).has_value()) << "always valid JSON";
+}
+
+TEST(Json, RefusesWhatIsNone) {
+  for (const char* text : {"", "{", "[1]", "3", "{\"a\":1}x", "{'a':1}", "nan"})
+    EXPECT_FALSE(parse_json_object(text)) << text;
+  for (const char* text : {"", "{}", "[1]", "[{}", "[{}]]"}) EXPECT_FALSE(parse_json_list(text)) << text;
+  EXPECT_FALSE(parse_json_object(std::string(100000, '['))) << "depth is bounded";
+  const JsonObject o = *parse_json_object("{\"n\":1.5,\"big\":18446744073709551615,\"i\":3}");
+  EXPECT_EQ(json_int(o, "i", "FILE"), 3);
+  for (const char* key : {"n", "big", "absent"}) EXPECT_THROW(json_int(o, key, "FILE"), Error) << key;
+  EXPECT_THROW(json_text(o, "i", "FILE"), Error);
+}
+
+}  // namespace
+}  // namespace lockstep

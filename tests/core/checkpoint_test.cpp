@@ -1,0 +1,384 @@
+// Checkpoints: any writers, any readers, one digest; damage of every kind is found; the last good one survives.
+#include "core/io/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "core/base/philox.h"
+#include "core/io/hdf5_file.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::content;
+using test::expect_error;
+using test::TemporaryFolder;
+using test::write_file;
+
+std::vector<StateEntry> state(float factor = 1) {
+  std::vector<StateEntry> out;
+  uint64_t site = 0;
+  for (auto& [name, shape] : std::vector<std::pair<std::string, Shape>>{{"parameters/a.weight", {5, 7}},
+                                                                        {"parameters/a.bias", {1}},
+                                                                        {"parameters/blocks.0.up.weight", {30, 10}},
+                                                                        {"adamw.m/blocks.0.up.weight", {30, 10}},
+                                                                        {"parameters/exact", {64, 3}}}) {
+    std::vector<float> v;
+    for (int64_t i = 0; i < shape.numel(); ++i)
+      v.push_back(factor * (uniform_of(philox(1, static_cast<uint64_t>(i), site).v[0]) - 0.5f));
+    out.push_back({name, shape, 0, Tensor::of(v, {shape.numel()})});
+    ++site;
+  }
+  return out;
+}
+
+CheckpointInfo info_of(int64_t step) {
+  CheckpointInfo i;
+  i.step = step, i.epoch = 2, i.position = 77, i.updates = step - 1, i.skipped_in_row = 0, i.skipped = 1;
+  i.dataset = "0123456789abcdef0123456789abcdef";
+  i.math_text = "seed: 1\noptim.lr: 0.1 \"quoted\"\n";
+  i.config = "seed: 1\n";
+  i.vocabulary = "char\nab\xc3\xa9";
+  i.input = {64};
+  i.classes = 65;
+  i.isa = "avx2";
+  i.writer = "0.1.0";
+  return i;
+}
+
+// A whole checkpoint by `writers` writers; returns its directory.
+std::string save(const std::string& folder, int64_t step, int writers, const std::vector<StateEntry>& entries) {
+  const std::string pending = pending_checkpoint(folder, step);
+  begin_checkpoint(pending);
+  std::vector<StoredSlice> slices;
+  for (int w = 0; w < writers; ++w) {
+    // As the committing writer gets them: by their text.
+    const auto mine = parse_slices(slices_text(write_part(pending, w, writers, cut_for_rank(entries, w, writers))),
+                                   "a writer's list");
+    slices.insert(slices.end(), mine.begin(), mine.end());
+  }
+  CheckpointInfo info = info_of(step);
+  info.ranks = writers;
+  commit_checkpoint(folder, info, slices, writers);
+  return folder + "/" + checkpoint_name(step);
+}
+
+std::vector<float> loaded(const Checkpoint& c) {
+  std::vector<StateEntry> empty = state(0);
+  load_entries(c, empty);
+  std::vector<float> out;
+  for (const StateEntry& e : empty)
+    for (float v : e.data.to_vector<float>()) out.push_back(v);
+  return out;
+}
+std::vector<float> values(const std::vector<StateEntry>& entries) {
+  std::vector<float> out;
+  for (const StateEntry& e : entries)
+    for (float v : e.data.to_vector<float>()) out.push_back(v);
+  return out;
+}
+
+// Puts back a manifest after `change`, with a hash that fits: lies, not damage.
+void rewrite_manifest(const std::string& dir, const std::string& from, const std::string& to) {
+  const std::string path = dir + "/manifest.json";
+  std::string text = content(path);
+  text.resize(text.rfind("{\"hash\""));
+  const size_t at = text.find(from);
+  ASSERT_NE(at, text.npos) << from << " is not in " << text;
+  text.replace(at, from.size(), to);
+  write_file(path, text + "{\"hash\":\"" + to_hex(hash128(text)) + "\"}\n");
+}
+
+TEST(RoundTrip, AtAnyNumberOfWritersAndReaders) {
+  const auto entries = state();
+  std::set<std::string> digests;
+  for (int writers : {1, 2, 3, 5}) {
+    TemporaryFolder folder;
+    const Checkpoint c = open_checkpoint(save(folder / "c", 30, writers, entries));
+    verify_checkpoint(c);
+    EXPECT_EQ(loaded(c), values(entries)) << writers << " writers";
+    for (int readers : {1, 2, 4, 7}) {
+      std::vector<float> all(values(entries).size(), -99.0f);
+      size_t total = 0;
+      for (int r = 0; r < readers; ++r) {
+        auto slices = cut_for_rank(state(0), r, readers);
+        for (const StateEntry& e : entries)  // a reader names every tensor, also those that it owns nothing of
+          if (std::none_of(slices.begin(), slices.end(), [&](const StateEntry& s) { return s.name == e.name; }))
+            slices.push_back({e.name, e.shape, 0, Tensor::zeros({0})});
+        load_entries(c, slices);
+        for (const StateEntry& s : slices) {
+          // Each slice against the same stretch of the original.
+          for (const StateEntry& e : entries)
+            if (e.name == s.name) {
+              EXPECT_EQ(s.data.to_vector(), e.data.slice(0, s.offset, s.end()).to_vector());
+            }
+          total += static_cast<size_t>(s.data.numel());
+        }
+      }
+      EXPECT_EQ(total, all.size()) << "readers' slices cover all once";
+    }
+    digests.insert(to_hex(digest_of(c)));
+  }
+  EXPECT_EQ(digests.size(), 1u) << "one digest, whoever wrote it";
+}
+
+TEST(RoundTrip, KeepsTheRestOfTheState) {
+  TemporaryFolder folder;
+  const CheckpointInfo i = open_checkpoint(save(folder / "c", 30, 2, state())).info, e = info_of(30);
+  EXPECT_EQ(std::tie(i.step, i.epoch, i.position, i.updates, i.skipped, i.dataset, i.math_text, i.config, i.vocabulary,
+                     i.isa, i.writer, i.classes),
+            std::tie(e.step, e.epoch, e.position, e.updates, e.skipped, e.dataset, e.math_text, e.config, e.vocabulary,
+                     e.isa, e.writer, e.classes));
+  EXPECT_EQ(i.input, e.input);
+  EXPECT_EQ(i.ranks, 2);
+}
+
+TEST(RoundTrip, OfDenormalsInfinitiesAndNanKeepsTheirBits) {
+  TemporaryFolder folder;
+  std::vector<float> odd{NAN, INFINITY, -INFINITY, -0.0f, 1e-45f, 3.4e38f};
+  const StateEntry e{"parameters/odd", {6}, 0, Tensor::of(odd, {6})};
+  const Checkpoint c = open_checkpoint(save(folder / "c", 1, 1, {e}));
+  verify_checkpoint(c);
+  const StateEntry back{"parameters/odd", {6}, 0, Tensor::zeros({6})};
+  load_entries(c, {back});
+  EXPECT_EQ(memcmp(back.data.read(), e.data.read(), 24), 0);
+}
+
+TEST(Digest, IgnoresSlicingAndSeesEveryChange) {
+  const auto entries = state();
+  const Hash128 whole = digest_of(entries);
+  for (int size : {2, 3, 5}) {
+    Hash128 sum;
+    for (int r = 0; r < size; ++r) sum += digest_of(cut_for_rank(entries, r, size));
+    EXPECT_EQ(sum, whole);
+  }
+  auto reversed = entries;
+  std::reverse(reversed.begin(), reversed.end());
+  EXPECT_EQ(digest_of(reversed), whole) << "the order of names does not count";
+  for (size_t k = 0; k < entries.size(); ++k) {
+    auto changed = state();
+    float* v = changed[k].data.mutable_values<float>();
+    v[changed[k].data.numel() - 1] = -v[changed[k].data.numel() - 1];
+    EXPECT_NE(digest_of(changed), whole);
+    auto renamed = state();
+    renamed[k].name += "x";
+    EXPECT_NE(digest_of(renamed), whole);
+  }
+  // Equal chunks at two places of a tensor do not cancel or commute.
+  const Tensor t = Tensor::zeros({128});
+  t.mutable_values<float>()[0] = 1;
+  const Tensor u = Tensor::zeros({128});
+  u.mutable_values<float>()[64] = 1;
+  EXPECT_NE(digest_of({{"x", {128}, 0, t}}), digest_of({{"x", {128}, 0, u}}));
+  EXPECT_THROW(digest_of("x", 32, t.values<float>(), 64), Error);
+  EXPECT_NE(digest_of(info_of(30)), digest_of(info_of(31)));
+}
+
+TEST(Damage, OfAnyByteIsFoundOrHarmless) {
+  TemporaryFolder folder;
+  const auto entries = state();
+  const auto expected = values(entries);
+  const std::string dir = save(folder / "c", 30, 2, entries);
+  const std::string digest = to_hex(digest_of(open_checkpoint(dir)));
+  for (const std::string& name :
+       {std::string("manifest.json"), std::string("part-0000-of-0002.h5"), std::string("part-0001-of-0002.h5")}) {
+    const std::string path = dir + "/" + name, good = content(path);
+    const bool manifest = name[0] == 'm';
+    const size_t stride = manifest ? 3 : std::max<size_t>(1, good.size() / 250);
+    int64_t found = 0, tried = 0;
+    for (size_t at = 0; at < good.size(); at += stride) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 4);
+      write_file(path, bad);
+      ++tried;
+      try {
+        const Checkpoint c = open_checkpoint(dir);
+        verify_checkpoint(c);
+        // Not found: then it lay in a place that nobody reads.
+        ASSERT_FALSE(manifest) << "byte " << at << " of the manifest";
+        ASSERT_EQ(loaded(c), expected) << "byte " << at << " of " << name;
+        ASSERT_EQ(to_hex(digest_of(c)), digest);
+      } catch (const Error& e) {
+        ASSERT_EQ(e.code(), ExitCode::kBadData) << "byte " << at << " of " << name << ": " << e.what();
+        ASSERT_NE(std::string(e.what()).find(name), std::string::npos) << "byte " << at << ": " << e.what();
+        ++found;
+      }
+    }
+    EXPECT_GT(found, 0) << name << ", of " << tried;
+    write_file(path, good);
+  }
+  // Every byte that holds a value is found.
+  for (const StoredSlice& s : open_checkpoint(dir).slices) {
+    const std::string path = dir + "/part-000" + std::to_string(s.part) + "-of-0002.h5", good = content(path);
+    for (const StateEntry& e : entries)
+      if (e.name == s.name)
+        for (size_t at = 0; at < static_cast<size_t>(s.count) * 4; at += 37) {
+          test::flip_byte_of(path, static_cast<const float*>(e.data.read()) + s.offset,
+                             static_cast<size_t>(s.count) * 4, at);
+          expect_error(ExitCode::kBadData, {path}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+          write_file(path, good);
+        }
+  }
+  verify_checkpoint(open_checkpoint(dir));
+}
+
+TEST(Damage, TruncationIsFoundAtAnyLength) {
+  TemporaryFolder folder;
+  const std::string dir = save(folder / "c", 30, 2, state());
+  for (const std::string& name : {std::string("manifest.json"), std::string("part-0001-of-0002.h5")}) {
+    const std::string path = dir + "/" + name, good = content(path);
+    for (size_t length = 0; length < good.size(); length += 1 + good.size() / 60) {
+      write_file(path, good.substr(0, length));
+      expect_error(ExitCode::kBadData, {name}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+    }
+    write_file(path, good);
+  }
+}
+
+TEST(Damage, MissingFilesAreNamed) {
+  TemporaryFolder folder;
+  const std::string dir = save(folder / "c", 30, 2, state());
+  fs::rename(dir + "/part-0001-of-0002.h5", folder / "elsewhere");
+  expect_error(ExitCode::kMissingInput, {"part-0001-of-0002.h5"}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+  fs::remove(dir + "/manifest.json");
+  expect_error(ExitCode::kBadData, {"manifest.json"}, [&] { open_checkpoint(dir); });
+  expect_error(ExitCode::kMissingInput, {"nowhere"}, [&] { open_checkpoint(folder / "nowhere"); });
+  expect_error(ExitCode::kMissingInput, {"holds no checkpoint"}, [&] {
+    fs::create_directory(folder / "empty");
+    open_newest(folder / "empty");
+  });
+}
+
+TEST(Lies, OfANewerVersionAreToldApart) {
+  TemporaryFolder folder;
+  const std::string dir = save(folder / "c", 30, 1, state());
+  rewrite_manifest(dir, "\"version\":1", "\"version\":2");
+  expect_error(ExitCode::kBadData, {"manifest.json", "format version 2", "0.1.0", "newer"},
+               [&] { open_checkpoint(dir); });
+}
+
+// A manifest whose own hash fits, but whose numbers do not: an error in words, and no memory spent on them.
+TEST(Lies, AboutSizesAreFoundWithoutAllocating) {
+  struct Lie {
+    const char *from, *to;
+  };
+  for (const Lie& lie :
+       {Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35", "\"shape\":\"5x7\",\"offset\":0,\"count\":36"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35", "\"shape\":\"5x7\",\"offset\":0,\"count\":-1"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35", "\"shape\":\"5x7\",\"offset\":64,\"count\":35"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35", "\"shape\":\"5x7\",\"offset\":3,\"count\":32"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35",
+            "\"shape\":\"5x7\",\"offset\":9223372036854775744,\"count\":100"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35",
+            "\"shape\":\"1000000000000\",\"offset\":0,\"count\":1000000000000"},
+        Lie{"\"shape\":\"5x7\",\"offset\":0,\"count\":35",
+            "\"shape\":\"999999999999999x999999999999999\",\"offset\":0,\"count\":35"},
+        Lie{"\"shape\":\"5x7\"", "\"shape\":\"5xx7\""}, Lie{"\"shape\":\"5x7\"", "\"shape\":\"-5x7\""},
+        Lie{"\"shape\":\"5x7\"", "\"shape\":\"1x1x1x1x1x1x1x5x7\""}, Lie{"\"part\":0", "\"part\":\"none\""},
+        Lie{"\"shape\":\"5x7\"", "\"form\":\"5x7\""}, Lie{"\"shape\":\"5x7\"", "\"shape\":\"6x7\""},
+        Lie{"\"name\":\"parameters/a.weight\"", "\"name\":\"parameters/a.weights\""}}) {
+    TemporaryFolder folder;
+    const std::string dir = save(folder / "c", 30, 1, state());
+    rewrite_manifest(dir, lie.from, lie.to);
+    SCOPED_TRACE(lie.to);
+    expect_error(ExitCode::kBadData, {dir}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+  }
+  TemporaryFolder folder;
+  const std::string dir = save(folder / "c", 30, 1, state());
+  rewrite_manifest(dir, "\"part\":0", "\"part\":7");
+  expect_error(ExitCode::kMissingInput, {"part-0007-of-0001.h5"}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+}
+
+TEST(OtherModel, DifferencesAreListedFiveAtMost) {
+  TemporaryFolder folder;
+  const Checkpoint c = open_checkpoint(save(folder / "c", 30, 2, state()));
+  auto entries = state();
+  entries[0].shape = {7, 5};
+  entries[2].name = "parameters/blocks.9.up.weight";
+  expect_error(ExitCode::kBadData,
+               {"another model", "parameters/a.weight is [5, 7] in the checkpoint and [7, 5] here",
+                "parameters/blocks.9.up.weight [30, 10] is not in the checkpoint",
+                "parameters/blocks.0.up.weight [30, 10] is only in the checkpoint"},
+               [&] { load_entries(c, entries); });
+  for (int i = 0; i < 9; ++i) entries.push_back({cat("parameters/more.", i), {1}, 0, Tensor::zeros({1})});
+  expect_error(ExitCode::kBadData, {"and 7 more"}, [&] { load_entries(c, entries); });
+  // Another kind of tensor is no difference: weights alone, to start another run from.
+  std::vector<StateEntry> weights;
+  for (const StateEntry& e : state(0))
+    if (e.name.rfind("parameters/", 0) == 0) weights.push_back(e);
+  load_entries(c, weights);
+  EXPECT_EQ(weights[0].data.to_vector(), state()[0].data.to_vector());
+}
+
+TEST(FullDisk, LeavesTheLastGoodCheckpoint) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run", checkpoints = run + "/checkpoints";
+  std::vector<StateEntry> large = state();
+  std::vector<float> many(200000, 1.5f);
+  large.push_back({"parameters/large", {200000}, 0, Tensor::of(many, {200000})});
+  save(checkpoints, 30, 2, large);
+  {
+    test::FileSizeLimit limit(100000);
+    expect_error(ExitCode::kStorage, {pending_checkpoint(checkpoints, 31)}, [&] { save(checkpoints, 31, 2, large); });
+  }
+  const Checkpoint c = open_newest(run);
+  EXPECT_EQ(c.info.step, 30);
+  EXPECT_EQ(save(checkpoints, 31, 2, large), checkpoints + "/" + checkpoint_name(31)) << "and the next try succeeds";
+  EXPECT_EQ(open_newest(run).info.step, 31);
+}
+
+TEST(Newest, PassesOverDamagedAndPendingOnes) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run", checkpoints = run + "/checkpoints";
+  EXPECT_FALSE(has_checkpoint(run));
+  for (int64_t step : {5, 10, 100}) save(checkpoints, step, 2, state(static_cast<float>(step)));
+  const std::string pending = pending_checkpoint(checkpoints, 200);
+  begin_checkpoint(pending);
+  write_part(pending, 0, 1, state());  // killed here
+  EXPECT_TRUE(has_checkpoint(run));
+  EXPECT_EQ(open_newest(run).info.step, 100);
+  const std::string part = checkpoints + "/step-00000100/part-0001-of-0002.h5", good = content(part);
+  write_file(part, good.substr(0, good.size() / 2));
+  const Checkpoint older = open_newest(run);
+  EXPECT_EQ(older.info.step, 10);
+  EXPECT_EQ(loaded(older), values(state(10)));
+  fs::remove(checkpoints + "/step-00000010/manifest.json");
+  fs::remove(checkpoints + "/step-00000005/part-0000-of-0002.h5");
+  expect_error(ExitCode::kBadData, {"none of its 3 checkpoints is whole", "step-00000100"}, [&] { open_newest(run); });
+}
+
+TEST(Clean, RemovesPendingOnesAndKeepsTheNewest) {
+  TemporaryFolder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  for (int64_t step : {1, 2, 3, 4, 5}) save(checkpoints, step, 1, state());
+  begin_checkpoint(pending_checkpoint(checkpoints, 6));
+  auto names = [&] {
+    std::set<std::string> out;
+    for (const auto& e : fs::directory_iterator(checkpoints)) out.insert(e.path().filename().string());
+    return out;
+  };
+  EXPECT_EQ(names().size(), 6u);
+  clean_checkpoints(checkpoints, 0);
+  EXPECT_EQ(names().size(), 5u) << "0 keeps all";
+  clean_checkpoints(checkpoints, 2);
+  EXPECT_EQ(names(), (std::set<std::string>{"step-00000004", "step-00000005"}));
+  clean_checkpoints(checkpoints, 7);
+  EXPECT_EQ(names().size(), 2u);
+  clean_checkpoints(folder / "nowhere", 2);  // nothing there yet: nothing to do
+}
+
+TEST(Save, ReplacesAnEarlierTryOfTheSameStep) {
+  TemporaryFolder folder;
+  save(folder / "c", 30, 3, state(1));
+  const Checkpoint c = open_checkpoint(save(folder / "c", 30, 1, state(2)));
+  verify_checkpoint(c);
+  EXPECT_EQ(loaded(c), values(state(2)));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,197 @@
+// Large kernels: equal bits at 1, 2, 3, 5 threads and on the asynchronous device; products do not depend on how they
+// are cut; attention's memory grows linearly.
+#include <gtest/gtest.h>
+
+#include "core/device/allocator.h"
+#include "core/nn/init.h"
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/each_device.h"
+#include "tests/support/gradcheck.h"
+
+namespace lockstep {
+namespace {
+
+using testing::random_tensor;
+using testing::same_on_each_device;
+using testing::Values;
+using Inputs = std::vector<Tensor>;
+using Function = std::function<Tensor(const Inputs&)>;
+
+// Results and gradients of f at inputs of these shapes, all made on the current device.
+Values run(const Function& f, const std::vector<Shape>& shapes, DType dtype) {
+  Inputs inputs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    inputs.push_back(random_tensor(shapes[i], i + 1, 0.25, 1.5, dtype));
+    require_grad(inputs.back());
+  }
+  Tensor y = f(inputs);
+  Values out{y.to_vector()};
+  backward(sum(mul(cast(y, DType::kFloat32), random_tensor(y.shape(), 77, 0.5, 1.5, DType::kFloat32))));
+  for (const Tensor& t : inputs) out.push_back(grad_of(t).to_vector());
+  return out;
+}
+
+void same(const char* name, const Function& f, const std::vector<Shape>& shapes,
+          std::initializer_list<DType> dtypes = {DType::kFloat32, DType::kBFloat16}) {
+  for (DType dtype : dtypes) {
+    SCOPED_TRACE(cat(name, " in ", dtype));
+    same_on_each_device([&] { return run(f, shapes, dtype); });
+  }
+}
+
+TEST(EveryThreadCount, Pointwise) {
+  same("add", [](const Inputs& x) { return add(x[0], x[1]); }, {{130, 700}, {700}});
+  same("mul with broadcast rows", [](const Inputs& x) { return mul(x[0], x[1]); }, {{130, 700}, {130, 1}});
+  same("div", [](const Inputs& x) { return div(x[0], x[1]); }, {{70001}, {70001}});
+  same("gelu", [](const Inputs& x) { return gelu(x[0]); }, {{70001}});
+  same("exp, log, tanh, sqrt", [](const Inputs& x) { return tanh(log(exp(sqrt(x[0])))); }, {{50003}});
+  same("relu of a view", [](const Inputs& x) { return relu(transpose(x[0], 0, 1)); }, {{257, 199}});
+}
+
+TEST(EveryThreadCount, RowsAndColumns) {
+  same("layer norm", [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); }, {{301, 130}, {130}, {130}});
+  same("softmax", [](const Inputs& x) { return softmax(x[0]); }, {{301, 130}});
+  same("one long row", [](const Inputs& x) { return softmax(x[0]); }, {{1, 40001}});
+  same("sum down", [](const Inputs& x) { return sum(x[0], {0}); }, {{1001, 67}});
+  same("sum across", [](const Inputs& x) { return sum(x[0], {1}); }, {{1001, 67}});
+  same("mean of outer and inner", [](const Inputs& x) { return mean(x[0], {0, 2}); }, {{60, 30, 40}});
+  same("sum of all", [](const Inputs& x) { return sum(x[0]); }, {{70001}});
+}
+
+TEST(EveryThreadCount, CrossEntropyEmbeddingDropout) {
+  std::vector<int32_t> index(600);
+  for (size_t i = 0; i < index.size(); ++i) index[i] = static_cast<int32_t>(i * i % 91);
+  same("cross entropy", [&](const Inputs& x) { return cross_entropy(x[0], Tensor::of(index, {600})); }, {{600, 91}});
+  same("embedding", [&](const Inputs& x) { return embedding(x[0], Tensor::of(index, {20, 30})); }, {{91, 130}});
+  same("dropout",
+       [&](const Inputs& x) {
+         WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 6, 7, 8})});
+         return dropout(x[0], 0.3, 11);
+       },
+       {{4, 90, 130}});
+}
+
+TEST(EveryThreadCount, MatrixProducts) {
+  for (const auto& [m, n, k] :
+       {std::tuple{130, 70, 500}, std::tuple{5, 333, 1200}, std::tuple{600, 7, 90}, std::tuple{1, 1, 3000}})
+    same("matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{m, k}, {k, n}});
+  same("linear", [](const Inputs& x) { return linear(x[0], x[1], x[2]); }, {{3, 50, 130}, {190, 130}, {190}});
+  same("batched", [](const Inputs& x) { return matmul(x[0], transpose(x[1], 1, 2)); }, {{7, 40, 60}, {7, 50, 60}});
+  same("in fp64", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{60, 200}, {200, 50}},
+       {DType::kFloat64, DType::kFloat16});
+}
+
+TEST(EveryThreadCount, ImagesAndAttention) {
+  same("conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, {{5, 14, 13, 3}, {20, 3, 3, 3}, {20}});
+  same("conv2d with stride and padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); },
+       {{3, 15, 16, 8}, {33, 5, 3, 8}});
+  same("conv2d of one image", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor()); },
+       {{1, 20, 20, 16}, {3, 3, 3, 16}});
+  same("max pool", [](const Inputs& x) { return max_pool2d(x[0], 3, 2); }, {{5, 15, 16, 20}});
+  same("attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {{2, 150, 3 * 3 * 20}});
+  same("attention of one head", [](const Inputs& x) { return causal_attention(x[0], 1); }, {{1, 65, 3 * 8}});
+}
+
+// The kernels of gradient sums, norms and initial values, well beyond what one thread takes at a time.
+TEST(EveryThreadCount, GradientSumsNormsAndInitialValues) {
+  same_on_each_device([] {
+    const int64_t n = 300001;
+    Tensor a = random_tensor({n}, 1, -1, 1, DType::kFloat32), b = random_tensor({n}, 2, -1, 1, DType::kFloat32),
+           c = Tensor::empty({n});
+    std::vector<double> norms(static_cast<size_t>((n + 63) / 64));
+    float *sum = static_cast<float*>(a.write()), *out = static_cast<float*>(c.write());
+    const float* other = static_cast<const float*>(b.read());
+    current_stream().enqueue([=, chunks = norms.data()](Parallel& p) {
+      kernels().tree_add(p, sum, other, n);
+      kernels().chunk_norms(p, sum, n, chunks);
+    });
+    fill_initial(Init::normal(0.1), 3, "w", 5, n + 5, out);
+    current_stream().synchronize();
+    return Values{a.to_vector(), norms, c.to_vector()};
+  });
+}
+
+// The rows and columns of a product may be cut anywhere, with or without a bias or something to add to.
+TEST(Products, DoNotDependOnHowTheyAreCut) {
+  const int64_t m = 97, n = 83, k = 801;  // k beyond one block
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64})
+    for (bool accumulate : {false, true}) {
+      const Tensor a = random_tensor({m, k}, 1, -1, 1, dtype), b = random_tensor({k, n}, 2, -1, 1, dtype),
+                   bias = random_tensor({n}, 3, -1, 1, dtype), start = random_tensor({m, n}, 4, -1, 1, dtype);
+      const Tensor whole = Tensor::empty({m, n}, dtype);
+      raw::copy(whole, start);
+      raw::gemm(whole, a, b, accumulate ? Tensor() : bias, accumulate);
+      const auto expected = whole.to_vector();
+      for (const auto& [i0, i1, j0, j1] :
+           {std::tuple{0, 1, 0, 83}, std::tuple{3, 97, 5, 6}, std::tuple{40, 77, 30, 83}, std::tuple{96, 97, 82, 83}}) {
+        // An operand's memory order does not matter either: B also as a transposed matrix.
+        const Tensor bt = raw::contiguous(b.transpose(0, 1)).transpose(0, 1);
+        for (const Tensor& right : {b, bt}) {
+          const Tensor part = raw::contiguous(start.slice(0, i0, i1).slice(1, j0, j1));
+          const Tensor out = Tensor::empty(part.shape(), dtype);
+          raw::copy(out, part);
+          raw::gemm(out, a.slice(0, i0, i1), right.slice(1, j0, j1),
+                    accumulate ? Tensor() : raw::contiguous(bias.slice(0, j0, j1)), accumulate);
+          const auto got = out.to_vector();
+          size_t at = 0;
+          for (int64_t i = i0; i < i1; ++i)
+            for (int64_t j = j0; j < j1; ++j, ++at)
+              ASSERT_EQ(got[at], expected[static_cast<size_t>(i * n + j)]) << to_text(dtype) << " " << i << ", " << j;
+        }
+      }
+    }
+}
+
+TEST(Products, OfNothingAreZeroOrTheBias) {
+  const Tensor c = Tensor::full({2, 3}, 9), bias = Tensor::of(std::vector<float>{1, 2, 3}, {3});
+  raw::gemm(c, Tensor::zeros({2, 0}), Tensor::zeros({0, 3}), bias);
+  EXPECT_EQ(c.to_vector(), (std::vector<double>{1, 2, 3, 1, 2, 3}));
+  raw::gemm(c, Tensor::zeros({2, 0}), Tensor::zeros({0, 3}));
+  EXPECT_EQ(c.to_vector(), std::vector<double>(6, 0.0));
+  EXPECT_EQ(matmul(Tensor::zeros({0, 4}), Tensor::zeros({4, 3})).shape(), (Shape{0, 3}));
+}
+
+// Rows of a batch do not see their neighbours: micro-batches may be cut anywhere.
+TEST(Rows, AreIndependentOfTheirNeighbours) {
+  const Tensor x = random_tensor({40, 67}, 1, -2, 2, DType::kFloat32),
+               w = random_tensor({67}, 2, -1, 1, DType::kFloat32);
+  const Tensor weight = random_tensor({50, 67}, 3, -1, 1, DType::kFloat32);
+  for (const Function& f : {Function([&](const Inputs& in) { return layer_norm(in[0], w, w); }),
+                            Function([&](const Inputs& in) { return softmax(in[0]); }),
+                            Function([&](const Inputs& in) { return linear(in[0], weight); })}) {
+    const auto whole = f({x}).to_vector(), part = f({x.slice(0, 13, 14)}).to_vector();
+    for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], whole[13 * part.size() + i]);
+  }
+}
+
+TEST(Attention, LooksBackOnly) {
+  Tensor x = random_tensor({1, 100, 24}, 1, -1, 1, DType::kFloat32);
+  const auto before = causal_attention(x, 2).to_vector();
+  raw::fill(x.slice(1, 60, 100), 5);
+  const auto after = causal_attention(x, 2).to_vector();
+  for (size_t i = 0; i < 60 * 8; ++i) ASSERT_EQ(after[i], before[i]) << "time " << i / 8;
+  EXPECT_NE(after, before);
+}
+
+TEST(Attention, MemoryGrowsLinearlyWithTime) {
+  auto peak = [](int64_t time) {
+    Tensor x = random_tensor({1, time, 3 * 64}, 1, -1, 1, DType::kFloat32);
+    require_grad(x);
+    reset_peak_bytes();
+    const int64_t base = allocator_stats().bytes_in_use;
+    backward(sum(causal_attention(x, 2)));
+    return static_cast<double>(allocator_stats().peak_bytes - base);
+  };
+  peak(2048);  // scratch is kept between calls: let it grow first
+  const double at_512 = peak(512), at_1024 = peak(1024), at_2048 = peak(2048);
+  EXPECT_LT(at_1024, 2.1 * at_512);
+  EXPECT_LT(at_2048, 2.1 * at_1024);
+  // Scratch itself, of a thread that has none yet.
+  double scratch[2];
+  for (int i = 0; i < 2; ++i) std::thread([&, i] { scratch[i] = peak(i ? 2048 : 1024); }).join();
+  EXPECT_LT(scratch[1], 2.1 * scratch[0]);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+// Instruction-set levels: which kernels give equal bits at all of them, which only with fused multiply-add, and how far
+// the rest differ.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/device/thread_pool.h"
+#include "core/kernels/kernels.h"
+#include "core/nn/init.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/gradcheck.h"
+
+namespace lockstep {
+namespace {
+
+using testing::random_tensor;
+
+std::vector<IsaLevel> levels() {
+  std::vector<IsaLevel> out;
+  for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512})
+    if (level <= best_isa_level()) out.push_back(level);
+  return out;
+}
+
+enum class Agreement {
+  kAll,    // equal bits at every level
+  kFused,  // equal bits at those with fused multiply-add; the generic one differs by rounding
+};
+
+void expect_agreement(const char* name, Agreement agreement, double tolerance,
+                      const std::function<std::vector<double>(IsaLevel)>& run) {
+  std::vector<std::vector<double>> results;
+  for (IsaLevel level : levels()) results.push_back(run(level));
+  for (size_t l = 1; l < results.size(); ++l) {
+    // The neighbour below, except that generic counts only where all agree.
+    const bool bits = agreement == Agreement::kAll || l >= 2;
+    for (size_t i = 0; i < results[l].size(); ++i) {
+      const double a = results[l - 1][i], b = results[l][i];
+      if (bits)
+        ASSERT_EQ(memcmp(&a, &b, 8), 0) << name << ", element " << i << " at levels " << l - 1 << " and " << l << ": "
+                                        << a << ", " << b;
+      else ASSERT_NEAR(a, b, tolerance * (std::abs(a) + 1e-30)) << name << ", element " << i;
+    }
+  }
+}
+
+constexpr double kUlp = 1.2e-7;
+
+TEST(Levels, PointwiseOperations) {
+  struct Case {
+    const char* name;
+    PointwiseOp op;
+    int ins;
+    Agreement agreement;
+    double ulps = 0;
+  };
+  using enum Agreement;
+  const Case all[] = {{"copy", PointwiseOp::kCopy, 1, kAll},
+                      {"fill", PointwiseOp::kFill, 0, kAll},
+                      {"add", PointwiseOp::kAdd, 2, kAll},
+                      {"sub", PointwiseOp::kSub, 2, kAll},
+                      {"mul", PointwiseOp::kMul, 2, kAll},
+                      {"div", PointwiseOp::kDiv, 2, kAll},
+                      {"div backward", PointwiseOp::kDivBackward, 3, kAll},
+                      {"affine", PointwiseOp::kAffine, 1, kAll},
+                      {"sqrt", PointwiseOp::kSqrt, 1, kAll},
+                      {"sqrt backward", PointwiseOp::kSqrtBackward, 2, kAll},
+                      {"tanh backward", PointwiseOp::kTanhBackward, 2, kAll},
+                      {"relu", PointwiseOp::kRelu, 1, kAll},
+                      {"relu backward", PointwiseOp::kReluBackward, 2, kAll},
+                      {"square", PointwiseOp::kSquare, 1, kAll},
+                      {"add scaled", PointwiseOp::kAddScaled, 2, kFused, 2},
+                      {"exp", PointwiseOp::kExp, 1, kFused, 2},
+                      {"log", PointwiseOp::kLog, 1, kFused, 2},
+                      {"tanh", PointwiseOp::kTanh, 1, kFused, 4},
+                      {"gelu", PointwiseOp::kGelu, 1, kFused, 8},
+                      {"gelu backward", PointwiseOp::kGeluBackward, 2, kFused, 8}};
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16})
+    for (const Case& c : all) {
+      // Positive values: no cancellation to make a relative difference meaningless. An odd size: full vectors and a
+      // rest.
+      const Shape shape{3, 1237};
+      Tensor in[3];
+      for (int i = 0; i < 3; ++i) in[i] = random_tensor(shape, 5 + static_cast<uint64_t>(i), 0.2, 3, dtype);
+      const double scale = dtype == DType::kFloat32 ? 1 : 65536;
+      expect_agreement(c.name, c.agreement, c.ulps * kUlp * scale, [&](IsaLevel level) {
+        const Tensor out = Tensor::empty(shape, dtype);
+        PointwiseArgs a = c.ins == 0   ? raw::pointwise_args({out}, {})
+                          : c.ins == 1 ? raw::pointwise_args({out}, {in[0]})
+                          : c.ins == 2 ? raw::pointwise_args({out}, {in[0], in[1]})
+                                       : raw::pointwise_args({out}, {in[0], in[1], in[2]});
+        a.scalars[0] = 0.3, a.scalars[1] = 0.7;
+        ThreadPool pool(1);
+        kernels(level).pointwise(pool, c.op, a);
+        return out.to_vector();
+      });
+    }
+}
+
+// Row reductions fold 32 lanes in a fixed tree at every vector width.
+TEST(Levels, RowReductionsAndNormsOfGradients) {
+  const Tensor x = random_tensor({7, 1003}, 1, -1, 2, DType::kFloat32);
+  for (RowOp op : {RowOp::kSum, RowOp::kMax, RowOp::kNormSquared})
+    expect_agreement("row reduction", Agreement::kAll, 0, [&](IsaLevel level) {
+      const Tensor out = Tensor::empty({7}, op == RowOp::kNormSquared ? DType::kFloat64 : DType::kFloat32);
+      RowArgs r;
+      r.rows = 7, r.cols = 1003;
+      r.in[0] = raw::rows_of(x, r.cols);
+      r.out[0] = raw::write_one_per_row(out);
+      ThreadPool pool(1);
+      kernels(level).row(pool, op, r);
+      return out.to_vector();
+    });
+  expect_agreement("chunk norms", Agreement::kAll, 0, [&](IsaLevel level) {
+    std::vector<double> out(110);
+    ThreadPool pool(1);
+    kernels(level).chunk_norms(pool, x.values<float>(), 7021, out.data());
+    return out;
+  });
+  expect_agreement("column sum", Agreement::kAll, 0, [&](IsaLevel level) {
+    const Tensor out = Tensor::empty({1003});
+    ColumnArgs a;
+    a.rows = 7, a.cols = 1003, a.in = x.read(), a.out = out.write();
+    ThreadPool pool(1);
+    kernels(level).column_sum(pool, a);
+    return out.to_vector();
+  });
+}
+
+// A model begins alike on every machine.
+TEST(Levels, InitialValues) {
+  for (const Init& init : {Init::normal(0.02), Init::uniform(0.5)})
+    expect_agreement("initial values", Agreement::kAll, 0, [&](IsaLevel level) {
+      std::vector<float> out(50000);
+      const InitialArgs a{
+          init.kind == Init::Kind::kNormal, static_cast<float>(init.scale), 7, 11, 3, 50003, out.data()};
+      ThreadPool pool(1);
+      kernels(level).initial(pool, a);
+      return std::vector<double>(out.begin(), out.end());
+    });
+}
+
+// Each element of a product is one chain over k, so that vector widths agree; without fused multiply-add each step
+// rounds twice.
+TEST(Levels, MatrixProducts) {
+  const Tensor a = random_tensor({37, 900}, 1, 0.1, 1, DType::kFloat32),
+               b = random_tensor({900, 45}, 2, 0.1, 1, DType::kFloat32);
+  expect_agreement("gemm", Agreement::kFused, 900 * kUlp, [&](IsaLevel level) {
+    const Tensor c = Tensor::empty({37, 45});
+    GemmArgs g;
+    g.m = 37, g.n = 45, g.k = 900;
+    g.a = {const_cast<void*>(a.read()), DType::kFloat32, 900, 1, 0};
+    g.b = {const_cast<void*>(b.read()), DType::kFloat32, 45, 1, 0};
+    g.c = {c.write(), DType::kFloat32, 45, 1, 0};
+    ThreadPool pool(1);
+    kernels(level).gemm(pool, g);
+    return c.to_vector();
+  });
+}
+
+TEST(Levels, AreNamedAndRefusedWhereTheCpuLacksThem) {
+  EXPECT_STREQ(kernels(IsaLevel::kGeneric).isa, "generic");
+  if (best_isa_level() >= IsaLevel::kAvx2) {
+    EXPECT_STREQ(kernels(IsaLevel::kAvx2).isa, "avx2");
+  }
+  if (best_isa_level() < IsaLevel::kAvx512) {
+    EXPECT_THROW(kernels(IsaLevel::kAvx512), Error);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

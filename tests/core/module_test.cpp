@@ -1,0 +1,187 @@
+// Modules and models: names, hooks, initial values, training and evaluation; models as functions of their inputs.
+#include "core/nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/autograd/node.h"
+#include "core/base/ignore_index.h"
+#include "core/device/allocator.h"
+#include "core/models/convnet.h"
+#include "core/models/gpt.h"
+#include "core/models/mlp.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_error;
+
+GptOptions small_gpt(double dropout = 0) { return {.layers = 2, .heads = 2, .width = 8, .dropout = dropout}; }
+
+std::vector<std::string> names(const Module& m) {
+  std::vector<std::string> out;
+  for (auto& p : m.parameters()) out.push_back(p.name);
+  return out;
+}
+
+Tensor tokens(const std::vector<int32_t>& v, int64_t rows) {
+  return Tensor::of(v, {rows, static_cast<int64_t>(v.size()) / rows});
+}
+
+TEST(Module, NamesItsTree) {
+  Gpt model({.layers = 1, .heads = 2, .width = 8}, {{4}, 11});
+  EXPECT_EQ(names(model), (std::vector<std::string>{
+                              "wte.weight", "wpe.weight", "blocks.0.ln1.weight", "blocks.0.ln1.bias",
+                              "blocks.0.ln2.weight", "blocks.0.ln2.bias", "blocks.0.qkv.weight", "blocks.0.qkv.bias",
+                              "blocks.0.proj.weight", "blocks.0.proj.bias", "blocks.0.up.weight", "blocks.0.up.bias",
+                              "blocks.0.down.weight", "blocks.0.down.bias", "ln.weight", "ln.bias"}));
+  model.name_tree();
+  for (auto& [name, child] : model.children()) {
+    EXPECT_EQ(child->name(), name);
+    for (auto& [inner, grandchild] : child->children()) EXPECT_EQ(grandchild->name(), name + "." + inner);
+  }
+  for (auto& p : model.parameters()) EXPECT_EQ(p.parameter->decay, p.parameter->value.rank() >= 2) << p.name;
+  const auto without = names(Gpt({.layers = 1, .heads = 2, .width = 8, .bias = false}, {{4}, 11}));
+  for (const std::string& n : without) EXPECT_EQ(n.find("bias"), n.npos);
+}
+
+TEST(Module, TakesNoBytesUntilItIsPlaced) {
+  const int64_t before = allocator_stats().bytes_in_use;
+  Gpt model({.layers = 48, .heads = 16, .width = 4096}, {{2048}, 50000});  // some ten billion parameters
+  int64_t count = 0;
+  for (auto& p : model.parameters()) {
+    EXPECT_FALSE(p.parameter->value.allocated());
+    count += p.parameter->value.numel();
+  }
+  EXPECT_GT(count, int64_t(9) << 30);
+  EXPECT_EQ(allocator_stats().bytes_in_use, before);
+}
+
+TEST(Module, InitialValuesAreFunctionsOfSeedAndName) {
+  auto values = [](uint64_t seed, int64_t layers) {
+    GptOptions o = small_gpt();
+    o.layers = layers;
+    Gpt model(o, {{4}, 11});
+    place_parameters(model, seed);
+    std::map<std::string, std::vector<double>> out;
+    for (auto& p : model.parameters()) out[p.name] = p.parameter->value.to_vector();
+    return out;
+  };
+  const auto a = values(1, 2), other = values(2, 2), deeper = values(1, 3);
+  EXPECT_EQ(a, values(1, 2));
+  EXPECT_NE(a.at("wte.weight"), other.at("wte.weight"));
+  for (const char* name : {"wte.weight", "wpe.weight", "blocks.0.up.weight", "blocks.1.qkv.weight"})
+    EXPECT_EQ(a.at(name), deeper.at(name)) << "whatever else is in the model";
+  EXPECT_NE(a.at("blocks.0.up.weight"), a.at("blocks.1.up.weight"));
+  EXPECT_EQ(a.at("ln.weight"), std::vector<double>(8, 1.0));
+  EXPECT_EQ(a.at("ln.bias"), std::vector<double>(8, 0.0));
+}
+
+TEST(Hooks, SurroundForwardAndComeBeforeBackward) {
+  Mlp model({.hidden = {5}}, {{3}, 2});
+  place_parameters(model, 1);
+  std::vector<std::string> order;
+  for (auto& [name, child] : model.children())
+    child->set_hooks({[&order, n = name] { order.push_back("before " + n); },
+                      [&order, n = name] { order.push_back("after " + n); },
+                      [&order, n = name] { order.push_back("backward " + n); }});
+  for (auto& p : model.parameters())
+    p.parameter->value.record()->on_grad = [&order, n = p.name] { order.push_back("final " + n); };
+  Tensor loss = model.loss(model(Tensor::full({4, 3}, 0.5)), Tensor::zeros({4}, DType::kInt32));
+  EXPECT_EQ(order, (std::vector<std::string>{"before layers.0", "after layers.0", "before head", "after head"}));
+  order.clear();
+  backward(loss);
+  ASSERT_EQ(order.size(), 6u);
+  EXPECT_EQ(order[0], "backward head");
+  EXPECT_EQ(std::set<std::string>(order.begin() + 1, order.begin() + 3),
+            (std::set<std::string>{"final head.weight", "final head.bias"}));
+  EXPECT_EQ(order[3], "backward layers.0");
+}
+
+TEST(Dropout, BelongsToTrainingAlone) {
+  Gpt model(small_gpt(0.5), {{4}, 11});
+  place_parameters(model, 1);
+  const Tensor x = tokens({1, 2, 3, 4, 5, 6, 7, 8}, 2);
+  auto run = [&](int64_t step) {
+    WithRandom with({1, step, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{0, 1})});
+    return model(x).to_vector();
+  };
+  EXPECT_EQ(run(1), run(1)) << "a micro-batch run again is the same";
+  EXPECT_NE(run(1), run(2));
+  model.eval();
+  EXPECT_FALSE(model.training());
+  EXPECT_EQ(run(1), run(2));
+  EXPECT_NO_THROW(model(x)) << "and no samples need be known";
+  model.train();
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(Gpt, LooksBackOnly) {
+  Gpt model(small_gpt(), {{6}, 11});
+  place_parameters(model, 1);
+  const auto a = model(tokens({1, 2, 3, 4, 5, 6}, 1)).to_vector(), b = model(tokens({1, 2, 3, 9, 8, 7}, 1)).to_vector();
+  for (size_t i = 0; i < 3 * 11; ++i) ASSERT_EQ(a[i], b[i]);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(model(tokens({1, 2, 3}, 1)).to_vector(), std::vector<double>(a.begin(), a.begin() + 33))
+      << "a shorter text is a prefix";
+}
+
+TEST(Gpt, TiesItsHeadToItsEmbedding) {
+  Gpt model(small_gpt(), {{4}, 11});
+  place_parameters(model, 1);
+  backward(model.loss(model(tokens({1, 2, 3, 4}, 1)), tokens({2, 3, 4, 5}, 1)));
+  for (auto& p : model.parameters())
+    if (p.name == "wte.weight") {
+      const auto g = grad_of(p.parameter->value).to_vector();
+      // Token 10 occurs nowhere in the input: its row's gradient comes from the head.
+      double seen = 0;
+      for (size_t i = 10 * 8; i < 11 * 8; ++i) seen += std::abs(g[i]);
+      EXPECT_GT(seen, 0);
+    }
+}
+
+TEST(Models, TrainOnSamplesIndependently) {
+  Convnet model({.channels = {3, 4}, .hidden = 6}, {{8, 7, 2}, 5});
+  place_parameters(model, 1);
+  const Tensor x = Tensor::empty({3, 8, 7, 2});
+  float* v = x.mutable_values<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) v[i] = static_cast<float>(i % 17) / 17;
+  const auto all = model(x).to_vector(), second = model(x.slice(0, 1, 2)).to_vector();
+  EXPECT_EQ(second, std::vector<double>(all.begin() + 5, all.begin() + 10));
+}
+
+TEST(Models, LossIsASumOverCountedTargets) {
+  Mlp model({.hidden = {5}}, {{3}, 4});
+  place_parameters(model, 1);
+  const Tensor x = Tensor::full({3, 3}, 0.5);
+  auto loss = [&](const std::vector<int32_t>& t) { return model.loss(model(x), Tensor::of(t, {3})).item(); };
+  const double one = loss({2, kIgnoreIndex, kIgnoreIndex});
+  EXPECT_NEAR(loss({2, 2, kIgnoreIndex}), 2 * one, 1e-6);
+  EXPECT_EQ(loss({kIgnoreIndex, kIgnoreIndex, kIgnoreIndex}), 0);
+}
+
+TEST(Models, CountCorrectPassesOverIgnoredRows) {
+  const Tensor y = Tensor::of(std::vector<float>{1, 3, 2, 9, 0, 1, 0, 0, 5}, {3, 3});
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, 0, 0}, {3})), 2);
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})), 2);
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})), -1) << "no classification";
+}
+
+TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {
+  expect_error(ExitCode::kConfig, {"gpt needs tokens", "[8, 8, 1]"}, [] { Gpt(small_gpt(), {{8, 8, 1}, 10}); });
+  expect_error(ExitCode::kConfig, {"model.heads: 3", "model.width: 8"}, [] {
+    Gpt({.layers = 1, .heads = 3, .width = 8}, {{8}, 10});
+  });
+  expect_error(ExitCode::kConfig, {"convnet needs images", "[64]"}, [] { Convnet({}, {{64}, 10}); });
+  expect_error(ExitCode::kConfig, {"too small", "[5, 5, 1]"}, [] { Convnet({}, {{5, 5, 1}, 10}); });
+  Gpt model(small_gpt(), {{4}, 11});
+  place_parameters(model, 1);
+  EXPECT_THROW(model(tokens({1, 2, 3, 4, 5}, 1)), Error);
+  expect_error(ExitCode::kBadData, {"index 11"}, [&] { model(tokens({1, 2, 11, 4}, 1)); });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,280 @@
+// SGD and AdamW against their definitions in fp64; slices, skipped steps, resumption and threads change no bit; rules
+// by name.
+#include "optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/base/partition.h"
+#include "core/base/philox.h"
+#include "core/device/context.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_error;
+
+std::vector<float> numbers(int64_t n, uint64_t seed, float scale = 1) {
+  std::vector<float> v;
+  for (int64_t i = 0; i < n; ++i)
+    v.push_back(scale * (2 * uniform_of(philox(seed, static_cast<uint64_t>(i), 0).v[0]) - 1));
+  return v;
+}
+
+Slot slot(const std::string& name, int64_t n, bool decay, double lr_scale = 1) {
+  Slot s;
+  s.name = name;
+  s.global_shape = {n};
+  s.master = Tensor::of(numbers(n, 1), {n});
+  s.gradient = Tensor::zeros({n});
+  s.decay = decay;
+  s.lr_scale = lr_scale;
+  return s;
+}
+
+void set_gradient(Slot& s, uint64_t step) {
+  const auto g = numbers(s.gradient.numel(), 100 + step, 2);
+  memcpy(s.gradient.mutable_values<float>(), g.data(), g.size() * sizeof(float));
+}
+
+// One step of one parameter, as the textbook has it.
+using Reference = std::function<void(int64_t step, double lr, double g, double decay, double& p, double& a, double& b)>;
+
+void expect_follows(const std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>& make,
+                    double weight_decay, const Reference& reference) {
+  std::vector<Slot> slots{slot("w", 1003, true), slot("bias", 67, false), slot("slow", 5, true, 0.1)};
+  auto optimizer = make(slots);
+  std::vector<std::vector<double>> p, a, b;
+  for (const Slot& s : slots) {
+    p.push_back(s.master.to_vector());
+    a.emplace_back(p.back().size(), 0.0);
+    b.emplace_back(p.back().size(), 0.0);
+  }
+  for (int64_t step = 0; step < 25; ++step) {
+    const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
+    for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
+    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
+    for (size_t k = 0; k < slots.size(); ++k) {
+      const auto g = slots[k].gradient.to_vector();
+      for (size_t i = 0; i < g.size(); ++i)
+        reference(step + 1, lr * slots[k].lr_scale, g[i] * grad_scale, slots[k].decay ? weight_decay : 0, p[k][i],
+                  a[k][i], b[k][i]);
+      const auto got = slots[k].master.to_vector();
+      for (size_t i = 0; i < g.size(); ++i)
+        ASSERT_NEAR(got[i], p[k][i], 2e-6) << slots[k].name << "[" << i << "] after step " << step;
+    }
+  }
+  EXPECT_EQ(optimizer->updates(), 25);
+}
+
+Reference sgd_reference(double momentum, bool nesterov) {
+  return [=](int64_t, double lr, double g, double decay, double& p, double& velocity, double&) {
+    g += decay * p;
+    velocity = momentum * velocity + g;
+    p -= lr * (nesterov ? g + momentum * velocity : velocity);
+  };
+}
+
+TEST(Sgd, FollowsItsDefinition) {
+  for (double momentum : {0.0, 0.9})
+    for (bool nesterov : {false, true})
+      for (double decay : {0.0, 0.05})
+        expect_follows(
+            [&](const std::vector<Slot>& s) {
+              return make_sgd({.momentum = momentum, .weight_decay = decay, .nesterov = nesterov}, s);
+            },
+            decay, sgd_reference(momentum, nesterov));
+}
+
+TEST(AdamW, FollowsItsDefinition) {
+  for (double decay : {0.0, 0.1})
+    for (double beta2 : {0.95, 0.999})
+      expect_follows(
+          [&](const std::vector<Slot>& s) {
+            return make_adamw({.beta1 = 0.9, .beta2 = beta2, .epsilon = 1e-8, .weight_decay = decay}, s);
+          },
+          decay,
+          [=](int64_t step, double lr, double g, double rate, double& p, double& m, double& v) {
+            p *= 1 - lr * rate;  // decoupled: not through the moments
+            m = 0.9 * m + 0.1 * g;
+            v = beta2 * v + (1 - beta2) * g * g;
+            const double mh = m / (1 - std::pow(0.9, step)), vh = v / (1 - std::pow(beta2, step));
+            p -= lr * mh / (std::sqrt(vh) + 1e-8);
+          });
+}
+
+using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
+const Maker kMakers[] = {
+    [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },
+    [](const std::vector<Slot>& s) { return make_adamw({.weight_decay = 0.01}, s); }};
+
+std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
+  std::vector<std::vector<double>> out;
+  for (const Slot& s : slots) out.push_back(s.master.to_vector());
+  for (const StateEntry& e : o.state(slots)) out.push_back(e.data.to_vector());
+  return out;
+}
+
+TEST(EachOptimizer, SkippedStepLeavesEveryBit) {
+  for (const Maker& make : kMakers) {
+    std::vector<Slot> slots{slot("w", 1003, true)};
+    auto o = make(slots);
+    set_gradient(slots[0], 1);
+    o->step(slots, {.lr = 0.1});
+    const auto before = everything(*o, slots);
+    for (float bad : {NAN, INFINITY, -INFINITY, 1e38f}) {
+      float* g = slots[0].gradient.mutable_values<float>();
+      for (int64_t i = 0; i < 1003; i += 3) g[i] = bad;
+      o->step(slots, {.lr = 0.1, .grad_scale = 1e9, .skip = true});
+    }
+    EXPECT_EQ(everything(*o, slots), before);
+    EXPECT_EQ(o->updates(), 1) << "a skipped step is no update: bias correction stays";
+    // And the next real step is as if nothing had been.
+    std::vector<Slot> plain{slot("w", 1003, true)};
+    auto p = make(plain);
+    for (uint64_t step : {1, 2}) set_gradient(plain[0], step), p->step(plain, {.lr = 0.1});
+    set_gradient(slots[0], 2);
+    o->step(slots, {.lr = 0.1});
+    EXPECT_EQ(everything(*o, slots), everything(*p, plain));
+  }
+}
+
+// Elementwise: whoever owns a slice computes the bits that the owner of the whole would.
+TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
+  for (const Maker& make : kMakers) {
+    const int64_t n = 40000;
+    auto run = [&](const std::vector<Range>& cuts, int threads) {
+      Stream stream({}, Stream::Mode::kInline, threads);
+      WithStream with(stream);
+      Slot whole = slot("w", n, true);
+      std::vector<Slot> slots;
+      for (const Range& r : cuts) {
+        slots.push_back(whole);
+        slots.back().offset = r.begin;
+        slots.back().master = whole.master.slice(0, r.begin, r.end);
+        slots.back().gradient = whole.gradient.slice(0, r.begin, r.end);
+      }
+      auto o = make(slots);
+      for (uint64_t step = 0; step < 4; ++step) set_gradient(whole, step), o->step(slots, {.lr = 0.1});
+      return whole.master.to_vector();
+    };
+    const auto expected = run({{0, n}}, 1);
+    EXPECT_EQ(run({{0, 64}, {64, 12800}, {12800, n}}, 1), expected);
+    for (int threads : {2, 3, 5}) EXPECT_EQ(run({{0, n}}, threads), expected);
+  }
+}
+
+TEST(EachOptimizer, ContinuesFromItsState) {
+  for (const Maker& make : kMakers) {
+    std::vector<Slot> a{slot("w", 300, true), slot("b", 7, false)}, b{slot("w", 300, true), slot("b", 7, false)};
+    auto straight = make(a), first = make(b);
+    for (uint64_t step = 0; step < 6; ++step) {
+      for (Slot& s : a) set_gradient(s, step);
+      straight->step(a, {.lr = 0.1});
+    }
+    for (uint64_t step = 0; step < 3; ++step) {
+      for (Slot& s : b) set_gradient(s, step);
+      first->step(b, {.lr = 0.1});
+    }
+    auto second = make(b);
+    const auto from = first->state(b), to = second->state(b);
+    ASSERT_EQ(from.size(), first->moment_names().size() * 2);
+    for (size_t i = 0; i < from.size(); ++i) {
+      EXPECT_EQ(from[i].name, to[i].name);
+      memcpy(to[i].data.mutable_values<float>(), from[i].data.values<float>(),
+             static_cast<size_t>(from[i].data.bytes()));
+    }
+    second->set_updates(first->updates());
+    for (uint64_t step = 3; step < 6; ++step) {
+      for (Slot& s : b) set_gradient(s, step);
+      second->step(b, {.lr = 0.1});
+    }
+    EXPECT_EQ(everything(*second, b), everything(*straight, a));
+  }
+}
+
+TEST(EachOptimizer, RefusesOtherSlotsThanItsOwn) {
+  for (const Maker& make : kMakers) {
+    auto o = make({slot("w", 8, true)});
+    EXPECT_THROW(o->step({slot("w", 8, true), slot("v", 8, true)}, {}), Error);
+  }
+}
+
+TEST(EachOptimizer, IsMadeByItsWord) {
+  OptimOptions o;
+  const std::vector<Slot> slots{slot("w", 8, true)};
+  o.name = "sgd";
+  EXPECT_EQ(make_optimizer(o, slots)->moment_names(), (std::vector<std::string>{"sgd.momentum"}));
+  o.name = "adamw";
+  EXPECT_EQ(make_optimizer(o, slots)->moment_names(), (std::vector<std::string>{"adamw.m", "adamw.v"}));
+  EXPECT_EQ(make_optimizer(o, slots)->state(slots)[1].name, "adamw.v/w");
+}
+
+TEST(Patterns, MatchAsWritten) {
+  struct Case {
+    const char *pattern, *name;
+    bool yes;
+  };
+  for (const Case& c :
+       {Case{"*", "", true}, Case{"*", "a.b", true}, Case{"", "", true}, Case{"", "a", false}, Case{"a.b", "a.b", true},
+        Case{"a.b", "a.bc", false}, Case{"*.bias", "blocks.0.up.bias", true}, Case{"*.bias", "bias", false},
+        Case{"*bias", "bias", true}, Case{"blocks.0.*", "blocks.0.up.weight", true},
+        Case{"blocks.0.*", "blocks.01.up", false}, Case{"*ab*ab", "abab", true}, Case{"*ab*ab", "ab", false},
+        Case{"a*b*c", "axxbyybzzc", true}, Case{"a*b*c", "axxbyybzz", false}, Case{"**", "x", true},
+        Case{"a?", "ab", false}, Case{"*.ln*.*", "blocks.3.ln1.weight", true}})
+    EXPECT_EQ(matches(c.pattern, c.name), c.yes) << c.pattern << " on " << c.name;
+}
+
+TEST(Rules, ChangeDecayAndRateAndLaterOnesWin) {
+  const std::vector<std::string> names{"ln.bias", "up.bias", "up.weight", "wte.weight"};
+  std::vector<Slot> slots;
+  for (const auto& n : names) slots.push_back(slot(n, 4, n.find("weight") != std::string::npos));
+  OptimOptions o;
+  apply_rules(o, slots, names);
+  EXPECT_EQ(slots[1].decay, false) << "vectors do not decay unless asked";
+  EXPECT_EQ(slots[2].decay, true);
+  o.rules = {{.pattern = "*.bias", .decay = "on", .lr_scale = 2},
+             {.pattern = "ln.*", .decay = "off", .lr_scale = 0.5},
+             {.pattern = "wte.*", .decay = "off"}};
+  apply_rules(o, slots, names);
+  EXPECT_FALSE(slots[0].decay);
+  EXPECT_EQ(slots[0].lr_scale, 0.5);
+  EXPECT_TRUE(slots[1].decay);
+  EXPECT_EQ(slots[1].lr_scale, 2);
+  EXPECT_TRUE(slots[2].decay);
+  EXPECT_EQ(slots[2].lr_scale, 1);
+  EXPECT_FALSE(slots[3].decay);
+  std::vector<Slot> again{slot("ln.bias", 4, false)};
+  o.rules.clear();
+  o.decay_vectors = true;
+  apply_rules(o, again, names);
+  EXPECT_TRUE(again[0].decay);
+}
+
+TEST(Rules, FreezeByName) {
+  OptimOptions o;
+  o.rules = {{.pattern = "wte.*", .frozen = true},
+             {.pattern = "blocks.*", .frozen = true},
+             {.pattern = "blocks.1.*", .frozen = false}};
+  EXPECT_TRUE(is_frozen(o, "wte.weight"));
+  EXPECT_TRUE(is_frozen(o, "blocks.0.up.bias"));
+  EXPECT_FALSE(is_frozen(o, "blocks.1.up.bias"));
+  EXPECT_FALSE(is_frozen(o, "ln.weight"));
+}
+
+TEST(Rules, ThatMatchNothingAreErrors) {
+  std::vector<Slot> slots{slot("up.weight", 4, true)};
+  OptimOptions o;
+  o.rules = {{.pattern = "up.*"}, {.pattern = "down.*"}};
+  expect_error(ExitCode::kConfig, {"optim.rules", "'down.*'", "matches no parameter", "up.weight"}, [&] {
+    apply_rules(o, slots, {"up.weight", "frozen.weight"});
+  });
+  o.rules = {{.pattern = "frozen.*", .frozen = true}};
+  apply_rules(o, slots, {"up.weight", "frozen.weight"});  // matches a frozen parameter, which has no slot
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,218 @@
+// Operations, models, optimizers and schedules against values computed once by PyTorch (make_golden.py), in fp32.
+// Tolerances are of fp32 rounding: 2e-6 for single operations, more where an operation sums many terms, as said at each
+// case.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/io/hdf5_file.h"
+#include "core/models/convnet.h"
+#include "core/models/gpt.h"
+#include "core/models/mlp.h"
+#include "core/ops/ops.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+
+namespace lockstep {
+namespace {
+
+const Hdf5File& golden() {
+  static const Hdf5File file = Hdf5File::open(LOCKSTEP_GOLDEN);
+  return file;
+}
+
+// fp32, fp64 or int32; int64 as int32.
+Tensor stored(const std::string& name) {
+  const Hdf5Info info = golden().info(name);
+  const Range all{0, info.shape[0]};
+  if (info.type == StoredType::kFloat32) {
+    std::vector<float> v(static_cast<size_t>(info.shape.numel()));
+    golden().read(name, info.type, all, v.data());
+    return Tensor::of(v, info.shape);
+  }
+  if (info.type == StoredType::kFloat64) {
+    std::vector<double> v(static_cast<size_t>(info.shape.numel()));
+    golden().read(name, info.type, all, v.data());
+    return Tensor::of(v, info.shape);
+  }
+  std::vector<int32_t> v(static_cast<size_t>(info.shape.numel()));
+  golden().read(name, StoredType::kInt32, all, v.data());
+  return Tensor::of(v, info.shape);
+}
+
+void expect_near(const Tensor& got, const Tensor& expected, double tolerance, const std::string& what) {
+  ASSERT_TRUE(got.defined()) << what;
+  ASSERT_EQ(got.shape(), expected.shape()) << what;
+  const auto a = got.to_vector(), b = expected.to_vector();
+  for (size_t i = 0; i < a.size(); ++i)
+    ASSERT_NEAR(a[i], b[i], tolerance * (1 + std::abs(b[i]))) << what << ", element " << i;
+}
+
+using Inputs = std::vector<Tensor>;
+struct OpGolden {
+  const char* name;
+  std::function<Tensor(const Inputs&)> f;
+  double tolerance = 2e-6;
+};
+std::ostream& operator<<(std::ostream& out, const OpGolden& c) { return out << c.name; }
+
+std::vector<OpGolden> op_list() {
+  return {{"add", [](const Inputs& x) { return add(x[0], x[1]); }},
+          {"sub", [](const Inputs& x) { return sub(x[0], x[1]); }},
+          {"mul", [](const Inputs& x) { return mul(x[0], x[1]); }},
+          {"div", [](const Inputs& x) { return div(x[0], x[1]); }},
+          {"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }},
+          {"exp", [](const Inputs& x) { return exp(x[0]); }},
+          {"log", [](const Inputs& x) { return log(x[0]); }},
+          {"sqrt", [](const Inputs& x) { return sqrt(x[0]); }},
+          {"tanh", [](const Inputs& x) { return tanh(x[0]); }},
+          {"relu", [](const Inputs& x) { return relu(x[0]); }},
+          {"gelu", [](const Inputs& x) { return gelu(x[0]); }, 4e-6},
+          {"permute",
+           [](const Inputs& x) {
+             return reshape(permute(x[0], {2, 0, 1}), {5, 6});
+           }},
+          {"slice", [](const Inputs& x) { return slice(x[0], 1, 1, 4); }},
+          {"expand",
+           [](const Inputs& x) {
+             return expand(x[0], {4, 3, 5});
+           }},
+          {"sum",
+           [](const Inputs& x) {
+             return sum(x[0], {0, 2});
+           }},
+          {"mean", [](const Inputs& x) { return mean(x[0], {1}); }},
+          {"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }},
+          {"matmul_batched", [](const Inputs& x) { return matmul(x[0], x[1]); }},
+          {"linear", [](const Inputs& x) { return linear(x[0], x[1], x[2]); }},
+          {"softmax", [](const Inputs& x) { return softmax(x[0]); }},
+          {"cross_entropy", [](const Inputs& x) { return cross_entropy(x[0], x[1]); }},
+          {"layer_norm", [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); }, 5e-6},
+          {"embedding", [](const Inputs& x) { return embedding(x[0], x[1]); }},
+          {"conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, 5e-6},
+          {"conv2d_stride_padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); }, 5e-6},
+          {"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }},
+          {"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }},
+          {"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, 5e-6},
+          {"causal_attention_tiles", [](const Inputs& x) { return causal_attention(x[0], 1); }, 1e-5}};
+}
+
+class GoldenOp : public ::testing::TestWithParam<OpGolden> {};
+
+TEST_P(GoldenOp, ResultAndGradients) {
+  const std::string at = cat("ops/", GetParam().name, "/");
+  Inputs inputs;
+  while (golden().has(cat(at, "in", inputs.size()))) {
+    inputs.push_back(stored(cat(at, "in", inputs.size())));
+    if (inputs.back().dtype() == DType::kFloat32) require_grad(inputs.back());
+  }
+  ASSERT_FALSE(inputs.empty());
+  Tensor y = GetParam().f(inputs);
+  expect_near(y, stored(at + "out"), GetParam().tolerance, "result");
+  backward(sum(mul(y, stored(at + "weight"))));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].dtype() == DType::kFloat32)
+      expect_near(grad_of(inputs[i]), stored(cat(at, "grad", i)), 2 * GetParam().tolerance,
+                  cat("gradient of input ", i));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GoldenOp, ::testing::ValuesIn(op_list()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Golden, EveryStoredOperationIsCompared) {
+  std::map<std::string, bool> listed;
+  for (const OpGolden& o : op_list()) listed[o.name] = true;
+  for (const std::string& name : golden().list())
+    if (name.rfind("ops/", 0) == 0) {
+      EXPECT_TRUE(listed[name.substr(4, name.find('/', 4) - 4)]) << name;
+    }
+}
+
+// Weights by name; logits, loss and every gradient.
+void expect_model(Model& model, const std::string& name, double tolerance) {
+  const std::string at = "models/" + name + "/";
+  place_parameters(model, 1);
+  size_t count = 0;
+  for (auto& p : model.parameters()) {
+    const Tensor value = stored(at + "parameters/" + p.name);
+    ASSERT_EQ(value.shape(), p.parameter->value.shape()) << p.name;
+    memcpy(p.parameter->value.mutable_values<float>(), value.read(), static_cast<size_t>(value.bytes()));
+    ++count;
+  }
+  size_t there = 0;
+  for (const std::string& dataset : golden().list()) there += dataset.rfind(at + "parameters/", 0) == 0;
+  EXPECT_EQ(count, there) << "the same parameters on both sides";
+  Tensor logits = model(stored(at + "x"));
+  expect_near(logits, stored(at + "logits"), tolerance, "logits");
+  Tensor loss = model.loss(logits, stored(at + "y"));
+  expect_near(loss, stored(at + "loss"), tolerance, "loss");
+  backward(loss);
+  for (auto& p : model.parameters())
+    expect_near(grad_of(p.parameter->value), stored(at + "gradients/" + p.name), 3 * tolerance,
+                "gradient of " + p.name);
+}
+
+TEST(GoldenModel, Mlp) {
+  Mlp model({.hidden = {9, 7}}, {{2, 3}, 4});
+  expect_model(model, "mlp", 3e-6);
+}
+
+TEST(GoldenModel, Convnet) {
+  Convnet model({.channels = {4, 5}, .kernel = 3, .hidden = 10}, {{10, 9, 2}, 3});
+  expect_model(model, "convnet", 1e-5);
+}
+
+TEST(GoldenModel, Gpt) {
+  Gpt model({.layers = 2, .heads = 2, .width = 12}, {{8}, 13});
+  expect_model(model, "gpt", 2e-5);
+}
+
+void expect_optimizer(const std::string& name, double lr, bool decay,
+                      const std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>& make) {
+  const std::string at = "optimizers/" + name + "/";
+  const Tensor gradients = stored(at + "gradients"), after = stored(at + "after");
+  Slot slot;
+  slot.name = "p";
+  slot.master = stored(at + "start");
+  slot.global_shape = slot.master.shape();
+  slot.decay = decay;
+  slot.gradient = gradients.slice(0, 0, 1).reshape(slot.global_shape);
+  auto optimizer = make({slot});
+  for (int64_t step = 0; step < gradients.dim(0); ++step) {
+    slot.gradient = gradients.slice(0, step, step + 1).reshape(slot.global_shape);
+    optimizer->step({slot}, {.lr = lr});
+    expect_near(slot.master, after.slice(0, step, step + 1).reshape(slot.global_shape), 1e-6,
+                cat(name, " after step ", step));
+  }
+}
+
+TEST(GoldenOptimizer, Sgd) {
+  expect_optimizer("sgd", 0.1, false, [](auto& s) { return make_sgd({}, s); });
+  expect_optimizer("sgd_momentum", 0.1, false, [](auto& s) { return make_sgd({.momentum = 0.9}, s); });
+  expect_optimizer("sgd_nesterov_decay", 0.1, true,
+                   [](auto& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.05, .nesterov = true}, s); });
+}
+
+TEST(GoldenOptimizer, AdamW) {
+  expect_optimizer("adamw", 0.02, true, [](auto& s) { return make_adamw({.weight_decay = 0}, s); });
+  expect_optimizer("adamw_decay", 0.02, true, [](auto& s) {
+    return make_adamw({.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1}, s);
+  });
+}
+
+TEST(GoldenSchedule, EachKind) {
+  using Kind = ScheduleOptions::Kind;
+  for (auto& [name, kind] : {std::pair{"constant", Kind::kConstant}, std::pair{"linear", Kind::kLinear},
+                             std::pair{"cosine", Kind::kCosine}, std::pair{"step", Kind::kStep}}) {
+    const ScheduleOptions o{.kind = kind, .warmup = 7, .final_ratio = 0.1, .every = 9, .factor = 0.4};
+    const auto rates = stored(cat("schedules/", name)).to_vector();
+    ASSERT_EQ(rates.size(), 50u);
+    for (size_t step = 0; step < rates.size(); ++step)
+      EXPECT_NEAR(learning_rate(o, 0.3, static_cast<int64_t>(step), 50), rates[step], 1e-12)
+          << name << " at step " << step;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Writes golden.h5: what PyTorch computes for each operation, model, optimizer and schedule that golden_test.cpp compares with.
+
+Needs torch, numpy and h5py; the test needs none of them. Inputs are fp32 numbers; PyTorch computes in fp64, so that the file holds
+the true values, rounded once, and does not depend on its kernels.
+
+    python3 tests/parity/make_golden.py tests/parity/golden.h5
+"""
+import sys
+
+import h5py
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+rng = np.random.default_rng(20)
+
+
+def numbers(*shape, low=-1.0, high=1.0):
+    return rng.uniform(low, high, shape).astype(np.float32)
+
+
+def double(array):
+    return torch.tensor(array, dtype=torch.float64, requires_grad=True)
+
+
+def put(group, name, value):
+    if isinstance(value, torch.Tensor):
+        value = value.detach().numpy()
+    if value.dtype == np.float64:
+        value = value.astype(np.float32)
+    group.create_dataset(name, data=np.atleast_1d(value))
+
+
+def op_case(file, name, function, *inputs):
+    """inputs: fp32 arrays get gradients, int32 arrays do not. The gradient is that of sum(weight * result)."""
+    group = file.create_group(f"ops/{name}")
+    tensors = [double(a) if a.dtype == np.float32 else torch.tensor(a, dtype=torch.int64) for a in inputs]
+    out = function(*tensors)
+    weight = numbers(*out.shape, low=0.5, high=1.5)
+    (out * torch.tensor(weight, dtype=torch.float64)).sum().backward()
+    put(group, "out", out)
+    put(group, "weight", weight)
+    for i, (array, tensor) in enumerate(zip(inputs, tensors)):
+        put(group, f"in{i}", array)
+        if array.dtype == np.float32:
+            put(group, f"grad{i}", tensor.grad)
+
+
+def nchw(t):
+    return t.permute(0, 3, 1, 2)
+
+
+def nhwc(t):
+    return t.permute(0, 2, 3, 1)
+
+
+def conv(x, w, b=None, **options):  # images [B, H, W, C], weight [O, KH, KW, C]
+    return nhwc(F.conv2d(nchw(x), nchw(w), b, **options))
+
+
+def attention(qkv, heads):
+    batch, time, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    q, k, v = (part.reshape(batch, time, heads, width // heads).transpose(1, 2) for part in qkv.split(width, dim=2))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).reshape(batch, time, width)
+
+
+def ops(file):
+    op_case(file, "add", lambda a, b: a + b, numbers(3, 1, 5), numbers(4, 5))
+    op_case(file, "sub", lambda a, b: a - b, numbers(3, 5), numbers(5))
+    op_case(file, "mul", lambda a, b: a * b, numbers(2, 3, 5), numbers(3, 1))
+    op_case(file, "div", lambda a, b: a / b, numbers(3, 5), numbers(3, 5, low=0.5, high=2))
+    op_case(file, "affine", lambda x: -2.5 * x + 0.25, numbers(11))
+    op_case(file, "exp", torch.exp, numbers(30, low=-10, high=10))
+    op_case(file, "log", torch.log, numbers(30, low=0.01, high=30))
+    op_case(file, "sqrt", torch.sqrt, numbers(30, low=0.01, high=30))
+    op_case(file, "tanh", torch.tanh, numbers(40, low=-5, high=5))
+    op_case(file, "relu", torch.relu, numbers(20))
+    op_case(file, "gelu", lambda x: F.gelu(x, approximate="tanh"), numbers(60, low=-6, high=6))
+    op_case(file, "permute", lambda x: x.permute(2, 0, 1).reshape(5, 6), numbers(2, 3, 5))
+    op_case(file, "slice", lambda x: x[:, 1:4], numbers(3, 5))
+    op_case(file, "expand", lambda x: x.expand(4, 3, 5), numbers(3, 1))
+    op_case(file, "sum", lambda x: x.sum((0, 2)), numbers(3, 5, 4))
+    op_case(file, "mean", lambda x: x.mean(1), numbers(3, 5, 4))
+    op_case(file, "matmul", torch.matmul, numbers(2, 5, 17), numbers(17, 3))
+    op_case(file, "matmul_batched", torch.matmul, numbers(2, 3, 5, 4), numbers(2, 3, 4, 6))
+    op_case(file, "linear", F.linear, numbers(2, 3, 19), numbers(17, 19), numbers(17))
+    op_case(file, "softmax", lambda x: x.softmax(-1), numbers(3, 37, low=-8, high=8))
+    op_case(file, "cross_entropy", lambda x, t: F.cross_entropy(x, t, reduction="sum").reshape(1), numbers(5, 41, low=-8, high=8),
+            np.array([3, 40, -100, 0, 7], dtype=np.int32))
+    op_case(file, "layer_norm", lambda x, w, b: F.layer_norm(x, (19,), w, b), numbers(2, 3, 19), numbers(19), numbers(19))
+    op_case(file, "embedding", lambda t, i: F.embedding(i, t), numbers(6, 5), np.array([[1, 5, 1], [0, 2, 1]], dtype=np.int32))
+    op_case(file, "conv2d", conv, numbers(3, 6, 7, 2), numbers(4, 3, 3, 2), numbers(4))
+    op_case(file, "conv2d_stride_padding", lambda x, w: conv(x, w, stride=2, padding=1), numbers(2, 7, 6, 3), numbers(5, 3, 2, 3))
+    op_case(file, "max_pool2d", lambda x: nhwc(F.max_pool2d(nchw(x), 2, 2)), numbers(2, 5, 6, 3))
+    op_case(file, "max_pool2d_overlapping", lambda x: nhwc(F.max_pool2d(nchw(x), 3, 1)), numbers(2, 5, 6, 2))
+    op_case(file, "causal_attention", lambda x: attention(x, 2), numbers(2, 9, 24, low=-2, high=2))
+    op_case(file, "causal_attention_tiles", lambda x: attention(x, 1), numbers(1, 70, 12, low=-2, high=2))
+
+
+def model_case(file, name, shapes, forward, x, y):
+    """shapes: parameter name to shape, as lockstep names and lays them out."""
+    group = file.create_group(f"models/{name}")
+    values = {n: numbers(*s, low=-0.6, high=0.6) for n, s in shapes.items()}
+    parameters = {n: double(v) for n, v in values.items()}
+    logits = forward(parameters, double(x) if x.dtype == np.float32 else torch.tensor(x, dtype=torch.int64))
+    loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), torch.tensor(y, dtype=torch.int64).reshape(-1), reduction="sum")
+    loss.backward()
+    put(group, "x", x)
+    put(group, "y", y)
+    put(group, "logits", logits)
+    put(group, "loss", loss)
+    for n in shapes:
+        put(group, f"parameters/{n}", values[n])
+        put(group, f"gradients/{n}", parameters[n].grad)
+
+
+def mlp(p, x):
+    h = x.reshape(x.shape[0], -1)
+    for i in range(2):
+        h = torch.relu(F.linear(h, p[f"layers.{i}.weight"], p[f"layers.{i}.bias"]))
+    return F.linear(h, p["head.weight"], p["head.bias"])
+
+
+def convnet(p, x):
+    h = x
+    for i in (1, 2):
+        h = torch.relu(conv(h, p[f"conv{i}.weight"], p[f"conv{i}.bias"]))
+    h = nhwc(F.max_pool2d(nchw(h), 2, 2)).reshape(x.shape[0], -1)
+    return F.linear(torch.relu(F.linear(h, p["fc1.weight"], p["fc1.bias"])), p["fc2.weight"], p["fc2.bias"])
+
+
+def gpt(p, tokens, layers=2, heads=2):
+    def norm(h, name):
+        return F.layer_norm(h, (h.shape[-1],), p[f"{name}.weight"], p[f"{name}.bias"])
+
+    def line(h, name):
+        return F.linear(h, p[f"{name}.weight"], p[f"{name}.bias"])
+
+    h = p["wte.weight"][tokens] + p["wpe.weight"][: tokens.shape[1]]
+    for i in range(layers):
+        b = f"blocks.{i}."
+        h = h + line(attention(line(norm(h, b + "ln1"), b + "qkv"), heads), b + "proj")
+        h = h + line(F.gelu(line(norm(h, b + "ln2"), b + "up"), approximate="tanh"), b + "down")
+    return F.linear(norm(h, "ln"), p["wte.weight"])
+
+
+def models(file):
+    model_case(file, "mlp",
+               {"layers.0.weight": (9, 6), "layers.0.bias": (9,), "layers.1.weight": (7, 9), "layers.1.bias": (7,),
+                "head.weight": (4, 7), "head.bias": (4,)},
+               mlp, numbers(5, 2, 3), np.array([0, 3, -100, 1, 2], dtype=np.int32))
+    model_case(file, "convnet",
+               {"conv1.weight": (4, 3, 3, 2), "conv1.bias": (4,), "conv2.weight": (5, 3, 3, 4), "conv2.bias": (5,),
+                "fc1.weight": (10, 3 * 2 * 5), "fc1.bias": (10,), "fc2.weight": (3, 10), "fc2.bias": (3,)},
+               convnet, numbers(4, 10, 9, 2), np.array([0, 2, 1, 1], dtype=np.int32))
+    width, shapes = 12, {"wte.weight": (13, 12), "wpe.weight": (8, 12), "ln.weight": (12,), "ln.bias": (12,)}
+    for i in range(2):
+        for part, out, into in (("qkv", 3 * width, width), ("proj", width, width), ("up", 4 * width, width), ("down", width, 4 * width)):
+            shapes[f"blocks.{i}.{part}.weight"], shapes[f"blocks.{i}.{part}.bias"] = (out, into), (out,)
+        for part in ("ln1", "ln2"):
+            shapes[f"blocks.{i}.{part}.weight"] = shapes[f"blocks.{i}.{part}.bias"] = (width,)
+    y = rng.integers(0, 13, (3, 7)).astype(np.int32)
+    y[1, 2:4] = -100
+    model_case(file, "gpt", shapes, gpt, rng.integers(0, 13, (3, 7)).astype(np.int32), y)  # shorter than its context
+
+
+def optimizer_case(file, name, make, steps=10, n=37):
+    group = file.create_group(f"optimizers/{name}")
+    start, gradients = numbers(n), numbers(steps, n, low=-2, high=2)
+    parameter = double(start)
+    optimizer = make([parameter])
+    after = []
+    for g in gradients:
+        parameter.grad = torch.tensor(g, dtype=torch.float64)
+        optimizer.step()
+        after.append(parameter.detach().numpy().copy())
+    put(group, "start", start)
+    put(group, "gradients", gradients)
+    put(group, "after", np.stack(after))
+
+
+def optimizers(file):
+    sgd, adamw = torch.optim.SGD, torch.optim.AdamW
+    optimizer_case(file, "sgd", lambda p: sgd(p, lr=0.1))
+    optimizer_case(file, "sgd_momentum", lambda p: sgd(p, lr=0.1, momentum=0.9))
+    optimizer_case(file, "sgd_nesterov_decay", lambda p: sgd(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.05))
+    optimizer_case(file, "adamw", lambda p: adamw(p, lr=0.02, weight_decay=0))
+    optimizer_case(file, "adamw_decay", lambda p: adamw(p, lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1))
+
+
+def schedules(file, lr=0.3, total=50, warmup=7):
+    from torch.optim import lr_scheduler as s
+
+    def rates(make):
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=lr)
+        warm = s.LinearLR(optimizer, start_factor=1 / warmup, end_factor=1, total_iters=warmup - 1)
+        schedule = s.SequentialLR(optimizer, [warm, make(optimizer)], milestones=[warmup])
+        out = []
+        for _ in range(total):
+            out.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        return np.array(out, dtype=np.float64)
+
+    group = file.create_group("schedules")
+    for name, make in (("constant", lambda o: s.ConstantLR(o, factor=1)),
+                       ("linear", lambda o: s.LinearLR(o, start_factor=1, end_factor=0.1, total_iters=total - warmup)),
+                       ("cosine", lambda o: s.CosineAnnealingLR(o, T_max=total - warmup, eta_min=0.1 * lr)),
+                       ("step", lambda o: s.StepLR(o, step_size=9, gamma=0.4))):
+        group.create_dataset(name, data=rates(make))
+
+
+with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
+    golden.attrs["torch"] = str(torch.__version__)
+    ops(golden)
+    models(golden)
+    optimizers(golden)
+    schedules(golden)

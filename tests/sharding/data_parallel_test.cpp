@@ -1,0 +1,311 @@
+// DataParallel: one value of the state after each step, whatever the ranks, groups, threads and devices.
+#include "sharding/data_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "comm/local_comm.h"
+#include "core/autograd/node.h"
+#include "core/device/allocator.h"
+#include "core/models/mlp.h"
+#include "core/ops/ops.h"
+#include "tests/sharding/training.h"
+
+namespace lockstep {
+namespace {
+
+using testing::agreed_digest;
+using testing::gpt_job;
+using testing::Job;
+using testing::mlp_job;
+using testing::odd_job;
+using testing::Outcome;
+using testing::train;
+
+struct Named {
+  const char* name;
+  Job (*make)();
+};
+std::ostream& operator<<(std::ostream& out, const Named& n) { return out << n.name; }
+class EachJob : public ::testing::TestWithParam<Named> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, EachJob,
+                         ::testing::Values(Named{"mlp", mlp_job}, Named{"gpt", gpt_job}, Named{"odd", odd_job}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(EachJob, HasOneDigestAtEveryNumberOfRanks) {
+  std::set<std::string> digests;
+  for (int64_t micro : {1, 3, 4, 7}) {
+    Job job = GetParam().make();
+    job.micro_count = micro;
+    const std::string expected = agreed_digest(job, 1);
+    digests.insert(expected);
+    for (int ranks : {2, 3, 4})
+      EXPECT_EQ(agreed_digest(job, ranks), expected) << ranks << " ranks, " << micro << " micro-batches";
+  }
+  EXPECT_EQ(digests.size(), 4u)
+      << "the micro-batch is the atom: other ones, other bits; else this test compares constants";
+}
+
+TEST_P(EachJob, IgnoresGroupsThreadsAndDevices) {
+  Job job = GetParam().make();
+  const std::string expected = agreed_digest(job, 1);
+  for (double bucket : {0.0, 0.0005, 100.0}) {
+    job.parallel.bucket_mb = bucket;
+    EXPECT_EQ(agreed_digest(job, 2), expected) << "groups of " << bucket << " MB";
+    EXPECT_EQ(agreed_digest(job, 3, {.device = {DeviceType::kAsyncCpu}}), expected)
+        << "async device, groups of " << bucket << " MB";
+  }
+  EXPECT_EQ(agreed_digest(job, 2, {.threads = 3}), expected);
+  EXPECT_EQ(agreed_digest(job, 1, {.device = {DeviceType::kAsyncCpu}, .threads = 2}), expected);
+}
+
+TEST_P(EachJob, FastReductionIsCloseToExact) {
+  Job job = GetParam().make();
+  job.sgd = true;  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
+  const std::vector<float> exact = train(job, 1)[0].parameters;
+  job.parallel.reduce = ReduceMode::kFast;
+  for (int ranks : {1, 2, 4}) {
+    const auto all = train(job, ranks);
+    for (const Outcome& o : all) {
+      EXPECT_EQ(o.digest, all[0].digest) << "ranks stay replicas";
+      for (size_t i = 0; i < exact.size(); ++i)
+        ASSERT_NEAR(o.parameters[i], exact[i], 1e-5) << i << " at " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(Step, ResultIsThatOfTheGlobalBatch) {
+  // Without parallel machinery: the same model, the whole batch at once.
+  Job job = mlp_job();
+  job.steps = 1;
+  Mlp model({.hidden = {9, 5}}, {{6}, 3});
+  place_parameters(model, job.parallel.seed);
+  auto [loss, targets] = job.loss(model, 0, 0, job.batch);
+  backward(affine(loss, 1.0 / static_cast<double>(targets)));
+  double squares = 0;
+  for (auto& p : model.parameters())
+    for (double g : grad_of(p.parameter->value).to_vector()) squares += g * g;
+  for (int ranks : {1, 3}) {
+    const StepResult r = train(job, ranks)[0].steps[0];
+    EXPECT_EQ(r.targets, targets);
+    EXPECT_NEAR(r.loss, loss.item() / static_cast<double>(targets), 1e-6);
+    EXPECT_NEAR(r.grad_norm, std::sqrt(squares), 1e-6);
+    EXPECT_TRUE(r.finite);
+  }
+}
+
+// Ignored targets: the mean runs over those that counted, on all ranks together.
+TEST(Step, CountsTargetsAcrossRanks) {
+  const auto all = train(gpt_job(), 3);
+  for (const StepResult& r : all[1].steps) {
+    EXPECT_LT(r.targets, 13 * 6);
+    EXPECT_GT(r.targets, 40);
+    EXPECT_NEAR(r.loss, std::log(11.0), 0.4) << "an untrained model guesses";
+  }
+}
+
+TEST(Clipping, IsActiveAndBoundsTheNorm) {
+  const auto all = train(gpt_job(), 2);
+  int clipped = 0;
+  for (const StepResult& r : all[0].steps) {
+    const double correction = 13.0 * 6 / static_cast<double>(r.targets);
+    EXPECT_NEAR(r.grad_scale, correction * std::min(1.0, 0.5 / r.grad_norm), 1e-12);
+    clipped += r.grad_norm > 0.5;
+  }
+  EXPECT_GT(clipped, 0);
+}
+
+TEST(Unused, ParametersAreCountedAndStayWhereNoDecayMovesThem) {
+  Job job = odd_job();
+  job.steps = 1;
+  const auto one = train(job, 2);
+  EXPECT_EQ(one[0].unused[0], 2) << "'sometimes' and 'never' in the first step";
+  job.steps = 4;
+  bool used = false;
+  for (const Outcome& o : train(job, 2))
+    for (int u : o.unused) used |= u == 1;
+  EXPECT_TRUE(used) << "else this test tests nothing";
+}
+
+TEST(Frozen, ParametersTakeNoGradientNoSlotAndNoChange) {
+  Job job = odd_job();
+  testing::run_ranks(2, [&](Communicator& comm) {
+    auto model = job.make();
+    DataParallel parallel(*model, comm, job.parallel);
+    const auto names = [&] {
+      std::set<std::string> out;
+      for (const Slot& s : parallel.slots()) out.insert(s.name);
+      return out;
+    }();
+    EXPECT_EQ(names, (std::set<std::string>{"tied", "scale", "odd", "sometimes", "never"}));
+    std::vector<double> before;
+    for (auto& p : model->parameters())
+      if (p.name == "frozen") before = p.parameter->value.to_vector();
+    parallel.begin_step(job.micro_count, job.nominal_targets);
+    for (int64_t i : parallel.my_micro_batches()) {
+      const Range r = split_evenly(job.batch, job.micro_count, i);
+      auto [loss, targets] = job.loss(*model, 0, r.begin, r.end);
+      parallel.backward(i, loss, targets);
+    }
+    parallel.finish_step();
+    for (auto& p : model->parameters()) {
+      if (p.name != "frozen") continue;
+      EXPECT_FALSE(grad_of(p.parameter->value).defined());
+      EXPECT_EQ(p.parameter->value.to_vector(), before);
+    }
+    std::set<std::string> stored;
+    for (const StateEntry& e : parallel.state()) stored.insert(e.name);
+    EXPECT_TRUE(stored.count("parameters/frozen")) << "a checkpoint holds it all the same";
+    EXPECT_EQ(parallel.parameter_count(), 49 + 1 + 67 + 49 + 65 + 7);
+  });
+}
+
+// One rank's bad sample: every rank skips that step, and says whose gradient it was.
+TEST(NonFinite, GradientOnOneRankSkipsTheStepOnAll) {
+  Job good = mlp_job(), bad = mlp_job();
+  auto plain = good.loss;
+  bad.loss = [plain](Model& model, int64_t step, int64_t begin, int64_t end) {
+    auto [loss, targets] = plain(model, step, begin, end);
+    if (step == 1 && end == 13) loss = affine(loss, std::numeric_limits<double>::infinity());
+    return std::pair(loss, targets);
+  };
+  good.steps = 1, bad.steps = 2;
+  const std::string before = train(good, 1)[0].digest;
+  std::string expected;
+  for (int ranks : {1, 2, 4})
+    for (ReduceMode mode : {ReduceMode::kExact, ReduceMode::kFast}) {
+      bad.parallel.reduce = mode;
+      const auto all = train(bad, ranks);
+      for (const Outcome& o : all) {
+        EXPECT_TRUE(o.steps[0].finite);
+        EXPECT_FALSE(o.steps[1].finite);
+        EXPECT_FALSE(o.steps[1].nonfinite.empty());
+        EXPECT_EQ(o.steps[1].nonfinite, all[0].steps[1].nonfinite);
+        if (mode == ReduceMode::kExact) {
+          EXPECT_EQ(o.digest, before) << "nothing moved";
+        }
+      }
+    }
+}
+
+TEST(Stop, AskedOfOneRankIsKnownToAll) {
+  Job job = mlp_job();
+  testing::run_ranks(3, [&](Communicator& comm) {
+    auto model = job.make();
+    DataParallel parallel(*model, comm, {});
+    for (int asked = -1; asked < 3; ++asked) {
+      parallel.begin_step(1, 13);
+      for (int64_t i : parallel.my_micro_batches()) {
+        auto [loss, targets] = job.loss(*model, 0, 0, 13);
+        parallel.backward(i, loss, targets);
+      }
+      EXPECT_EQ(parallel.finish_step(0, comm.rank() == asked).stop, asked >= 0);
+    }
+  });
+}
+
+TEST(Overlap, CommunicationBeginsBeforeBackwardEnds) {
+  Job job = gpt_job();
+  job.parallel.bucket_mb = 0;  // a group for each parameter
+  job.micro_count = 4;
+  for (const Outcome& o : train(job, 2)) {
+    EXPECT_TRUE(o.overlapped);
+    EXPECT_GT(o.launches, 20u);
+  }
+}
+
+TEST(Overlap, GroupsLeaveInOneOrderOnEveryRank) {
+  Job job = odd_job();
+  job.parallel.bucket_mb = 0;
+  std::vector<std::vector<std::string>> orders(3);
+  testing::run_ranks(3, [&](Communicator& comm) {
+    auto model = job.make();
+    DataParallel parallel(*model, comm, job.parallel);
+    for (int64_t step = 0; step < 3; ++step) {
+      parallel.begin_step(4, 13);
+      for (int64_t i : parallel.my_micro_batches()) {
+        const Range r = split_evenly(13, 4, i);
+        auto [loss, targets] = job.loss(*model, step, r.begin, r.end);
+        parallel.backward(i, loss, targets);
+      }
+      parallel.finish_step();
+      for (auto& l : parallel.launches()) orders[static_cast<size_t>(comm.rank())].push_back(l.group);
+    }
+  });
+  EXPECT_EQ(orders[0].size(), 15u);
+  EXPECT_EQ(orders[1], orders[0]);
+  EXPECT_EQ(orders[2], orders[0]);
+}
+
+// A gradient is written where it travels from: one buffer for the group, and none beside it.
+TEST(Gradients, AreFormedInTheGroupsFlatBuffer) {
+  auto comms = make_local_communicators(1);
+  Mlp model({.hidden = {1000}}, {{1000}, 2});
+  DataParallel parallel(model, *comms[0], {.bucket_mb = 1000});
+  const Tensor x = Tensor::full({1, 1000}, 0.5), y = Tensor::zeros({1}, DType::kInt32);
+  for (int step = 0; step < 3; ++step) {
+    parallel.begin_step(1, 1);
+    Tensor loss = model.loss(model(x), y);
+    reset_peak_bytes();
+    const int64_t base = allocator_stats().bytes_in_use;
+    parallel.backward(0, loss, 1);
+    if (step > 0) {  // the buffer was made in the first step
+      EXPECT_LT(allocator_stats().peak_bytes - base, 1 << 20) << "a gradient of 4 MB had a second place";
+    }
+    std::set<const Storage*> storages;
+    for (auto& p : model.parameters()) {
+      const AutogradRecord& record = *p.parameter->value.record();
+      EXPECT_TRUE(record.grad.same_place(record.grad_buffer)) << p.name;
+      storages.insert(record.grad.storage().get());
+    }
+    EXPECT_EQ(storages.size(), 1u);
+    parallel.finish_step();
+    for (const Slot& s : parallel.slots())
+      EXPECT_EQ(s.gradient.storage().get(), *storages.begin()) << "what the optimizer reads";
+  }
+}
+
+TEST(Contracts, AreChecked) {
+  auto comms = make_local_communicators(1);
+  Job job = mlp_job();
+  auto model = job.make();
+  DataParallel parallel(*model, *comms[0], {});
+  EXPECT_THROW(parallel.begin_step(0, 1), Error);
+  parallel.begin_step(2, 13);
+  auto [loss, targets] = job.loss(*model, 0, 0, 5);
+  EXPECT_THROW(parallel.backward(1, loss, targets), Error) << "out of order";
+  EXPECT_THROW(parallel.finish_step(), Error) << "micro-batches are missing";
+  auto frozen = job.make();
+  EXPECT_THROW(DataParallel(*frozen, *comms[0], {.frozen = [](const std::string&) { return true; }}), Error);
+}
+
+// Saved after some steps at one number of ranks, continued at another: the digest of the run that never stopped.
+TEST_P(EachJob, ContinuesAtAnotherNumberOfRanks) {
+  Job job = GetParam().make();
+  job.steps = 4;
+  const std::string straight = train(job, 1)[0].digest;
+  for (const auto& [before, after] : {std::pair{2, 3}, std::pair{4, 1}, std::pair{1, 2}}) {
+    Job first = job, second = job;
+    first.steps = 2;
+    second.first_step = 2;
+    second.state = train(first, before)[0].state;
+    second.parallel.seed = 99;  // nothing is left of the initial values
+    for (const Outcome& o : train(second, after)) EXPECT_EQ(o.digest, straight) << before << " ranks, then " << after;
+  }
+}
+
+// Initial values are functions of name and element: ranks need not talk to agree.
+TEST(State, BeginsAlikeForEverySeedOfItsOwn) {
+  Job job = gpt_job();
+  job.steps = 0;
+  const std::string digest = agreed_digest(job, 1);
+  EXPECT_EQ(agreed_digest(job, 4), digest);
+  job.parallel.seed = 2;
+  EXPECT_NE(agreed_digest(job, 1), digest);
+}
+
+}  // namespace
+}  // namespace lockstep

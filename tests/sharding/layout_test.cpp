@@ -1,0 +1,87 @@
+// Layouts and partitions: every element has one place and one owner.
+#include "sharding/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+Layout some_layout() {
+  Layout l;
+  for (const Shape& s : {Shape{5, 7}, Shape{1}, Shape{}, Shape{64}, Shape{65}, Shape{300, 3}, Shape{0}, Shape{63}})
+    l.add(cat("p", l.pieces().size()), s);
+  return l;
+}
+
+TEST(Layout, PiecesAreAlignedAndApart) {
+  const Layout l = some_layout();
+  int64_t at = 0;
+  for (const Layout::Piece& p : l.pieces()) {
+    EXPECT_EQ(p.offset % Layout::kUnit, 0);
+    EXPECT_GE(p.offset, at);
+    EXPECT_LT(p.offset - at, Layout::kUnit) << "no more room than alignment needs";
+    at = p.offset + p.numel();
+  }
+  EXPECT_EQ(l.total() % Layout::kUnit, 0);
+  EXPECT_GE(l.total(), at);
+}
+
+TEST(Layout, SlicesTileTheBufferAtAnyNumberOfRanks) {
+  const Layout l = some_layout();
+  for (int size = 1; size <= 40; ++size) {
+    int64_t at = 0, most = 0, least = l.total();
+    for (int r = 0; r < size; ++r) {
+      const Range s = l.slice(r, size);
+      EXPECT_EQ(s.begin, at);
+      EXPECT_EQ(s.begin % Layout::kUnit, 0);
+      EXPECT_EQ(l.slice_sizes(size)[static_cast<size_t>(r)], s.size());
+      at = s.end;
+      most = std::max(most, s.size()), least = std::min(least, s.size());
+    }
+    EXPECT_EQ(at, l.total());
+    EXPECT_LE(most - least, Layout::kUnit) << "even but for one unit";
+  }
+}
+
+TEST(Layout, OverlapsGiveEveryElementAndChunkOneOwner) {
+  const Layout l = some_layout();
+  for (int size = 1; size <= 40; ++size) {
+    std::vector<std::vector<int>> elements, chunks;
+    for (const Layout::Piece& p : l.pieces()) {
+      elements.emplace_back(static_cast<size_t>(p.numel()), 0);
+      chunks.emplace_back(static_cast<size_t>(p.chunks()), 0);
+    }
+    for (int r = 0; r < size; ++r)
+      for (const Layout::Overlap& o : l.overlaps(l.slice(r, size))) {
+        for (int64_t i = o.elements.begin; i < o.elements.end; ++i)
+          ++elements[static_cast<size_t>(o.piece)][static_cast<size_t>(i)];
+        for (int64_t c = o.chunks.begin; c < o.chunks.end; ++c)
+          ++chunks[static_cast<size_t>(o.piece)][static_cast<size_t>(c)];
+      }
+    for (auto* all : {&elements, &chunks})
+      for (auto& piece : *all)
+        for (int owners : piece) ASSERT_EQ(owners, 1) << size << " ranks";
+  }
+}
+
+TEST(MicroBatches, AreDealtOnceEachOnEverySchedule) {
+  for (MicroSchedule schedule : {MicroSchedule::kLocal, MicroSchedule::kWaves})
+    for (int64_t count = 1; count <= 12; ++count)
+      for (int size = 1; size <= 6; ++size) {
+        std::vector<int64_t> all;
+        for (int r = 0; r < size; ++r) {
+          const auto mine = micro_batches_of(schedule, count, r, size);
+          EXPECT_TRUE(std::is_sorted(mine.begin(), mine.end()));
+          EXPECT_LE(static_cast<int64_t>(mine.size()), ceil_div(count, size));
+          all.insert(all.end(), mine.begin(), mine.end());
+        }
+        std::sort(all.begin(), all.end());
+        ASSERT_EQ(static_cast<int64_t>(all.size()), count);
+        for (int64_t i = 0; i < count; ++i) ASSERT_EQ(all[static_cast<size_t>(i)], i);
+      }
+}
+
+}  // namespace
+}  // namespace lockstep
