@@ -1,4 +1,5 @@
-// A training loop of one's own, without YAML or Trainer: fits sin(3x), saves, and goes on from its last checkpoint when started again.
+// A training loop of one's own, without YAML or Trainer: fits sin(3x), saves, and goes on from its last checkpoint when
+// started again.
 //   own_loop DIRECTORY STEPS [RANKS]        or        mpirun -n 2 own_loop DIRECTORY STEPS
 #include <cmath>
 #include <cstdio>
@@ -26,10 +27,12 @@ class Net : public Module {
 
 constexpr int64_t kMicro = 8, kMicroBatches = 4;  // samples of a micro-batch; micro-batches of a step, over all ranks
 
-// Inputs [kMicro, 1] of one micro-batch: a function of step and index alone, so that no result depends on the number of ranks.
+// Inputs [kMicro, 1] of one micro-batch: a function of step and index alone, so that no result depends on the number of
+// ranks.
 std::vector<float> inputs(int64_t step, int64_t index) {
   std::vector<float> x;
-  for (int64_t i = 0; i < kMicro; ++i) x.push_back(static_cast<float>((step * 131 + index * 37 + i * 17) % 200) / 100 - 1);
+  for (int64_t i = 0; i < kMicro; ++i)
+    x.push_back(static_cast<float>((step * 131 + index * 37 + i * 17) % 200) / 100 - 1);
   return x;
 }
 
@@ -63,7 +66,8 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
     const StepResult r = parallel.finish_step(/*clip_norm=*/1);
     optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
     ++info.step;
-    if (comm.rank() == 0 && info.step % 100 == 0) std::printf("step %d  loss %.6f\n", static_cast<int>(info.step), r.loss);
+    if (comm.rank() == 0 && info.step % 100 == 0)
+      std::printf("step %d  loss %.6f\n", static_cast<int>(info.step), r.loss);
   }
 
   // Every rank writes its part; rank 0 commits them as one checkpoint.
