@@ -17,7 +17,8 @@ struct FailingOptions {
   std::string mark = "thrown";
 };
 std::vector<Field> fields(FailingOptions& o) {
-  return {field("rank", o.rank, "fails").without_effect_on_math(), field("step", o.step, "at its forward pass of this number"),
+  return {field("rank", o.rank, "fails").without_effect_on_math(),
+          field("step", o.step, "at its forward pass of this number"),
           field("how", o.how, "throw, or abort").with_choices({"throw", "abort"}),
           field("peers_sleep", o.peers_sleep, "the others are in a long computation then"),
           field("mark", o.mark, "file whose time is that of the failure")};
@@ -25,7 +26,8 @@ std::vector<Field> fields(FailingOptions& o) {
 
 class Failing : public Model {
  public:
-  Failing(const FailingOptions& options, const TaskSpec& task) : options_(options), mlp_(child<Mlp>("mlp", MlpOptions{{8}}, task)) {}
+  Failing(const FailingOptions& options, const TaskSpec& task)
+      : options_(options), mlp_(child<Mlp>("mlp", MlpOptions{{8}}, task)) {}
   Tensor forward(const Tensor& x) override {
     // A model knows no rank; the log's prefix does.
     const bool fails = log_prefix() == cat("rank ", options_.rank);

@@ -41,7 +41,7 @@ expect "failure.json: rank" grep -q '"rank": *1' out
 expect "failure.json: message" grep -q 'gives up' out
 if with_mpi; then # a process that dies without a word: the launcher ends the others, in its own time
   rm -f thrown
-  run mpi 3 "$binary" train failing.yaml run.dir="$work/abort" model.how=abort model.peers_sleep=true
+  run mpi 2 "$binary" train failing.yaml run.dir="$work/abort" model.how=abort model.peers_sleep=true
   after=$(seconds_since_thrown)
   expect "abort on rank 1: the job ends" test "$code" -ne 0
   if ! awk -v s="$after" 'BEGIN { exit !(s < 10) }'; then problem "abort: ended $after s after the failure" && show; fi

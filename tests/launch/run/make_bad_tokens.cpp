@@ -1,4 +1,5 @@
-// make_bad_tokens OUTPUT.h5 COUNT INDEX: a dataset of tokens 0 to 9 whose checksums all hold, but where token INDEX is 200.
+// make_bad_tokens OUTPUT.h5 COUNT INDEX: a dataset of tokens 0 to 9 whose checksums all hold, but where token INDEX is
+// 200.
 #include <cstdlib>
 #include <iostream>
 #include <vector>

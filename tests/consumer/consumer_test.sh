@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A user's own project: installs this build, builds tests/consumer against the installed package alone, and runs its two programs.
+# Usage: consumer_test.sh LOCKSTEP BUILD_FOLDER CMAKE [MPIRUN]
+source=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/launch/run/common.sh
+. "$source/../launch/run/common.sh" "$1" "${4:-}"
+build=$2 cmake=$3
+
+# What the README shows is a part of these files.
+shown=0
+while IFS= read -r -d '' block; do
+  shown=$((shown + 1))
+  if [[ "$(cat "$source/own_model.cpp" "$source/own_loop.cpp")" != *"$block"* ]]; then problem "README's program $shown is not that of tests/consumer"; fi
+done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source/../../README.md")
+same "programs in the README" 2 "$shown"
+
+succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_loop.cpp} . # nothing of the repository beside them
+succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
+succeeds "build the consumer" "$cmake" --build build
+if [ "$failed" -ne 0 ]; then finish; fi
+
+own=build/own_model
+succeeds "own_model knows its keys" $own config keys
+expect "own_model: model.blocks is documented" grep -qE '^model\.blocks .*gated blocks' out
+succeeds "own_model, 1 rank" $own train own_model.yaml run.dir=one compute.threads=1
+wanted=$(digest one) # lockstep's own: a digest needs no model
+succeeds "own_model --ranks 2" $own train own_model.yaml run.dir=two --ranks 2
+same "own_model --ranks 2" "$wanted" "$(digest two)"
+if with_mpi; then
+  succeeds "own_model, mpirun -n 2" mpi 2 $own train own_model.yaml run.dir=mpi
+  same "own_model, mpirun -n 2" "$wanted" "$(digest mpi)"
+fi
+succeeds "own_model eval" $own eval one
+expect "own_model eval: a line of JSON" grep -qE '^\{.*"loss":[0-9.]+' out
+refuses "lockstep itself does not know the model" 78 '.*gated' prefix/bin/lockstep train own_model.yaml run.dir=no
+refuses "own_model: a key it has not" 78 '.*model.layers' $own train own_model.yaml run.dir=no model.layers=3
+
+succeeds "own_loop, 1 rank" build/own_loop loop1 300
+wanted=$(tail -n 1 out)
+losses=$(sed -nE 's/^step [0-9]+  loss //p' out | xargs)
+if ! awk '{ exit !($NF < 0.05 && $NF < $1 / 2) }' <<<"$losses"; then problem "own_loop does not learn: $losses"; fi
+succeeds "own_loop, 2 ranks" build/own_loop loop2 300 2
+same "own_loop, 2 ranks" "$wanted" "$(tail -n 1 out)"
+succeeds "own_loop, 2 ranks, half of it" build/own_loop loop3 150 2
+succeeds "own_loop goes on, 1 rank" build/own_loop loop3 300
+same "own_loop, in two parts" "$wanted" "$(tail -n 1 out)"
+if with_mpi; then
+  succeeds "own_loop, mpirun -n 2" mpi 2 build/own_loop loop4 300
+  same "own_loop, mpirun -n 2" "$wanted" "$(tail -n 1 out)"
+fi
+succeeds "lockstep reads own_loop's checkpoint" prefix/bin/lockstep checkpoint digest loop1
+same "with the same digest" "$wanted" "$(tail -n 1 out)"
+finish

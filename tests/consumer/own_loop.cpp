@@ -1,0 +1,97 @@
+// A training loop of one's own, without YAML or Trainer: fits sin(3x), saves, and goes on from its last checkpoint when
+// started again.
+//   own_loop DIRECTORY STEPS [RANKS]        or        mpirun -n 2 own_loop DIRECTORY STEPS
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/io/checkpoint.h"
+#include "core/nn/layers.h"
+#include "core/ops/ops.h"
+#include "launch/world.h"
+#include "optim/optimizer.h"
+#include "sharding/data_parallel.h"
+
+using namespace lockstep;
+
+namespace {
+
+class Net : public Module {
+ public:
+  Net() : in_(child<Linear>("in", 1, 64)), out_(child<Linear>("out", 64, 1)) {}
+  Tensor forward(const Tensor& x) override { return out_(tanh(in_(x))); }
+
+ private:
+  Linear &in_, &out_;
+};
+
+constexpr int64_t kMicro = 8, kMicroBatches = 4;  // samples of a micro-batch; micro-batches of a step, over all ranks
+
+// Inputs [kMicro, 1] of one micro-batch: a function of step and index alone, so that no result depends on the number of
+// ranks.
+std::vector<float> inputs(int64_t step, int64_t index) {
+  std::vector<float> x;
+  for (int64_t i = 0; i < kMicro; ++i)
+    x.push_back(static_cast<float>((step * 131 + index * 37 + i * 17) % 200) / 100 - 1);
+  return x;
+}
+
+void train(Communicator& comm, const std::string& directory, int64_t steps) {
+  Net net;
+  DataParallel parallel(net, comm, {.seed = 7});
+  auto optimizer = make_adamw({.lr = 0.01}, parallel.slots());
+  auto state = [&] {  // what a checkpoint holds: parameters and moments, by name
+    std::vector<StateEntry> all = parallel.state();
+    for (StateEntry& moment : optimizer->state(parallel.slots())) all.push_back(std::move(moment));
+    return all;
+  };
+
+  CheckpointInfo info;
+  if (has_checkpoint(directory)) {
+    const Checkpoint last = open_newest(directory);
+    load_entries(last, state());
+    info = last.info;
+    optimizer->set_updates(info.updates);
+  }
+  comm.barrier("start");
+
+  while (info.step < steps) {
+    parallel.begin_step(kMicroBatches, kMicroBatches * kMicro);
+    for (int64_t index : parallel.my_micro_batches()) {
+      std::vector<float> x = inputs(info.step, index), y;
+      for (float v : x) y.push_back(std::sin(3 * v));
+      Tensor error = net(Tensor::of(x, {kMicro, 1})) - Tensor::of(y, {kMicro, 1});
+      parallel.backward(index, sum(error * error), kMicro);
+    }
+    const StepResult r = parallel.finish_step(/*clip_norm=*/1);
+    optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+    ++info.step;
+    if (comm.rank() == 0 && info.step % 100 == 0)
+      std::printf("step %d  loss %.6f\n", static_cast<int>(info.step), r.loss);
+  }
+
+  // Every rank writes its part; rank 0 commits them as one checkpoint.
+  info.updates = optimizer->updates();
+  info.ranks = comm.size();
+  const std::string checkpoints = directory + "/checkpoints", pending = pending_checkpoint(checkpoints, info.step);
+  if (comm.rank() == 0) begin_checkpoint(pending);
+  comm.barrier("checkpoint");
+  const auto mine = write_part(pending, comm.rank(), comm.size(), cut_for_rank(state(), comm.rank(), comm.size()));
+  std::vector<StoredSlice> all;
+  for (const std::string& part : all_gather_text(comm, slices_text(mine), "checkpoint"))
+    for (StoredSlice& slice : parse_slices(part, "checkpoint")) all.push_back(std::move(slice));
+  if (comm.rank() == 0) {
+    commit_checkpoint(checkpoints, info, all, comm.size());
+    std::printf("%s\n", to_hex(digest_of(open_newest(directory))).c_str());
+  }
+  comm.barrier("done");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return std::printf("usage: own_loop DIRECTORY STEPS [RANKS]\n"), static_cast<int>(ExitCode::kUsage);
+  WorldOptions world;
+  world.ranks = argc > 3 ? std::atoi(argv[3]) : 0;
+  return run_world(world, [&](Communicator& comm) { train(comm, argv[1], std::atoll(argv[2])); });
+}
