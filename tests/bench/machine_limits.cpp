@@ -1,4 +1,5 @@
-// What this machine can do at most: fp32 multiply-adds and copy bandwidth, on one thread and on all; one JSON line. The benchmark's yardstick.
+// What this machine can do at most: fp32 multiply-adds and copy bandwidth, on one thread and on all; one JSON line. The
+// benchmark's yardstick.
 #include <immintrin.h>
 
 #include <chrono>
@@ -66,7 +67,9 @@ double peak_gflops(int threads) {
   double best = 0;
   for (int round = 0; round < 3; ++round) {
     const double s = on_threads(threads, [&](int) {
-      sink = level == lockstep::IsaLevel::kAvx512 ? fma_avx512() : level == lockstep::IsaLevel::kAvx2 ? fma_avx2() : multiply_add_sse();
+      sink = level == lockstep::IsaLevel::kAvx512 ? fma_avx512()
+             : level == lockstep::IsaLevel::kAvx2 ? fma_avx2()
+                                                  : multiply_add_sse();
     });
     const double gflops = 2.0 * kChains * lanes * kRounds * threads / s / 1e9;
     if (gflops > best) best = gflops;
@@ -79,7 +82,9 @@ double copy_gbps(int threads) {  // bytes read and written
   std::vector<std::vector<char>> from(static_cast<size_t>(threads), std::vector<char>(kBytes, 1)), to = from;
   double best = 0;
   for (int round = 0; round < 4; ++round) {
-    const double s = on_threads(threads, [&](int t) { std::memcpy(to[static_cast<size_t>(t)].data(), from[static_cast<size_t>(t)].data(), kBytes); });
+    const double s = on_threads(threads, [&](int t) {
+      std::memcpy(to[static_cast<size_t>(t)].data(), from[static_cast<size_t>(t)].data(), kBytes);
+    });
     const double gbps = 2.0 * static_cast<double>(kBytes) * threads / s / 1e9;
     if (gbps > best) best = gbps;
   }
@@ -98,7 +103,9 @@ double first_touch_gbps() {
 
 int main() {
   const int all = lockstep::available_cores();
-  std::printf("{\"cores\":%d,\"isa\":\"%s\",\"fma_gflops_1\":%.1f,\"fma_gflops\":%.1f,\"copy_gbps_1\":%.1f,\"copy_gbps\":%.1f,\"first_touch_gbps\":%.2f}\n",
-              all, lockstep::kernels(lockstep::best_isa_level()).isa, peak_gflops(1), peak_gflops(all), copy_gbps(1), copy_gbps(all),
-              first_touch_gbps());
+  std::printf(
+      "{\"cores\":%d,\"isa\":\"%s\",\"fma_gflops_1\":%.1f,\"fma_gflops\":%.1f,\"copy_gbps_1\":%.1f,\"copy_gbps\":%.1f,"
+      "\"first_touch_gbps\":%.2f}\n",
+      all, lockstep::kernels(lockstep::best_isa_level()).isa, peak_gflops(1), peak_gflops(all), copy_gbps(1),
+      copy_gbps(all), first_touch_gbps());
 }
