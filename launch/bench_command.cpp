@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <mutex>
 
 #include "core/base/log.h"
 #include "core/device/allocator.h"
@@ -60,15 +59,9 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
-  std::mutex mutex;
-  std::unique_ptr<Datasets> data;
+  SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
-    agree(comm, [&] {
-      std::lock_guard lock(mutex);
-      if (!data)
-        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
-    });
-    Trainer trainer(*settings, *data, comm);
+    Trainer trainer(*settings, data.open(comm), comm);
     std::vector<double> total, loading, forward, backward, exposed, optimizer;
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};

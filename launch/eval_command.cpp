@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "core/base/log.h"
 #include "core/base/philox.h"
@@ -41,17 +40,9 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   world.ranks = asked;
   world.threads = settings->compute.threads;
   world.deadline_s = settings->deadline;
-  std::mutex mutex;
-  std::unique_ptr<Datasets> data;
+  SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
-    agree(comm, [&] {
-      std::lock_guard lock(mutex);
-      if (!data)
-        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
-      require(data->validation != nullptr, ExitCode::kConfig, settings->config.place("data.validation"),
-              ": is 0: there is no validation part; override it, as in data.validation=0.1");
-    });
-    Trainer trainer(*settings, *data, comm);
+    Trainer trainer(*settings, data.open(comm, true), comm);
     agree(comm, [&] { trainer.load_parameters(checkpoint); });
     const EvalReport e = trainer.evaluate();
     JsonObject line{

@@ -1,6 +1,5 @@
 #include <atomic>
 #include <csignal>
-#include <mutex>
 
 #include "core/base/log.h"
 #include "launch/command_line.h"
@@ -224,16 +223,10 @@ int train_command(const App& app, const std::vector<std::string>& given) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
       write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
   };
-  std::mutex mutex;
-  std::unique_ptr<Datasets> data;  // shared by ranks of one process
+  SharedData data(app, *settings);
   std::atomic<int> code{0};
   const int failed = run_world(world, [&](Communicator& comm) {
-    agree(comm, [&] {
-      std::lock_guard lock(mutex);
-      if (!data)
-        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
-    });
-    Run run(*settings, *data, comm, arguments.has("resume"));
+    Run run(*settings, data.open(comm), comm, arguments.has("resume"));
     const int result = run.go();
     if (comm.rank() == 0) code = result;
     comm.barrier("end of training");

@@ -57,6 +57,17 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
+const Datasets& SharedData::open(Communicator& comm, bool validation) {
+  agree(comm, [&] {
+    std::lock_guard lock(mutex_);
+    if (!data_)
+      data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
+    require(!validation || data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1");
+  });
+  return *data_;
+}
+
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
     : settings_(settings), data_(data), comm_(comm) {
   const DataSpec& spec = data_.train->spec();

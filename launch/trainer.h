@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/communicator.h"
@@ -35,6 +36,20 @@ struct EvalReport {
 // Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty
 // one, which is not reported: one message for one cause. Collective.
 void agree(Communicator& comm, const std::function<void()>& mine);
+
+// The datasets of a run, opened once a process: ranks that are its threads share them.
+class SharedData {
+ public:
+  SharedData(const App& app, const Settings& settings) : app_(app), settings_(settings) {}
+  // Collective. `validation`: refuses settings that leave no validation part.
+  const Datasets& open(Communicator& comm, bool validation = false);
+
+ private:
+  const App& app_;
+  const Settings& settings_;
+  std::mutex mutex_;
+  std::unique_ptr<Datasets> data_;
+};
 
 class Trainer {
  public:
