@@ -50,8 +50,8 @@ struct Checkpoint {
   std::vector<StoredSlice> slices;
 };
 
-// --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was written is
-// then removed.
+// --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was
+// written until then stays in the pending directory, which clean_checkpoints removes.
 std::string checkpoint_name(int64_t step);                                     // "step-00000030"
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
 void begin_checkpoint(const std::string& pending);                             // makes it, empty; by one writer
