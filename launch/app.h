@@ -1,4 +1,5 @@
-// App: what a program offers to the command line: its models, and where its data comes from. One value, passed in; the lockstep binary is
+// App: what a program offers to the command line: its models, and where its data comes from. One value, passed in; the
+// lockstep binary is
 //   int main(int argc, char** argv) { return lockstep::run(argc, argv, lockstep::builtin()); }
 // Owned by main.
 // Knows nothing of ranks.

@@ -40,20 +40,23 @@ double rounded(double v) { return std::round(v * 1000) / 1000; }
 }  // namespace
 
 int bench_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{"bench",
-                        "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
-                        "Times training steps without writing anything. The last line is one JSON object: median and least step time in ms,\n"
-                        "its parts, items a second, time from the program's start to the end of the first step, memory.",
-                        {{"steps", "steps that are timed", "N", "20"},
-                         {"warmup", "steps before them", "N", "5"},
-                         {"ranks", "ranks in this process", "N", "0"}},
-                        1};
+  const Command command{
+      "bench",
+      "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
+      "Times training steps without writing anything. The last line is one JSON object: median and least step time in "
+      "ms,\n"
+      "its parts, items a second, time from the program's start to the end of the first step, memory.",
+      {{"steps", "steps that are timed", "N", "20"},
+       {"warmup", "steps before them", "N", "5"},
+       {"ranks", "ranks in this process", "N", "0"}},
+      1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   const int asked = static_cast<int>(a.integer("ranks")), ranks = world_size(asked);
   const int64_t steps = a.integer("steps"), warmup = a.integer("warmup");
   require(steps > 0 && warmup > 0, ExitCode::kUsage, "lockstep bench: --steps and --warmup must be above 0");
-  auto settings = load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
+  auto settings =
+      load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
@@ -62,7 +65,8 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   return run_world(world, [&](Communicator& comm) {
     agree(comm, [&] {
       std::lock_guard lock(mutex);
-      if (!data) data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
+      if (!data)
+        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
     });
     Trainer trainer(*settings, *data, comm);
     std::vector<double> total, loading, forward, backward, exposed, optimizer;

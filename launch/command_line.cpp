@@ -13,10 +13,10 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   po::options_description visible("Options");
   visible.add_options()("help,h", "show this text");
   for (const Option& o : command.options) {
-    if (o.value.empty())
-      visible.add_options()(o.name.c_str(), po::bool_switch(), o.help.c_str());
+    if (o.value.empty()) visible.add_options()(o.name.c_str(), po::bool_switch(), o.help.c_str());
     else
-      visible.add_options()(o.name.c_str(), po::value<std::string>()->value_name(o.value)->default_value(o.standard, o.standard),
+      visible.add_options()(o.name.c_str(),
+                            po::value<std::string>()->value_name(o.value)->default_value(o.standard, o.standard),
                             o.help.c_str());
   }
   po::options_description all;
@@ -41,15 +41,16 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
     }
     if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
     for (const Option& o : command.options)
-      out.values[o.name] = o.value.empty() ? (map[o.name].as<bool>() ? "true" : "false") : map[o.name].as<std::string>();
+      out.values[o.name] =
+          o.value.empty() ? (map[o.name].as<bool>() ? "true" : "false") : map[o.name].as<std::string>();
   } catch (const po::error& e) {
     throw Error(ExitCode::kUsage, cat("lockstep ", command.name, ": ", e.what(), "\nusage: lockstep ", command.usage,
                                       "\n`lockstep ", command.name, " --help` says more"));
   }
   const int given = static_cast<int>(out.positional.size());
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
-          given < command.at_least ? "something is missing" : cat("'", out.positional.back(), "' is too much"), "\nusage: lockstep ",
-          command.usage, "\n`lockstep ", command.name, " --help` says more");
+          given < command.at_least ? "something is missing" : cat("'", out.positional.back(), "' is too much"),
+          "\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
   return out;
 }
 
@@ -57,7 +58,8 @@ int64_t Arguments::integer(const std::string& name) const {
   const std::string& t = text(name);
   int64_t v = 0;
   auto [end, error] = std::from_chars(t.data(), t.data() + t.size(), v);
-  require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t, ": is no whole number");
+  require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t,
+          ": is no whole number");
   return v;
 }
 

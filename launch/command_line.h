@@ -10,17 +10,17 @@
 namespace lockstep {
 
 struct Option {
-  std::string name;       // "ranks"
+  std::string name;  // "ranks"
   std::string help;
   std::string value = {};     // name of its value, "N"; empty for a flag
   std::string standard = {};  // default
 };
 
 struct Command {
-  std::string name;                 // "train"
-  std::string usage;                // "train FILE.yaml [key.path=value ...] [--ranks N]"
-  std::string help;                 // a line or more
-  std::vector<Option> options;      // beside --help
+  std::string name;                     // "train"
+  std::string usage;                    // "train FILE.yaml [key.path=value ...] [--ranks N]"
+  std::string help;                     // a line or more
+  std::vector<Option> options;          // beside --help
   int at_least = 0, at_most = 1 << 20;  // positional arguments
 };
 

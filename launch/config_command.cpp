@@ -6,12 +6,13 @@
 namespace lockstep {
 
 int config_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{"config",
-                        "config show FILE.yaml [key.path=value ...] [--ranks N] | config keys [--json]",
-                        "show: the resolved configuration, each value with its origin; it can be used as FILE.yaml again.\n"
-                        "keys: every key with type, default, unit, range and meaning.",
-                        {{"ranks", "as for train: batch.micro: 0 depends on it", "N", "1"}, {"json", "keys: as one JSON list"}},
-                        1};
+  const Command command{
+      "config",
+      "config show FILE.yaml [key.path=value ...] [--ranks N] | config keys [--json]",
+      "show: the resolved configuration, each value with its origin; it can be used as FILE.yaml again.\n"
+      "keys: every key with type, default, unit, range and meaning.",
+      {{"ranks", "as for train: batch.micro: 0 depends on it", "N", "1"}, {"json", "keys: as one JSON list"}},
+      1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   if (a.positional[0] == "keys") {

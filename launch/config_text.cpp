@@ -4,9 +4,9 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/io/json.h"
 #include "launch/config.h"
 #include "launch/config_source.h"
-#include "core/io/json.h"
 
 namespace lockstep {
 namespace {

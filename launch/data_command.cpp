@@ -52,10 +52,12 @@ int import(const std::vector<std::string>& given) {
     require(level == "char" || level == "byte", ExitCode::kUsage, "--level ", level, ": must be char or byte");
     import_text(inputs, output, level == "byte" ? TextLevel::kByte : TextLevel::kChar, options);
   } else if (kind == "idx") {
-    require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
+    require(inputs.size() == 2, ExitCode::kUsage,
+            "data import idx: give the image file, the label file and the output");
     import_idx(inputs[0], inputs[1], output, a.integer("classes"), options);
   } else {
-    throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}), "; text or idx"));
+    throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
+                                      "; text or idx"));
   }
   shown.reset();
   options.progress = {};
@@ -64,7 +66,8 @@ int import(const std::vector<std::string>& given) {
 }
 
 int inspect(const std::vector<std::string>& given) {
-  const Command command{"data inspect", "data inspect FILE.h5", "Reads and checks every chunk of a dataset, and describes it.", {}, 1, 1};
+  const Command command{
+      "data inspect", "data inspect FILE.h5", "Reads and checks every chunk of a dataset, and describes it.", {}, 1, 1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   ShownProgress shown("check");
@@ -83,7 +86,9 @@ int data_command(const App&, const std::vector<std::string>& given) {
     print("usage: lockstep data import text|idx INPUT... OUTPUT.h5\n       lockstep data inspect FILE.h5\n");
     return 0;
   }
-  throw Error(ExitCode::kUsage, cat("lockstep data: ", given.empty() ? "say what: " : cat("there is no '", given[0], "': "), "import or inspect"));
+  throw Error(ExitCode::kUsage,
+              cat("lockstep data: ", given.empty() ? "say what: " : cat("there is no '", given[0], "': "),
+                  "import or inspect"));
 }
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ namespace lockstep {
 namespace {
 
 // The configuration that a checkpoint was made with, and overrides on top.
-std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides, int ranks) {
+std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
+                                      int ranks) {
   return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", overrides), ranks);
 }
 
@@ -26,7 +27,8 @@ std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const
 int eval_command(const App& app, const std::vector<std::string>& given) {
   const Command command{"eval",
                         "eval RUN [key.path=value ...] [--ranks N]",
-                        "Measures the validation loss of RUN, a run directory (its newest checkpoint) or a checkpoint. The configuration is the\n"
+                        "Measures the validation loss of RUN, a run directory (its newest checkpoint) or a checkpoint. "
+                        "The configuration is the\n"
                         "run's; key.path=value overrides a key, such as data.path. The last line is one JSON object.",
                         {{"ranks", "ranks in this process", "N", "0"}},
                         1};
@@ -44,30 +46,33 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   return run_world(world, [&](Communicator& comm) {
     agree(comm, [&] {
       std::lock_guard lock(mutex);
-      if (!data) data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
+      if (!data)
+        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
       require(data->validation != nullptr, ExitCode::kConfig, settings->config.place("data.validation"),
               ": is 0: there is no validation part; override it, as in data.validation=0.1");
     });
     Trainer trainer(*settings, *data, comm);
     agree(comm, [&] { trainer.load_parameters(checkpoint); });
     const EvalReport e = trainer.evaluate();
-    JsonObject line{{"checkpoint", checkpoint.dir}, {"step", checkpoint.info.step}, {"loss", e.loss}, {"targets", e.targets}};
+    JsonObject line{
+        {"checkpoint", checkpoint.dir}, {"step", checkpoint.info.step}, {"loss", e.loss}, {"targets", e.targets}};
     if (e.accuracy >= 0) line.emplace_back("accuracy", e.accuracy);
     if (comm.rank() == 0) print(json_line(line) + "\n");
   });
 }
 
 int generate_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{"generate",
-                        "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S]",
-                        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
-                        {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
-                         {"tokens", "how many tokens to add", "N", "200"},
-                         {"temperature", "above 1: more surprising; 0: always the likeliest", "X", "0.8"},
-                         {"top-k", "choose among the K likeliest only; 0: among all", "K", "0"},
-                         {"seed", "of the choice", "S", "1"}},
-                        1,
-                        1};
+  const Command command{
+      "generate",
+      "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S]",
+      "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
+      {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
+       {"tokens", "how many tokens to add", "N", "200"},
+       {"temperature", "above 1: more surprising; 0: always the likeliest", "X", "0.8"},
+       {"top-k", "choose among the K likeliest only; 0: among all", "K", "0"},
+       {"seed", "of the choice", "S", "1"}},
+      1,
+      1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
   const int64_t count = arguments.integer("tokens"), top = arguments.integer("top-k");
@@ -77,7 +82,8 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
           "lockstep generate: --tokens must be 0 to 1000000, --temperature and --top-k not below 0");
   const Checkpoint checkpoint = open_newest(arguments.positional[0]);
   auto vocabulary = parse_vocabulary(checkpoint.info.vocabulary);
-  require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir, ": was not trained on text; there is nothing to generate");
+  require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir,
+          ": was not trained on text; there is nothing to generate");
   if (!is_first_process()) return 0;
   auto settings = settings_of(app, checkpoint, {}, 1);
   Stream stream(Device{}, Stream::Mode::kInline, available_cores());
@@ -99,11 +105,13 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   std::vector<std::pair<float, int32_t>> ranked(static_cast<size_t>(classes));
   for (int64_t n = 0; n < count; ++n) {
     const size_t used = std::min(tokens.size(), static_cast<size_t>(context));
-    Tensor input = Tensor::of(std::vector<int32_t>(tokens.end() - static_cast<int64_t>(used), tokens.end()), {1, static_cast<int64_t>(used)});
+    Tensor input = Tensor::of(std::vector<int32_t>(tokens.end() - static_cast<int64_t>(used), tokens.end()),
+                              {1, static_cast<int64_t>(used)});
     Tensor logits = (*model)(input);
     const float* last = logits.values<float>() + (logits.numel() - classes);
     for (int64_t i = 0; i < classes; ++i) ranked[static_cast<size_t>(i)] = {last[i], static_cast<int32_t>(i)};
-    std::sort(ranked.begin(), ranked.end(), [](auto& a, auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    std::sort(ranked.begin(), ranked.end(),
+              [](auto& a, auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
     int32_t next = ranked[0].second;
     if (temperature > 0) {
       const size_t among = top > 0 ? std::min<size_t>(static_cast<size_t>(top), ranked.size()) : ranked.size();

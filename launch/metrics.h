@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "launch/append_file.h"
 #include "core/io/json.h"
+#include "launch/append_file.h"
 
 namespace lockstep {
 

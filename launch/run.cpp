@@ -15,7 +15,8 @@ const char* const kVersion = LOCKSTEP_VERSION;
 
 App builtin() {
   App app;
-  app.models = {model_entry<Gpt, GptOptions>("gpt"), model_entry<Convnet, ConvnetOptions>("convnet"), model_entry<Mlp, MlpOptions>("mlp")};
+  app.models = {model_entry<Gpt, GptOptions>("gpt"), model_entry<Convnet, ConvnetOptions>("convnet"),
+                model_entry<Mlp, MlpOptions>("mlp")};
   return app;
 }
 
@@ -35,18 +36,21 @@ const char* kHelp =
     "  lockstep generate RUN [--prompt TEXT] [--tokens N]                     continue a text\n"
     "  lockstep data import text|idx INPUT... OUTPUT.h5                       make a dataset\n"
     "  lockstep data inspect FILE.h5                                          check a dataset and describe it\n"
-    "  lockstep config show FILE.yaml | keys                                  the resolved configuration; every key there is\n"
-    "  lockstep checkpoint inspect|digest DIR                                 what a checkpoint holds; one value for its state\n"
+    "  lockstep config show FILE.yaml | keys                                  the resolved configuration; every key "
+    "there is\n"
+    "  lockstep checkpoint inspect|digest DIR                                 what a checkpoint holds; one value for "
+    "its state\n"
     "  lockstep bench FILE.yaml [key.path=value ...]                          time training steps\n"
     "\n"
-    "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in README.md.\n";
+    "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
+    "README.md.\n";
 
 struct Entry {
   const char* name;
   int (*run)(const App&, const std::vector<std::string>&);
 };
-const Entry kCommands[] = {{"train", train_command},   {"eval", eval_command},     {"generate", generate_command},
-                           {"data", data_command},     {"config", config_command}, {"checkpoint", checkpoint_command},
+const Entry kCommands[] = {{"train", train_command}, {"eval", eval_command},     {"generate", generate_command},
+                           {"data", data_command},   {"config", config_command}, {"checkpoint", checkpoint_command},
                            {"bench", bench_command}};
 
 }  // namespace
@@ -69,7 +73,8 @@ int run(int argc, char** argv, const App& app) {
       if (name == e.name) return e.run(app, arguments);
       names.push_back(e.name);
     }
-    throw Error(ExitCode::kUsage, cat("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
+    throw Error(ExitCode::kUsage,
+                cat("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
   } catch (const Error& e) {
     if (is_first_process()) log_error(e.what());
     return static_cast<int>(e.code());

@@ -13,8 +13,8 @@
 #include <filesystem>
 
 #include "core/base/log.h"
-#include "launch/files.h"
 #include "core/io/json.h"
+#include "launch/files.h"
 
 namespace lockstep {
 namespace {

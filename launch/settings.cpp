@@ -7,35 +7,46 @@
 namespace lockstep {
 
 std::vector<Field> fields(RunOptions& o) {
-  return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints").without_effect_on_math()};
+  return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
+              .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
-  return {field("steps", o.steps, "optimizer steps in all").with_unit("steps").with_range(1, 1e12).without_effect_on_math(),
-          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
-              .with_unit("steps")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow").without_effect_on_math()};
+  return {
+      field("steps", o.steps, "optimizer steps in all").with_unit("steps").with_range(1, 1e12).without_effect_on_math(),
+      field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
-  return {field("global", o.global, "samples of one optimizer step, over all ranks").with_unit("samples").with_range(1, 1 << 30),
+  return {field("global", o.global, "samples of one optimizer step, over all ranks")
+              .with_unit("samples")
+              .with_range(1, 1 << 30),
           field("micro", o.micro,
-                "samples of one forward and backward pass: the unit of exactness; 0: batch.global shared evenly among the ranks "
+                "samples of one forward and backward pass: the unit of exactness; 0: batch.global shared evenly among "
+                "the ranks "
                 "(the result then depends on their number)")
               .with_unit("samples")
               .with_range(0, 1 << 30)};
 }
 std::vector<Field> fields(CheckpointOptions& o) {
-  return {field("every", o.every, "save after every so many steps; 0: only at the end").with_unit("steps").at_least(0).without_effect_on_math(),
+  return {field("every", o.every, "save after every so many steps; 0: only at the end")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
           field("keep", o.keep, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math()};
 }
 std::vector<Field> fields(ComputeOptions& o) {
-  return {field("threads", o.threads, "compute threads of each rank; 0: the cores there are, shared among this machine's ranks")
+  return {field("threads", o.threads,
+                "compute threads of each rank; 0: the cores there are, shared among this machine's ranks")
               .with_range(0, 1024)
               .without_effect_on_math()};
 }
 std::vector<Field> fields(InitOptions& o) {
-  return {field("from", o.from, "start from the parameters of this run or checkpoint directory; empty: from initial values")};
+  return {field("from", o.from,
+                "start from the parameters of this run or checkpoint directory; empty: from initial values")};
 }
 
 namespace {
@@ -44,7 +55,8 @@ std::vector<Field> top_fields(Settings& s) {
   return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15)};
 }
 std::vector<Field> comm_fields(Settings& s) {
-  return {field("comm.deadline", s.deadline, "a collective that takes longer than this ends the run, naming the missing ranks")
+  return {field("comm.deadline", s.deadline,
+                "a collective that takes longer than this ends the run, naming the missing ranks")
               .with_unit("s")
               .with_range(1, 1e6)
               .without_effect_on_math()};
@@ -87,10 +99,8 @@ void bind_rest(Settings& s, bool keys_only) {
   s.config.bind("batch", fields(s.batch));
   s.config.bind("optim", fields(s.optim));
   for (const char* name : {"adamw", "sgd"}) {
-    if (s.optim.name == name && !keys_only)
-      s.config.bind("optim", fields_of_kind(s.optim, name));
-    else
-      s.config.know("optim", fields_of_kind(s.optim, name), cat("has an effect only with optim.name: ", name));
+    if (s.optim.name == name && !keys_only) s.config.bind("optim", fields_of_kind(s.optim, name));
+    else s.config.know("optim", fields_of_kind(s.optim, name), cat("has an effect only with optim.name: ", name));
   }
   s.config.bind("schedule", fields(s.schedule));
   const std::string kind = word_of(s.schedule.kind);
@@ -104,7 +114,8 @@ void bind_rest(Settings& s, bool keys_only) {
   }
   std::vector<Field> all = fields(s.data), used, unused;
   s.config.bind("data", {all[0]});  // the name decides
-  for (size_t i = 1; i < all.size(); ++i) (has_effect(s.data, all[i].key) || keys_only ? used : unused).push_back(all[i]);
+  for (size_t i = 1; i < all.size(); ++i)
+    (has_effect(s.data, all[i].key) || keys_only ? used : unused).push_back(all[i]);
   s.config.bind("data", used);
   s.config.know("data", unused, "has no effect with this data.name");
   s.config.bind("", fields(s.parallel));
@@ -132,15 +143,17 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   refuse(s->batch.micro <= s->batch.global, "batch.micro",
          cat(s->batch.micro, " samples a micro-batch are more than batch.global: ", s->batch.global));
   if (s->batch.micro == 0) {
-    refuse(s->batch.global % ranks == 0, "batch.micro",
-           cat("0 shares batch.global: ", s->batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro"));
+    refuse(
+        s->batch.global % ranks == 0, "batch.micro",
+        cat("0 shares batch.global: ", s->batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro"));
     s->batch.micro = s->batch.global / ranks;
   }
   const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
   refuse(ranks <= micro_batches, "batch.micro",
-         cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ", s->batch.global, " / batch.micro ",
-             s->batch.micro, "): use fewer ranks or smaller micro-batches"));
-  refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov", "has an effect only with optim.momentum above 0");
+         cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
+             s->batch.global, " / batch.micro ", s->batch.micro, "): use fewer ranks or smaller micro-batches"));
+  refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
+         "has an effect only with optim.momentum above 0");
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   s->parallel.seed = static_cast<uint64_t>(s->seed);

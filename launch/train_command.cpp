@@ -30,14 +30,14 @@ std::string fixed(double v, int digits) {
   return text;
 }
 
-
 ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   ProgressOptions o;
   o.title = "train";
   o.total = s.train.steps;
   o.start = t.steps_done();
   o.rate_unit = t.items_unit();
-  o.rate_scale = static_cast<double>(s.batch.global) * (t.items_unit() == "tokens" ? static_cast<double>(t.info().input.numel()) : 1.0);
+  o.rate_scale = static_cast<double>(s.batch.global) *
+                 (t.items_unit() == "tokens" ? static_cast<double>(t.info().input.numel()) : 1.0);
   return o;
 }
 
@@ -66,9 +66,11 @@ class Run {
       run_dir_ = std::move(dir);
       metrics_ = std::make_unique<MetricsWriter>(paths.metrics(), done);
       events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
-      log_info(cat("training ", settings.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ",
-                   comm.size(), comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ", current_stream().threads(),
-                   " compute threads a rank, ", trainer_.info().isa, ", steps ", done, " to ", settings.train.steps, ", into ", paths.dir));
+      log_info(cat("training ", settings.model_name, ", ",
+                   short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
+                   comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ", current_stream().threads(),
+                   " compute threads a rank, ", trainer_.info().isa, ", steps ", done, " to ", settings.train.steps,
+                   ", into ", paths.dir));
       progress_ = std::make_unique<Progress>(progress_options(settings, trainer_));
     }
   }
@@ -80,7 +82,8 @@ class Run {
       StepReport r = trainer_.step(stop_signal != 0);
       stopped = r.result.stop;
       const bool last = r.step == settings_.train.steps;
-      const bool eval_now = trainer_.has_validation() && (last || (settings_.train.eval_every > 0 && r.step % settings_.train.eval_every == 0));
+      const bool eval_now = trainer_.has_validation() &&
+                            (last || (settings_.train.eval_every > 0 && r.step % settings_.train.eval_every == 0));
       EvalReport e;
       if (eval_now) {
         if (progress_) progress_->pause();
@@ -102,8 +105,8 @@ class Run {
       if (stopped) {
         log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
       } else {
-        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ", p.metrics(),
-                     ", TensorBoard files in ", p.tensorboard()));
+        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
+                     p.metrics(), ", TensorBoard files in ", p.tensorboard()));
       }
     }
     return stopped ? static_cast<int>(ExitCode::kSaved) : 0;
@@ -158,13 +161,16 @@ class Run {
   void check_skips(const StepReport& r) {
     if (r.result.finite) return;
     if (comm_.rank() == 0)
-      log_warning(cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
+      log_warning(
+          cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
     const int64_t row = trainer_.info().skipped_in_row;
     if (row >= settings_.optim.skip_limit)
-      throw Error(ExitCode::kNumeric, comm_.rank() != 0 ? std::string()
-                                                        : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (",
-                                                              r.result.nonfinite,
-                                                              "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+      throw Error(
+          ExitCode::kNumeric,
+          comm_.rank() != 0
+              ? std::string()
+              : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
+                    "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
   }
 
   void save(bool must) {
@@ -173,7 +179,9 @@ class Run {
       failed_saves_ = 0;
     } catch (const Error& e) {
       if (e.code() != ExitCode::kStorage || must || ++failed_saves_ >= kFailedSaves) throw;
-      if (*e.what()) log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves, " in a row that are borne): ", e.what()));
+      if (*e.what())
+        log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves,
+                        " in a row that are borne): ", e.what()));
     }
   }
 
@@ -193,7 +201,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "train",
       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
-      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` lists them).\n"
+      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` "
+      "lists them).\n"
       "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
       "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: finish the step, save, exit with 75; --resume goes on from there.",
       {{"ranks", "ranks in this process", "N", "0"},
@@ -221,7 +230,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const int failed = run_world(world, [&](Communicator& comm) {
     agree(comm, [&] {
       std::lock_guard lock(mutex);
-      if (!data) data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
+      if (!data)
+        data = std::make_unique<Datasets>(app.open_data(settings->data, static_cast<uint64_t>(settings->seed)));
     });
     Run run(*settings, *data, comm, arguments.has("resume"));
     const int result = run.go();

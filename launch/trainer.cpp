@@ -52,11 +52,13 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
   for (char c : std::string_view(text).substr(4))
-    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint) code_points.push_back(reader.code_point());
+    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint)
+      code_points.push_back(reader.code_point());
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
-Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm) : settings_(settings), data_(data), comm_(comm) {
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
+    : settings_(settings), data_(data), comm_(comm) {
   const DataSpec& spec = data_.train->spec();
   agree(comm_, [&] { model_ = settings_.model->build(task_of(spec)); });
   targets_per_sample_ = spec.target_shape.numel();
@@ -81,7 +83,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   agree(comm_, [&] { start_loader(); });
 }
 
-// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before step 0.
+// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
+// step 0.
 void Trainer::preflight() {
   if (comm_.size() == 1) return;
   std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
@@ -219,8 +222,8 @@ std::vector<StateEntry> Trainer::state() const {
 void Trainer::load_parameters(const Checkpoint& c) { load_entries(c, parallel_->state()); }
 
 void Trainer::resume(const Checkpoint& c) {
-  require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ", c.info.dataset,
-          ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
+  require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
+          c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
   const auto differences = diff(c.info.math_text, info_.math_text);
   if (!differences.empty()) {
     std::string text;
@@ -251,7 +254,9 @@ void Trainer::save(const std::string& checkpoints) {
     agree(comm_, [&] {
       if (comm_.rank() == 0) begin_checkpoint(pending);
     });
-    agree(comm_, [&] { mine = write_part(pending, comm_.rank(), comm_.size(), cut_for_rank(state(), comm_.rank(), comm_.size())); });
+    agree(comm_, [&] {
+      mine = write_part(pending, comm_.rank(), comm_.size(), cut_for_rank(state(), comm_.rank(), comm_.size()));
+    });
     for (const std::string& text : all_gather_text(comm_, slices_text(mine), "checkpoint"))
       for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
     agree(comm_, [&] {

@@ -22,7 +22,8 @@ struct StepReport {
   StepResult result;
   double lr = 0;
   int64_t items = 0;  // tokens or images, of all ranks
-  double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0;  // exposed communication is in result
+  double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
+         optimizer_ms = 0;  // exposed communication is in result
 };
 
 struct EvalReport {
@@ -31,8 +32,8 @@ struct EvalReport {
   int64_t targets = 0;
 };
 
-// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty one, which is not
-// reported: one message for one cause. Collective.
+// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty
+// one, which is not reported: one message for one cause. Collective.
 void agree(Communicator& comm, const std::function<void()>& mine);
 
 class Trainer {
@@ -50,7 +51,8 @@ class Trainer {
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
   void resume(const Checkpoint& checkpoint);
   void load_parameters(const Checkpoint& checkpoint);
-  // Every rank writes its part. Collective. Throws ExitCode::kStorage on all ranks where one failed; the earlier checkpoints stay.
+  // Every rank writes its part. Collective. Throws ExitCode::kStorage on all ranks where one failed; the earlier
+  // checkpoints stay.
   void save(const std::string& checkpoints);
 
   std::string items_unit() const;  // "tokens" or "images"

@@ -104,7 +104,8 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
 int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const MpiPlace place = mpi_place();
   if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
-  // Outlives an error of `body`: its end would tell the peers, and they would report it as theirs before the job is over.
+  // Outlives an error of `body`: its end would tell the peers, and they would report it as theirs before the job is
+  // over.
   std::unique_ptr<Communicator> comm;
   try {
     comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
@@ -113,8 +114,7 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   } catch (...) {
     const Error error = as_error(std::current_exception());
     set_log_prefix({});
-    if (*error.what())
-      report(options, error, place.rank, place.size);
+    if (*error.what()) report(options, error, place.rank, place.size);
     else  // another rank says why, and ends the job
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();
@@ -128,7 +128,8 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
 int world_size(int asked) {
   require(asked >= 0 && asked <= 4096, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 4096");
   if (!mpi_launched()) return asked > 0 ? asked : 1;
-  require(mpi_built(), ExitCode::kUsage, "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
+  require(mpi_built(), ExitCode::kUsage,
+          "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
   const int size = mpi_place().size;
   require(asked == 0 || asked == size, ExitCode::kUsage, "--ranks ", asked, ", but the launcher started ", size,
           " processes; leave --ranks out under mpirun");

@@ -11,8 +11,8 @@
 namespace lockstep {
 
 struct WorldOptions {
-  int ranks = 0;              // asked for by --ranks; 0: what the launcher says, or 1
-  int64_t threads = 0;        // compute threads a rank; 0: cores shared among this machine's ranks
+  int ranks = 0;        // asked for by --ranks; 0: what the launcher says, or 1
+  int64_t threads = 0;  // compute threads a rank; 0: cores shared among this machine's ranks
   double deadline_s = 60;
   // Called on the rank that failed first, before the job ends: failure.json.
   std::function<void(const Error& error, int rank)> on_failure;
@@ -22,7 +22,8 @@ struct WorldOptions {
 int world_size(int asked_ranks);
 bool is_first_process();  // rank 0's process, or the only one
 
-// Runs body on every rank. A rank's exception ends all: its message is logged once, with rank and host; returns its exit code.
+// Runs body on every rank. A rank's exception ends all: its message is logged once, with rank and host; returns its
+// exit code.
 int run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body);
 
 }  // namespace lockstep

@@ -18,7 +18,9 @@ extern const UpdateTable update_table;
 namespace avx512 {
 extern const UpdateTable update_table;
 }
-const UpdateTable& update_kernels() { return pick_level(generic::update_table, avx2::update_table, avx512::update_table); }
+const UpdateTable& update_kernels() {
+  return pick_level(generic::update_table, avx2::update_table, avx512::update_table);
+}
 
 std::vector<Field> fields(OptimRule& o) {
   return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
@@ -30,16 +32,21 @@ std::vector<Field> fields(OptimRule& o) {
 std::vector<Field> fields(OptimOptions& o) {
   return {field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
           field("lr", o.lr, "peak learning rate").at_least(0),
-          field("weight_decay", o.weight_decay, "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)").at_least(0),
+          field("weight_decay", o.weight_decay,
+                "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
+              .at_least(0),
           field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
           field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").at_least(0),
-          field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient").with_unit("steps").at_least(1),
+          field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
+              .with_unit("steps")
+              .at_least(1),
           list_field("rules", o.rules, "overrides by parameter name; later ones win")};
 }
 
 std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name) {
   if (name == "sgd")
-    return {field("momentum", o.momentum, "momentum").with_range(0, 1), field("nesterov", o.nesterov, "Nesterov's form of momentum")};
+    return {field("momentum", o.momentum, "momentum").with_range(0, 1),
+            field("nesterov", o.nesterov, "Nesterov's form of momentum")};
   return {field("beta1", o.beta1, "decay of the first moment").with_range(0, 1),
           field("beta2", o.beta2, "decay of the second moment").with_range(0, 1),
           field("epsilon", o.epsilon, "added to the root of the second moment").at_least(0)};
@@ -82,9 +89,10 @@ void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vec
     }
   }
   for (const OptimRule& r : o.rules)
-    require(std::any_of(all_names.begin(), all_names.end(), [&](const std::string& n) { return matches(r.pattern, n); }),
-            ExitCode::kConfig, "optim.rules: pattern '", r.pattern, "' matches no parameter of this model; the first is '",
-            all_names.empty() ? "" : all_names[0], "'");
+    require(
+        std::any_of(all_names.begin(), all_names.end(), [&](const std::string& n) { return matches(r.pattern, n); }),
+        ExitCode::kConfig, "optim.rules: pattern '", r.pattern, "' matches no parameter of this model; the first is '",
+        all_names.empty() ? "" : all_names[0], "'");
 }
 
 Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
@@ -154,7 +162,8 @@ class AdamW final : public Optimizer {
     second = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta2)), static_cast<double>(update));
   }
   void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    PointwiseArgs a = raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
+    PointwiseArgs a =
+        raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
     a.scalars[0] = o_.beta1;
     a.scalars[1] = o_.beta2;
     a.scalars[2] = o_.epsilon;
@@ -168,7 +177,9 @@ class AdamW final : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots) { return std::make_unique<Sgd>(o, slots); }
+std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots) {
+  return std::make_unique<Sgd>(o, slots);
+}
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots) {
   return std::make_unique<AdamW>(o, slots);
 }

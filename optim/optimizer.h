@@ -43,10 +43,12 @@ struct OptimOptions {
   std::vector<OptimRule> rules;
 };
 std::vector<Field> fields(OptimOptions& o);
-std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name);  // those that matter to one optimizer alone
+std::vector<Field> fields_of_kind(OptimOptions& o,
+                                  const std::string& name);  // those that matter to one optimizer alone
 
 bool matches(const std::string& pattern, const std::string& name);
-// Applies decay defaults and rules. Throws ExitCode::kConfig for a rule that matches none of `slots` and is not for a frozen parameter.
+// Applies decay defaults and rules. Throws ExitCode::kConfig for a rule that matches none of `slots` and is not for a
+// frozen parameter.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
 bool is_frozen(const OptimOptions& o, const std::string& name);
 

@@ -8,10 +8,12 @@
 namespace lockstep {
 
 std::vector<Field> fields(DataParallelOptions& o) {
-  return {enum_field("reduce", o.reduce, {{"exact", ReduceMode::kExact}, {"fast", ReduceMode::kFast}},
-                     "how gradients are added across ranks: exact gives the same bits at every number of ranks; fast uses the "
-                     "communication library's own order"),
-          field("comm.bucket", o.bucket_mb, "gradients are exchanged in groups of at least this size, while backward goes on")
+  return {enum_field(
+              "reduce", o.reduce, {{"exact", ReduceMode::kExact}, {"fast", ReduceMode::kFast}},
+              "how gradients are added across ranks: exact gives the same bits at every number of ranks; fast uses the "
+              "communication library's own order"),
+          field("comm.bucket", o.bucket_mb,
+                "gradients are exchanged in groups of at least this size, while backward goes on")
               .with_unit("MB")
               .with_range(0, 100000)
               .without_effect_on_math()};
@@ -20,7 +22,8 @@ std::vector<Field> fields(DataParallelOptions& o) {
 DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOptions options)
     : model_(model), comm_(comm), options_(std::move(options)) {
   model_.name_tree();
-  // Groups follow the order of registration and never split a module's neighbours needlessly; the sweep ends with the first.
+  // Groups follow the order of registration and never split a module's neighbours needlessly; the sweep ends with the
+  // first.
   std::vector<NamedParameter> trainable, frozen;
   for (NamedParameter& p : model_.parameters())
     (options_.frozen && options_.frozen(p.name) ? frozen : trainable).push_back(p);
@@ -41,7 +44,8 @@ DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOption
     groups_.push_back(std::make_unique<ParamGroup>(std::move(name), std::move(part), options_.seed, false));
   }
   for (size_t k = 0; k < groups_.size(); ++k) groups_[k]->set_on_ready([this, k] { group_ready(k); });
-  if (!frozen.empty()) groups_.push_back(std::make_unique<ParamGroup>("frozen", std::move(frozen), options_.seed, true));
+  if (!frozen.empty())
+    groups_.push_back(std::make_unique<ParamGroup>("frozen", std::move(frozen), options_.seed, true));
   for (auto& g : groups_)
     if (!g->frozen())
       for (const Layout::Piece& p : g->layout().pieces()) {
@@ -66,7 +70,8 @@ DataParallel::~DataParallel() {
 double DataParallel::since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
 
 void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets) {
-  check(micro_count > 0 && nominal_targets > 0, "begin_step: ", micro_count, " micro-batches, ", nominal_targets, " nominal targets");
+  check(micro_count > 0 && nominal_targets > 0, "begin_step: ", micro_count, " micro-batches, ", nominal_targets,
+        " nominal targets");
   begun_ = std::chrono::steady_clock::now();
   micro_count_ = micro_count;
   nominal_ = nominal_targets;
@@ -91,8 +96,8 @@ std::vector<int64_t> DataParallel::my_micro_batches() const {
 
 void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) {
   const Range mine = ranges_[static_cast<size_t>(comm_.rank())];
-  check(index == mine.begin + done_ && index < mine.end, "backward of micro-batch ", index, ": this rank runs [", mine.begin, ", ", mine.end,
-        ") in order and is at ", mine.begin + done_);
+  check(index == mine.begin + done_ && index < mine.end, "backward of micro-batch ", index, ": this rank runs [",
+        mine.begin, ", ", mine.end, ") in order and is at ", mine.begin + done_);
   for (auto& g : groups_)
     if (!g->frozen()) g->begin_micro_batch(index);
   ++done_;
@@ -170,7 +175,8 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
     for (auto& g : groups_) {
       if (g->frozen()) continue;
       for (auto& o : g->layout().overlaps(g->layout().slice(r, size)))
-        count += static_cast<int64_t>(maximal_nodes(o.chunks, g->layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
+        count += static_cast<int64_t>(
+            maximal_nodes(o.chunks, g->layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
     }
     counts.push_back(count);
   }
@@ -209,7 +215,8 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
       const Layout& layout = groups_[k]->layout();
       for (auto& o : layout.overlaps(layout.slice(r, size)))
         for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[static_cast<size_t>(o.piece)].chunks()))
-          stacks[k][static_cast<size_t>(o.piece)].push(node, all[at++], [](double& into, double from) { into += from; });
+          stacks[k][static_cast<size_t>(o.piece)].push(node, all[at++],
+                                                       [](double& into, double from) { into += from; });
     }
   }
   for (size_t k = 0; k < groups_.size(); ++k)
@@ -221,7 +228,8 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
     if (!std::isfinite(sum) && result.nonfinite.empty()) result.nonfinite = name;
   }
 
-  const double correction = result.targets > 0 ? static_cast<double>(nominal_) / static_cast<double>(result.targets) : 0;
+  const double correction =
+      result.targets > 0 ? static_cast<double>(nominal_) / static_cast<double>(result.targets) : 0;
   result.loss = result.targets > 0 ? loss_sum / static_cast<double>(result.targets) : 0;
   result.grad_norm = std::sqrt(norm_squared) * correction;
   result.finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss);
@@ -245,7 +253,8 @@ std::vector<StateEntry> DataParallel::state() const {
   std::vector<StateEntry> out;
   for (auto& g : groups_)
     for (const Layout::Piece& p : g->layout().pieces())
-      out.push_back({"parameters/" + p.name, p.shape, 0, g->flat_parameters().slice(0, p.offset, p.offset + p.numel())});
+      out.push_back(
+          {"parameters/" + p.name, p.shape, 0, g->flat_parameters().slice(0, p.offset, p.offset + p.numel())});
   return out;
 }
 

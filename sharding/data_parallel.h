@@ -1,7 +1,6 @@
-// DataParallel: one model's replicas, trained as one. It places the parameters in groups, collects gradients during backward, exchanges
-// them in a fixed order, and hands out Slots for an optimizer.
-// Owned by the trainer or a loop of one's own; owns the groups, borrows model and communicator.
-// Knows nothing of optimizers or data.
+// DataParallel: one model's replicas, trained as one. It places the parameters in groups, collects gradients during
+// backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the trainer or a loop of
+// one's own; owns the groups, borrows model and communicator. Knows nothing of optimizers or data.
 #pragma once
 
 #include <memory>
@@ -18,14 +17,14 @@ namespace lockstep {
 
 // The outcome of a step, the same on every rank.
 struct StepResult {
-  double loss = 0;         // mean over the step's targets
-  double grad_norm = 0;    // of the mean gradient, before clipping
-  int64_t targets = 0;     // that counted
-  bool finite = true;      // else the optimizer must skip this step
-  std::string nonfinite;   // the first parameter whose gradient is not finite, or "loss"
-  double grad_scale = 1;   // what the optimizer multiplies gradients with: count correction times clipping
-  double exposed_ms = 0;   // time spent waiting for communication
-  bool stop = false;       // some rank asked to stop after this step
+  double loss = 0;        // mean over the step's targets
+  double grad_norm = 0;   // of the mean gradient, before clipping
+  int64_t targets = 0;    // that counted
+  bool finite = true;     // else the optimizer must skip this step
+  std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
+  double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
+  double exposed_ms = 0;  // time spent waiting for communication
+  bool stop = false;      // some rank asked to stop after this step
 };
 
 class DataParallel {
@@ -34,14 +33,16 @@ class DataParallel {
   DataParallel(Module& model, Communicator& comm, DataParallelOptions options);
   ~DataParallel();
 
-  // A step of micro_count micro-batches in all begins. `nominal_targets` is the constant by which backward divides: the targets of a full,
-  // unpadded step.
+  // A step of micro_count micro-batches in all begins. `nominal_targets` is the constant by which backward divides: the
+  // targets of a full, unpadded step.
   void begin_step(int64_t micro_count, int64_t nominal_targets);
   // The micro-batches that this rank must run, in this order.
   std::vector<int64_t> my_micro_batches() const;
-  // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes ready meanwhile.
+  // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
+  // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
-  // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all learn of it.
+  // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all
+  // learn of it.
   StepResult finish_step(double clip_norm = 0, bool stop = false);
 
   // One for each trainable parameter, with this step's gradient; valid until the next begin_step.

@@ -1,6 +1,5 @@
-// Layout: which slice of which parameter lies where in a group's flat buffer, and which part of the buffer each rank owns.
-// A plain value: pure arithmetic.
-// Knows nothing of memory or I/O.
+// Layout: which slice of which parameter lies where in a group's flat buffer, and which part of the buffer each rank
+// owns. A plain value: pure arithmetic. Knows nothing of memory or I/O.
 #pragma once
 
 #include <string>
@@ -13,7 +12,8 @@ namespace lockstep {
 
 class Layout {
  public:
-  // Parameters start at multiples of kUnit elements (256 bytes), and so do ranks' slices: a chunk of kUnit elements has one owner.
+  // Parameters start at multiples of kUnit elements (256 bytes), and so do ranks' slices: a chunk of kUnit elements has
+  // one owner.
   static constexpr int64_t kUnit = 64;
 
   struct Piece {

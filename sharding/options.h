@@ -19,8 +19,8 @@ enum class ReduceMode {
 
 struct DataParallelOptions {
   ReduceMode reduce = ReduceMode::kExact;
-  double bucket_mb = 4;  // gradients travel in groups of at least this size
-  uint64_t seed = 1;     // of initial values
+  double bucket_mb = 4;                                      // gradients travel in groups of at least this size
+  uint64_t seed = 1;                                         // of initial values
   std::function<bool(const std::string& name)> frozen = {};  // parameters that take no gradient; none where empty
 };
 std::vector<Field> fields(DataParallelOptions& o);

@@ -32,7 +32,8 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
     const Layout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
     fill_initial(p.init, seed, piece.name, 0, piece.numel(), flat + piece.offset);
-    fill_initial(Init::zeros(), 0, "gap", 0, round_up(piece.numel(), Layout::kUnit) - piece.numel(), flat + piece.offset + piece.numel());
+    fill_initial(Init::zeros(), 0, "gap", 0, round_up(piece.numel(), Layout::kUnit) - piece.numel(),
+                 flat + piece.offset + piece.numel());
     Tensor placed = Tensor::view_of(parameters_.storage(), piece.offset, piece.shape, DType::kFloat32);
     require_grad(placed, !frozen_);
     if (!frozen_) placed.record()->on_grad = [this, i] { gradient_arrived(i); };
@@ -50,7 +51,8 @@ Tensor ParamGroup::take_buffer() {
 void ParamGroup::begin_step(int64_t micro_count) {
   // Last step's sum is no longer needed: its buffers return.
   for (auto& [range, buffer] : nodes_.nodes()) spare_.push_back(buffer);
-  if (gradients_ && (nodes_.nodes().empty() || !nodes_.nodes()[0].second.same_place(gradients_))) spare_.push_back(gradients_);
+  if (gradients_ && (nodes_.nodes().empty() || !nodes_.nodes()[0].second.same_place(gradients_)))
+    spare_.push_back(gradients_);
   gradients_ = Tensor();
   nodes_ = TreeStack<Tensor>(micro_count);
   micro_count_ = micro_count;
@@ -151,8 +153,8 @@ void ParamGroup::merge(Communicator& comm, ReduceMode mode, const std::vector<Ra
     return;
   }
   if (size == 1) {
-    check(nodes_.complete(), "gradients of ", name_, ": ", static_cast<int64_t>(nodes_.nodes().size()), " tree nodes left after ",
-          micro_count_, " micro-batches");
+    check(nodes_.complete(), "gradients of ", name_, ": ", static_cast<int64_t>(nodes_.nodes().size()),
+          " tree nodes left after ", micro_count_, " micro-batches");
     gradients_ = nodes_.nodes()[0].second;
     slice_ = gradients_;
     return;

@@ -1,7 +1,6 @@
-// ParamGroup: the parameters that travel together, in flat buffers. Autograd writes gradients straight into the buffer of the micro-batch's
-// leaf; leaves merge in the tree's order; what is left goes to the slices' owners, is merged there, and comes back.
-// Owned by DataParallel; holds the parameters' memory.
-// Knows nothing of optimizers.
+// ParamGroup: the parameters that travel together, in flat buffers. Autograd writes gradients straight into the buffer
+// of the micro-batch's leaf; leaves merge in the tree's order; what is left goes to the slices' owners, is merged
+// there, and comes back. Owned by DataParallel; holds the parameters' memory. Knows nothing of optimizers.
 #pragma once
 
 #include <chrono>

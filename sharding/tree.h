@@ -1,7 +1,7 @@
-// The one tree by which sums over micro-batches, and over chunks of a norm, are formed: [lo, hi) splits after the largest power of two
-// below its length. Its shape depends on the length alone, so the sum's bits do not depend on who adds what.
-// Plain functions and TreeStack, which merges siblings as they arrive in order.
-// Knows nothing of what is added.
+// The one tree by which sums over micro-batches, and over chunks of a norm, are formed: [lo, hi) splits after the
+// largest power of two below its length. Its shape depends on the length alone, so the sum's bits do not depend on who
+// adds what. Plain functions and TreeStack, which merges siblings as they arrive in order. Knows nothing of what is
+// added.
 #pragma once
 
 #include <bit>
@@ -14,19 +14,18 @@
 
 namespace lockstep {
 
-inline int64_t tree_split(Range r) { return r.begin + static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(r.size() - 1))); }
+inline int64_t tree_split(Range r) {
+  return r.begin + static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(r.size() - 1)));
+}
 
 // Is `r` a node of the tree over [0, total)?
 inline bool is_tree_node(Range r, int64_t total) {
   Range at{0, total};
   while (at.size() > r.size()) {
     const int64_t middle = tree_split(at);
-    if (r.end <= middle)
-      at.end = middle;
-    else if (r.begin >= middle)
-      at.begin = middle;
-    else
-      return false;
+    if (r.end <= middle) at.end = middle;
+    else if (r.begin >= middle) at.begin = middle;
+    else return false;
   }
   return at == r;
 }
@@ -65,7 +64,8 @@ class TreeStack {
   explicit TreeStack(int64_t total = 0) : total_(total) {}
   template <class Merge>
   void push(Range range, Value value, Merge merge) {
-    check(nodes_.empty() ? true : nodes_.back().first.end == range.begin, "tree: node [", range.begin, ", ", range.end, ") out of order");
+    check(nodes_.empty() ? true : nodes_.back().first.end == range.begin, "tree: node [", range.begin, ", ", range.end,
+          ") out of order");
     nodes_.emplace_back(range, std::move(value));
     while (nodes_.size() >= 2) {
       auto& [left, into] = nodes_[nodes_.size() - 2];

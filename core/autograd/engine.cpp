@@ -35,7 +35,9 @@ void check_finite(const Tensor& t, const char* what, const Node& node) {
 }
 
 struct Later {
-  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const { return a->sequence < b->sequence; }
+  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+    return a->sequence < b->sequence;
+  }
 };
 
 // Takes the gradient in: the first contribution begins it, later ones are added.
@@ -164,7 +166,8 @@ bool recording(std::initializer_list<const Tensor*> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return t->defined() && grad_node(*t); });
 }
 
-Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs, Backward backward) {
+Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+                 Backward backward) {
   out.set_record(nullptr);
   const bool record_it = recording(inputs);
   if (!record_it && !context().anomaly) return out;
@@ -176,8 +179,7 @@ Tensor result_of(const char* name, Place place, Tensor out, std::initializer_lis
   node->sequence = next_sequence();
   node->shape = out.shape();
   node->dtype = out.dtype();
-  for (const Tensor* t : inputs)
-    node->inputs.push_back(t->defined() && grad_node(*t) ? t->record()->node : nullptr);
+  for (const Tensor* t : inputs) node->inputs.push_back(t->defined() && grad_node(*t) ? t->record()->node : nullptr);
   node->backward = std::move(backward);
   auto record = std::make_shared<AutogradRecord>();
   record->requires_grad = true;
@@ -187,8 +189,9 @@ Tensor result_of(const char* name, Place place, Tensor out, std::initializer_lis
 }
 
 const Tensor& Saved::get(const char* op) const {
-  check(!tensor_.defined() || tensor_.storage()->version() == version_, "a tensor saved by ", op, " for its backward pass (", tensor_,
-        ") was written in place afterwards: version ", tensor_.defined() ? tensor_.storage()->version() : 0, ", saved at ", version_);
+  check(!tensor_.defined() || tensor_.storage()->version() == version_, "a tensor saved by ", op,
+        " for its backward pass (", tensor_, ") was written in place afterwards: version ",
+        tensor_.defined() ? tensor_.storage()->version() : 0, ", saved at ", version_);
   return tensor_;
 }
 
@@ -198,7 +201,8 @@ void backward(const Tensor& root, double seed) {
   check(start != nullptr, "backward: the root needs no gradient (no_grad mode, or no parameter took part)");
   NoGrad no_grad;
   std::shared_ptr<Node> root_node = root.record()->node;
-  check(root_node->backward != nullptr || !root_node->leaf.expired(), "backward: this graph was already swept; its buffers are gone");
+  check(root_node->backward != nullptr || !root_node->leaf.expired(),
+        "backward: this graph was already swept; its buffers are gone");
 
   // Count, for every reachable node, the edges that lead to it.
   std::vector<std::shared_ptr<Node>> reached{root_node};

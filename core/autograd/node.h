@@ -1,6 +1,6 @@
 // The autograd graph: a Node for each operation whose result needs a gradient, holding its backward closure.
-// Nodes are owned by the tensors that they made and by the nodes that follow; the sweep drops each closure once it has run.
-// Knows nothing of modules or ranks.
+// Nodes are owned by the tensors that they made and by the nodes that follow; the sweep drops each closure once it has
+// run. Knows nothing of modules or ranks.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
 struct Node {
   const char* name = "";
   Place place;
-  uint64_t sequence = 0;  // order of creation; leaves come last, so that the sweep takes them first
+  uint64_t sequence = 0;                      // order of creation; leaves come last, so that the sweep takes them first
   std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
   Backward backward;                          // empty for leaves
   std::weak_ptr<AutogradRecord> leaf;
@@ -45,8 +45,9 @@ struct AutogradRecord {
   bool requires_grad = false;
   std::shared_ptr<Node> node;  // what made the tensor; for a leaf, the node that stands for it
   // Leaves only:
-  Tensor grad;        // undefined until the first contribution
-  Tensor grad_buffer; // where set, `grad` is this buffer: bound at the first contribution, and then written, not zeroed
+  Tensor grad;  // undefined until the first contribution
+  Tensor
+      grad_buffer;  // where set, `grad` is this buffer: bound at the first contribution, and then written, not zeroed
   std::function<void()> on_grad;  // fired once in a sweep, when the gradient is final
 };
 
@@ -87,14 +88,18 @@ void clear_grad(const Tensor& leaf);
 // Is a graph being recorded for these inputs?
 bool recording(std::initializer_list<const Tensor*> inputs);
 
-// The end of every operation: checks the result in anomaly mode and, where an input needs a gradient, records the closure.
-Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs, Backward backward);
+// The end of every operation: checks the result in anomaly mode and, where an input needs a gradient, records the
+// closure.
+Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+                 Backward backward);
 
-// A tensor kept for the backward pass; get() throws if it was written in the meantime, naming the operation that saved it.
+// A tensor kept for the backward pass; get() throws if it was written in the meantime, naming the operation that saved
+// it.
 class Saved {
  public:
   Saved() = default;
-  explicit Saved(const Tensor& t) : tensor_(t.defined() ? t.detach() : t), version_(t.defined() ? t.storage()->version() : 0) {}
+  explicit Saved(const Tensor& t)
+      : tensor_(t.defined() ? t.detach() : t), version_(t.defined() ? t.storage()->version() : 0) {}
   const Tensor& get(const char* op) const;
 
  private:
@@ -102,8 +107,9 @@ class Saved {
   uint64_t version_ = 0;
 };
 
-// Runs backward from `root` (one element; `seed` is its gradient), iteratively, latest operation first; every leaf's gradient is final,
-// and its hook fired, as soon as its last contribution is in. Closures are dropped as the sweep passes.
+// Runs backward from `root` (one element; `seed` is its gradient), iteratively, latest operation first; every leaf's
+// gradient is final, and its hook fired, as soon as its last contribution is in. Closures are dropped as the sweep
+// passes.
 void backward(const Tensor& root, double seed = 1.0);
 
 // Identity whose backward calls `hook(gradient)` first: the hook "before backward" of a module's output.

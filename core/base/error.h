@@ -16,17 +16,17 @@ namespace lockstep {
 // Documented exit codes (README, "Exit codes"); values follow sysexits.h where it has one.
 enum class ExitCode : int {
   kOk = 0,
-  kInternal = 1,       // a bug in lockstep or in a user's model
-  kUsage = 64,         // command line
-  kBadData = 65,       // a file that is there but wrong: dataset, checkpoint
-  kMissingInput = 66,  // a file that is not there
-  kRankLost = 69,      // a peer died, hangs, or missed a deadline
-  kNumeric = 70,       // non-finite gradients k times in a row, anomaly mode
-  kOutputLocked = 73,  // the run directory cannot be used for output
-  kStorage = 74,       // disk full, I/O error while writing
-  kSaved = 75,         // stopped on request after saving: requeue me
-  kRanksDisagree = 76, // preflight: ranks differ in version, configuration, model or data
-  kConfig = 78,        // YAML or override
+  kInternal = 1,        // a bug in lockstep or in a user's model
+  kUsage = 64,          // command line
+  kBadData = 65,        // a file that is there but wrong: dataset, checkpoint
+  kMissingInput = 66,   // a file that is not there
+  kRankLost = 69,       // a peer died, hangs, or missed a deadline
+  kNumeric = 70,        // non-finite gradients k times in a row, anomaly mode
+  kOutputLocked = 73,   // the run directory cannot be used for output
+  kStorage = 74,        // disk full, I/O error while writing
+  kSaved = 75,          // stopped on request after saving: requeue me
+  kRanksDisagree = 76,  // preflight: ranks differ in version, configuration, model or data
+  kConfig = 78,         // YAML or override
 };
 
 class Error : public std::runtime_error {
@@ -45,10 +45,7 @@ inline const std::string& to_text(const std::string& s) { return s; }
 inline std::string_view to_text(bool b) { return b ? "true" : "false"; }
 std::string to_text(double v);  // shortest form that reads back the same
 template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-std::string to_text(T v) {
-  return std::to_string(v);
-}
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) std::string to_text(T v) { return std::to_string(v); }
 inline std::string to_text(float v) { return to_text(static_cast<double>(v)); }
 
 // cat("a ", 3, " b") == "a 3 b"

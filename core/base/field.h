@@ -1,6 +1,6 @@
 // A field: one documented setting of an options struct, as the configuration sees it.
-// Each component's options struct has `std::vector<Field> fields(TheOptions&)` beside it; fields point into that struct.
-// Knows nothing of YAML or the command line (launch/config).
+// Each component's options struct has `std::vector<Field> fields(TheOptions&)` beside it; fields point into that
+// struct. Knows nothing of YAML or the command line (launch/config).
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct Field;
 
 // A list of structs, e.g. optim.rules.
 struct ListRef {
-  std::function<std::vector<Field>()> append;                // adds a default element, returns its fields
-  std::function<std::vector<std::vector<Field>>()> elements; // fields of those there
+  std::function<std::vector<Field>()> append;                 // adds a default element, returns its fields
+  std::function<std::vector<std::vector<Field>>()> elements;  // fields of those there
   std::function<void()> clear;
-  std::function<std::vector<Field>(std::shared_ptr<void>& owner)> sample;  // a default element outside the list, for docs
+  std::function<std::vector<Field>(std::shared_ptr<void>& owner)>
+      sample;  // a default element outside the list, for docs
 };
 
 struct Field {
@@ -36,8 +37,8 @@ struct Field {
   std::string key;  // dotted within its component, e.g. "lr"
   Target target;
   std::string doc;
-  std::string unit = {};                                     // "ms", "samples", ...; empty for none
-  double min = -std::numeric_limits<double>::infinity();     // inclusive; numbers and lists of numbers
+  std::string unit = {};                                  // "ms", "samples", ...; empty for none
+  double min = -std::numeric_limits<double>::infinity();  // inclusive; numbers and lists of numbers
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};
   bool shapes_math = true;  // part of a run's digest and of what a resumed run must agree on

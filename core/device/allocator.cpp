@@ -135,11 +135,13 @@ class Arena {
 
   void grow(int64_t bytes) {
     const int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
-    void* raw = mmap(nullptr, static_cast<size_t>(size + kHugePage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* raw = mmap(nullptr, static_cast<size_t>(size + kHugePage), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     check(raw != MAP_FAILED, "out of memory: ", bytes, " bytes asked for, ", stats_.bytes_in_use, " in use, ",
           stats_.bytes_reserved, " reserved");
     auto address = reinterpret_cast<uintptr_t>(raw);
-    char* data = static_cast<char*>(raw) + (round_up(static_cast<int64_t>(address), kHugePage) - static_cast<int64_t>(address));
+    char* data =
+        static_cast<char*>(raw) + (round_up(static_cast<int64_t>(address), kHugePage) - static_cast<int64_t>(address));
     madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     ++stats_.system_allocations;
     stats_.bytes_reserved += size;

@@ -1,6 +1,5 @@
-// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, and the key of random numbers.
-// Thread-local; changed by RAII only.
-// Knows nothing of tensors or modules.
+// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, and the key of
+// random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or modules.
 #pragma once
 
 #include <cstdint>

@@ -91,10 +91,8 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (mode_ == Mode::kInline)
-    event.synchronize();
-  else
-    push([event](Parallel&) { event.synchronize(); });
+  if (mode_ == Mode::kInline) event.synchronize();
+  else push([event](Parallel&) { event.synchronize(); });
 }
 
 bool Stream::synchronize(std::optional<Seconds> deadline) { return record().synchronize(deadline); }

@@ -1,7 +1,6 @@
-// Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every stream of the
-// async test device, are first-in-first-out threads.
-// Streams are owned by whoever runs ranks (launch/world), by communicators, and by tests; events are shared values.
-// Knows nothing of tensors.
+// Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every
+// stream of the async test device, are first-in-first-out threads. Streams are owned by whoever runs ranks
+// (launch/world), by communicators, and by tests; events are shared values. Knows nothing of tensors.
 #pragma once
 
 #include <chrono>
@@ -45,14 +44,12 @@ class Stream {
   Mode mode() const { return mode_; }
   int threads() const { return pool_.threads(); }
 
-  // Runs task(Parallel&) after all that was enqueued before; inline streams run it now. What an earlier task of a threaded stream
-  // threw stops the later ones and is thrown by synchronize().
+  // Runs task(Parallel&) after all that was enqueued before; inline streams run it now. What an earlier task of a
+  // threaded stream threw stops the later ones and is thrown by synchronize().
   template <class F>
   void enqueue(F&& task) {
-    if (mode_ == Mode::kInline)
-      task(static_cast<Parallel&>(pool_));
-    else
-      push(Task(std::forward<F>(task)));
+    if (mode_ == Mode::kInline) task(static_cast<Parallel&>(pool_));
+    else push(Task(std::forward<F>(task)));
   }
   Event record();
   void wait(const Event& event);  // later tasks run after it; the host goes on

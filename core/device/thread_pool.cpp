@@ -97,10 +97,8 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   ticket_.notify_all();
   take_pieces();
   for (int spin = 0; finished_.load(std::memory_order_acquire) != pieces; ++spin)
-    if (spin < kSpins)
-      relax();
-    else
-      std::this_thread::yield();
+    if (spin < kSpins) relax();
+    else std::this_thread::yield();
 }
 
 void ThreadPool::take_pieces() {
@@ -121,10 +119,8 @@ void ThreadPool::work() {
   uint32_t seen = 0;
   for (;;) {
     for (int spin = 0; ticket_.load(std::memory_order_acquire) == seen; ++spin) {
-      if (spin < kSpins)
-        relax();
-      else
-        ticket_.wait(seen, std::memory_order_acquire);
+      if (spin < kSpins) relax();
+      else ticket_.wait(seen, std::memory_order_acquire);
     }
     seen = ticket_.load(std::memory_order_acquire);
     if (stop_) return;

@@ -1,6 +1,5 @@
-// ThreadPool: the compute threads of one rank. The caller is one of them; workers spin briefly between kernels, then sleep.
-// Owned by a stream; one kernel at a time.
-// Knows nothing of kernels.
+// ThreadPool: the compute threads of one rank. The caller is one of them; workers spin briefly between kernels, then
+// sleep. Owned by a stream; one kernel at a time. Knows nothing of kernels.
 #pragma once
 
 #include <atomic>
@@ -36,8 +35,9 @@ class ThreadPool final : public Parallel {
   void take_pieces();
 
   std::vector<std::thread> workers_;
-  // One job at a time, cut into pieces. `state_` holds their number and the next one, so that a worker that comes late, when the machine is
-  // busy, finds nothing left instead of holding up the caller, and touches the job only while it owns a piece of it.
+  // One job at a time, cut into pieces. `state_` holds their number and the next one, so that a worker that comes late,
+  // when the machine is busy, finds nothing left instead of holding up the caller, and touches the job only while it
+  // owns a piece of it.
   std::atomic<uint64_t> state_{0};
   std::atomic<int64_t> finished_{0};
   std::atomic<uint32_t> ticket_{0};  // counts jobs: what workers sleep on

@@ -61,9 +61,10 @@ std::string read_text(const std::string& path) {
   return out.str();
 }
 
-// Every slice of `name` that overlaps [begin, end) is read into `out`; returns the elements covered. Whole slices are checked.
-int64_t read_range(const Checkpoint& c, const std::map<std::string, std::vector<const StoredSlice*>>& by_name, const std::string& name,
-                   Range wanted, float* out) {
+// Every slice of `name` that overlaps [begin, end) is read into `out`; returns the elements covered. Whole slices are
+// checked.
+int64_t read_range(const Checkpoint& c, const std::map<std::string, std::vector<const StoredSlice*>>& by_name,
+                   const std::string& name, Range wanted, float* out) {
   int64_t covered = 0;
   auto found = by_name.find(name);
   if (found == by_name.end()) return 0;
@@ -109,7 +110,8 @@ void begin_checkpoint(const std::string& pending) {
   require(!error, ExitCode::kStorage, pending, ": cannot be made: ", error.message());
 }
 
-std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts, const std::vector<StateEntry>& entries) {
+std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
+                                    const std::vector<StateEntry>& entries) {
   const std::string path = cat(pending, "/", part_name(part, parts));
   std::vector<StoredSlice> out;
   Hdf5File file = Hdf5File::create(path);
@@ -150,15 +152,19 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
     s.part = json_int(o, "part", where);
     s.hash = parse_hash(json_text(o, "hash", where), where);
     // A manifest that lies about sizes must not cost memory.
-    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset <= s.shape.numel() && s.count <= s.shape.numel() - s.offset, ExitCode::kBadData, where,
-            ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ", s.count, " elements");
+    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset <= s.shape.numel() &&
+                s.count <= s.shape.numel() - s.offset,
+            ExitCode::kBadData, where, ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ",
+            s.count, " elements");
     out.push_back(std::move(s));
   }
   return out;
 }
 
-void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info, const std::vector<StoredSlice>& slices, int parts) {
-  const std::string pending = pending_checkpoint(checkpoints, info.step), final = cat(checkpoints, "/", checkpoint_name(info.step));
+void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
+                       const std::vector<StoredSlice>& slices, int parts) {
+  const std::string pending = pending_checkpoint(checkpoints, info.step),
+                    final = cat(checkpoints, "/", checkpoint_name(info.step));
   JsonObject head{{"format", std::string("lockstep checkpoint")},
                   {"version", kCheckpointVersion},
                   {"writer", info.writer},
@@ -224,9 +230,11 @@ Checkpoint open_checkpoint(const std::string& dir) {
   require(head.has_value() && json_text(*head, "format", path) == "lockstep checkpoint", ExitCode::kBadData, path,
           ": is no manifest of a lockstep checkpoint");
   const int64_t version = json_int(*head, "version", path);
-  require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version, ", written by lockstep ",
-          json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion, ": use a newer one");
-  require(tail.has_value() && parse_hash(json_text(*tail, "hash", path), path) == hash128(std::string_view(text).substr(0, hash_at)),
+  require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
+          ", written by lockstep ", json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
+          ": use a newer one");
+  require(tail.has_value() &&
+              parse_hash(json_text(*tail, "hash", path), path) == hash128(std::string_view(text).substr(0, hash_at)),
           ExitCode::kBadData, path, ": differs from its own hash; this checkpoint is damaged");
   Checkpoint c;
   c.dir = dir;
@@ -281,7 +289,8 @@ Checkpoint open_newest(const std::string& dir) {
       log_warning(cat("passing over a checkpoint: ", e.what()));
     }
   }
-  throw Error(ExitCode::kBadData, cat(dir, ": none of its ", static_cast<int64_t>(all.size()), " checkpoints is whole; the newest: ", first_problem));
+  throw Error(ExitCode::kBadData, cat(dir, ": none of its ", static_cast<int64_t>(all.size()),
+                                      " checkpoints is whole; the newest: ", first_problem));
 }
 
 void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
@@ -292,13 +301,13 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   std::vector<std::string> differences;
   for (auto& [name, shape] : wanted) {
     auto found = by_name.find(name);
-    if (found == by_name.end())
-      differences.push_back(cat(name, " ", shape, " is not in the checkpoint"));
+    if (found == by_name.end()) differences.push_back(cat(name, " ", shape, " is not in the checkpoint"));
     else if (!(found->second[0]->shape == shape))
       differences.push_back(cat(name, " is ", found->second[0]->shape, " in the checkpoint and ", shape, " here"));
   }
   for (auto& [name, slices] : by_name)
-    if (kinds.count(kind_of(name)) && !wanted.count(name)) differences.push_back(cat(name, " ", slices[0]->shape, " is only in the checkpoint"));
+    if (kinds.count(kind_of(name)) && !wanted.count(name))
+      differences.push_back(cat(name, " ", slices[0]->shape, " is only in the checkpoint"));
   if (!differences.empty()) {
     std::string text;
     for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
@@ -307,8 +316,8 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   }
   for (const StateEntry& e : entries) {
     const int64_t covered = read_range(c, by_name, e.name, {e.offset, e.end()}, e.data.mutable_values<float>());
-    require(covered == e.data.numel(), ExitCode::kBadData, c.dir, ": tensor ", e.name, ": ", covered, " of ", e.data.numel(),
-            " elements are there");
+    require(covered == e.data.numel(), ExitCode::kBadData, c.dir, ": tensor ", e.name, ": ", covered, " of ",
+            e.data.numel(), " elements are there");
   }
 }
 
@@ -320,8 +329,8 @@ void verify_checkpoint(const Checkpoint& c) {
     for (const StoredSlice* s : slices) {
       const std::string path = cat(c.dir, "/", part_name(s->part, c.info.ranks));
       const int64_t stored = Hdf5File::open(path).info(dataset_name(*s)).shape.numel();
-      require(stored == s->count, ExitCode::kBadData, path, ": tensor ", name, " has ", stored, " elements at ", s->offset,
-              ", and ", s->count, " by the manifest");
+      require(stored == s->count, ExitCode::kBadData, path, ": tensor ", name, " has ", stored, " elements at ",
+              s->offset, ", and ", s->count, " by the manifest");
       values.resize(static_cast<size_t>(s->count));
       read_range(c, {{name, {s}}}, name, {s->offset, s->offset + s->count}, values.data());
       total += s->count;
@@ -332,8 +341,8 @@ void verify_checkpoint(const Checkpoint& c) {
 }
 
 Hash128 digest_of(const CheckpointInfo& i) {
-  return hash128(cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates, "\nskipped ", i.skipped,
-                     "\ndataset ", i.dataset, "\n", i.math_text));
+  return hash128(cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates,
+                     "\nskipped ", i.skipped, "\ndataset ", i.dataset, "\n", i.math_text));
 }
 
 Hash128 digest_of(const Checkpoint& c) {

@@ -1,7 +1,8 @@
-// Checkpoints: a directory with a manifest and one HDF5 file per writer, by logical tensor name and global slice, so that it opens at any
-// layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the earlier ones whole.
-//   step-00000030/manifest.json        version, step, cursor, configuration, every slice with its checksum; closed by its own hash
-//   step-00000030/part-0000-of-0002.h5 fp32 datasets "NAME@OFFSET", chunks checksummed
+// Checkpoints: a directory with a manifest and one HDF5 file per writer, by logical tensor name and global slice, so
+// that it opens at any layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the
+// earlier ones whole.
+//   step-00000030/manifest.json        version, step, cursor, configuration, every slice with its checksum; closed by
+//   its own hash step-00000030/part-0000-of-0002.h5 fp32 datasets "NAME@OFFSET", chunks checksummed
 // Plain functions; a Checkpoint is a manifest in memory.
 // Knows nothing of ranks beyond writer numbers, nor of who made the entries.
 #pragma once
@@ -24,15 +25,15 @@ struct CheckpointInfo {
   int64_t epoch = 0, position = 0;  // data cursor
   int64_t updates = 0;              // of the optimizer
   int64_t skipped_in_row = 0, skipped = 0;
-  std::string dataset;              // identity, 32 hex digits
-  std::string math_text;            // configuration that shapes the mathematics
-  std::string config;               // the whole, as YAML
-  std::string vocabulary;           // of text, for generation: "byte", or "char" and its characters; empty for none
-  Shape input;                      // of one sample, and
-  int64_t classes = 0;              // what the model was built for
-  std::string isa;                  // instruction-set level that computed it
-  std::string writer;               // version of lockstep
-  int64_t ranks = 1;                // that wrote it
+  std::string dataset;     // identity, 32 hex digits
+  std::string math_text;   // configuration that shapes the mathematics
+  std::string config;      // the whole, as YAML
+  std::string vocabulary;  // of text, for generation: "byte", or "char" and its characters; empty for none
+  Shape input;             // of one sample, and
+  int64_t classes = 0;     // what the model was built for
+  std::string isa;         // instruction-set level that computed it
+  std::string writer;      // version of lockstep
+  int64_t ranks = 1;       // that wrote it
 };
 
 struct StoredSlice {
@@ -49,29 +50,36 @@ struct Checkpoint {
   std::vector<StoredSlice> slices;
 };
 
-// --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was written is then removed.
-std::string checkpoint_name(int64_t step);                                      // "step-00000030"
-std::string pending_checkpoint(const std::string& checkpoints, int64_t step);   // path of the temporary directory
-void begin_checkpoint(const std::string& pending);                              // makes it, empty; by one writer
-std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts, const std::vector<StateEntry>& entries);
-void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info, const std::vector<StoredSlice>& slices, int parts);
+// --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was written is
+// then removed.
+std::string checkpoint_name(int64_t step);                                     // "step-00000030"
+std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
+void begin_checkpoint(const std::string& pending);                             // makes it, empty; by one writer
+std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
+                                    const std::vector<StateEntry>& entries);
+void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
+                       const std::vector<StoredSlice>& slices, int parts);
 // Text form of slices, to collect them at the committing writer.
 std::string slices_text(const std::vector<StoredSlice>& slices);
 std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where);
 // Removes temporary directories that a killed run left, and all but the newest `keep` checkpoints (0: keeps all).
 void clean_checkpoints(const std::string& checkpoints, int64_t keep);
 
-// --- Reading. Errors: ExitCode::kMissingInput (no such directory), kBadData (torn, changed, of another model or version).
+// --- Reading. Errors: ExitCode::kMissingInput (no such directory), kBadData (torn, changed, of another model or
+// version).
 Checkpoint open_checkpoint(const std::string& dir);
-// `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. Files are checked whole.
+// `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. Files are
+// checked whole.
 Checkpoint open_newest(const std::string& dir);
 bool has_checkpoint(const std::string& run_dir);
-// Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice of it. `strict`: the checkpoint's tensors of the same kinds ("parameters/", ...) must
-// be those of the entries; else the first five differences are listed.
+// Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
+// of it. `strict`: the checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else
+// the first five differences are listed.
 void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& entries);
 // Reads everything and compares each slice with its checksum; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
-// One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the mathematics, data.
+// One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
+// mathematics, data.
 Hash128 digest_of(const Checkpoint& checkpoint);
 Hash128 digest_of(const CheckpointInfo& info);
 

@@ -54,7 +54,8 @@ std::string json_list(const std::vector<JsonObject>& objects) {
 namespace {
 
 bool beyond_int64(const Json& value) {
-  return value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  return value.is_number_unsigned() &&
+         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 }
 
 JsonObject flat_object(const Json& json) {

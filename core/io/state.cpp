@@ -25,7 +25,8 @@ Hash128 digest_of(std::string_view name, int64_t offset, const float* values, in
   Hash128 sum;
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t count = std::min(kChunk, n - i);
-    sum += hash128(values + i, static_cast<size_t>(count) * sizeof(float), mix(key, static_cast<uint64_t>((offset + i) / kChunk)));
+    sum += hash128(values + i, static_cast<size_t>(count) * sizeof(float),
+                   mix(key, static_cast<uint64_t>((offset + i) / kChunk)));
   }
   return sum;
 }

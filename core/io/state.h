@@ -24,7 +24,8 @@ struct StateEntry {
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size);
 
-// Sum mod 2^128 of one hash for each chunk of 64 elements, keyed by name and chunk index: slices of any layout add up to one value.
+// Sum mod 2^128 of one hash for each chunk of 64 elements, keyed by name and chunk index: slices of any layout add up
+// to one value.
 Hash128 digest_of(const std::vector<StateEntry>& entries);
 // The same for a stretch of a tensor's elements from `offset` (a multiple of 64).
 Hash128 digest_of(std::string_view name, int64_t offset, const float* values, int64_t n);

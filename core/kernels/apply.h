@@ -1,10 +1,9 @@
-// for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU threads, or,
-// where nvcc compiles the file, by a CUDA grid.
-// Stateless.
-// Knows nothing of which functors there are.
+// for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU
+// threads, or, where nvcc compiles the file, by a CUDA grid. Stateless. Knows nothing of which functors there are.
 //
-// A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns one value, or
-// Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class Row below).
+// A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns
+// one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class Row
+// below).
 #pragma once
 
 #include "core/kernels/args.h"
@@ -132,16 +131,14 @@ template <class F>
 void for_each(Parallel& parallel, const PointwiseArgs& a) {
   const bool wide = any_wide(a);
   auto body = [&](int64_t begin, int64_t end) {
-    if (wide)
-      pointwise_range<F, double>(a, begin, end);
-    else
-      pointwise_range<F, float>(a, begin, end);
+    if (wide) pointwise_range<F, double>(a, begin, end);
+    else pointwise_range<F, float>(a, begin, end);
   };
   parallel.run(a.numel, kPointwiseGrain, body);
 }
 
-// What a row functor sees: its row's operands in type T, and reductions whose order depends on the length alone (32 lanes, then a
-// fixed tree: equal bits at every vector width).
+// What a row functor sees: its row's operands in type T, and reductions whose order depends on the length alone (32
+// lanes, then a fixed tree: equal bits at every vector width).
 template <class T>
 class CpuRow {
  public:
@@ -239,10 +236,8 @@ void rows_in(Parallel& parallel, const RowArgs& a) {
 
 template <class F>
 void for_each_row(Parallel& parallel, const RowArgs& a) {
-  if (a.in[0].dtype == DType::kFloat64)
-    rows_in<F, double>(parallel, a);
-  else
-    rows_in<F, float>(parallel, a);
+  if (a.in[0].dtype == DType::kFloat64) rows_in<F, double>(parallel, a);
+  else rows_in<F, float>(parallel, a);
 }
 
 #else  // CUDA: the same functors on a grid
@@ -268,10 +263,8 @@ void for_each(CudaStream stream, const PointwiseArgs& a) {
   int64_t blocks = (a.numel + 255) / 256;
   if (blocks > 4096) blocks = 4096;
   if (blocks == 0) return;
-  if (any_wide(a))
-    pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
-  else
-    pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
+  if (any_wide(a)) pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s> > >(a);
+  else pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s> > >(a);
 }
 
 template <class T>
@@ -306,7 +299,9 @@ class CudaRow {
   __device__ bool has(int j) const { return args.in[j].data != nullptr; }
   __device__ bool writes(int j) const { return args.out[j].data != nullptr; }
   __device__ CudaIn<T> in(int j) { return {args.in[j], row * args.in[j].row_stride}; }
-  __device__ T in_value(int j) const { return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride); }
+  __device__ T in_value(int j) const {
+    return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride);
+  }
   __device__ int64_t in_integer(int j) const {
     const RowOperand& o = args.in[j];
     return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
@@ -368,10 +363,8 @@ void for_each_row(CudaStream stream, const RowArgs& a) {
   auto s = static_cast<cudaStream_t>(stream);
   unsigned blocks = static_cast<unsigned>(a.rows < 65535 ? a.rows : 65535);
   if (blocks == 0) return;
-  if (a.in[0].dtype == DType::kFloat64)
-    row_grid<F, double><<<blocks, 256, 0, s>>>(a);
-  else
-    row_grid<F, float><<<blocks, 256, 0, s>>>(a);
+  if (a.in[0].dtype == DType::kFloat64) row_grid<F, double><<<blocks, 256, 0, s> > >(a);
+  else row_grid<F, float><<<blocks, 256, 0, s> > >(a);
 }
 
 #endif

@@ -32,15 +32,15 @@ struct PointwiseArgs {
 };
 
 enum class PointwiseOp : uint8_t {
-  kCopy,          // y = x, with conversion
-  kFill,          // y = s0
-  kAdd,           // y = a + b
-  kSub,           // y = a - b
-  kMul,           // y = a * b
-  kDiv,           // y = a / b
-  kDivBackward,   // y = -g * a / b^2        (g, a, b)
-  kAddScaled,     // y = a + s0 * b
-  kAffine,        // y = s0 * x + s1
+  kCopy,         // y = x, with conversion
+  kFill,         // y = s0
+  kAdd,          // y = a + b
+  kSub,          // y = a - b
+  kMul,          // y = a * b
+  kDiv,          // y = a / b
+  kDivBackward,  // y = -g * a / b^2        (g, a, b)
+  kAddScaled,    // y = a + s0 * b
+  kAffine,       // y = s0 * x + s1
   kExp,
   kLog,
   kSqrt,
@@ -71,16 +71,17 @@ struct RowArgs {
 };
 
 enum class RowOp : uint8_t {
-  kLayerNorm,          // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
-  kLayerNormBackward,  // in: g, x, weight, mean, rstd, addend?; out: dx
-  kSoftmax,            // in: x; out: y
-  kSoftmaxBackward,    // in: g, y; out: dx
+  kLayerNorm,             // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
+  kLayerNormBackward,     // in: g, x, weight, mean, rstd, addend?; out: dx
+  kSoftmax,               // in: x; out: y
+  kSoftmaxBackward,       // in: g, y; out: dx
   kCrossEntropy,          // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
   kCrossEntropyBackward,  // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits; i0
-  kDropout,               // in: x, sample ids (int64, one a sample); out: y; s0: drop probability; i0: rows a sample; key: seed, step, site
-  kSum,                   // in: x; out: sum[rows]
-  kMax,                   // in: x; out: max[rows]
-  kNormSquared,           // in: x; out: fp64 sum of squares[rows]
+  kDropout,      // in: x, sample ids (int64, one a sample); out: y; s0: drop probability; i0: rows a sample; key: seed,
+                 // step, site
+  kSum,          // in: x; out: sum[rows]
+  kMax,          // in: x; out: max[rows]
+  kNormSquared,  // in: x; out: fp64 sum of squares[rows]
 };
 
 // Sums down columns: out[a, b] = sum_r f(...)[a, r, b] over [batch, rows, cols], rows contiguous.
@@ -142,7 +143,8 @@ struct ConvArgs {
   bool accumulate = false;
 };
 
-// Max pooling of NHWC images, windows without padding; `index` holds the offset in the window of each maximum (first wins).
+// Max pooling of NHWC images, windows without padding; `index` holds the offset in the window of each maximum (first
+// wins).
 struct PoolArgs {
   int64_t images = 0, height = 0, width = 0, channels = 0, out_height = 0, out_width = 0;
   int64_t window = 0, stride = 0;
@@ -151,7 +153,8 @@ struct PoolArgs {
   uint8_t* index = nullptr;
 };
 
-// Causal self-attention on packed [batch, time, 3 * heads * dim] (queries, keys, values); y is [batch, time, heads * dim].
+// Causal self-attention on packed [batch, time, 3 * heads * dim] (queries, keys, values); y is [batch, time, heads *
+// dim].
 struct AttentionArgs {
   int64_t batch = 0, time = 0, heads = 0, dim = 0;
   void *qkv = nullptr, *y = nullptr, *dy = nullptr, *dqkv = nullptr;
@@ -160,7 +163,8 @@ struct AttentionArgs {
   double scale = 1;
 };
 
-// Initial values of elements [begin, end) of a parameter; see core/nn/init.h. The same bits at every instruction-set level.
+// Initial values of elements [begin, end) of a parameter; see core/nn/init.h. The same bits at every instruction-set
+// level.
 struct InitialArgs {
   bool normal = false;  // else uniform
   float scale = 0;      // standard deviation, or bound

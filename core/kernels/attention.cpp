@@ -1,6 +1,6 @@
-// Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with the sequence length;
-// the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention" (2022).
-// A head of a sample is one task: sums over query blocks run in order, whatever the threads.
+// Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with
+// the sequence length; the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention"
+// (2022). A head of a sample is one task: sums over query blocks run in order, whatever the threads.
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -22,7 +22,8 @@ Head<T> head_of(const AttentionArgs& a, int64_t item) {
     return block_of({data, a.dtype, 3 * width, 1, 0}, b * a.time, part * width + h * a.dim);
   };
   auto plain = [&](void* data) { return block_of({data, a.dtype, width, 1, 0}, b * a.time, h * a.dim); };
-  return {packed(a.qkv, 0),  packed(a.qkv, 1),  packed(a.qkv, 2), packed(a.dqkv, 0), packed(a.dqkv, 1), packed(a.dqkv, 2),
+  return {packed(a.qkv, 0),  packed(a.qkv, 1),  packed(a.qkv, 2),
+          packed(a.dqkv, 0), packed(a.dqkv, 1), packed(a.dqkv, 2),
           plain(a.y),        plain(a.dy),       static_cast<T*>(a.lse) + item * a.time};
 }
 
@@ -74,7 +75,8 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
         for (int64_t r = 0; r < rows; ++r) {
           T* s = scores + r * keys;
           const int64_t n = q0 + r + 1;
-          const T max = lane_fold<T>(n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
+          const T max = lane_fold<T>(
+              n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
           const T sum = lane_sum<T>(n, [&](int64_t i) {
             T e = exp_of((s[i] - max) * scale);
             s[i] = e;
@@ -97,7 +99,8 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t block = kQueries * a.time, sums = a.time * a.dim;
-    T* scores = static_cast<T*>(parallel.scratch(kScores, (2 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
+    T* scores = static_cast<T*>(
+        parallel.scratch(kScores, (2 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
     T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim;
     for (int64_t item = begin; item < end; ++item) {
       const Head<T> h = head_of<T>(a, item);

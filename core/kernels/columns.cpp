@@ -1,4 +1,5 @@
-// Sums down columns, gathers and scatters of rows: kernels whose threads own columns, so that every sum runs in row order.
+// Sums down columns, gathers and scatters of rows: kernels whose threads own columns, so that every sum runs in row
+// order.
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/stage.h"
@@ -9,9 +10,7 @@ namespace {
 constexpr int64_t kBlock = 64;      // columns a thread takes at once
 constexpr int64_t kRowBlock = 128;  // rows summed before they join the total: the error grows with rows / 128 + 128
 
-int64_t column_grain(int64_t rows, int64_t cols) {
-  return rows * cols < 32768 ? (cols + kBlock - 1) / kBlock : 1;
-}
+int64_t column_grain(int64_t rows, int64_t cols) { return rows * cols < 32768 ? (cols + kBlock - 1) / kBlock : 1; }
 
 template <class T>
 void column_sum_in(Parallel& parallel, const ColumnArgs& a) {
@@ -87,17 +86,13 @@ void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
 }  // namespace
 
 void column_sum(Parallel& parallel, const ColumnArgs& a) {
-  if (a.in_dtype == DType::kFloat64)
-    column_sum_in<double>(parallel, a);
-  else
-    column_sum_in<float>(parallel, a);
+  if (a.in_dtype == DType::kFloat64) column_sum_in<double>(parallel, a);
+  else column_sum_in<float>(parallel, a);
 }
 
 void norm_columns(Parallel& parallel, const NormColumnsArgs& a) {
-  if (a.x_dtype == DType::kFloat64)
-    norm_columns_in<double>(parallel, a);
-  else
-    norm_columns_in<float>(parallel, a);
+  if (a.x_dtype == DType::kFloat64) norm_columns_in<double>(parallel, a);
+  else norm_columns_in<float>(parallel, a);
 }
 
 void gather(Parallel& parallel, const GatherArgs& a) {
@@ -111,7 +106,8 @@ void gather(Parallel& parallel, const GatherArgs& a) {
                static_cast<size_t>(a.cols * size));
       else
         for (int64_t c = 0; c < a.cols; ++c)
-          store_element<float>(a.rows_data, a.rows_dtype, to + c, load_element<float>(a.table, a.table_dtype, from + c));
+          store_element<float>(a.rows_data, a.rows_dtype, to + c,
+                               load_element<float>(a.table, a.table_dtype, from + c));
     }
   };
   parallel.run(a.rows, 16384 / (a.cols + 1) + 1, body);

@@ -1,5 +1,5 @@
-// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, one image at a time, so that the patches
-// stay in cache; weight gradients add images in order, each thread owning a block of weights.
+// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, one image at a time, so
+// that the patches stay in cache; weight gradients add images in order, each thread owning a block of weights.
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -40,7 +40,8 @@ void gather_patches(const ConvArgs& a, int64_t image, int64_t c0, int64_t c1, T*
     }
 }
 
-// dx += patches, the transpose of gather_patches over all columns. dx is one image, already zeroed or holding what to add to.
+// dx += patches, the transpose of gather_patches over all columns. dx is one image, already zeroed or holding what to
+// add to.
 template <class T>
 void scatter_patches(const ConvArgs& a, const T* patches, T* dx) {
   const int64_t C = a.in_channels, row = a.kernel_w * C;
@@ -88,7 +89,8 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t image_size = a.height * a.width * a.in_channels;
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t patch_bytes = pixels * taps * static_cast<int64_t>(sizeof(T));
-    T* patches = static_cast<T*>(parallel.scratch(kPatches, patch_bytes + image_size * static_cast<int64_t>(sizeof(T))));
+    T* patches =
+        static_cast<T*>(parallel.scratch(kPatches, patch_bytes + image_size * static_cast<int64_t>(sizeof(T))));
     T* dx = patches + pixels * taps;
     for (int64_t image = begin; image < end; ++image) {
       GemmArgs g;
@@ -97,10 +99,8 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
       g.b = {a.weight, a.weight_dtype, taps, 1, 0};
       g.c = dense(patches, taps);
       gemm_serial<T>(parallel, g);
-      if (a.accumulate)
-        load_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
-      else
-        memset(dx, 0, static_cast<size_t>(image_size) * sizeof(T));
+      if (a.accumulate) load_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
+      else memset(dx, 0, static_cast<size_t>(image_size) * sizeof(T));
       scatter_patches<T>(a, patches, dx);
       store_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
     }
@@ -111,7 +111,8 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
 template <class T>
 void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t pixels = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
-  // Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are few.
+  // Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are
+  // few.
   const int64_t threads = parallel.threads();
   int64_t cuts = (taps + 15) / 16 < threads ? (taps + 15) / 16 : threads, rows_cut = (threads + cuts - 1) / cuts;
   if (rows_cut > a.out_channels) rows_cut = a.out_channels;
@@ -148,10 +149,8 @@ void max_pool_in(Parallel& parallel, const PoolArgs& a) {
     T *best = x + image_size, *where = best + C;
     for (int64_t image = begin; image < end; ++image) {
       const T* pixels = x;
-      if (a.dtype == kTypeOf<T>)
-        pixels = static_cast<const T*>(a.x) + image * image_size;
-      else
-        load_run<T>(a.x, a.dtype, image * image_size, 1, image_size, x);
+      if (a.dtype == kTypeOf<T>) pixels = static_cast<const T*>(a.x) + image * image_size;
+      else load_run<T>(a.x, a.dtype, image * image_size, 1, image_size, x);
       for (int64_t oy = 0; oy < a.out_height; ++oy)
         for (int64_t ox = 0; ox < a.out_width; ++ox) {
           const int64_t out = ((image * a.out_height + oy) * a.out_width + ox) * C;
@@ -210,10 +209,12 @@ void conv(Parallel& parallel, const ConvArgs& a) {
   a.x_dtype == DType::kFloat64 ? conv_in<double>(parallel, a) : conv_in<float>(parallel, a);
 }
 void conv_backward_input(Parallel& parallel, const ConvArgs& a) {
-  a.y_dtype == DType::kFloat64 ? conv_backward_input_in<double>(parallel, a) : conv_backward_input_in<float>(parallel, a);
+  a.y_dtype == DType::kFloat64 ? conv_backward_input_in<double>(parallel, a)
+                               : conv_backward_input_in<float>(parallel, a);
 }
 void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
-  a.x_dtype == DType::kFloat64 ? conv_backward_weight_in<double>(parallel, a) : conv_backward_weight_in<float>(parallel, a);
+  a.x_dtype == DType::kFloat64 ? conv_backward_weight_in<double>(parallel, a)
+                               : conv_backward_weight_in<float>(parallel, a);
 }
 void max_pool(Parallel& parallel, const PoolArgs& a) {
   a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a) : max_pool_in<float>(parallel, a);

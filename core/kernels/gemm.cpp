@@ -16,14 +16,10 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
     const int64_t most_m = (g.m + Tile::kRows - 1) / Tile::kRows, most_n = (g.n + Tile::kCols - 1) / Tile::kCols;
     while (cuts_m * cuts_n * g.batch < wanted) {
       const bool along_m = g.m / cuts_m > 2 * (g.n / cuts_n);
-      if (along_m && cuts_m < most_m)
-        ++cuts_m;
-      else if (cuts_n < most_n)
-        ++cuts_n;
-      else if (cuts_m < most_m)
-        ++cuts_m;
-      else
-        break;
+      if (along_m && cuts_m < most_m) ++cuts_m;
+      else if (cuts_n < most_n) ++cuts_n;
+      else if (cuts_m < most_m) ++cuts_m;
+      else break;
     }
   }
   auto up = [](int64_t n, int64_t parts, int64_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; };
@@ -31,7 +27,8 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
   const int64_t blocks_m = (g.m + rows - 1) / rows, blocks_n = (g.n + cols - 1) / cols;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t batch = item / (blocks_m * blocks_n), m0 = item / blocks_n % blocks_m * rows, n0 = item % blocks_n * cols;
+      const int64_t batch = item / (blocks_m * blocks_n), m0 = item / blocks_n % blocks_m * rows,
+                    n0 = item % blocks_n * cols;
       GemmArgs part = g;
       part.m = g.m - m0 < rows ? g.m - m0 : rows;
       part.n = g.n - n0 < cols ? g.n - n0 : cols;
@@ -49,10 +46,8 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
 }  // namespace
 
 void gemm(Parallel& parallel, const GemmArgs& g) {
-  if (g.a.dtype == DType::kFloat64)
-    gemm_in<double>(parallel, g);
-  else
-    gemm_in<float>(parallel, g);
+  if (g.a.dtype == DType::kFloat64) gemm_in<double>(parallel, g);
+  else gemm_in<float>(parallel, g);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,8 +1,8 @@
-// The matrix product of one thread: panels of B packed for the register tile, rows of A read in place (or packed, where strided or of
-// another type), k cut into fixed blocks. Loop structure after Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication" (ACM TOMS 2008) and BLIS.
-// Stateless; scratch slots 0 and 1 of the calling thread.
-// Every element of C is one chain of multiply-adds over k in order: neither m, n, threads nor edges change its bits.
+// The matrix product of one thread: panels of B packed for the register tile, rows of A read in place (or packed, where
+// strided or of another type), k cut into fixed blocks. Loop structure after Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 2008) and BLIS. Stateless; scratch slots 0 and 1 of the calling
+// thread. Every element of C is one chain of multiply-adds over k in order: neither m, n, threads nor edges change its
+// bits.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -23,7 +23,8 @@ struct GemmTile {
 
 // C[M, kCols] tile; element (i, k) of A at a[i * rs + k * ks], B packed [depth, kCols].
 template <class T, int M>
-void gemm_tile(int64_t depth, const T* a, int64_t rs, int64_t ks, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
+void gemm_tile(int64_t depth, const T* a, int64_t rs, int64_t ks, const T* b, T* c, int64_t ldc, Start start,
+               const T* bias) {
   using S = Simd<T>;
   constexpr int N = GemmTile<T>::kVectors, L = S::kLanes;
   typename S::V acc[M][N];
@@ -31,7 +32,7 @@ void gemm_tile(int64_t depth, const T* a, int64_t rs, int64_t ks, const T* b, T*
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < N; ++j)
-      acc[i][j] = start == Start::kZero  ? S::all(T(0))
+      acc[i][j] = start == Start::kZero   ? S::all(T(0))
                   : start == Start::kBias ? S::load(bias + j * L)
                                           : S::load(c + i * ldc + j * L);
   for (int64_t k = 0; k < depth; ++k) {
@@ -56,10 +57,10 @@ inline void gemm_tile_of(int rows, int64_t depth, const T* a, int64_t rs, int64_
                          Start start, const T* bias) {
   using Tile = void (*)(int64_t, const T*, int64_t, int64_t, const T*, T*, int64_t, Start, const T*);
   if constexpr (GemmTile<T>::kRows == 14) {
-    static constexpr Tile tiles[] = {
-        nullptr,         gemm_tile<T, 1>, gemm_tile<T, 2>,  gemm_tile<T, 3>,  gemm_tile<T, 4>,
-        gemm_tile<T, 5>, gemm_tile<T, 6>, gemm_tile<T, 7>,  gemm_tile<T, 8>,  gemm_tile<T, 9>,
-        gemm_tile<T, 10>, gemm_tile<T, 11>, gemm_tile<T, 12>, gemm_tile<T, 13>, gemm_tile<T, 14>};
+    static constexpr Tile tiles[] = {nullptr,          gemm_tile<T, 1>,  gemm_tile<T, 2>,  gemm_tile<T, 3>,
+                                     gemm_tile<T, 4>,  gemm_tile<T, 5>,  gemm_tile<T, 6>,  gemm_tile<T, 7>,
+                                     gemm_tile<T, 8>,  gemm_tile<T, 9>,  gemm_tile<T, 10>, gemm_tile<T, 11>,
+                                     gemm_tile<T, 12>, gemm_tile<T, 13>, gemm_tile<T, 14>};
     tiles[rows](depth, a, rs, ks, b, c, ldc, start, bias);
   } else if constexpr (GemmTile<T>::kRows == 6) {
     static constexpr Tile tiles[] = {nullptr,         gemm_tile<T, 1>, gemm_tile<T, 2>, gemm_tile<T, 3>,
@@ -90,7 +91,8 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, T
         float* o = out + j;
         int64_t k = 0;
         for (; k + 4 <= depth; k += 4) {
-          __m128 r0 = _mm_loadu_ps(p0 + k), r1 = _mm_loadu_ps(p1 + k), r2 = _mm_loadu_ps(p2 + k), r3 = _mm_loadu_ps(p3 + k);
+          __m128 r0 = _mm_loadu_ps(p0 + k), r1 = _mm_loadu_ps(p1 + k), r2 = _mm_loadu_ps(p2 + k),
+                 r3 = _mm_loadu_ps(p3 + k);
           _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
           _mm_storeu_ps(o + k * W, r0);
           _mm_storeu_ps(o + (k + 1) * W, r1);
@@ -102,7 +104,8 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, T
     }
   }
   for (; j < n; ++j)
-    for (int64_t k = 0; k < depth; ++k) out[k * W + j] = load_element<T>(b.data, b.dtype, at + k * b.row_stride + j * b.col_stride);
+    for (int64_t k = 0; k < depth; ++k)
+      out[k * W + j] = load_element<T>(b.data, b.dtype, at + k * b.row_stride + j * b.col_stride);
   for (; j < W; ++j)
     for (int64_t k = 0; k < depth; ++k) out[k * W + j] = T(0);
 }
@@ -124,12 +127,14 @@ void pack_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows
     return;
   }
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t k = 0; k < depth; ++k) out[k * H + i] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
+    for (int64_t k = 0; k < depth; ++k)
+      out[k * H + i] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
 }
 
 inline Matrix block_of(const Matrix& m, int64_t row, int64_t col, int64_t batch = 0) {
   Matrix out = m;
-  out.data = static_cast<char*>(m.data) + (row * m.row_stride + col * m.col_stride + batch * m.batch_stride) * size_of(m.dtype);
+  out.data = static_cast<char*>(m.data) +
+             (row * m.row_stride + col * m.col_stride + batch * m.batch_stride) * size_of(m.dtype);
   return out;
 }
 
@@ -143,7 +148,8 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
   const int64_t depth_max = g.k < Tile::kDepth ? (g.k > 0 ? g.k : 1) : Tile::kDepth;
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
   const int64_t sums = direct_c ? 0 : g.m * (g.n < Tile::kWide ? (g.n + W - 1) / W * W : Tile::kWide);
-  T* packed_a = static_cast<T*>(parallel.scratch(0, (Tile::kTall * depth_max + H * W + W + sums) * static_cast<int64_t>(sizeof(T)) + 256));
+  T* packed_a = static_cast<T*>(
+      parallel.scratch(0, (Tile::kTall * depth_max + H * W + W + sums) * static_cast<int64_t>(sizeof(T)) + 256));
   T* edge = packed_a + Tile::kTall * depth_max;
   T* bias = edge + H * W;
   T* wide_c = bias + W;
@@ -153,7 +159,8 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
     T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
     const int64_t ldc = direct_c ? g.c.row_stride : (nc + W - 1) / W * W;
     if (!direct_c && g.accumulate)
-      for (int64_t i = 0; i < g.m; ++i) load_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, nc, wide_c + i * ldc);
+      for (int64_t i = 0; i < g.m; ++i)
+        load_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, nc, wide_c + i * ldc);
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += Tile::kDepth) {
       const int64_t depth = g.k - k0 < Tile::kDepth ? g.k - k0 : Tile::kDepth;
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
@@ -172,8 +179,8 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
           }
           for (int64_t i = 0; i < mc; i += H) {
             const int rows = static_cast<int>(mc - i < H ? mc - i : H);
-            const T* a = pack_rows ? packed_a + i * depth
-                                   : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
+            const T* a =
+                pack_rows ? packed_a + i * depth : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
             const int64_t rs = pack_rows ? 1 : g.a.row_stride, ks = pack_rows ? H : 1;
             T* c = c_base + (m0 + i) * ldc + j;
             if (cols == W || !direct_c) {
@@ -191,7 +198,8 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
       }
     }
     if (!direct_c)
-      for (int64_t i = 0; i < g.m; ++i) store_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, nc, wide_c + i * ldc);
+      for (int64_t i = 0; i < g.m; ++i)
+        store_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, nc, wide_c + i * ldc);
   }
 }
 

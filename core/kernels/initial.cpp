@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kGroups = 64;  // draws of four elements in one block
 
-// Standard normal from a uniform in (-1, 1), by the inverse of the error function (Giles, "Approximating the erfinv function", GPU
-// Computing Gems 2011). Without fused arithmetic, so that every level gives the same bits.
+// Standard normal from a uniform in (-1, 1), by the inverse of the error function (Giles, "Approximating the erfinv
+// function", GPU Computing Gems 2011). Without fused arithmetic, so that every level gives the same bits.
 [[gnu::always_inline]] inline float normal_of(float u) {
   const float w = -log_of<false>((1.0f - u) * (1.0f + u));
   const float near = w - 2.5f, far = sqrt_of(w) - 3.0f;
@@ -84,7 +84,8 @@ void initial(Parallel& parallel, const InitialArgs& a) {
     for (int64_t b = first + begin; b < first + end; ++b) {
       alignas(64) float values[kBlock];
       block(a, b, values);
-      const int64_t from = b * kBlock < a.begin ? a.begin : b * kBlock, to = (b + 1) * kBlock > a.end ? a.end : (b + 1) * kBlock;
+      const int64_t from = b * kBlock < a.begin ? a.begin : b * kBlock,
+                    to = (b + 1) * kBlock > a.end ? a.end : (b + 1) * kBlock;
       for (int64_t i = from; i < to; ++i) a.out[i - a.begin] = values[i - b * kBlock];
     }
   };

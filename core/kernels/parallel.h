@@ -31,7 +31,8 @@ class Parallel {
   // A kernel's result must not depend on where the pieces end.
   virtual void run(int64_t n, int64_t grain, Body body) = 0;
   virtual int threads() const = 0;
-  // Scratch of the calling thread, 64-byte aligned, kept between calls; contents undefined. Slots 0 to 3 are independent.
+  // Scratch of the calling thread, 64-byte aligned, kept between calls; contents undefined. Slots 0 to 3 are
+  // independent.
   virtual void* scratch(int slot, int64_t bytes) = 0;
 };
 

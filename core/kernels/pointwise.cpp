@@ -20,102 +20,142 @@ struct WithScalars {
 struct Copy : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return x; }
+  HD T operator()(T x) const {
+    return x;
+  }
 };
 struct Fill : WithScalars<0> {
   using WithScalars::WithScalars;
   template <class T>
-  HD T operator()(T) const { return static_cast<T>(s0); }
+  HD T operator()(T) const {
+    return static_cast<T>(s0);
+  }
 };
 struct Add : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T a, T b) const { return a + b; }
+  HD T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 struct Sub : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T a, T b) const { return a - b; }
+  HD T operator()(T a, T b) const {
+    return a - b;
+  }
 };
 struct Mul : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T a, T b) const { return a * b; }
+  HD T operator()(T a, T b) const {
+    return a * b;
+  }
 };
 struct Div : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T a, T b) const { return a / b; }
+  HD T operator()(T a, T b) const {
+    return a / b;
+  }
 };
 struct DivBackward : Plain<3> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T g, T a, T b) const { return -(g * a) / (b * b); }
+  HD T operator()(T g, T a, T b) const {
+    return -(g * a) / (b * b);
+  }
 };
 struct AddScaled : WithScalars<2> {
   using WithScalars::WithScalars;
   template <class T>
-  HD T operator()(T a, T b) const { return fused(static_cast<T>(s0), b, a); }
+  HD T operator()(T a, T b) const {
+    return fused(static_cast<T>(s0), b, a);
+  }
 };
 struct Affine : WithScalars<1> {
   using WithScalars::WithScalars;
   template <class T>
-  HD T operator()(T x) const { return static_cast<T>(s0) * x + static_cast<T>(s1); }
+  HD T operator()(T x) const {
+    return static_cast<T>(s0) * x + static_cast<T>(s1);
+  }
 };
 struct Exp : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return exp_of(x); }
+  HD T operator()(T x) const {
+    return exp_of(x);
+  }
 };
 struct Log : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return log_of(x); }
+  HD T operator()(T x) const {
+    return log_of(x);
+  }
 };
 struct Sqrt : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return sqrt_of(x); }
+  HD T operator()(T x) const {
+    return sqrt_of(x);
+  }
 };
 struct SqrtBackward : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T g, T y) const { return g / (T(2) * y); }
+  HD T operator()(T g, T y) const {
+    return g / (T(2) * y);
+  }
 };
 struct Tanh : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return tanh_of(x); }
+  HD T operator()(T x) const {
+    return tanh_of(x);
+  }
 };
 struct TanhBackward : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T g, T y) const { return g * (T(1) - y * y); }
+  HD T operator()(T g, T y) const {
+    return g * (T(1) - y * y);
+  }
 };
 struct Relu : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return x < T(0) ? T(0) : x; }  // NaN passes
+  HD T operator()(T x) const {
+    return x < T(0) ? T(0) : x;
+  }  // NaN passes
 };
 struct ReluBackward : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T g, T x) const { return x > T(0) ? g : T(0); }
+  HD T operator()(T g, T x) const {
+    return x > T(0) ? g : T(0);
+  }
 };
 struct Gelu : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return gelu_of(x); }
+  HD T operator()(T x) const {
+    return gelu_of(x);
+  }
 };
 struct GeluBackward : Plain<2> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T g, T x) const { return g * gelu_gradient(x); }
+  HD T operator()(T g, T x) const {
+    return g * gelu_gradient(x);
+  }
 };
 struct Square : Plain<1> {
   using Plain::Plain;
   template <class T>
-  HD T operator()(T x) const { return x * x; }
+  HD T operator()(T x) const {
+    return x * x;
+  }
 };
 
 template <class Where>

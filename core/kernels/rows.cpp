@@ -17,9 +17,9 @@ struct LayerNorm {
     const T inverse = T(1) / static_cast<T>(n);
     const T mean = row.sum(n, [&](int64_t i) -> T { return x[i]; }) * inverse;
     const T variance = row.sum(n, [&](int64_t i) -> T {
-                         T d = x[i] - mean;
-                         return d * d;
-                       }) * inverse;
+      T d = x[i] - mean;
+      return d * d;
+    }) * inverse;
     const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.scalars[0]));
     if (row.has(2)) {
       auto b = row.in(2);
@@ -122,7 +122,8 @@ struct Dropout {
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
     const int64_t rows_per_sample = row.args.integers[0];
-    const uint64_t sample = static_cast<uint64_t>(static_cast<const int64_t*>(row.args.in[1].data)[row.row / rows_per_sample]);
+    const uint64_t sample =
+        static_cast<uint64_t>(static_cast<const int64_t*>(row.args.in[1].data)[row.row / rows_per_sample]);
     const uint64_t part = static_cast<uint64_t>(row.row % rows_per_sample);
     const uint64_t key = mix(row.args.key[0], row.args.key[1]), high = mix(row.args.key[2], sample);
     const uint64_t groups = static_cast<uint64_t>((n + 3) / 4);

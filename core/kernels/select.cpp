@@ -20,14 +20,15 @@ extern const KernelTable table;
 IsaLevel best_isa_level() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     return IsaLevel::kAvx512;
   return avx2 ? IsaLevel::kAvx2 : IsaLevel::kGeneric;
 }
 
 const KernelTable& kernels(IsaLevel level) {
-  require(level <= best_isa_level(), ExitCode::kConfig, "this CPU lacks the instructions of the kernel level asked for");
+  require(level <= best_isa_level(), ExitCode::kConfig,
+          "this CPU lacks the instructions of the kernel level asked for");
   switch (level) {
     case IsaLevel::kGeneric: return generic::table;
     case IsaLevel::kAvx2: return avx2::table;

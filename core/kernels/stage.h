@@ -88,8 +88,7 @@ inline void load_run(const void* source, DType dtype, int64_t offset, int64_t st
   }
   if (dtype == kTypeOf<T>) {
     const T* p = static_cast<const T*>(source) + offset;
-    if (stride == 1)
-      memcpy(out, p, static_cast<size_t>(n) * sizeof(T));
+    if (stride == 1) memcpy(out, p, static_cast<size_t>(n) * sizeof(T));
     else
       for (int64_t i = 0; i < n; ++i) out[i] = p[i * stride];
     return;

@@ -29,8 +29,24 @@ void chunk_norms(Parallel&, const float*, int64_t, double*);
 
 extern const KernelTable table;
 const KernelTable table = {
-    LOCKSTEP_TEXT(LOCKSTEP_ISA), pointwise, row,  column_sum,        norm_columns, gather,    scatter_add,        gemm,     conv,
-    conv_backward_input,         conv_backward_weight, max_pool, max_pool_backward, attention,    attention_backward, initial, tree_add, chunk_norms,
+    LOCKSTEP_TEXT(LOCKSTEP_ISA),
+    pointwise,
+    row,
+    column_sum,
+    norm_columns,
+    gather,
+    scatter_add,
+    gemm,
+    conv,
+    conv_backward_input,
+    conv_backward_weight,
+    max_pool,
+    max_pool_backward,
+    attention,
+    attention_backward,
+    initial,
+    tree_add,
+    chunk_norms,
 };
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

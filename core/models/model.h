@@ -15,13 +15,13 @@ struct TaskSpec {
 
 class Model : public Module {
  public:
-  // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex count nothing.
-  // By default, cross-entropy of [..., classes] against int32 targets [...].
+  // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex
+  // count nothing. By default, cross-entropy of [..., classes] against int32 targets [...].
   virtual Tensor loss(const Tensor& output, const Tensor& target);
 };
 
-// How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the shapes are no
-// classification.
+// How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the
+// shapes are no classification.
 int64_t count_correct(const Tensor& output, const Tensor& target);
 
 }  // namespace lockstep

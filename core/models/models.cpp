@@ -11,8 +11,8 @@ namespace lockstep {
 Tensor Model::loss(const Tensor& output, const Tensor& target) { return cross_entropy(output, target); }
 
 int64_t count_correct(const Tensor& output, const Tensor& target) {
-  if (output.rank() == 0 || output.dtype() != DType::kFloat32 || target.dtype() != DType::kInt32 || !output.is_contiguous() ||
-      output.numel() != target.numel() * output.dim(-1))
+  if (output.rank() == 0 || output.dtype() != DType::kFloat32 || target.dtype() != DType::kInt32 ||
+      !output.is_contiguous() || output.numel() != target.numel() * output.dim(-1))
     return -1;
   const int64_t classes = output.dim(-1);
   const float* values = output.values<float>();
@@ -46,14 +46,17 @@ Tensor Mlp::forward(const Tensor& x) {
 }
 
 std::vector<Field> fields(ConvnetOptions& o) {
-  return {field("channels", o.channels, "output channels of each convolution; pooling follows the last").with_unit("channels").at_least(1),
+  return {field("channels", o.channels, "output channels of each convolution; pooling follows the last")
+              .with_unit("channels")
+              .at_least(1),
           field("kernel", o.kernel, "extent of the convolutions' windows").with_unit("pixels").with_range(1, 15),
           field("hidden", o.hidden, "width of the layer before the head").with_unit("features").at_least(1),
           field("dropout", o.dropout, "probability of dropping a feature before the head").with_range(0, 0.99)};
 }
 
 Convnet::Convnet(const ConvnetOptions& o, const TaskSpec& task) {
-  require(task.input.rank() == 3, ExitCode::kConfig, "model.name: convnet needs images [H, W, C], not samples of shape ", task.input);
+  require(task.input.rank() == 3, ExitCode::kConfig,
+          "model.name: convnet needs images [H, W, C], not samples of shape ", task.input);
   int64_t h = task.input[0], w = task.input[1], c = task.input[2], index = 0;
   for (int64_t channels : o.channels) {
     convs_.push_back(&child<Conv2d>(cat("conv", ++index), c, channels, o.kernel));
@@ -75,11 +78,13 @@ Tensor Convnet::forward(const Tensor& x) {
 }
 
 std::vector<Field> fields(GptOptions& o) {
-  return {field("layers", o.layers, "transformer blocks").with_range(1, 1000),
-          field("heads", o.heads, "attention heads; must divide the width").with_range(1, 1024),
-          field("width", o.width, "features of a token").with_unit("features").with_range(1, 65536),
-          field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch").with_range(0, 0.99),
-          field("bias", o.bias, "biases in linear layers and norms")};
+  return {
+      field("layers", o.layers, "transformer blocks").with_range(1, 1000),
+      field("heads", o.heads, "attention heads; must divide the width").with_range(1, 1024),
+      field("width", o.width, "features of a token").with_unit("features").with_range(1, 65536),
+      field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
+          .with_range(0, 0.99),
+      field("bias", o.bias, "biases in linear layers and norms")};
 }
 
 namespace {
@@ -110,13 +115,15 @@ Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
       wpe_(child<Embedding>("wpe", context_, o.width, weights())),
       drop_(child<Dropout>("drop", o.dropout)) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: gpt needs tokens, not samples of shape ", task.input);
-  require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads, " does not divide model.width: ", o.width);
+  require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
+          " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i) blocks_.push_back(&child<GptBlock>(cat("blocks.", i), o));
   ln_ = &child<LayerNorm>("ln", o.width, o.bias);
 }
 
 Tensor Gpt::forward(const Tensor& tokens_BT) {
-  check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ", context_);
+  check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ",
+        context_);
   Tensor h = drop_(add(wte_(tokens_BT), slice(wpe_.weight(), 0, 0, tokens_BT.dim(1))));
   for (GptBlock* block : blocks_) h = (*block)(h);
   return linear((*ln_)(h), wte_.weight());

@@ -13,7 +13,8 @@ void fill_initial(const Init& init, uint64_t seed, std::string_view name, int64_
     current_stream().enqueue([=](Parallel&) { std::fill(out, out + (end - begin), static_cast<float>(init.scale)); });
     return;
   }
-  const InitialArgs a{init.kind == Init::Kind::kNormal, static_cast<float>(init.scale), seed, hash64(name), begin, end, out};
+  const InitialArgs a{
+      init.kind == Init::Kind::kNormal, static_cast<float>(init.scale), seed, hash64(name), begin, end, out};
   current_stream().enqueue([a](Parallel& p) { kernels().initial(p, a); });
 }
 

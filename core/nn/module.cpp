@@ -35,7 +35,8 @@ std::vector<NamedParameter> Module::parameters() const {
 
 void Module::name_tree(std::string_view name) {
   name_ = name;
-  for (auto& [child_name, module] : children_) module->name_tree(name_.empty() ? child_name : cat(name_, ".", child_name));
+  for (auto& [child_name, module] : children_)
+    module->name_tree(name_.empty() ? child_name : cat(name_, ".", child_name));
 }
 
 void Module::train(bool on) {

@@ -14,7 +14,8 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
   a.dtype = qkv.dtype();
   const Tensor packed = raw::contiguous(qkv.detach());
   Tensor y = Tensor::empty({a.batch, a.time, a.heads * a.dim}, qkv.dtype());
-  Tensor lse = Tensor::empty({a.batch, a.heads, a.time}, qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  Tensor lse =
+      Tensor::empty({a.batch, a.heads, a.time}, qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   a.qkv = const_cast<void*>(packed.read());
   a.y = y.write();
   a.lse = lse.write();
@@ -30,7 +31,8 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
                      b.lse = const_cast<void*>(lse.get("causal_attention").read());
                      b.dy = const_cast<void*>(g.read());
                      b.dqkv = dqkv.write();
-                     raw::launch([](Parallel& p, const AttentionArgs& args) { kernels().attention_backward(p, args); }, b);
+                     raw::launch([](Parallel& p, const AttentionArgs& args) { kernels().attention_backward(p, args); },
+                                 b);
                      grads.add(0, dqkv);
                    });
 }

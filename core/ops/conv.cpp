@@ -13,8 +13,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
   a.stride = stride, a.padding = padding;
   a.out_height = (a.height + 2 * padding - a.kernel_h) / stride + 1;
   a.out_width = (a.width + 2 * padding - a.kernel_w) / stride + 1;
-  check(a.height + 2 * padding >= a.kernel_h && a.width + 2 * padding >= a.kernel_w, "conv2d: images ", x, " are smaller than weight ",
-        weight);
+  check(a.height + 2 * padding >= a.kernel_h && a.width + 2 * padding >= a.kernel_w, "conv2d: images ", x,
+        " are smaller than weight ", weight);
   const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
   Tensor y = Tensor::empty({a.images, a.out_height, a.out_width, a.out_channels}, x.dtype());
   a.x = const_cast<void*>(dense.read()), a.x_dtype = x.dtype();
@@ -22,35 +22,36 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
   if (bias) a.bias = bias.read(), a.bias_dtype = bias.dtype();
   a.y = y.write(), a.y_dtype = y.dtype();
   raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv(p, args); }, a);
-  return result_of("conv2d", place, y, {&x, &weight, &bias},
-                   [x = Saved(dense), w = Saved(w), a](const Tensor& gradient, Gradients& grads) {
-                     const Tensor g = raw::contiguous(gradient);
-                     const Tensor &input = x.get("conv2d"), &weight = w.get("conv2d");
-                     ConvArgs b = a;
-                     b.y = const_cast<void*>(g.read()), b.y_dtype = g.dtype();
-                     if (grads.wanted(1)) {
-                       Tensor dw = grads.target(1, b.accumulate);
-                       b.x = const_cast<void*>(input.read());
-                       b.weight = dw.write(), b.weight_dtype = dw.dtype();
-                       raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_weight(p, args); }, b);
-                     }
-                     if (grads.wanted(2)) {
-                       bool accumulate = false;
-                       Tensor db = grads.target(2, accumulate);
-                       raw::sum_dims(db, g, {0, 1, 2}, accumulate);
-                     }
-                     if (grads.wanted(0)) {
-                       Tensor dx = grads.target(0, b.accumulate);
-                       b.weight = const_cast<void*>(weight.read()), b.weight_dtype = weight.dtype();
-                       b.x = dx.write(), b.x_dtype = dx.dtype();
-                       raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_input(p, args); }, b);
-                     }
-                   });
+  return result_of(
+      "conv2d", place, y, {&x, &weight, &bias},
+      [x = Saved(dense), w = Saved(w), a](const Tensor& gradient, Gradients& grads) {
+        const Tensor g = raw::contiguous(gradient);
+        const Tensor &input = x.get("conv2d"), &weight = w.get("conv2d");
+        ConvArgs b = a;
+        b.y = const_cast<void*>(g.read()), b.y_dtype = g.dtype();
+        if (grads.wanted(1)) {
+          Tensor dw = grads.target(1, b.accumulate);
+          b.x = const_cast<void*>(input.read());
+          b.weight = dw.write(), b.weight_dtype = dw.dtype();
+          raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_weight(p, args); }, b);
+        }
+        if (grads.wanted(2)) {
+          bool accumulate = false;
+          Tensor db = grads.target(2, accumulate);
+          raw::sum_dims(db, g, {0, 1, 2}, accumulate);
+        }
+        if (grads.wanted(0)) {
+          Tensor dx = grads.target(0, b.accumulate);
+          b.weight = const_cast<void*>(weight.read()), b.weight_dtype = weight.dtype();
+          b.x = dx.write(), b.x_dtype = dx.dtype();
+          raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_input(p, args); }, b);
+        }
+      });
 }
 
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) {
-  check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && x.dim(1) >= window && x.dim(2) >= window, "max_pool2d: ", x,
-        " with window ", window, ", stride ", stride);
+  check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && x.dim(1) >= window && x.dim(2) >= window,
+        "max_pool2d: ", x, " with window ", window, ", stride ", stride);
   PoolArgs a;
   a.images = x.dim(0), a.height = x.dim(1), a.width = x.dim(2), a.channels = x.dim(3);
   a.window = window, a.stride = stride, a.dtype = x.dtype();
@@ -62,16 +63,17 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
   a.y = y.write();
   a.index = static_cast<uint8_t*>(index.write());
   raw::launch([](Parallel& p, const PoolArgs& args) { kernels().max_pool(p, args); }, a);
-  return result_of("max_pool2d", place, y, {&x}, [index = Saved(index), shape = x.shape(), a](const Tensor& gradient, Gradients& grads) {
-    const Tensor g = raw::contiguous(gradient);
-    Tensor dx = Tensor::empty(shape, g.dtype());
-    PoolArgs b = a;
-    b.y = const_cast<void*>(g.read());
-    b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
-    b.x = dx.write();
-    raw::launch([](Parallel& p, const PoolArgs& args) { kernels().max_pool_backward(p, args); }, b);
-    grads.add(0, dx);
-  });
+  return result_of("max_pool2d", place, y, {&x},
+                   [index = Saved(index), shape = x.shape(), a](const Tensor& gradient, Gradients& grads) {
+                     const Tensor g = raw::contiguous(gradient);
+                     Tensor dx = Tensor::empty(shape, g.dtype());
+                     PoolArgs b = a;
+                     b.y = const_cast<void*>(g.read());
+                     b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
+                     b.x = dx.write();
+                     raw::launch([](Parallel& p, const PoolArgs& args) { kernels().max_pool_backward(p, args); }, b);
+                     grads.add(0, dx);
+                   });
 }
 
 }  // namespace lockstep

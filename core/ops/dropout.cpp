@@ -31,12 +31,14 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
   if (p == 0 || x.numel() == 0) return x;
   const RandomKey& random = context().random;
   check(random.samples != nullptr && static_cast<int64_t>(random.samples->size()) == x.dim(0), "dropout of ", x,
-        ": its first dimension must be the ", random.samples ? static_cast<int64_t>(random.samples->size()) : int64_t(0),
+        ": its first dimension must be the ",
+        random.samples ? static_cast<int64_t>(random.samples->size()) : int64_t(0),
         " samples of the micro-batch (WithRandom)");
   const Tensor samples = Tensor::of(*random.samples, {x.dim(0)});
   const DropoutKey key{random.seed, static_cast<uint64_t>(random.step), site, p};
-  return result_of("dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
-                   [key, samples](const Tensor& g, Gradients& grads) { grads.add(0, drop(raw::contiguous(g), key, samples)); });
+  return result_of(
+      "dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
+      [key, samples](const Tensor& g, Gradients& grads) { grads.add(0, drop(raw::contiguous(g), key, samples)); });
 }
 
 }  // namespace lockstep

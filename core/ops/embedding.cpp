@@ -4,8 +4,8 @@
 namespace lockstep {
 
 Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
-  check(table.rank() == 2 && table.is_contiguous() && index.dtype() == DType::kInt32 && index.is_contiguous(), "embedding: table ",
-        table, " (contiguous), index ", index, " (int32, contiguous)");
+  check(table.rank() == 2 && table.is_contiguous() && index.dtype() == DType::kInt32 && index.is_contiguous(),
+        "embedding: table ", table, " (contiguous), index ", index, " (int32, contiguous)");
   Shape out = index.shape();
   out.push_back(table.dim(1));
   Tensor y = Tensor::empty(out, table.dtype());
@@ -17,8 +17,9 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
   current_stream().enqueue([a](Parallel& p) {
     for (int64_t i = 0; i < a.rows; ++i)
       if (a.index[i] < 0 || a.index[i] >= a.table_rows)
-        throw Error(ExitCode::kBadData, cat("embedding: index ", a.index[i], " at position ", i, " is outside the table's ", a.table_rows,
-                                            " rows; check the data against the model's vocabulary"));
+        throw Error(ExitCode::kBadData,
+                    cat("embedding: index ", a.index[i], " at position ", i, " is outside the table's ", a.table_rows,
+                        " rows; check the data against the model's vocabulary"));
     kernels().gather(p, a);
   });
   return result_of("embedding", place, y, {&table}, [index = Saved(index)](const Tensor& gradient, Gradients& grads) {

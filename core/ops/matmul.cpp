@@ -30,7 +30,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
     b3 = b.detach();
   } else {
     check(a.rank() == b.rank(), "matmul: ", a, " by ", b, ": another number of dimensions");
-    for (int i = 0; i < a.rank() - 2; ++i) check(a.dim(i) == b.dim(i), "matmul: ", a, " by ", b, ": other leading extents");
+    for (int i = 0; i < a.rank() - 2; ++i)
+      check(a.dim(i) == b.dim(i), "matmul: ", a, " by ", b, ": other leading extents");
     auto batched = [](const Tensor& t) {
       return t.rank() == 3 ? t.detach() : raw::contiguous(t.detach()).reshape({-1, t.dim(-2), t.dim(-1)});
     };
@@ -41,14 +42,15 @@ Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
   Shape flat = a3.shape();
   flat[a3.rank() - 1] = b.dim(-1);
   raw::gemm(y.reshape(flat), a3, b3);
-  return result_of("matmul", place, y, {&a, &b}, [a = Saved(a3), b = Saved(b3), flat](const Tensor& g, Gradients& grads) {
-    product_backward(raw::contiguous(g).reshape(flat), a.get("matmul"), b.get("matmul"), grads);
-  });
+  return result_of("matmul", place, y, {&a, &b},
+                   [a = Saved(a3), b = Saved(b3), flat](const Tensor& g, Gradients& grads) {
+                     product_backward(raw::contiguous(g).reshape(flat), a.get("matmul"), b.get("matmul"), grads);
+                   });
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place place) {
-  check(weight.rank() == 2 && x.rank() >= 1 && x.dim(-1) == weight.dim(1) && (!bias || bias.numel() == weight.dim(0)), "linear: ", x,
-        " with weight ", weight, bias ? " and bias " : "", bias ? to_text(bias) : "");
+  check(weight.rank() == 2 && x.rank() >= 1 && x.dim(-1) == weight.dim(1) && (!bias || bias.numel() == weight.dim(0)),
+        "linear: ", x, " with weight ", weight, bias ? " and bias " : "", bias ? to_text(bias) : "");
   const Tensor rows = raw::contiguous(x.detach()).reshape({-1, weight.dim(1)});  // [N, in]
   Shape out = x.shape();
   out[x.rank() - 1] = weight.dim(0);

@@ -1,7 +1,7 @@
 // The operations that models are made of. Each is one function with its backward pass right below it (ops/*.cpp).
-// Every operation takes fp32, bf16 and fp16 (fp64 in tests) and accumulates in fp32; the result has its first input's type.
-// Shapes in comments: B batch, T time, C channels, V classes. Errors: ExitCode::kInternal naming operation, shapes, types, and the call.
-// Knows nothing of modules or ranks.
+// Every operation takes fp32, bf16 and fp16 (fp64 in tests) and accumulates in fp32; the result has its first input's
+// type. Shapes in comments: B batch, T time, C channels, V classes. Errors: ExitCode::kInternal naming operation,
+// shapes, types, and the call. Knows nothing of modules or ranks.
 #pragma once
 
 #include "core/autograd/node.h"
@@ -49,13 +49,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pl
 
 Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimension
 // Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` count nothing. fp32 scalar [1].
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored = kIgnoreIndex, Place place = Place::current());
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
+                     Place place = Place::current());
 // (x - mean) / sqrt(var + eps) * weight + bias over the last dimension; bias may be undefined.
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5, Place place = Place::current());
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
+                  Place place = Place::current());
 // table[V, C] rows by index[...] (int32): [..., C]
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
-// Zeroes elements with probability p and scales the rest by 1 / (1 - p), keyed by the context's (seed, step, sample of dimension 0) and
-// `site` (random_site).
+// Zeroes elements with probability p and scales the rest by 1 / (1 - p), keyed by the context's (seed, step, sample of
+// dimension 0) and `site` (random_site).
 Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::current());
 // x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,

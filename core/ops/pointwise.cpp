@@ -20,20 +20,17 @@ Tensor apply2(PointwiseOp op, const Tensor& a, const Tensor& b, const char* name
 
 // Gives input i the gradient g, summed over what broadcasting repeated.
 void add_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
-  if (g.shape() == shape)
-    grads.add(i, g);
-  else
-    grads.add(i, raw::sum_to(g, shape));
+  if (g.shape() == shape) grads.add(i, g);
+  else grads.add(i, raw::sum_to(g, shape));
 }
 void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
-  if (g.shape() == shape)
-    grads.pass(i, g);
-  else
-    grads.add(i, raw::sum_to(g, shape));
+  if (g.shape() == shape) grads.pass(i, g);
+  else grads.add(i, raw::sum_to(g, shape));
 }
 
 // An operation of one input whose backward is op(gradient, saved).
-Tensor with_saved(const char* name, Place place, const Tensor& x, Tensor y, const Tensor& kept, PointwiseOp backward_op) {
+Tensor with_saved(const char* name, Place place, const Tensor& x, Tensor y, const Tensor& kept,
+                  PointwiseOp backward_op) {
   return result_of(name, place, y, {&x}, [saved = Saved(kept), backward_op, name](const Tensor& g, Gradients& grads) {
     Tensor dx = like(g);
     raw::pointwise(backward_op, {dx}, {g, saved.get(name)});
@@ -82,9 +79,8 @@ Tensor div(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor affine(const Tensor& x, double scale, double shift, Place place) {
-  return result_of("affine", place, apply(PointwiseOp::kAffine, x, scale, shift), {&x}, [scale](const Tensor& g, Gradients& grads) {
-    grads.add(0, apply(PointwiseOp::kAffine, g, scale));
-  });
+  return result_of("affine", place, apply(PointwiseOp::kAffine, x, scale, shift), {&x},
+                   [scale](const Tensor& g, Gradients& grads) { grads.add(0, apply(PointwiseOp::kAffine, g, scale)); });
 }
 
 Tensor exp(const Tensor& x, Place place) {
@@ -117,9 +113,8 @@ Tensor gelu(const Tensor& x, Place place) {
 
 Tensor cast(const Tensor& x, DType dtype, Place place) {
   if (x.dtype() == dtype) return x;
-  return result_of("cast", place, raw::cast(x.detach(), dtype), {&x}, [from = x.dtype()](const Tensor& g, Gradients& grads) {
-    grads.add(0, raw::cast(g, from));
-  });
+  return result_of("cast", place, raw::cast(x.detach(), dtype), {&x},
+                   [from = x.dtype()](const Tensor& g, Gradients& grads) { grads.add(0, raw::cast(g, from)); });
 }
 
 void add_in_place(const Tensor& a, const Tensor& b) { raw::add(a, a, b); }

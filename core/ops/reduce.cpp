@@ -25,10 +25,8 @@ Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted,
   for (int d = 0; d < x.rank(); ++d) {
     const bool reduced = std::binary_search(dims.begin(), dims.end(), d);
     kept.push_back(reduced ? 1 : x.shape()[d]);
-    if (reduced)
-      count *= x.shape()[d];
-    else
-      out.push_back(x.shape()[d]);
+    if (reduced) count *= x.shape()[d];
+    else out.push_back(x.shape()[d]);
   }
   if (out.rank() == 0) out.push_back(1);
   Tensor y = Tensor::empty(out, x.dtype());

@@ -13,8 +13,8 @@ void check_targets(const Tensor& target, int64_t classes, int64_t ignored, const
   current_stream().enqueue([t, n, classes, ignored, place](Parallel&) {
     for (int64_t i = 0; i < n; ++i)
       if (t[i] != ignored && (t[i] < 0 || t[i] >= classes))
-        throw Error(ExitCode::kBadData, cat("cross_entropy: target ", t[i], " at position ", i, " is outside the ", classes,
-                                            " classes; check the data against the model's vocabulary"));
+        throw Error(ExitCode::kBadData, cat("cross_entropy: target ", t[i], " at position ", i, " is outside the ",
+                                            classes, " classes; check the data against the model's vocabulary"));
   });
 }
 
@@ -53,7 +53,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored
   r.rows = target.numel();
   r.integers[0] = ignored;
   check_targets(target, r.cols, ignored, place);
-  Tensor losses = Tensor::empty({r.rows}, statistics_type(logits)), lse = Tensor::empty({r.rows}, statistics_type(logits));
+  Tensor losses = Tensor::empty({r.rows}, statistics_type(logits)),
+         lse = Tensor::empty({r.rows}, statistics_type(logits));
   Tensor total = Tensor::empty({1}, statistics_type(logits));
   r.in[0] = raw::rows_of(dense, r.cols);
   r.in[1] = raw::one_per_row(target.flatten());

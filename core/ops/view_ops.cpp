@@ -6,8 +6,9 @@
 namespace lockstep {
 
 Tensor reshape(const Tensor& x, const Shape& shape, Place place) {
-  return result_of("reshape", place, raw::contiguous(x.detach()).reshape(shape), {&x},
-                   [before = x.shape()](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(g).reshape(before)); });
+  return result_of(
+      "reshape", place, raw::contiguous(x.detach()).reshape(shape), {&x},
+      [before = x.shape()](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(g).reshape(before)); });
 }
 
 Tensor permute(const Tensor& x, const std::vector<int>& order, Place place) {

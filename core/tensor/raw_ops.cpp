@@ -5,7 +5,8 @@
 namespace lockstep::raw {
 namespace {
 
-// Drops extents of 1 and merges neighbouring dimensions that step alike in all operands: most operations become one-dimensional.
+// Drops extents of 1 and merges neighbouring dimensions that step alike in all operands: most operations become
+// one-dimensional.
 void merge_dims(PointwiseArgs& a, int operands, Operand** all, const Shape& shape, const Shape* strides) {
   int dims = 0;
   int64_t sizes[Shape::kMaxRank], steps[kMaxIns + kMaxOuts][Shape::kMaxRank];
@@ -59,7 +60,8 @@ PointwiseArgs pointwise_args(std::initializer_list<Tensor> outs, std::initialize
   return a;
 }
 
-void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0, double s1) {
+void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0,
+               double s1) {
   if (outs.begin()->numel() == 0) return;
   PointwiseArgs a = pointwise_args(outs, ins);
   a.scalars[0] = s0;

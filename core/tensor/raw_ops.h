@@ -10,15 +10,17 @@
 
 namespace lockstep::raw {
 
-// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied. A task holds addresses, never tensors: the thread that
-// drops the last tensor frees its block in the order of its own current stream, and a stream's thread has none.
+// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied. A task holds addresses, never
+// tensors: the thread that drops the last tensor frees its block in the order of its own current stream, and a stream's
+// thread has none.
 template <class Kernel, class Args>
 void launch(Kernel kernel, const Args& args) {
   current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); });
 }
 
 // out[j] = op(ins...), inputs broadcast to out's shape. Any strides, any dtypes.
-void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0 = 0, double s1 = 0);
+void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0 = 0,
+               double s1 = 0);
 // The arguments alone, for kernels of other rooms.
 PointwiseArgs pointwise_args(std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins);
 
@@ -31,15 +33,16 @@ RowOperand write_rows(const Tensor& matrix, int64_t cols);
 RowOperand write_one_per_row(const Tensor& vector);
 
 void fill(const Tensor& out, double value);
-void copy(const Tensor& out, const Tensor& in);            // with conversion, broadcast and strides
+void copy(const Tensor& out, const Tensor& in);  // with conversion, broadcast and strides
 void add(const Tensor& out, const Tensor& a, const Tensor& b);
-Tensor contiguous(const Tensor& t);                        // itself where it is
-Tensor cast(const Tensor& t, DType dtype);                 // itself where it has that type
+Tensor contiguous(const Tensor& t);         // itself where it is
+Tensor cast(const Tensor& t, DType dtype);  // itself where it has that type
 // Sums over `dims` (sorted); out has those extents as 1, or dropped. Contiguous input.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
 // Sums what broadcasting repeated: `in` of a broadcast shape back to `shape`.
 Tensor sum_to(const Tensor& in, const Shape& shape);
-// C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows contiguous.
+// C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
+// contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);
 // True where every element is finite; synchronises.
 bool all_finite(const Tensor& t);

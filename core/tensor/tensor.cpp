@@ -20,8 +20,7 @@ void Storage::release() {
   // Work already enqueued may still use the block. Other streams that use it hold the tensor until they are done.
   if (device_.type == DeviceType::kAsyncCpu && context().stream)
     current_stream().enqueue([data](Parallel&) { free_bytes(data); });
-  else
-    free_bytes(data);
+  else free_bytes(data);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
@@ -46,15 +45,25 @@ namespace {
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::kFloat32; }
+constexpr DType dtype_of<float>() {
+  return DType::kFloat32;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::kFloat64; }
+constexpr DType dtype_of<double>() {
+  return DType::kFloat64;
+}
 template <>
-constexpr DType dtype_of<int64_t>() { return DType::kInt64; }
+constexpr DType dtype_of<int64_t>() {
+  return DType::kInt64;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::kInt32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::kInt32;
+}
 template <>
-constexpr DType dtype_of<uint8_t>() { return DType::kUInt8; }
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kUInt8;
+}
 }  // namespace
 
 template <class T>
@@ -73,8 +82,8 @@ template Tensor Tensor::of(const std::vector<uint8_t>&, const Shape&);
 
 Tensor Tensor::view_of(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, DType dtype) {
   Tensor t;
-  check((offset + shape.numel()) * size_of(dtype) <= storage->bytes(), "a view of ", shape, " at ", offset, " exceeds its ",
-        storage->bytes(), " bytes");
+  check((offset + shape.numel()) * size_of(dtype) <= storage->bytes(), "a view of ", shape, " at ", offset,
+        " exceeds its ", storage->bytes(), " bytes");
   t.storage_ = std::move(storage);
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
@@ -181,7 +190,8 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   uint32_t seen = 0;
   for (int i = 0; i < rank(); ++i) {
     const int from = order[static_cast<size_t>(i)];
-    check(from >= 0 && from < rank() && !(seen >> from & 1), "permute: dimension ", from, " of ", *this, " out of range or twice");
+    check(from >= 0 && from < rank() && !(seen >> from & 1), "permute: dimension ", from, " of ", *this,
+          " out of range or twice");
     seen |= 1u << from;
     t.shape_[i] = shape_[from];
     t.strides_[i] = strides_[from];
@@ -201,8 +211,8 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::slice(int d, int64_t begin, int64_t end) const {
   if (d < 0) d += rank();
-  check(d >= 0 && d < rank() && begin >= 0 && begin <= end && end <= shape_[d], "slice: [", begin, ", ", end, ") of dimension ", d,
-        " of ", *this);
+  check(d >= 0 && d < rank() && begin >= 0 && begin <= end && end <= shape_[d], "slice: [", begin, ", ", end,
+        ") of dimension ", d, " of ", *this);
   Tensor t = *this;
   t.record_.reset();
   t.shape_[d] = end - begin;

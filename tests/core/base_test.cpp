@@ -36,8 +36,7 @@ TEST(Errors, OfInputCarryTheirExitCode) {
 }
 
 TEST(Text, OfNumbersReadsBackTheSame) {
-  for (double v : {0.0, 1.0, 0.1, 1e300, 1.0 / 3, -2.5e-7})
-    EXPECT_EQ(std::stod(to_text(v)), v);
+  for (double v : {0.0, 1.0, 0.1, 1e300, 1.0 / 3, -2.5e-7}) EXPECT_EQ(std::stod(to_text(v)), v);
   EXPECT_EQ(to_text(0.1), "0.1");
   EXPECT_EQ(cat("a", std::string("b"), std::string_view("c"), -3, uint8_t{4}, false), "abc-34false");
 }

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/files.h"
 #include "core/io/json.h"
+#include "launch/files.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {

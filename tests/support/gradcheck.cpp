@@ -29,7 +29,8 @@ struct Run {
   std::vector<double> out;
 };
 
-Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs, bool with_gradient) {
+Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
+        bool with_gradient) {
   std::vector<Tensor> leaves;
   for (const Tensor& t : inputs) {
     Tensor leaf = t.detach();
@@ -52,7 +53,8 @@ Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::v
 
 }  // namespace
 
-void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs, double tolerance) {
+void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
+               double tolerance) {
   const Run analytic = run(f, inputs, true);
   for (size_t k = 0; k < inputs.size(); ++k) {
     if (inputs[k].dtype() != DType::kFloat64) continue;
@@ -71,7 +73,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
   }
 }
 
-void each_dtype(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs, double scale) {
+void each_dtype(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::vector<Tensor>& inputs,
+                double scale) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     std::vector<Tensor> low, wide;
     for (const Tensor& t : inputs) {
