@@ -263,8 +263,11 @@ void for_each(CudaStream stream, const PointwiseArgs& a) {
   int64_t blocks = (a.numel + 255) / 256;
   if (blocks > 4096) blocks = 4096;
   if (blocks == 0) return;
-  if (any_wide(a)) pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s> > >(a);
-  else pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s> > >(a);
+  // clang-format 14 would split the launch brackets
+  // clang-format off
+  if (any_wide(a)) pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
+  else pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
+  // clang-format on
 }
 
 template <class T>
@@ -363,8 +366,10 @@ void for_each_row(CudaStream stream, const RowArgs& a) {
   auto s = static_cast<cudaStream_t>(stream);
   unsigned blocks = static_cast<unsigned>(a.rows < 65535 ? a.rows : 65535);
   if (blocks == 0) return;
-  if (a.in[0].dtype == DType::kFloat64) row_grid<F, double><<<blocks, 256, 0, s> > >(a);
-  else row_grid<F, float><<<blocks, 256, 0, s> > >(a);
+  // clang-format off
+  if (a.in[0].dtype == DType::kFloat64) row_grid<F, double><<<blocks, 256, 0, s>>>(a);
+  else row_grid<F, float><<<blocks, 256, 0, s>>>(a);
+  // clang-format on
 }
 
 #endif

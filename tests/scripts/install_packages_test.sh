@@ -17,7 +17,8 @@ expect() { # what condition-command...
 
 # Only what the script itself needs: no dpkg, apt-get, sudo, compiler or cmake.
 for tool in bash sh awk grep sed cat sort head tail dirname mkdir nproc env sleep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
-stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
+# rm first: a link would be written through, into the machine's own program.
+stand_in() { rm -f "$work/bin/$1" && printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1" && chmod +x "$work/bin/$1"; }
 run() { code=0; PATH=$work/bin "$work/repo/scripts/install_packages" "$@" >"$work/said" 2>&1 </dev/null || code=$?; }
 says() { grep -qF -- "$1" "$work/said"; }
 

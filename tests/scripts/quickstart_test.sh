@@ -9,7 +9,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/repo/scripts" "$work/repo/core" "$work/repo/configs" "$work/bin"
 cp "$repository"/scripts/{quickstart,common.sh} "$work/repo/scripts/"
 echo 'int main() {}' >"$work/repo/core/a.cpp"
-stand_in() { printf '#!/bin/bash\n%s\n' "$2" >"$1" && chmod +x "$1"; }
+# rm first: a link would be written through, into the machine's own program.
+stand_in() { rm -f "$1" && printf '#!/bin/bash\n%s\n' "$2" >"$1" && chmod +x "$1"; }
 stand_in "$work/repo/scripts/install_packages" 'exit 0'
 for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id find cut cksum ln ls touch chmod; do
   ln -s "$(command -v $tool)" "$work/bin/$tool"
