@@ -86,7 +86,6 @@ void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets) {
   exposed_ms_ = 0;
   backward_end_s_ = 0;
   losses_.clear();
-  loss_tensors_.clear();
   launches_.clear();
 }
 
@@ -106,8 +105,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
   unused_ = 0;
   for (auto& g : groups_)
     if (!g->frozen()) unused_ += g->end_micro_batch();
-  loss_tensors_.push_back(loss.detach());
-  losses_.emplace_back(0.0, targets);
+  losses_.emplace_back(loss.detach(), targets);
 }
 
 void DataParallel::group_ready(size_t k) {
@@ -156,9 +154,9 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
 
   // Small values travel together: losses and counts of my micro-batches, then the norm's tree nodes.
   std::vector<double> mine{stop ? 1.0 : 0.0};
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    mine.push_back(loss_tensors_[i].item());
-    mine.push_back(static_cast<double>(losses_[i].second));
+  for (const auto& [loss, targets] : losses_) {
+    mine.push_back(loss.item());
+    mine.push_back(static_cast<double>(targets));
   }
   std::vector<Work> gathers;
   for (auto& g : groups_) {

@@ -75,8 +75,7 @@ class DataParallel {
 
   int64_t micro_count_ = 0, nominal_ = 1, done_ = 0;
   std::vector<Range> ranges_;
-  std::vector<std::pair<double, int64_t>> losses_;  // of my micro-batches: value, targets
-  std::vector<Tensor> loss_tensors_;
+  std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
   int unused_ = 0;

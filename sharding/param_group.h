@@ -50,9 +50,6 @@ class ParamGroup {
   const Tensor& slice_gradient() const { return slice_; }
 
  private:
-  struct Leaf {
-    Tensor flat;
-  };
   Tensor take_buffer();
   void gradient_arrived(size_t i);
   void leaf_complete();

@@ -274,7 +274,11 @@ bool has_checkpoint(const std::string& run_dir) { return !checkpoints_of(run_dir
 Checkpoint open_newest(const std::string& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such directory");
-  if (fs::exists(cat(dir, "/", kManifest), error)) return open_checkpoint(dir);
+  if (fs::exists(cat(dir, "/", kManifest), error)) {
+    Checkpoint c = open_checkpoint(dir);
+    verify_checkpoint(c);
+    return c;
+  }
   const auto all = checkpoints_of(dir);
   require(!all.empty(), ExitCode::kMissingInput, dir, ": holds no checkpoint");
   std::string first_problem;

@@ -73,7 +73,7 @@ Checkpoint open_checkpoint(const std::string& dir);
 Checkpoint open_newest(const std::string& dir);
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
-// of it. `strict`: the checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else
+// of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else
 // the first five differences are listed.
 void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& entries);
 // Reads everything and compares each slice with its checksum; throws naming file and tensor.
