@@ -34,6 +34,12 @@ void Work::synchronize(Seconds deadline) const {
   }
 }
 
+namespace {
+constexpr std::string_view kEnding = " is ending because of an error of its own";
+}
+std::string ending_text(int rank) { return cat("rank ", rank, kEnding); }
+bool is_ending_text(std::string_view what) { return what.find(kEnding) != std::string_view::npos; }
+
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
   const Tensor in = Tensor::of<int64_t>({mine}, {1}), out = Tensor::empty({comm.size()}, DType::kInt64);
   comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label).wait();

@@ -82,6 +82,11 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);
 
+// What a rank gives as the reason when it leaves while an exception is under way, and whether an error is only that:
+// the rank itself reports the cause.
+std::string ending_text(int rank);
+bool is_ending_text(std::string_view what);
+
 struct CommOptions {
   Seconds deadline{60};  // of each wait
   bool check_calls =

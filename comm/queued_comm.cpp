@@ -69,8 +69,7 @@ QueuedComm::QueuedComm(std::shared_ptr<Channel> channel)
       exceptions_(std::uncaught_exceptions()) {}
 
 QueuedComm::~QueuedComm() {
-  if (std::uncaught_exceptions() > exceptions_)
-    channel_->abort(cat("rank ", rank(), " is ending because of an error of its own"));
+  if (std::uncaught_exceptions() > exceptions_) channel_->abort(ending_text(rank()));
   if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs: the process is about to end
 }
 

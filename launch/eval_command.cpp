@@ -18,7 +18,9 @@ namespace {
 // The configuration that a checkpoint was made with, and overrides on top.
 std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
                                       int ranks) {
-  return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", overrides), ranks);
+  std::vector<std::string> all{"sharding.group=0"};  // may not divide the ranks of today
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", all), ranks);
 }
 
 }  // namespace

@@ -152,6 +152,16 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   refuse(ranks <= micro_batches, "batch.micro",
          cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
              s->batch.global, " / batch.micro ", s->batch.micro, "): use fewer ranks or smaller micro-batches"));
+  const DataParallelOptions& p = s->parallel;
+  const int64_t group = p.group > 0 ? p.group : ranks;
+  refuse(ranks % group == 0, "sharding.group",
+         cat(group, " does not divide the ", ranks, " ranks; use a divisor, or 0 for one group of all"));
+  refuse(p.group == 0 || p.level != ShardLevel::kNone, "sharding.group",
+         "has an effect only with a sharding.level above none");
+  const char* only = "has an effect only with sharding.level: parameters";
+  const bool streams = p.level == ShardLevel::kParameters;
+  refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
+  refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");
   for (const OptimRule& r : s->optim.rules)

@@ -128,6 +128,7 @@ void Trainer::start_loader() {
   o.size = comm_.size();
   o.threads = static_cast<int>(settings_.data.threads);
   o.prefetch = static_cast<int>(settings_.data.prefetch);
+  o.schedule = parallel_->schedule();
   o.start = {info_.epoch, info_.position};
   loader_ = std::make_unique<Loader>(*data_.train, o);
 }
@@ -144,7 +145,7 @@ StepReport Trainer::step(bool stop) {
   for (MicroBatch& m : batch.mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
     const auto forward = Clock::now();
-    Tensor loss = model_->loss((*model_)(m.input), m.target);
+    Tensor loss = model_->loss((*model_)(input_of(m)), m.target);
     report.forward_ms += ms_since(forward);
     const auto backward = Clock::now();
     parallel_->backward(m.index, loss, m.targets);
@@ -170,6 +171,11 @@ StepReport Trainer::step(bool stop) {
   return report;
 }
 
+// Images and the like in the type that the model computes in.
+Tensor Trainer::input_of(const MicroBatch& m) const {
+  return is_floating(m.input.dtype()) ? cast(m.input, settings_.parallel.compute) : m.input;
+}
+
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
   NoGrad no_grad;
@@ -182,18 +188,21 @@ EvalReport Trainer::evaluate() {
   o.rank = comm_.rank();
   o.size = comm_.size();
   o.threads = static_cast<int>(settings_.data.threads);
+  o.schedule = MicroSchedule::kWaves;
   Loader loader(*data_.validation, o);
   std::vector<double> mine;  // first sample, loss, targets, correct of each micro-batch
   while (!loader.done()) {
     StepBatch batch = loader.next();
-    for (MicroBatch& m : batch.mine) {
-      WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
-      Tensor output = (*model_)(m.input);
-      mine.push_back(static_cast<double>(batch.position + m.index * o.batch_micro));
-      mine.push_back(model_->loss(output, m.target).item());
-      mine.push_back(static_cast<double>(m.targets));
-      mine.push_back(static_cast<double>(count_correct(output, m.target)));
-    }
+    for (int64_t first = 0; first < batch.micro_count; first += comm_.size())
+      parallel_->forward_round(std::min<int64_t>(comm_.size(), batch.micro_count - first), [&] {
+        const MicroBatch& m = batch.mine[static_cast<size_t>(first / comm_.size())];
+        WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+        Tensor output = (*model_)(input_of(m));
+        mine.push_back(static_cast<double>(batch.position + m.index * o.batch_micro));
+        mine.push_back(model_->loss(output, m.target).item());
+        mine.push_back(static_cast<double>(m.targets));
+        mine.push_back(static_cast<double>(count_correct(output, m.target)));
+      });
   }
   model_->train();
   std::vector<double> all = mine;
@@ -230,7 +239,10 @@ std::vector<StateEntry> Trainer::state() const {
   return out;
 }
 
-void Trainer::load_parameters(const Checkpoint& c) { load_entries(c, parallel_->state()); }
+void Trainer::load_parameters(const Checkpoint& c) {
+  load_entries(c, parallel_->state());
+  parallel_->loaded();
+}
 
 void Trainer::resume(const Checkpoint& c) {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
@@ -247,6 +259,7 @@ void Trainer::resume(const Checkpoint& c) {
     log_warning(cat("resuming a run computed with ", c.info.isa, " instructions on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
+  parallel_->loaded();
   const CheckpointInfo mine = info_;
   info_ = c.info;
   info_.config = mine.config;
@@ -258,6 +271,11 @@ void Trainer::resume(const Checkpoint& c) {
   start_loader();
 }
 
+// What this rank writes: its share of the slices that it and its replicas hold.
+std::vector<StateEntry> Trainer::my_state() const {
+  return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
+}
+
 void Trainer::save(const std::string& checkpoints) {
   const std::string pending = pending_checkpoint(checkpoints, info_.step);
   std::vector<StoredSlice> mine, all;
@@ -265,9 +283,7 @@ void Trainer::save(const std::string& checkpoints) {
     agree(comm_, [&] {
       if (comm_.rank() == 0) begin_checkpoint(pending);
     });
-    agree(comm_, [&] {
-      mine = write_part(pending, comm_.rank(), comm_.size(), cut_for_rank(state(), comm_.rank(), comm_.size()));
-    });
+    agree(comm_, [&] { mine = write_part(pending, comm_.rank(), comm_.size(), my_state()); });
     for (const std::string& text : all_gather_text(comm_, slices_text(mine), "checkpoint"))
       for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
     agree(comm_, [&] {

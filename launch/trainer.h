@@ -77,7 +77,9 @@ class Trainer {
  private:
   void preflight();
   void start_loader();
+  Tensor input_of(const MicroBatch& m) const;
   std::vector<StateEntry> state() const;
+  std::vector<StateEntry> my_state() const;
 
   const Settings& settings_;
   const Datasets& data_;

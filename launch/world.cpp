@@ -51,6 +51,9 @@ void run_rank(Communicator& comm, int threads, const std::function<void(Communic
   body(comm);
 }
 
+// Else another rank does.
+bool says_why(const Error& error) { return *error.what() && !is_ending_text(error.what()); }
+
 int run_threads(const WorldOptions& options, int size, const std::function<void(Communicator&)>& body) {
   auto comms = make_local_communicators(size, {.deadline = Seconds(options.deadline_s)});
   if (size == 1) {
@@ -75,7 +78,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
       } catch (...) {
         const Error error = as_error(std::current_exception());
         std::lock_guard lock(mutex);
-        if (code == 0 && *error.what()) {  // the others fail because of this one: they stay silent
+        if (code == 0 && says_why(error)) {  // the others fail because of this one: they stay silent
           code = static_cast<int>(error.code());
           set_log_prefix({});
           report(options, error, r, size);
@@ -114,7 +117,7 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   } catch (...) {
     const Error error = as_error(std::current_exception());
     set_log_prefix({});
-    if (*error.what()) report(options, error, place.rank, place.size);
+    if (says_why(error)) report(options, error, place.rank, place.size);
     else  // another rank says why, and ends the job
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();

@@ -1,225 +1,340 @@
 #include "sharding/data_parallel.h"
 
+#include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include "core/autograd/node.h"
-#include "core/kernels/kernels.h"
 
 namespace lockstep {
+namespace {
 
-std::vector<Field> fields(DataParallelOptions& o) {
-  return {enum_field(
-              "reduce", o.reduce, {{"exact", ReduceMode::kExact}, {"fast", ReduceMode::kFast}},
-              "how gradients are added across ranks: exact gives the same bits at every number of ranks; fast uses the "
-              "communication library's own order"),
-          field("comm.bucket", o.bucket_mb,
-                "gradients are exchanged in groups of at least this size, while backward goes on")
-              .with_unit("MB")
-              .with_range(0, 100000)
-              .without_effect_on_math()};
+// Exchanges under way at a time where gradients leave at once: the bound on their memory.
+constexpr size_t kInFlight = 2;
+// Where another rank's micro-batch leaves a block out, its part may come only when that rank's backward ends, which may
+// wait for this one: memory then gives way.
+constexpr Seconds kPatience{1};
+
+int64_t owned_nodes(const ParamGroup& group, int rank) {
+  int64_t count = 0;
+  for (const Layout::Overlap& o : group.layout().overlaps(group.part_of(rank)))
+    count += static_cast<int64_t>(
+        maximal_nodes(o.chunks, group.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
+  return count;
 }
 
+}  // namespace
+
 DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOptions options)
-    : model_(model), comm_(comm), options_(std::move(options)) {
+    : model_(model), comm_(comm), options_(std::move(options)), exceptions_(std::uncaught_exceptions()) {
   model_.name_tree();
-  // Groups follow the order of registration and never split a module's neighbours needlessly; the sweep ends with the
-  // first.
-  std::vector<NamedParameter> trainable, frozen;
-  for (NamedParameter& p : model_.parameters())
-    (options_.frozen && options_.frozen(p.name) ? frozen : trainable).push_back(p);
-  require(!trainable.empty(), ExitCode::kConfig, "the model has no trainable parameter");
-  const double least = options_.bucket_mb * 1e6 / sizeof(float);
-  std::vector<std::vector<NamedParameter>> parts(1);
-  double size = 0;
-  for (auto it = trainable.rbegin(); it != trainable.rend(); ++it) {
-    if (size >= least && !parts.back().empty()) {
-      parts.emplace_back();
-      size = 0;
-    }
-    parts.back().insert(parts.back().begin(), *it);
-    size += static_cast<double>(it->parameter->value.numel());
+  const auto all = static_cast<int64_t>(comm.size());
+  const int64_t group = options_.level == ShardLevel::kNone ? 1 : options_.group > 0 ? options_.group : all;
+  mesh_ = std::make_unique<Mesh>(comm, static_cast<int>(std::min(group, int64_t(1) << 30)));
+  if (comm.size() > 1) merging_ = std::make_unique<Stream>(current_device(), Stream::Mode::kThread);
+  make_groups();
+  for (size_t k = 0; k < groups_.size(); ++k) {
+    groups_[k]->set_callbacks([this] { bound_memory(); }, [this, k] { group_ready(k); });
+    for (Slot& s : groups_[k]->slots()) slots_.push_back(std::move(s));
   }
-  for (auto& part : parts) {
-    std::string name = part.size() == 1 ? part[0].name : cat(part.front().name, " .. ", part.back().name);
-    groups_.push_back(std::make_unique<ParamGroup>(std::move(name), std::move(part), options_.seed, false));
-  }
-  for (size_t k = 0; k < groups_.size(); ++k) groups_[k]->set_on_ready([this, k] { group_ready(k); });
-  if (!frozen.empty())
-    groups_.push_back(std::make_unique<ParamGroup>("frozen", std::move(frozen), options_.seed, true));
-  for (auto& g : groups_)
-    if (!g->frozen())
-      for (const Layout::Piece& p : g->layout().pieces()) {
-        Slot s;
-        s.name = p.name;
-        s.global_shape = p.shape;
-        s.master = g->flat_parameters().slice(0, p.offset, p.offset + p.numel());
-        slots_.push_back(std::move(s));
-      }
+}
+
+// Blocks are the root's children, whose parameters nobody else reads; what is left belongs to the root. Small blocks
+// join their neighbours.
+void DataParallel::make_groups() {
+  struct Block {
+    std::vector<Module*> modules;
+    std::vector<NamedParameter> trainable, frozen;
+    double bytes = 0;
+  };
+  auto frozen = [&](const std::string& name) { return options_.frozen && options_.frozen(name); };
   std::vector<NamedParameter> all = model_.parameters();
-  for (Slot& s : slots_)
-    for (auto& p : all)
-      if (p.name == s.name) s.decay = p.parameter->decay;
+  require(std::any_of(all.begin(), all.end(), [&](auto& p) { return !frozen(p.name); }), ExitCode::kConfig,
+          "the model has no trainable parameter");
+  Block root;
+  std::vector<Block> blocks;
+  const double least = options_.bucket_mb * 1e6;
+  size_t taken = 0;
+  auto take = [&](Block& into, size_t count) {
+    for (; count > 0; --count, ++taken) {
+      (frozen(all[taken].name) ? into.frozen : into.trainable).push_back(all[taken]);
+      into.bytes += static_cast<double>(all[taken].parameter->value.numel()) * sizeof(float);
+    }
+  };
+  size_t of_children = 0;
+  for (auto& [name, child] : model_.children()) of_children += child->parameters().size();
+  take(root, all.size() - of_children);
+  for (auto& [name, child] : model_.children()) {
+    const size_t count = child->parameters().size();
+    if (count == 0) continue;
+    if (!child->self_contained()) {
+      take(root, count);
+      continue;
+    }
+    if (blocks.empty() || blocks.back().bytes >= least) blocks.emplace_back();
+    blocks.back().modules.push_back(child.get());
+    take(blocks.back(), count);
+  }
+  if (blocks.size() > 1 && blocks.back().bytes < least) {  // the last is small: back to its neighbour
+    Block last = std::move(blocks.back());
+    blocks.pop_back();
+    Block& into = blocks.back();
+    into.modules.insert(into.modules.end(), last.modules.begin(), last.modules.end());
+    into.trainable.insert(into.trainable.end(), last.trainable.begin(), last.trainable.end());
+    into.frozen.insert(into.frozen.end(), last.frozen.begin(), last.frozen.end());
+  }
+
+  auto made = [&](std::vector<NamedParameter> members, bool is_frozen) {
+    std::string name = members.size() == 1 ? members[0].name : cat(members.front().name, " .. ", members.back().name);
+    return std::make_unique<ParamGroup>(std::move(name), std::move(members), *mesh_, options_, is_frozen);
+  };
+  auto place = [&](Block& block) {
+    GatherSchedule::Block out;
+    if (!block.trainable.empty()) {
+      groups_.insert(groups_.begin(), made(std::move(block.trainable), false));
+      out.push_back(groups_.front().get());
+    }
+    if (!block.frozen.empty()) {
+      frozen_.push_back(made(std::move(block.frozen), true));
+      out.push_back(frozen_.back().get());
+    }
+    return out;
+  };
+  const GatherSchedule::Block root_groups = place(root);
+  std::vector<GatherSchedule::Block> in_order;
+  for (Block& b : blocks) in_order.push_back(place(b));
+  for (auto& block : in_order) {
+    of_block_.emplace_back();
+    for (size_t k = 0; k < groups_.size(); ++k)
+      if (std::find(block.begin(), block.end(), groups_[k].get()) != block.end()) of_block_.back().push_back(k);
+  }
+  gathers_ = std::make_unique<GatherSchedule>(*mesh_, options_, root_groups, std::move(in_order));
+  gathers_->set_on_left([this](size_t block) { block_left(block); });
+  if (mesh_->shards() == 1) return;  // everything is always here
+  for (size_t b = 0; b < blocks.size(); ++b) hook(b, blocks[b].modules);
+  model_.set_hooks({[this] { gathers_->enter_root(); }, {}, {}});
+  hooked_.push_back(&model_);
+}
+
+void DataParallel::hook(size_t block, const std::vector<Module*>& modules) {
+  for (Module* m : modules) {
+    ModuleHooks hooks;
+    hooks.before_forward = [this, block] { gathers_->enter(block, GatherSchedule::Pass::kForward); };
+    if (gathers_->streams())
+      hooks.before_backward = [this, block] { gathers_->enter(block, GatherSchedule::Pass::kBackward); };
+    m->set_hooks(std::move(hooks));
+    hooked_.push_back(m);
+  }
 }
 
 DataParallel::~DataParallel() {
-  // The model may outlive us: its parameters must not call back.
+  // Collectives under way need ranks that will not come.
+  if (std::uncaught_exceptions() > exceptions_) comm_.abort(ending_text(comm_.rank()));
+  // The model may outlive us: its modules and parameters must not call back.
+  for (Module* m : hooked_) m->set_hooks({});
   for (auto& p : model_.parameters())
-    if (p.parameter->value.record()) p.parameter->value.record()->on_grad = nullptr;
+    if (const auto& record = p.parameter->value.record()) record->before_grad = record->on_grad = nullptr;
 }
 
-double DataParallel::since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
+MicroSchedule DataParallel::schedule() const {
+  return options_.level >= ShardLevel::kGradients ? MicroSchedule::kWaves : MicroSchedule::kLocal;
+}
 
 void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets) {
   check(micro_count > 0 && nominal_targets > 0, "begin_step: ", micro_count, " micro-batches, ", nominal_targets,
         " nominal targets");
-  begun_ = std::chrono::steady_clock::now();
   micro_count_ = micro_count;
   nominal_ = nominal_targets;
-  ranges_.clear();
-  for (int r = 0; r < comm_.size(); ++r) ranges_.push_back(split_evenly(micro_count, comm_.size(), r));
-  for (auto& g : groups_)
-    if (!g->frozen()) g->begin_step(micro_count);
-  ready_.assign(groups_.size(), false);
-  next_launch_ = 0;
+  const int size = comm_.size();
+  const bool waves = schedule() == MicroSchedule::kWaves;
+  rounds_.assign(waves ? static_cast<size_t>(ceil_div(micro_count, size)) : 1, {});
+  for (size_t i = 0; i < rounds_.size(); ++i)
+    for (int r = 0; r < size; ++r) {
+      const int64_t first = std::min(micro_count, static_cast<int64_t>(i) * size + r);
+      rounds_[i].ranges.push_back(waves ? Range{first, std::min(micro_count, first + 1)}
+                                        : split_evenly(micro_count, size, r));
+    }
+  rounds_.back().last = true;
+  round_ = 0;
   done_ = 0;
   unused_ = 0;
-  exposed_ms_ = 0;
   backward_end_s_ = 0;
   losses_.clear();
-  launches_.clear();
+  for (auto& g : groups_) g->begin_step(micro_count);
+  gathers_->begin();
+  begin_round();
 }
 
 std::vector<int64_t> DataParallel::my_micro_batches() const {
-  return micro_batches_of(MicroSchedule::kLocal, micro_count_, comm_.rank(), comm_.size());
+  return micro_batches_of(schedule(), micro_count_, comm_.rank(), comm_.size());
+}
+
+bool DataParallel::group_has_data(const ParamGroup::Round& round) const {
+  return !round.ranges[static_cast<size_t>(mesh_->rank_of(mesh_->replica(), 0))].empty();
+}
+
+void DataParallel::begin_round() {
+  ready_.assign(groups_.size(), false);
+  next_launch_ = 0;
+  if (round_ == rounds_.size()) return;
+  const ParamGroup::Round& round = rounds_[round_];
+  const int last = mesh_->rank_of(mesh_->replica(), mesh_->shards() - 1);
+  gathers_->begin_round(group_has_data(round) && round.ranges[static_cast<size_t>(last)].empty());
 }
 
 void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) {
-  const Range mine = ranges_[static_cast<size_t>(comm_.rank())];
-  check(index == mine.begin + done_ && index < mine.end, "backward of micro-batch ", index, ": this rank runs [",
-        mine.begin, ", ", mine.end, ") in order and is at ", mine.begin + done_);
-  for (auto& g : groups_)
-    if (!g->frozen()) g->begin_micro_batch(index);
+  const std::vector<int64_t> mine = my_micro_batches();
+  check(done_ < static_cast<int64_t>(mine.size()) && index == mine[static_cast<size_t>(done_)],
+        "backward of micro-batch ", index, ": this rank has done ", done_, " of its ",
+        static_cast<int64_t>(mine.size()), ", which it runs in the order of my_micro_batches()");
+  for (auto& g : groups_) g->begin_micro_batch(index);
   ++done_;
-  lockstep::backward(loss, 1.0 / static_cast<double>(nominal_));
-  backward_end_s_ = since_begin();
   unused_ = 0;
-  for (auto& g : groups_)
-    if (!g->frozen()) unused_ += g->end_micro_batch();
+  lockstep::backward(loss, loss_scale_ / static_cast<double>(nominal_));
+  backward_end_s_ = since_begin();
+  gathers_->end_round();
+  for (auto& g : groups_) unused_ += g->end_micro_batch();
   losses_.emplace_back(loss.detach(), targets);
+  if (rounds_.size() == 1 && done_ < static_cast<int64_t>(mine.size())) return;  // the same round goes on
+  ++round_;
+  begin_round();
 }
 
 void DataParallel::group_ready(size_t k) {
-  if (done_ < ranges_[static_cast<size_t>(comm_.rank())].size()) return;  // more micro-batches to come
+  const Range& mine = rounds_[round_].ranges[static_cast<size_t>(comm_.rank())];
+  if (rounds_.size() == 1 && done_ < mine.size()) return;  // more of this round's micro-batches to come
   ready_[k] = true;
-  launch_ready();
+  // In fixed order on every rank, so that collectives always match.
+  while (next_launch_ < groups_.size() && ready_[next_launch_]) launch(next_launch_++);
 }
 
-// In fixed order on every rank, so that collectives always match.
-void DataParallel::launch_ready() {
-  while (next_launch_ < groups_.size() && !groups_[next_launch_]->frozen() && ready_[next_launch_]) {
-    launches_.push_back({groups_[next_launch_]->name(), since_begin()});
-    groups_[next_launch_++]->launch(comm_, options_.reduce, ranges_);
+void DataParallel::launch(size_t k) {
+  std::vector<Transfer>& transfers = gathers_->transfers();
+  in_flight_.push_back({k, transfers.size()});
+  transfers.push_back({Transfer::Kind::kReduce, groups_[k]->name(), since_begin()});
+  groups_[k]->reduce(rounds_[round_], merging_ ? *merging_ : current_stream());
+}
+
+void DataParallel::bound_memory() {
+  while (in_flight_.size() >= kInFlight)
+    if (!finish_oldest(gathers_->streams() ? std::optional(kPatience) : std::nullopt)) return;
+}
+
+// The last backward pass has left a block: what it did not use gets no gradient any more.
+void DataParallel::block_left(size_t block) {
+  for (size_t k : of_block_[block]) unused_ += groups_[k]->end_micro_batch();
+}
+
+bool DataParallel::finish_oldest(std::optional<Seconds> patience) {
+  const Reduction r = in_flight_.front();
+  const double needed = since_begin();
+  if (!groups_[r.group]->finish_reduce(patience)) return false;
+  in_flight_.pop_front();
+  Transfer& t = gathers_->transfers()[r.transfer];
+  t.needed_s = needed;
+  t.ready_s = since_begin();
+  return true;
+}
+
+void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
+  const int first = mesh_->rank_of(mesh_->replica(), 0), last = first + mesh_->shards() - 1;
+  gathers_->begin();
+  gathers_->begin_round(first < ranks_with_data && last >= ranks_with_data);
+  if (comm_.rank() < ranks_with_data) {
+    mine();
+    gathers_->end_round();
+  } else if (first < ranks_with_data) {
+    gathers_->follow_round();
   }
 }
 
 std::vector<double> DataParallel::norm_nodes(const ParamGroup& group) const {
-  const Layout& layout = group.layout();
-  const Range slice = layout.slice(comm_.rank(), comm_.size());
-  const int64_t chunks = slice.size() / Layout::kUnit;
-  std::vector<double> sums(static_cast<size_t>(chunks)), out;
-  if (chunks == 0) return out;
-  const float* values = static_cast<const float*>(group.slice_gradient().read());
-  current_stream().enqueue([&](Parallel& p) { kernels().chunk_norms(p, values, slice.size(), sums.data()); });
-  current_stream().synchronize();
-  for (const Layout::Overlap& o : layout.overlaps(slice)) {
-    const Layout::Piece& piece = layout.pieces()[static_cast<size_t>(o.piece)];
-    // Chunk c of the piece is sums[first + c].
-    const double* first = sums.data() + (piece.offset - slice.begin) / Layout::kUnit;
+  std::vector<double> out;
+  const Range part = group.part();
+  for (const Layout::Overlap& o : group.layout().overlaps(part)) {
+    const Layout::Piece& piece = group.layout().pieces()[static_cast<size_t>(o.piece)];
+    // Chunk c of the piece is first[c].
+    const double* first = group.norm_sums().data() + (piece.offset - part.begin) / Layout::kUnit;
     for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) out.push_back(tree_sum(first, node));
   }
   return out;
 }
 
 StepResult DataParallel::finish_step(double clip_norm, bool stop) {
-  check(done_ == ranges_[static_cast<size_t>(comm_.rank())].size(), "finish_step after ", done_, " of this rank's ",
-        ranges_[static_cast<size_t>(comm_.rank())].size(), " micro-batches");
-  for (size_t k = 0; k < groups_.size(); ++k) ready_[k] = true;  // a rank without a micro-batch takes part without data
-  launch_ready();
-  const int size = comm_.size();
-  auto timed = [&](auto&& f) {
-    const double before = since_begin();
-    f();
-    exposed_ms_ += (since_begin() - before) * 1e3;
-  };
+  const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
+  check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");
+  // A rank without a micro-batch takes part without data. Its part of the reductions first: others' backward may wait
+  // for them.
+  for (; round_ < rounds_.size(); ++round_) {
+    for (size_t k = 0; k < groups_.size(); ++k) launch(k);
+    if (group_has_data(rounds_[round_])) gathers_->follow_round();
+  }
+  while (!in_flight_.empty()) finish_oldest();
+  if (merging_) current_stream().wait(merging_->record());
 
-  // Small values travel together: losses and counts of my micro-batches, then the norm's tree nodes.
+  // Small values travel together: losses and counts of each micro-batch, then the norm's tree nodes.
+  const int size = comm_.size();
   std::vector<double> mine{stop ? 1.0 : 0.0};
   for (const auto& [loss, targets] : losses_) {
     mine.push_back(loss.item());
     mine.push_back(static_cast<double>(targets));
   }
-  std::vector<Work> gathers;
-  for (auto& g : groups_) {
-    if (g->frozen()) continue;
-    timed([&] { g->merge(comm_, options_.reduce, ranges_); });
+  for (auto& g : groups_)
     for (double v : norm_nodes(*g)) mine.push_back(v);
-    gathers.push_back(g->gather(comm_));
-  }
-
-  std::vector<int64_t> counts;
-  std::vector<std::vector<Layout::Overlap>> overlaps;  // by rank and group
+  std::vector<int64_t> counts, micro_counts;
   for (int r = 0; r < size; ++r) {
-    int64_t count = 1 + 2 * ranges_[static_cast<size_t>(r)].size();
-    for (auto& g : groups_) {
-      if (g->frozen()) continue;
-      for (auto& o : g->layout().overlaps(g->layout().slice(r, size)))
-        count += static_cast<int64_t>(
-            maximal_nodes(o.chunks, g->layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
-    }
-    counts.push_back(count);
+    micro_counts.push_back(static_cast<int64_t>(micro_batches_of(schedule(), micro_count_, r, size).size()));
+    counts.push_back(1 + 2 * micro_counts.back());
+    for (auto& g : groups_) counts.back() += owned_nodes(*g, r);
   }
   std::vector<double> all = mine;
+  const double before = since_begin();
   if (size > 1) {
     int64_t total = 0;
     for (int64_t c : counts) total += c;
     Tensor in = Tensor::of(mine, {static_cast<int64_t>(mine.size())}), out = Tensor::empty({total}, DType::kFloat64);
-    timed([&] {
-      comm_.all_gather(out, in, counts, "losses and norms").wait();
-      all = out.to_vector();
-      for (Work& w : gathers) w.wait();
-    });
+    comm_.all_gather(out, in, counts, "losses and norms").wait();
+    all = out.to_vector();
   }
+  StepResult result;
+  result.exposed_ms = (since_begin() - before) * 1e3;
+  for (const Transfer& t : transfers()) result.exposed_ms += (t.ready_s - t.needed_s) * 1e3;
 
   // Every rank folds the same values in the same order.
-  StepResult result;
-  double loss_sum = 0, norm_squared = 0;
-  std::vector<std::pair<std::string, double>> by_name;
-  std::vector<std::vector<TreeStack<double>>> stacks;
-  for (auto& g : groups_) {
-    stacks.emplace_back();
-    if (!g->frozen())
-      for (auto& p : g->layout().pieces()) stacks.back().emplace_back(p.chunks());
-  }
-  size_t at = 0;
+  std::vector<size_t> at;  // by rank: its next value
+  std::vector<std::pair<double, double>> losses(static_cast<size_t>(micro_count_));
+  size_t begin = 0;
   for (int r = 0; r < size; ++r) {
-    const bool asked = all[at++] != 0;
-    result.stop = result.stop || asked;
-    for (int64_t i = 0; i < ranges_[static_cast<size_t>(r)].size(); ++i) {
-      loss_sum += all[at++];
-      result.targets += static_cast<int64_t>(all[at++]);
+    size_t next = begin;
+    result.stop = all[next++] != 0 || result.stop;
+    for (int64_t i : micro_batches_of(schedule(), micro_count_, r, size)) {
+      losses[static_cast<size_t>(i)] = {all[next], all[next + 1]};
+      next += 2;
     }
-    for (size_t k = 0; k < groups_.size(); ++k) {
-      if (groups_[k]->frozen()) continue;
-      const Layout& layout = groups_[k]->layout();
-      for (auto& o : layout.overlaps(layout.slice(r, size)))
-        for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[static_cast<size_t>(o.piece)].chunks()))
-          stacks[k][static_cast<size_t>(o.piece)].push(node, all[at++],
-                                                       [](double& into, double from) { into += from; });
-    }
+    at.push_back(next);
+    begin += static_cast<size_t>(counts[static_cast<size_t>(r)]);
   }
-  for (size_t k = 0; k < groups_.size(); ++k)
-    for (size_t p = 0; p < stacks[k].size(); ++p)
-      by_name.emplace_back(groups_[k]->layout().pieces()[p].name, stacks[k][p].nodes()[0].second);
+  double loss_sum = 0, norm_squared = 0;
+  for (const auto& [loss, targets] : losses) {
+    loss_sum += loss;
+    result.targets += static_cast<int64_t>(targets);
+  }
+  std::vector<std::pair<std::string, double>> by_name;
+  for (auto& g : groups_) {
+    const Layout& layout = g->layout();
+    std::vector<TreeStack<double>> stacks;
+    for (auto& p : layout.pieces()) stacks.emplace_back(p.chunks());
+    for (int s = 0; s < mesh_->shards(); ++s)  // in the order of the flat buffer
+      for (int replica = 0; replica < mesh_->replicas(); ++replica) {
+        const int r = mesh_->rank_of(replica, s);
+        for (auto& o : layout.overlaps(g->part_of(r)))
+          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[static_cast<size_t>(o.piece)].chunks()))
+            stacks[static_cast<size_t>(o.piece)].push(node, all[at[static_cast<size_t>(r)]++],
+                                                      [](double& into, double from) { into += from; });
+      }
+    for (size_t p = 0; p < stacks.size(); ++p)
+      by_name.emplace_back(layout.pieces()[p].name, stacks[p].nodes()[0].second);
+  }
   std::sort(by_name.begin(), by_name.end());
   for (auto& [name, sum] : by_name) {
     norm_squared += sum;
@@ -229,19 +344,18 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   const double correction =
       result.targets > 0 ? static_cast<double>(nominal_) / static_cast<double>(result.targets) : 0;
   result.loss = result.targets > 0 ? loss_sum / static_cast<double>(result.targets) : 0;
-  result.grad_norm = std::sqrt(norm_squared) * correction;
+  result.grad_norm = std::sqrt(norm_squared) * correction / loss_scale_;
   result.finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss);
   if (!result.finite && result.nonfinite.empty()) result.nonfinite = std::isfinite(result.loss) ? "their sum" : "loss";
-  result.grad_scale = correction;
+  result.grad_scale = correction / loss_scale_;
   if (clip_norm > 0 && result.grad_norm > clip_norm) result.grad_scale *= clip_norm / result.grad_norm;
-  result.exposed_ms = exposed_ms_;
 
-  size_t s = 0;
+  Slot* slot = slots_.data();
   for (auto& g : groups_) {
-    if (g->frozen()) continue;
-    for (const Layout::Piece& p : g->layout().pieces())
-      slots_[s++].gradient = g->flat_gradients().slice(0, p.offset, p.offset + p.numel());
+    g->set_gradients(slot);
+    slot += g->layout().pieces().size();
   }
+  gathers_->changed();
   return result;
 }
 
@@ -249,17 +363,17 @@ const std::vector<Slot>& DataParallel::slots() { return slots_; }
 
 std::vector<StateEntry> DataParallel::state() const {
   std::vector<StateEntry> out;
-  for (auto& g : groups_)
-    for (const Layout::Piece& p : g->layout().pieces())
-      out.push_back(
-          {"parameters/" + p.name, p.shape, 0, g->flat_parameters().slice(0, p.offset, p.offset + p.numel())});
+  for (auto* groups : {&groups_, &frozen_})
+    for (auto& g : *groups)
+      for (StateEntry& e : g->state()) out.push_back(std::move(e));
   return out;
 }
 
 int64_t DataParallel::parameter_count() const {
   int64_t n = 0;
-  for (auto& g : groups_)
-    for (const Layout::Piece& p : g->layout().pieces()) n += p.numel();
+  for (auto* groups : {&groups_, &frozen_})
+    for (auto& g : *groups)
+      for (const Layout::Piece& p : g->layout().pieces()) n += p.numel();
   return n;
 }
 

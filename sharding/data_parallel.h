@@ -3,13 +3,18 @@
 // one's own; owns the groups, borrows model and communicator. Knows nothing of optimizers or data.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "core/io/state.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
+#include "sharding/gather_schedule.h"
+#include "sharding/mesh.h"
 #include "sharding/options.h"
 #include "sharding/param_group.h"
 
@@ -23,64 +28,91 @@ struct StepResult {
   bool finite = true;     // else the optimizer must skip this step
   std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
   double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
-  double exposed_ms = 0;  // time spent waiting for communication
+  double exposed_ms = 0;  // time spent waiting for communication, in all of the step
   bool stop = false;      // some rank asked to stop after this step
 };
 
 class DataParallel {
  public:
-  // Names the tree, places and initialises parameters. Collective.
+  // Names the tree, places and initialises this rank's part of the parameters. Collective. Throws ExitCode::kConfig for
+  // options that do not fit the world or the model.
   DataParallel(Module& model, Communicator& comm, DataParallelOptions options);
   ~DataParallel();
 
   // A step of micro_count micro-batches in all begins. `nominal_targets` is the constant by which backward divides: the
   // targets of a full, unpadded step.
   void begin_step(int64_t micro_count, int64_t nominal_targets);
-  // The micro-batches that this rank must run, in this order.
+  // How micro-batches are dealt at this level, and those that this rank must run, in this order.
+  MicroSchedule schedule() const;
   std::vector<int64_t> my_micro_batches() const;
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
   // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
   // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all
-  // learn of it.
+  // learn of it. The optimizer's update comes next.
   StepResult finish_step(double clip_norm = 0, bool stop = false);
+  // Multiplies the loss before backward, so that fp16 gradients do not vanish; a power of two. No result shows it.
+  void set_loss_scale(double scale) { loss_scale_ = scale; }
 
-  // One for each trainable parameter, with this step's gradient; valid until the next begin_step.
+  // A forward pass outside of steps: runs `mine` on the first `ranks_with_data` ranks. Collective: the others take part
+  // without data.
+  void forward_round(int64_t ranks_with_data, const std::function<void()>& mine);
+
+  // One for each trainable parameter, or this rank's slice of it, with this step's gradient; valid until the next
+  // begin_step.
   const std::vector<Slot>& slots();
-  // Parameters by logical name, whole: to load into, and to cut for saving.
+  // This rank's slices of the parameters by logical name: to load into (then call loaded()), and to save.
   std::vector<StateEntry> state() const;
-  // Order of collectives and when each began, in seconds since begin_step; for tests and the timeline.
-  struct Launch {
-    std::string group;
-    double at_s;
-  };
-  const std::vector<Launch>& launches() const { return launches_; }
+  void loaded() { gathers_->changed(true); }
+  // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
+  const Mesh& mesh() const { return *mesh_; }
+
+  // When each group's parameters and gradients travelled in the last step, in the order of launch.
+  const std::vector<Transfer>& transfers() const { return gathers_->transfers(); }
   double backward_end_s() const { return backward_end_s_; }
-  // Names of parameters that got no gradient in the last step on this rank.
+  // Names of parameters that got no gradient in the last micro-batch on this rank.
   int unused_in_last_step() const { return unused_; }
   int64_t parameter_count() const;
 
  private:
+  void make_groups();
+  void bound_memory();
+  void block_left(size_t block);
+  void hook(size_t block, const std::vector<Module*>& modules);
+  void begin_round();
   void group_ready(size_t k);
-  void launch_ready();
+  void launch(size_t k);
+  bool finish_oldest(std::optional<Seconds> patience = {});
+  bool group_has_data(const ParamGroup::Round& round) const;
   std::vector<double> norm_nodes(const ParamGroup& group) const;
-  double since_begin() const;
+  double since_begin() const { return gathers_->since_begin(); }
 
   Module& model_;
   Communicator& comm_;
   DataParallelOptions options_;
-  std::vector<std::unique_ptr<ParamGroup>> groups_;  // in order of launch: the last of the model first
+  int exceptions_;  // under way when this was made
+  std::vector<Module*> hooked_;
+  std::vector<std::unique_ptr<ParamGroup>> groups_;  // trainable, in order of launch: the last of the model first
+  std::vector<std::unique_ptr<ParamGroup>> frozen_;
+  std::vector<std::vector<size_t>> of_block_;  // its trainable groups
+  std::unique_ptr<GatherSchedule> gathers_;
+  std::unique_ptr<Stream> merging_;  // where what arrives is added up, beside backward; null for one rank
+  std::unique_ptr<Mesh> mesh_;
   std::vector<Slot> slots_;
-  std::vector<Launch> launches_;
 
+  double loss_scale_ = 1;
   int64_t micro_count_ = 0, nominal_ = 1, done_ = 0;
-  std::vector<Range> ranges_;
+  std::vector<ParamGroup::Round> rounds_;
+  size_t round_ = 0;                                // the next that this rank has not launched
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
+  struct Reduction {
+    size_t group, transfer;
+  };
+  std::deque<Reduction> in_flight_;
   int unused_ = 0;
-  std::chrono::steady_clock::time_point begun_;
-  double backward_end_s_ = 0, exposed_ms_ = 0;
+  double backward_end_s_ = 0;
 };
 
 }  // namespace lockstep

@@ -38,15 +38,18 @@ class Layout {
   const std::vector<Piece>& pieces() const { return pieces_; }
   int64_t total() const { return total_; }  // elements, a multiple of kUnit
 
-  Range slice(int rank, int size) const {
-    const Range units = split_evenly(total_ / kUnit, size, rank);
-    return {units.begin * kUnit, units.end * kUnit};
+  // Part `index` of `range`, cut evenly into `parts` at multiples of kUnit.
+  static Range cut(Range range, int parts, int index) {
+    const Range units = split_evenly(range.size() / kUnit, parts, index);
+    return {range.begin + units.begin * kUnit, range.begin + units.end * kUnit};
   }
-  std::vector<int64_t> slice_sizes(int size) const {
+  static std::vector<int64_t> cut_sizes(Range range, int parts) {
     std::vector<int64_t> out;
-    for (int r = 0; r < size; ++r) out.push_back(slice(r, size).size());
+    for (int i = 0; i < parts; ++i) out.push_back(cut(range, parts, i).size());
     return out;
   }
+  Range all() const { return {0, total_}; }
+  Range slice(int rank, int size) const { return cut(all(), size, rank); }
   std::vector<Overlap> overlaps(Range flat) const {
     std::vector<Overlap> out;
     for (size_t i = 0; i < pieces_.size(); ++i) {

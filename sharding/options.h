@@ -5,22 +5,37 @@
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/field.h"
 
 namespace lockstep {
 
-// What is split across ranks; each level includes those before it. This version runs kNone.
-enum class ShardLevel { kNone, kOptimizer, kGradients, kParameters };
+// What is split across the ranks of a shard group; each level includes those before it (ZeRO 1, 2, 3; Rajbhandari et
+// al. 2020).
+enum class ShardLevel {
+  kNone,        // every rank holds everything
+  kOptimizer,   // a rank updates its slice: masters and moments; parameters come together once a step
+  kGradients,   // gradients leave as soon as a micro-batch has made them
+  kParameters,  // parameters come together where they are used, and go again
+};
 
 enum class ReduceMode {
   kExact,  // one order of summation at every world size: equal bits
   kFast,   // the communication library's own reduction
 };
 
+enum class Reshard { kAuto, kYes, kNo };
+
 struct DataParallelOptions {
   ReduceMode reduce = ReduceMode::kExact;
-  double bucket_mb = 4;                                      // gradients travel in groups of at least this size
-  uint64_t seed = 1;                                         // of initial values
+  double bucket_mb = 4;  // groups of parameters are at least this large
+  ShardLevel level = ShardLevel::kNone;
+  int64_t group = 0;  // ranks that share one copy of the state; 0: all. Others hold replicas
+  Reshard reshard_after_forward = Reshard::kAuto;
+  double gathered_limit_mb = 0;          // of parameters that are whole at a time at kParameters; 0: no limit
+  DType compute = DType::kFloat32;       // of parameters as the model reads them, and on the wire
+  DType reduce_dtype = DType::kFloat32;  // of each micro-batch's gradient, once it is formed
+  uint64_t seed = 1;                     // of initial values
   std::function<bool(const std::string& name)> frozen = {};  // parameters that take no gradient; none where empty
 };
 std::vector<Field> fields(DataParallelOptions& o);

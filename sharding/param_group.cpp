@@ -1,5 +1,7 @@
 #include "sharding/param_group.h"
 
+#include <algorithm>
+
 #include "core/autograd/node.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
@@ -14,54 +16,129 @@ void add_into(const Tensor& sum, const Tensor& other) {
   current_stream().enqueue([to, from, n](Parallel& p) { kernels().tree_add(p, to, from, n); });
 }
 
-// How many nodes each rank sends: the tree's largest within its range of micro-batches.
-std::vector<std::vector<Range>> nodes_of(const std::vector<Range>& ranges, int64_t total) {
-  std::vector<std::vector<Range>> out;
-  for (const Range& r : ranges) out.push_back(maximal_nodes(r, total));
-  return out;
+bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& o) { return o.storage() == t.storage(); });
 }
 
 }  // namespace
 
-ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters, uint64_t seed, bool frozen)
-    : name_(std::move(name)), members_(std::move(parameters)), frozen_(frozen) {
+ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
+                       const DataParallelOptions& o, bool frozen)
+    : name_(std::move(name)),
+      members_(std::move(parameters)),
+      mesh_(mesh),
+      streamed_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
+      keeps_leaves_(o.level < ShardLevel::kGradients),
+      compute_(o.compute),
+      reduce_dtype_(o.reduce_dtype),
+      mode_(o.reduce),
+      frozen_(frozen) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
-  parameters_ = Tensor::empty({layout_.total()});
-  float* flat = static_cast<float*>(parameters_.write());
+  slice_ = layout_.slice(mesh.shard(), mesh.shards());
+  whole_ = Tensor::unallocated({layout_.total()}, compute_);
+  if (!streamed_) whole_.allocate();
+  const bool one_memory = !streamed_ && compute_ == DType::kFloat32;
+  master_ = one_memory ? whole_.slice(0, slice_.begin, slice_.end) : Tensor::empty({slice_.size()});
+  state_ = streamed_ ? State::kAbsent : one_memory && mesh.shards() == 1 ? State::kWhole : State::kOld;
+
+  float* flat = static_cast<float*>(master_.write());
   for (size_t i = 0; i < members_.size(); ++i) {
     const Layout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
-    fill_initial(p.init, seed, piece.name, 0, piece.numel(), flat + piece.offset);
-    fill_initial(Init::zeros(), 0, "gap", 0, round_up(piece.numel(), Layout::kUnit) - piece.numel(),
-                 flat + piece.offset + piece.numel());
-    Tensor placed = Tensor::view_of(parameters_.storage(), piece.offset, piece.shape, DType::kFloat32);
+    const int64_t end = piece.offset + piece.numel();
+    const Range mine = intersect(slice_, {piece.offset, end});
+    if (!mine.empty())
+      fill_initial(p.init, o.seed, piece.name, mine.begin - piece.offset, mine.end - piece.offset,
+                   flat + (mine.begin - slice_.begin));
+    const Range gap = intersect(slice_, {end, round_up(end, Layout::kUnit)});
+    if (!gap.empty()) fill_initial(Init::zeros(), 0, "gap", 0, gap.size(), flat + (gap.begin - slice_.begin));
+    Tensor placed = Tensor::view_of(whole_.storage(), piece.offset, piece.shape, compute_);
     require_grad(placed, !frozen_);
-    if (!frozen_) placed.record()->on_grad = [this, i] { gradient_arrived(i); };
+    if (!frozen_) {
+      placed.record()->before_grad = [this] { begin_leaf(); };
+      placed.record()->on_grad = [this, i] { gradient_arrived(i); };
+    }
     p.value = placed;
   }
 }
 
-Tensor ParamGroup::take_buffer() {
-  if (spare_.empty()) return Tensor::zeros({layout_.total()});  // the gaps between parameters stay zero
+// --- Parameters
+
+void ParamGroup::changed() {
+  values_changed_ = true;
+  if (streamed_) release();
+  else if (!master_.same_place(whole_) || mesh_.shards() > 1) state_ = State::kOld;
+}
+
+void ParamGroup::release() {
+  if (!streamed_ || state_ == State::kAbsent) return;
+  if (state_ == State::kGathering) wait_whole();
+  whole_.storage()->release();
+  state_ = State::kAbsent;
+}
+
+void ParamGroup::gather() {
+  if (whole()) return;
+  std::optional<Storage::Refill> same;  // the bytes that a graph saved come back
+  if (!values_changed_) same.emplace(*whole_.storage());
+  values_changed_ = false;
+  whole_.allocate();
+  const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
+  if (!master_.same_place(mine)) raw::copy(mine, master_);
+  if (mesh_.shards() > 1)
+    gathering_ = mesh_.gathers().all_gather(whole_, mine, Layout::cut_sizes(layout_.all(), mesh_.shards()),
+                                            cat("parameters of ", name_));
+  state_ = State::kGathering;
+}
+
+void ParamGroup::wait_whole() {
+  if (state_ != State::kGathering) return;
+  gathering_.wait();
+  gathering_ = {};
+  state_ = State::kWhole;
+}
+
+// --- Gradients of this rank's micro-batches
+
+Range ParamGroup::part_of(int world_rank) const {
+  const int shard = world_rank % mesh_.shards(), replica = world_rank / mesh_.shards();
+  return Layout::cut(layout_.slice(shard, mesh_.shards()), mesh_.replicas(), replica);
+}
+
+Tensor ParamGroup::take_leaf() {
+  if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
+  if (spare_.empty()) {
+    spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
+    leaves_.push_back(spare_.back());
+  }
   Tensor t = spare_.back();
   spare_.pop_back();
   return t;
 }
 
+Tensor ParamGroup::take_sum() {
+  if (spare_sums_.empty()) {
+    spare_sums_.push_back(Tensor::empty({part().size()}));
+    sums_.push_back(spare_sums_.back());
+  }
+  Tensor t = spare_sums_.back();
+  spare_sums_.pop_back();
+  return t;
+}
+
 void ParamGroup::begin_step(int64_t micro_count) {
-  // Last step's sum is no longer needed: its buffers return.
-  for (auto& [range, buffer] : nodes_.nodes()) spare_.push_back(buffer);
-  if (gradients_ && (nodes_.nodes().empty() || !nodes_.nodes()[0].second.same_place(gradients_)))
-    spare_.push_back(gradients_);
-  gradients_ = Tensor();
+  in_flight_.clear();
+  gradient_ = Tensor();
   nodes_ = TreeStack<Tensor>(micro_count);
+  sum_ = TreeStack<Tensor>(micro_count);
   micro_count_ = micro_count;
-  works_.clear();
+  spare_ = leaves_;
+  spare_sums_ = sums_;
 }
 
 void ParamGroup::begin_micro_batch(int64_t index) {
   micro_ = index;
-  leaf_ = take_buffer();
+  leaf_ = take_leaf();
   arrived_.assign(members_.size(), false);
   pending_ = static_cast<int>(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -72,23 +149,31 @@ void ParamGroup::begin_micro_batch(int64_t index) {
   }
 }
 
+void ParamGroup::begin_leaf() {
+  if (!leaf_ || leaf_.allocated()) return;
+  if (before_leaf_) before_leaf_();
+  leaf_.allocate();
+  for (const Layout::Piece& p : layout_.pieces()) {
+    const int64_t end = p.offset + p.numel(), gap = round_up(end, Layout::kUnit) - end;
+    if (gap > 0) raw::fill(leaf_.slice(0, end, end + gap), 0);
+  }
+}
+
 void ParamGroup::gradient_arrived(size_t i) {
   if (pending_ == 0 || arrived_[i]) return;
+  if (!members_[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
   arrived_[i] = true;
-  if (!members_[i].parameter->value.record()->grad.defined()) {  // reached, but nothing flowed
-    arrived_[i] = false;
-    return;
-  }
   if (--pending_ == 0) leaf_complete();
 }
 
 int ParamGroup::end_micro_batch() {
   if (pending_ == 0) return 0;
+  begin_leaf();
   int unused = 0;
   for (size_t i = 0; i < members_.size(); ++i)
     if (!arrived_[i]) {
       const Layout::Piece& piece = layout_.pieces()[i];
-      raw::fill(Tensor::view_of(leaf_.storage(), piece.offset, {piece.numel()}, DType::kFloat32), 0);
+      raw::fill(leaf_.slice(0, piece.offset, piece.offset + piece.numel()), 0);
       ++unused;
     }
   pending_ = 0;
@@ -97,85 +182,232 @@ int ParamGroup::end_micro_batch() {
 }
 
 void ParamGroup::leaf_complete() {
-  nodes_.push({micro_, micro_ + 1}, std::exchange(leaf_, Tensor()), [this](const Tensor& into, const Tensor& from) {
+  Tensor leaf = std::exchange(leaf_, Tensor());
+  if (reduce_dtype_ != DType::kFloat32) raw::copy(leaf, raw::cast(leaf, reduce_dtype_));  // rounded once, at any size
+  nodes_.push({micro_, micro_ + 1}, std::move(leaf), [this](const Tensor& into, const Tensor& from) {
     add_into(into, from);
     spare_.push_back(from);
   });
   if (on_ready_) on_ready_();
 }
 
-void ParamGroup::launch(Communicator& comm, ReduceMode mode, const std::vector<Range>& ranges) {
-  if (comm.size() == 1) return;
-  if (mode == ReduceMode::kFast) {
-    // One local sum; the library adds across ranks in an order of its own.
-    Tensor sum;
-    if (nodes_.nodes().empty()) {
-      sum = take_buffer();
-      raw::fill(sum, 0);
-    } else {
-      sum = nodes_.nodes()[0].second;
-      for (size_t i = 1; i < nodes_.nodes().size(); ++i) add_into(sum, nodes_.nodes()[i].second);
-    }
-    gradients_ = sum;
-    works_.push_back(comm.all_reduce(gradients_, ReduceOp::kSum, cat("gradients of ", name_)));
-    return;
-  }
-  const auto nodes = nodes_of(ranges, micro_count_);
-  size_t rounds = 0;
-  for (auto& n : nodes) rounds = std::max(rounds, n.size());
-  const int size = comm.size(), rank = comm.rank();
-  const std::vector<int64_t> slices = layout_.slice_sizes(size);
-  const int64_t mine = slices[static_cast<size_t>(rank)];
-  if (!received_ || received_.numel() != static_cast<int64_t>(rounds) * size * mine)
-    received_ = Tensor::empty({static_cast<int64_t>(rounds) * size * mine});
-  for (size_t round = 0; round < rounds; ++round) {
-    const bool sends = round < nodes[static_cast<size_t>(rank)].size();
-    std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
-    for (int r = 0; r < size; ++r) {
-      send_counts.push_back(sends ? slices[static_cast<size_t>(r)] : 0);
-      send_offsets.push_back(layout_.slice(r, size).begin);
-      receive_counts.push_back(round < nodes[static_cast<size_t>(r)].size() ? mine : 0);
-      receive_offsets.push_back((static_cast<int64_t>(round) * size + r) * mine);
-    }
-    const Tensor in = sends ? nodes_.nodes()[round].second : parameters_;
-    works_.push_back(comm.all_to_all(received_, receive_counts, receive_offsets, in, send_counts, send_offsets,
-                                     cat("gradients of ", name_)));
-  }
-}
+// --- The exchange
 
-void ParamGroup::merge(Communicator& comm, ReduceMode mode, const std::vector<Range>& ranges) {
-  for (const Work& w : works_) w.wait();
-  works_.clear();
-  const int size = comm.size(), rank = comm.rank();
-  const Range slice = layout_.slice(rank, size);
-  if (mode == ReduceMode::kFast && size > 1) {
-    slice_ = gradients_.slice(0, slice.begin, slice.end);
-    return;
+// Each rank sends every other its nodes' sums of that one's part of `span`; returns all ranks' nodes of this rank's
+// part, merged. Sends in the order of the current stream, merges in the order of `merging`.
+ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, Range span,
+                                       const std::vector<Range>& ranges, DType wire, Stream& merging) {
+  const int size = comm.size(), me = comm.rank();
+  auto part = [&](int rank) { return Layout::cut(span, size, rank); };
+  const int64_t mine = part(me).size();
+  std::vector<std::vector<Range>> held;  // by each rank: the largest nodes of the tree within its range
+  size_t calls = 0;
+  for (const Range& r : ranges) {
+    held.push_back(maximal_nodes(r, micro_count_));
+    calls = std::max(calls, held.back().size());
   }
-  if (size == 1) {
-    check(nodes_.complete(), "gradients of ", name_, ": ", static_cast<int64_t>(nodes_.nodes().size()),
-          " tree nodes left after ", micro_count_, " micro-batches");
-    gradients_ = nodes_.nodes()[0].second;
-    slice_ = gradients_;
-    return;
+  const auto held_by = [&](int rank) -> const std::vector<Range>& { return held[static_cast<size_t>(rank)]; };
+
+  std::vector<Work> works;
+  std::vector<Tensor> received;
+  std::vector<std::vector<int64_t>> places;
+  for (size_t k = 0; k < calls; ++k) {
+    std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
+    int64_t arriving = 0;
+    const bool sends = k < held_by(me).size();
+    for (int r = 0; r < size; ++r) {
+      send_counts.push_back(sends && r != me ? part(r).size() : 0);
+      send_offsets.push_back(sends ? part(r).begin - span.begin : 0);
+      receive_counts.push_back(r != me && k < held_by(r).size() ? mine : 0);
+      receive_offsets.push_back(arriving);
+      arriving += receive_counts.back();
+    }
+    const Tensor out = Tensor::empty({arriving}, wire);
+    const Tensor in = sends ? raw::cast(nodes[k].second, wire) : Tensor::empty({0}, wire);
+    works.push_back(comm.all_to_all(out, receive_counts, receive_offsets, in, send_counts, send_offsets,
+                                    cat("gradients of ", name_)));
+    in_flight_.push_back(in);
+    in_flight_.push_back(out);
+    received.push_back(out);
+    places.push_back(receive_offsets);
   }
-  const auto nodes = nodes_of(ranges, micro_count_);
+
+  WithStream with(merging);
+  for (const Work& w : works) w.wait();
   TreeStack<Tensor> stack(micro_count_);
   for (int r = 0; r < size; ++r)
-    for (size_t k = 0; k < nodes[static_cast<size_t>(r)].size(); ++k) {
-      const int64_t at = (static_cast<int64_t>(k) * size + r) * slice.size();
-      stack.push(nodes[static_cast<size_t>(r)][k], received_.slice(0, at, at + slice.size()),
-                 [](const Tensor& into, const Tensor& from) { add_into(into, from); });
+    for (size_t k = 0; k < held_by(r).size(); ++k) {
+      const int64_t at = places[k][static_cast<size_t>(r)];
+      Tensor value = r == me ? nodes[k].second.slice(0, part(me).begin - span.begin, part(me).end - span.begin)
+                             : received[k].slice(0, at, at + mine);
+      if (value.dtype() != DType::kFloat32) {
+        value = raw::cast(value, DType::kFloat32);
+        in_flight_.push_back(value);
+      }
+      stack.push(held_by(r)[k], value, add_into);
     }
-  check(stack.complete(), "gradients of ", name_, ": the ranks' tree nodes do not join");
-  slice_ = stack.nodes()[0].second;
+  return stack.nodes();
 }
 
-Work ParamGroup::gather(Communicator& comm) {
-  if (comm.size() == 1 || gradients_) return {};
-  // The sent nodes are no longer needed; the first holds the result.
-  gradients_ = nodes_.nodes().empty() ? take_buffer() : nodes_.nodes()[0].second;
-  return comm.all_gather(gradients_, slice_, layout_.slice_sizes(comm.size()), cat("gradients of ", name_));
+void ParamGroup::reduce(const Round& round, Stream& merging) {
+  const int shards = mesh_.shards(), replicas = mesh_.replicas();
+  Nodes nodes = std::move(nodes_.nodes());
+  nodes_ = TreeStack<Tensor>(micro_count_);
+  if (!keeps_leaves_)
+    for (auto& [range, leaf] : nodes) in_flight_.push_back(leaf);
+  const Tensor own_node = nodes.empty() ? Tensor() : nodes[0].second;
+  merging.wait(current_stream().record());
+  if (mode_ == ReduceMode::kFast) {
+    reduce_fast(nodes, round.last, merging);
+  } else {
+    // Within the shard group first: slices come to their owners. Then among the replicas, for parts of the slice.
+    std::vector<Range> within, across;
+    bool single = true;  // leaves travel as they were rounded; sums stay fp32
+    for (int r = 0; r < replicas; ++r) {
+      Range all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
+      for (int s = 0; s < shards; ++s) {
+        const Range& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
+        if (r == mesh_.replica()) within.push_back(one);
+        all.end = std::max(all.end, one.end);
+        single = single && one.size() <= 1;
+      }
+      across.push_back(all);
+    }
+    const DType wire = single ? reduce_dtype_ : DType::kFloat32;
+    if (shards > 1) nodes = exchange(mesh_.shard_group(), nodes, layout_.all(), within, wire, merging);
+    WithStream with(merging);
+    if (replicas > 1)
+      nodes = exchange(mesh_.replica_group(), nodes, slice_, across, shards == 1 ? wire : DType::kFloat32, merging);
+    fold(std::move(nodes), round.last);
+    if (round.last) place_gradient(own_node);
+  }
+  reduced_ = merging.record();
+}
+
+// Adds a round's nodes to the step's sum. What stays beyond this exchange gets memory of its own.
+void ParamGroup::fold(Nodes nodes, bool last) {
+  for (auto& [range, value] : nodes)
+    sum_.push(range, value, [this](const Tensor& into, const Tensor& from) {
+      add_into(into, from);
+      if (holds(sums_, from)) spare_sums_.push_back(from);
+    });
+  if (last && keeps_leaves_) return;
+  for (auto& [range, value] : sum_.nodes())
+    if (!holds(sums_, value)) {
+      const Tensor kept = take_sum();
+      raw::copy(kept, value);
+      value = kept;
+    }
+}
+
+void ParamGroup::place_gradient(const Tensor& own_node) {
+  check(sum_.complete(), "gradients of ", name_, ": the ranks' tree nodes do not join");
+  const Tensor sum = sum_.nodes()[0].second;  // of this rank's part
+  measure(sum);
+  if (mesh_.replicas() == 1) {
+    gradient_ = sum;
+    return;
+  }
+  if (mesh_.shards() == 1 && keeps_leaves_) {
+    gradient_ = own_node ? own_node : take_leaf();  // sent, and no longer needed
+  } else {
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    gradient_ = gradient_buffer_;
+  }
+  mesh_.replica_group()
+      .all_gather(gradient_, sum, Layout::cut_sizes(slice_, mesh_.replicas()), cat("gradients of ", name_))
+      .wait();
+}
+
+// One local sum; the library adds across ranks in an order of its own.
+void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
+  Tensor sum;
+  if (nodes.empty()) {
+    sum = keeps_leaves_ ? take_leaf() : Tensor::empty({layout_.total()});
+    in_flight_.push_back(sum);
+    raw::fill(sum, 0);
+  } else {
+    sum = nodes[0].second;
+    for (size_t i = 1; i < nodes.size(); ++i) add_into(sum, nodes[i].second);
+  }
+  Tensor mine = sum;
+  Work work;
+  if (mesh_.shards() > 1) {
+    mine = Tensor::empty({slice_.size()});
+    in_flight_.push_back(mine);
+    work = mesh_.shard_group().reduce_scatter(mine, sum, Layout::cut_sizes(layout_.all(), mesh_.shards()),
+                                              ReduceOp::kSum, cat("gradients of ", name_));
+  }
+  merging.wait(current_stream().record());
+  WithStream with(merging);
+  work.wait();
+  if (keeps_leaves_) {
+    gradient_ = mine;
+  } else {
+    const bool first = !gradient_;
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    gradient_ = gradient_buffer_;
+    if (first) raw::copy(gradient_, mine);
+    else add_into(gradient_, mine);
+  }
+  if (!last) return;
+  if (mesh_.replicas() > 1)
+    mesh_.replica_group().all_reduce(gradient_, ReduceOp::kSum, cat("gradients of ", name_)).wait();
+  measure(gradient_.slice(0, part().begin - slice_.begin, part().end - slice_.begin));
+}
+
+void ParamGroup::measure(const Tensor& sum) {
+  norm_sums_.resize(static_cast<size_t>(sum.numel() / Layout::kUnit));
+  if (sum.numel() == 0) return;
+  const float* values = static_cast<const float*>(sum.read());
+  current_stream().enqueue(
+      [values, n = sum.numel(), out = norm_sums_.data()](Parallel& p) { kernels().chunk_norms(p, values, n, out); });
+}
+
+bool ParamGroup::finish_reduce(std::optional<Seconds> patience) {
+  if (!reduced_.synchronize(patience)) return false;
+  reduced_ = {};
+  if (keeps_leaves_) return true;  // the sum may lie in what arrived
+  for (const Tensor& t : in_flight_) t.storage()->release();
+  in_flight_.clear();
+  return true;
+}
+
+// --- What others see
+
+Tensor ParamGroup::of_slice(const Tensor& slice_tensor, const Layout::Piece& piece) const {
+  const Range r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+  if (r.empty()) return slice_tensor.slice(0, 0, 0);
+  return slice_tensor.slice(0, r.begin - slice_.begin, r.end - slice_.begin);
+}
+
+std::vector<Slot> ParamGroup::slots() const {
+  std::vector<Slot> out;
+  for (size_t i = 0; i < members_.size() && !frozen_; ++i) {
+    const Layout::Piece& p = layout_.pieces()[i];
+    Slot s;
+    s.name = p.name;
+    s.global_shape = p.shape;
+    s.master = of_slice(master_, p);
+    s.offset = s.master.numel() > 0 ? std::max(slice_.begin - p.offset, int64_t(0)) : 0;
+    s.decay = members_[i].parameter->decay;
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+void ParamGroup::set_gradients(Slot* slots) const {
+  for (const Layout::Piece& p : layout_.pieces()) (slots++)->gradient = of_slice(gradient_, p);
+}
+
+std::vector<StateEntry> ParamGroup::state() const {
+  std::vector<StateEntry> out;
+  for (const Layout::Piece& p : layout_.pieces()) {
+    const Tensor mine = of_slice(master_, p);
+    const int64_t offset = mine.numel() > 0 ? std::max(slice_.begin - p.offset, int64_t(0)) : 0;
+    out.push_back({"parameters/" + p.name, p.shape, offset, mine});
+  }
+  return out;
 }
 
 }  // namespace lockstep

@@ -1,16 +1,20 @@
-// ParamGroup: the parameters that travel together, in flat buffers. Autograd writes gradients straight into the buffer
-// of the micro-batch's leaf; leaves merge in the tree's order; what is left goes to the slices' owners, is merged
-// there, and comes back. Owned by DataParallel; holds the parameters' memory. Knows nothing of optimizers.
+// ParamGroup: the parameters that travel together, in flat buffers. This rank keeps its slice of them (masters, fp32);
+// the model reads a whole copy that gather() brings together. Autograd writes gradients straight into the buffer of the
+// micro-batch's leaf; reduce() sends each owner its part, merges what arrives in the tree's order, and leaves this
+// rank's slice of the sum. Owned by DataParallel; holds the parameters' memory. Knows nothing of optimizers.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "core/io/state.h"
 #include "core/nn/module.h"
+#include "core/nn/slot.h"
 #include "sharding/layout.h"
+#include "sharding/mesh.h"
 #include "sharding/options.h"
 #include "sharding/tree.h"
 
@@ -18,56 +22,105 @@ namespace lockstep {
 
 class ParamGroup {
  public:
-  // Places the parameters in one flat buffer and fills it with their initial values.
-  ParamGroup(std::string name, std::vector<NamedParameter> parameters, uint64_t seed, bool frozen);
+  // Places the parameters in one flat buffer and fills this rank's slice with initial values.
+  ParamGroup(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
+             const DataParallelOptions& options, bool frozen);
   ParamGroup(const ParamGroup&) = delete;
 
   const std::string& name() const { return name_; }
   const Layout& layout() const { return layout_; }
   bool frozen() const { return frozen_; }
-  const Tensor& flat_parameters() const { return parameters_; }
-  // After reduce(): the summed gradient of the whole group, fp32 [layout().total()].
-  const Tensor& flat_gradients() const { return gradients_; }
+  int64_t whole_bytes() const { return whole_.bytes(); }
 
-  // Called when all of this micro-batch's gradients are in.
-  void set_on_ready(std::function<void()> on_ready) { on_ready_ = std::move(on_ready); }
+  // --- Parameters.
+  // Masters were written: whole copies are out of date. Where parameters come and go, this one goes.
+  void changed();
+  // Begins to bring the whole copy up to date; nothing happens where it is, or is on its way. Collective in the shard
+  // group.
+  void gather();
+  // The current stream waits until it is whole.
+  void wait_whole();
+  bool whole() const { return state_ != State::kOld && state_ != State::kAbsent; }
+  // Gives the whole copy's memory back, until the next gather().
+  void release();
 
-  // A step of `micro_count` micro-batches begins.
+  // --- Gradients. One round is one exchange: all of a step's micro-batches at the lower levels, one of each rank's
+  // from kGradients on.
+  struct Round {
+    std::vector<Range> ranges;  // the micro-batches whose sums each rank brings
+    bool last = false;          // of the step
+  };
   void begin_step(int64_t micro_count);
-  // Micro-batch `index` begins: binds a fresh leaf buffer.
+  // Micro-batch `index` begins: binds a fresh leaf buffer. `before_leaf` is called when that takes memory, `on_ready`
+  // when all of its gradients are in.
   void begin_micro_batch(int64_t index);
+  void set_callbacks(std::function<void()> before_leaf, std::function<void()> on_ready) {
+    before_leaf_ = std::move(before_leaf), on_ready_ = std::move(on_ready);
+  }
   // It ends: parameters that got no gradient count as zeros. Returns how many those were.
   int end_micro_batch();
-  bool ready() const { return pending_ == 0; }
+  // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
+  void reduce(const Round& round, Stream& merging);
+  // Blocks the host until reduce() is done, and gives back what it used meanwhile. False where `patience` ends first.
+  bool finish_reduce(std::optional<Seconds> patience = {});
+  // After the last round: this rank's slice of the step's sum, fp32 [slice()].
+  const Tensor& gradient() const { return gradient_; }
+  // Sum of squares of each chunk of part().
+  const std::vector<double>& norm_sums() const { return norm_sums_; }
 
-  // Launches this group's exchange; `ranges` says which micro-batches each rank ran.
-  void launch(Communicator& comm, ReduceMode mode, const std::vector<Range>& ranges);
-  // Waits for the exchange and merges this rank's slice in the tree's order.
-  void merge(Communicator& comm, ReduceMode mode, const std::vector<Range>& ranges);
-  // Brings the merged slices together on every rank; wait for the result before use.
-  Work gather(Communicator& comm);
-  // This rank's merged slice.
-  const Tensor& slice_gradient() const { return slice_; }
+  Range slice() const { return slice_; }                        // that this rank keeps, in the flat buffer
+  Range part() const { return part_of(mesh_.world().rank()); }  // that it sums: its share of the slice among replicas
+  Range part_of(int world_rank) const;
+  // One for each trainable parameter; empty where this rank has no part of it.
+  std::vector<Slot> slots() const;
+  void set_gradients(Slot* slots) const;
+  std::vector<StateEntry> state() const;
 
  private:
-  Tensor take_buffer();
+  using Nodes = std::vector<std::pair<Range, Tensor>>;  // of the tree, with their sums of a stretch of the buffer
+  enum class State { kAbsent, kOld, kGathering, kWhole };
+
+  Tensor take_leaf();
+  Tensor take_sum();
+  void begin_leaf();
   void gradient_arrived(size_t i);
   void leaf_complete();
+  Nodes exchange(Communicator& comm, const Nodes& nodes, Range span, const std::vector<Range>& ranges, DType wire,
+                 Stream& merging);
+  void fold(Nodes nodes, bool last);
+  void place_gradient(const Tensor& own_node);
+  void reduce_fast(const Nodes& nodes, bool last, Stream& merging);
+  void measure(const Tensor& sum);
+  Tensor of_slice(const Tensor& slice_tensor, const Layout::Piece& piece) const;
 
   std::string name_;
   std::vector<NamedParameter> members_;
-  Layout layout_;
+  const Mesh& mesh_;
+  // What the level adds.
+  bool streamed_;      // parameters come and go
+  bool keeps_leaves_;  // gradients stay whole until the step ends
+  DType compute_, reduce_dtype_;
+  ReduceMode mode_;
   bool frozen_;
-  Tensor parameters_, gradients_, slice_, received_;
-  std::function<void()> on_ready_;
 
-  std::vector<Tensor> spare_;  // flat buffers not in use
-  TreeStack<Tensor> nodes_;
-  Tensor leaf_;
-  int64_t micro_ = 0, micro_count_ = 0;
-  int pending_ = 0;
+  Layout layout_;
+  Range slice_;
+  Tensor master_, whole_;  // fp32 [slice], compute type [total]; one memory where type and level allow
+  State state_ = State::kAbsent;
+  bool values_changed_ = true;
+  Work gathering_;
+
+  std::function<void()> before_leaf_, on_ready_;
+  int64_t micro_count_ = 0, micro_ = 0;
+  TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers
+  TreeStack<Tensor> sum_;    // of all ranks' so far; this rank's part
+  std::vector<Tensor> leaves_, spare_, sums_, spare_sums_;
+  std::vector<Tensor> in_flight_;  // what the exchange uses until it is done
+  Tensor leaf_, gradient_, gradient_buffer_;
   std::vector<bool> arrived_;
-  std::vector<Work> works_;
+  int pending_ = 0;
+  std::vector<double> norm_sums_;
+  Event reduced_;
 };
 
 }  // namespace lockstep

@@ -78,6 +78,7 @@ class TreeStack {
     }
   }
   const std::vector<std::pair<Range, Value>>& nodes() const { return nodes_; }
+  std::vector<std::pair<Range, Value>>& nodes() { return nodes_; }
   bool complete() const { return nodes_.size() == 1 && nodes_[0].first == Range{0, total_}; }
 
  private:

@@ -52,6 +52,7 @@ void begin_leaf(Node& n) {
 
 Tensor new_gradient(Node& n) {
   if (auto record = n.leaf.lock(); record && record->grad_buffer.defined()) {
+    if (!record->grad_buffer.allocated() && record->before_grad) record->before_grad();
     record->grad_buffer.allocate();
     return record->grad_buffer;
   }

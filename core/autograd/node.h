@@ -48,7 +48,8 @@ struct AutogradRecord {
   Tensor grad;  // undefined until the first contribution
   Tensor
       grad_buffer;  // where set, `grad` is this buffer: bound at the first contribution, and then written, not zeroed
-  std::function<void()> on_grad;  // fired once in a sweep, when the gradient is final
+  std::function<void()> before_grad;  // fired where grad_buffer has no bytes yet when the first contribution comes
+  std::function<void()> on_grad;      // fired once in a sweep, when the gradient is final
 };
 
 // Where a backward closure writes. Contributions to one input are added in the order of the sweep, which is fixed.

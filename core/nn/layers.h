@@ -36,6 +36,7 @@ class Embedding : public Module {
   Embedding(int64_t count, int64_t width, Init init);
   Tensor forward(const Tensor& index) override;  // int32 [...] -> [..., width]
   const Tensor& weight() const { return weight_; }
+  bool self_contained() const override { return false; }  // weight() serves tied heads
 
  private:
   Tensor& weight_;

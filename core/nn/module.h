@@ -55,6 +55,9 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
   void set_hooks(ModuleHooks hooks) { hooks_ = std::move(hooks); }
+  // Are its parameters read only while its operator() runs? Else they stay in memory for a whole step wherever others
+  // come and go.
+  virtual bool self_contained() const { return true; }
 
  protected:
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.

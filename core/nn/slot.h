@@ -13,9 +13,8 @@ struct Slot {
   std::string name;    // dotted name of the parameter
   Shape global_shape;  // of the whole parameter
   int64_t offset = 0;  // first element of this slice, in the flattened parameter
-  Tensor master;       // fp32 [n]
+  Tensor master;       // fp32 [n]; n may be 0
   Tensor gradient;     // fp32 [n]
-  Tensor compute;      // the copy that the model reads, where it is not the master; [n]
   bool decay = false;
   double lr_scale = 1;
 };

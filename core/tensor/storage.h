@@ -31,6 +31,18 @@ class Storage {
   uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
 
+  // While it lives, bytes come back as they were before a release(): no write, the version stays.
+  class Refill {
+   public:
+    explicit Refill(Storage& storage) : storage_(storage), version_(storage.version_) {}
+    ~Refill() { storage_.version_ = version_; }
+    Refill(const Refill&) = delete;
+
+   private:
+    Storage& storage_;
+    uint64_t version_;
+  };
+
  private:
   Device device_;
   int64_t bytes_;

@@ -76,7 +76,8 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
   const std::string checkpoints = directory + "/checkpoints", pending = pending_checkpoint(checkpoints, info.step);
   if (comm.rank() == 0) begin_checkpoint(pending);
   comm.barrier("checkpoint");
-  const auto mine = write_part(pending, comm.rank(), comm.size(), cut_for_rank(state(), comm.rank(), comm.size()));
+  const auto mine = write_part(pending, comm.rank(), comm.size(),
+                               cut_for_rank(state(), parallel.mesh().replica(), parallel.mesh().replicas()));
   std::vector<StoredSlice> all;
   for (const std::string& part : all_gather_text(comm, slices_text(mine), "checkpoint"))
     for (StoredSlice& slice : parse_slices(part, "checkpoint")) all.push_back(std::move(slice));

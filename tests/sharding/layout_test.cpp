@@ -36,7 +36,7 @@ TEST(Layout, SlicesTileTheBufferAtAnyNumberOfRanks) {
       const Range s = l.slice(r, size);
       EXPECT_EQ(s.begin, at);
       EXPECT_EQ(s.begin % Layout::kUnit, 0);
-      EXPECT_EQ(l.slice_sizes(size)[static_cast<size_t>(r)], s.size());
+      EXPECT_EQ(Layout::cut_sizes(l.all(), size)[static_cast<size_t>(r)], s.size());
       at = s.end;
       most = std::max(most, s.size()), least = std::min(least, s.size());
     }

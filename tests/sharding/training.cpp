@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/philox.h"
@@ -78,8 +79,14 @@ Outcome train_one(Communicator& comm, const Job& job) {
     for (const StateEntry& e : optimizer->state(parallel.slots())) all.push_back(e);
     return all;
   };
-  for (size_t i = 0; i < job.state.size(); ++i)
-    memcpy(entries()[i].data.mutable_values<float>(), job.state[i].data(), job.state[i].size() * sizeof(float));
+  if (!job.state.empty()) {
+    for (const StateEntry& e : entries())
+      if (e.data.numel() > 0)
+        memcpy(e.data.mutable_values<float>(), job.state.at(e.name).data() + e.offset,
+               static_cast<size_t>(e.data.numel()) * sizeof(float));
+    parallel.loaded();
+  }
+  parallel.set_loss_scale(job.loss_scale);
   optimizer->set_updates(job.first_step);
   for (int64_t step = job.first_step; step < job.steps; ++step) {
     parallel.begin_step(job.micro_count, job.nominal_targets);
@@ -93,16 +100,51 @@ Outcome train_one(Communicator& comm, const Job& job) {
     }
     out.steps.push_back(parallel.finish_step(job.clip));
     out.unused.push_back(parallel.unused_in_last_step());
-    out.launches = parallel.launches().size();
-    out.overlapped &= !parallel.launches().empty() && parallel.launches()[0].at_s < parallel.backward_end_s();
+    out.transfers = parallel.transfers();
+    bool early = false;
+    for (const Transfer& t : out.transfers)
+      early |= t.kind == Transfer::Kind::kReduce && t.launched_s < parallel.backward_end_s();
+    out.overlapped &= early;
     const StepResult& r = out.steps.back();
     optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
   }
-  out.digest = to_hex(digest_of(entries()));
-  for (const StateEntry& e : entries()) out.state.push_back(e.data.to_vector<float>());
-  for (const StateEntry& e : parallel.state())
-    for (float v : e.data.to_vector<float>()) out.parameters.push_back(v);
+  for (const StateEntry& e : entries()) {
+    Outcome::Held h{e.name, e.shape.numel(), e.offset, {}};
+    if (e.data.numel() > 0) h.values = e.data.to_vector<float>();
+    out.held.push_back(std::move(h));
+  }
   return out;
+}
+
+// Puts the ranks' slices together; replicas must be equal.
+void assemble(std::vector<Outcome>& all) {
+  std::map<std::string, std::vector<float>> whole;
+  std::map<std::string, std::vector<bool>> there;
+  for (size_t r = 0; r < all.size(); ++r)
+    for (const Outcome::Held& e : all[r].held) {
+      whole[e.name].resize(static_cast<size_t>(e.whole));
+      there[e.name].resize(static_cast<size_t>(e.whole));
+      const std::vector<float>& mine = e.values;
+      for (size_t i = 0; i < mine.size(); ++i) {
+        const size_t at = static_cast<size_t>(e.offset) + i;
+        if (there[e.name][at]) {
+          ASSERT_EQ(0, memcmp(&whole[e.name][at], &mine[i], sizeof(float)))
+              << e.name << "[" << at << "] of rank " << r << " is no replica: " << mine[i] << ", elsewhere "
+              << whole[e.name][at];
+        }
+        whole[e.name][at] = mine[i];
+        there[e.name][at] = true;
+      }
+    }
+  Hash128 digest;
+  std::vector<float> parameters;
+  for (auto& [name, values] : whole) {
+    const std::vector<bool>& have = there[name];
+    ASSERT_TRUE(std::all_of(have.begin(), have.end(), [](bool b) { return b; })) << name << " is not held whole";
+    digest += digest_of(name, 0, values.data(), static_cast<int64_t>(values.size()));
+    if (name.rfind("parameters/", 0) == 0) parameters.insert(parameters.end(), values.begin(), values.end());
+  }
+  for (Outcome& o : all) o.digest = to_hex(digest), o.state = whole, o.parameters = parameters;
 }
 
 }  // namespace
@@ -111,6 +153,7 @@ std::vector<Outcome> train(const Job& job, int ranks, const RankOptions& options
   std::vector<Outcome> out(static_cast<size_t>(ranks));
   run_ranks(
       ranks, [&](Communicator& comm) { out[static_cast<size_t>(comm.rank())] = train_one(comm, job); }, options);
+  assemble(out);
   return out;
 }
 

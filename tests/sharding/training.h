@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,17 +26,24 @@ struct Job {
   bool sgd = false;
   // Where to go on: what `Outcome::state` of an earlier run holds after its steps.
   int64_t first_step = 0;
-  std::vector<std::vector<float>> state = {};
+  std::map<std::string, std::vector<float>> state = {};
+  double loss_scale = 1;
 };
 
 struct Outcome {
-  std::string digest;  // of parameters and moments
+  std::string digest;  // of parameters and moments, of all ranks together
   std::vector<StepResult> steps;
   std::vector<int> unused;
   std::vector<float> parameters;
-  std::vector<std::vector<float>> state;  // parameters and moments, whole
-  bool overlapped = false;                // in every step some group left before backward ended
-  size_t launches = 0;
+  std::map<std::string, std::vector<float>> state;  // parameters and moments, whole
+  bool overlapped = false;                          // in every step some group left before backward ended
+  std::vector<Transfer> transfers;                  // of the last step
+  struct Held {
+    std::string name;
+    int64_t whole, offset;  // elements
+    std::vector<float> values;
+  };
+  std::vector<Held> held;  // this rank's slices
 };
 
 // What each rank ended with.

@@ -1,0 +1,173 @@
+#include "sharding/gather_schedule.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+double bytes_of(const GatherSchedule::Block& block) {
+  double bytes = 0;
+  for (const ParamGroup* g : block) bytes += static_cast<double>(g->whole_bytes());
+  return bytes;
+}
+
+}  // namespace
+
+GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, Block root, std::vector<Block> blocks)
+    : mesh_(mesh),
+      root_(std::move(root)),
+      blocks_(std::move(blocks)),
+      streams_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
+      limit_(o.gathered_limit_mb * 1e6) {
+  double all = bytes_of(root_), largest = 0;
+  for (const Block& b : blocks_) all += bytes_of(b), largest = std::max(largest, bytes_of(b));
+  reshard_ = o.reshard_after_forward == Reshard::kYes ||
+             (o.reshard_after_forward == Reshard::kAuto && !(limit_ > 0 && all <= limit_));
+  const double least = bytes_of(root_) + (reshard_ ? largest : all - bytes_of(root_));
+  require(!streams_ || limit_ <= 0 || least <= limit_, ExitCode::kConfig,
+          "sharding.gathered_limit: ", o.gathered_limit_mb, " MB are less than the ", least / 1e6, " MB that ",
+          reshard_ ? "the largest block and the parameters of no block take"
+                   : "all parameters take with sharding.reshard_after_forward: false",
+          "; raise it");
+}
+
+double GatherSchedule::since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
+
+void GatherSchedule::begin() {
+  begun_ = std::chrono::steady_clock::now();
+  transfers_.clear();
+  if (streams_) return;
+  launch(root_);
+  for (const Block& b : blocks_) launch(b);
+}
+
+void GatherSchedule::begin_round(bool announce) {
+  announce_ = announce && streams_;
+  forwards_ = backwards_ = 0;
+}
+
+void GatherSchedule::launch(const Block& block) {
+  for (ParamGroup* g : block) {
+    if (g->whole()) continue;
+    transfers_.push_back({Transfer::Kind::kGather, g->name(), since_begin()});
+    g->gather();
+  }
+}
+
+void GatherSchedule::wait(const Block& block) {
+  for (ParamGroup* g : block) {
+    const double needed = since_begin();
+    g->wait_whole();
+    for (auto t = transfers_.rbegin(); t != transfers_.rend(); ++t)
+      if (t->kind == Transfer::Kind::kGather && t->group == g->name()) {
+        if (t->ready_s == 0) t->needed_s = needed, t->ready_s = since_begin();
+        break;
+      }
+  }
+}
+
+void GatherSchedule::enter_root() {
+  if (streams_ && pass_ != Pass::kForward) {
+    finish_pass();
+    start(Pass::kForward);
+  }
+  launch(root_);
+  wait(root_);
+}
+
+void GatherSchedule::enter(size_t block, Pass pass) {
+  const auto wanted = static_cast<int64_t>(block);
+  if (!streams_) return wait(blocks_[block]);
+  const bool behind = pass == Pass::kForward ? wanted < at_ : wanted > at_;
+  if (pass != pass_ || behind) {
+    finish_pass();
+    start(pass);
+  }
+  while (at_ != wanted) go_to(next_of(at_));
+}
+
+int64_t GatherSchedule::next_of(int64_t block) const {
+  const int64_t next = pass_ == Pass::kForward ? block + 1 : block - 1;
+  return next >= 0 && next < static_cast<int64_t>(blocks_.size()) ? next : -1;
+}
+
+int64_t GatherSchedule::gathered_bytes() const {
+  double bytes = bytes_of(root_);
+  for (const Block& b : blocks_)
+    for (const ParamGroup* g : b)
+      if (g->whole()) bytes += static_cast<double>(g->whole_bytes());
+  return static_cast<int64_t>(bytes);
+}
+
+void GatherSchedule::go_to(int64_t block) {
+  if (at_ >= 0 && at_ != block && (reshard_ || pass_ == Pass::kBackward))
+    for (ParamGroup* g : blocks_[static_cast<size_t>(at_)]) g->release();
+  if (block < at_ && pass_ == Pass::kBackward && backwards_ == forwards_ && on_left_)
+    on_left_(static_cast<size_t>(at_));
+  at_ = block;
+  const Block& here = blocks_[static_cast<size_t>(block)];
+  launch(here);
+  wait(here);
+  const int64_t next = next_of(block);
+  if (next < 0) return;
+  const Block& ahead = blocks_[static_cast<size_t>(next)];
+  if (limit_ <= 0 || static_cast<double>(gathered_bytes()) + bytes_of(ahead) <= limit_) launch(ahead);
+}
+
+void GatherSchedule::start(Pass pass) {
+  pass_ = tell(pass);
+  ++(pass_ == Pass::kForward ? forwards_ : backwards_);
+  if (pass_ == Pass::kForward) {
+    launch(root_);
+    wait(root_);
+  }
+  if (!blocks_.empty()) go_to(pass_ == Pass::kForward ? 0 : static_cast<int64_t>(blocks_.size()) - 1);
+}
+
+// Blocks that this pass did not use are gathered all the same: other ranks' micro-batches may use them.
+void GatherSchedule::finish_pass() {
+  if (pass_ == Pass::kNone) return;
+  for (int64_t next = next_of(at_); at_ >= 0 && next >= 0; next = next_of(next)) go_to(next);
+  pass_ = Pass::kNone;
+}
+
+void GatherSchedule::end_round() {
+  if (!streams_) return;
+  finish_pass();
+  if (announce_) tell(Pass::kEnd);
+  announce_ = false;
+}
+
+void GatherSchedule::follow_round() {
+  if (!streams_) return;
+  announce_ = true;
+  forwards_ = 1 << 30;  // nothing of its own to leave behind
+  for (Pass pass = tell(Pass::kNone); pass != Pass::kEnd; pass = tell(Pass::kNone)) {
+    announce_ = false;
+    start(pass);
+    finish_pass();
+    announce_ = true;
+  }
+  announce_ = false;
+}
+
+// The group's first rank has data where any has; it says which pass begins.
+GatherSchedule::Pass GatherSchedule::tell(Pass pass) {
+  if (!announce_) return pass;
+  const Tensor word = Tensor::of<int64_t>({static_cast<int64_t>(pass)}, {1});
+  mesh_.gathers().broadcast(word, 0, "pass").wait();
+  return static_cast<Pass>(static_cast<int64_t>(word.item()));
+}
+
+void GatherSchedule::changed(bool frozen_too) {
+  auto all_of = [&](const Block& block) {
+    for (ParamGroup* g : block)
+      if (!g->frozen() || frozen_too) g->changed();
+      else g->release();
+  };
+  all_of(root_);
+  for (const Block& b : blocks_) all_of(b);
+  at_ = -1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// GatherSchedule: when parameters come together. Below level parameters all do, in the order of use, as soon as the
+// optimizer has changed them, and a block waits for its own. At level parameters they come and go: each pass of a
+// micro-batch goes through the blocks in one fixed order, so that all ranks gather alike; the next block's parameters
+// travel while the present one computes, and those behind are freed. Parameters of no block (the root's) stay until the
+// optimizer changes them. Owned by DataParallel; borrows the groups. Knows nothing of modules or gradients.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sharding/param_group.h"
+
+namespace lockstep {
+
+// One group's way, in seconds since the step began.
+struct Transfer {
+  enum class Kind { kGather, kReduce };
+  Kind kind;
+  std::string group;
+  double launched_s = 0, needed_s = 0, ready_s = 0;  // between the last two the rank had to wait
+};
+
+class GatherSchedule {
+ public:
+  enum class Pass : int64_t { kNone, kForward, kBackward, kEnd };
+  using Block = std::vector<ParamGroup*>;
+
+  // Throws ExitCode::kConfig where the limit is below what one block needs.
+  GatherSchedule(const Mesh& mesh, const DataParallelOptions& options, Block root, std::vector<Block> blocks);
+
+  bool streams() const { return streams_; }
+  // A step or an evaluation begins.
+  void begin();
+  // Called when the last backward pass of a round has left a block, at level parameters.
+  void set_on_left(std::function<void(size_t block)> on_left) { on_left_ = std::move(on_left); }
+  // A round begins: `announce` where some ranks of this shard group have no data in it, and follow.
+  void begin_round(bool announce);
+  // The pass reaches the root, or a block.
+  void enter_root();
+  void enter(size_t block, Pass pass);
+  void end_round();
+  // Takes part in a round without data of its own.
+  void follow_round();
+  // The optimizer is about to change all parameters that are not frozen, or a checkpoint has changed all.
+  void changed(bool frozen_too = false);
+
+  std::vector<Transfer>& transfers() { return transfers_; }
+  double since_begin() const;
+
+ private:
+  void start(Pass pass);
+  void finish_pass();
+  void go_to(int64_t block);
+  int64_t next_of(int64_t block) const;
+  void launch(const Block& block);
+  void wait(const Block& block);
+  int64_t gathered_bytes() const;
+  Pass tell(Pass pass);
+
+  const Mesh& mesh_;
+  Block root_;
+  std::vector<Block> blocks_;  // in the order of use
+  bool streams_, reshard_;
+  double limit_;  // bytes
+  bool announce_ = false;
+  Pass pass_ = Pass::kNone;
+  int64_t at_ = -1;                   // the block that computes, or did last
+  int forwards_ = 0, backwards_ = 0;  // passes of this round
+  std::function<void(size_t)> on_left_;
+  std::vector<Transfer> transfers_;
+  std::chrono::steady_clock::time_point begun_;
+};
+
+}  // namespace lockstep
