@@ -89,6 +89,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, slots_, names);
     optimizer_ = make_optimizer(settings_.optim, slots_);
+    if (settings_.parallel.compute == DType::kFloat16) loss_scale_ = LossScale::dynamic();
   });
   preflight();
   agree(comm_, [&] { start_loader(); });
@@ -141,6 +142,7 @@ StepReport Trainer::step(bool stop) {
   const auto begun = Clock::now();
   StepBatch batch = loader_->next();
   report.data_ms = ms_since(begun);
+  parallel_->set_loss_scale(loss_scale_.value());
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (MicroBatch& m : batch.mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
@@ -158,6 +160,8 @@ StepReport Trainer::step(bool stop) {
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
   optimizer_->step(slots_, {report.lr, report.result.grad_scale, !report.result.finite});
   report.optimizer_ms = ms_since(update);
+
+  loss_scale_.update(report.result.finite);
 
   ++info_.step;
   info_.epoch = batch.next.epoch;
@@ -247,7 +251,15 @@ void Trainer::load_parameters(const Checkpoint& c) {
 void Trainer::resume(const Checkpoint& c) {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  const auto differences = diff(c.info.math_text, info_.math_text);
+  auto differences = diff(c.info.math_text, info_.math_text);
+  // Masters are fp32 in every precision: a run may go on in another one.
+  const auto precision = std::stable_partition(differences.begin(), differences.end(),
+                                               [](auto& d) { return d.key.rfind("precision.", 0) != 0; });
+  for (auto d = precision; d != differences.end(); ++d)
+    if (comm_.rank() == 0)
+      log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
+                      ": it goes on, but not with the bits of the uninterrupted run"));
+  differences.erase(precision, differences.end());
   if (!differences.empty()) {
     std::string text;
     for (size_t i = 0; i < differences.size() && i < 5; ++i)

@@ -13,6 +13,7 @@
 #include "core/models/model.h"
 #include "data/loader.h"
 #include "launch/settings.h"
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "sharding/data_parallel.h"
 
@@ -88,6 +89,7 @@ class Trainer {
   std::unique_ptr<DataParallel> parallel_;
   std::vector<Slot> slots_;  // with rules applied; gradients are refreshed each step
   std::unique_ptr<Optimizer> optimizer_;
+  LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;

@@ -95,10 +95,21 @@ void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vec
         all_names.empty() ? "" : all_names[0], "'");
 }
 
+namespace {
+constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are on the device at a time
+}
+
 Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
   for (const Slot& s : slots) {
     moments_.emplace_back();
-    for (int i = 0; i < moments; ++i) moments_.back().push_back(Tensor::zeros({s.master.numel()}));
+    for (int i = 0; i < moments; ++i) {
+      Tensor moment = Tensor::unallocated({s.master.numel()}, DType::kFloat32, s.master.device());
+      moment.allocate();
+      raw::fill(moment, 0);
+      moments_.back().push_back(std::move(moment));
+    }
+    if (s.in_host_memory && staging_.empty())
+      for (int i = 0; i < 1 + moments; ++i) staging_.push_back(Tensor::empty({kChunk}));
   }
   control_ = Tensor::zeros({UpdateControl::kCount});
 }
@@ -117,7 +128,28 @@ void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
     control[UpdateControl::kCorrection1] = static_cast<float>(first);
     control[UpdateControl::kCorrection2] = static_cast<float>(second);
   });
-  for (size_t i = 0; i < slots.size(); ++i) update(slots[i], moments_[i], control);
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], control);
+    else update(slots[i], moments_[i], control);
+}
+
+// The device never holds more of the state than a chunk; elements do not see each other, so bits are the same.
+void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control) {
+  std::vector<Tensor> state{slot.master};
+  state.insert(state.end(), moments.begin(), moments.end());
+  for (int64_t begin = 0; begin < slot.master.numel(); begin += kChunk) {
+    const int64_t end = std::min(begin + kChunk, slot.master.numel());
+    std::vector<Tensor> here;
+    for (size_t i = 0; i < state.size(); ++i) {
+      here.push_back(staging_[i].slice(0, 0, end - begin));
+      raw::copy(here[i], state[i].slice(0, begin, end));
+    }
+    Slot part = slot;
+    part.master = here[0];
+    part.gradient = slot.gradient.slice(0, begin, end);
+    update(part, {here.begin() + 1, here.end()}, control);
+    for (size_t i = 0; i < state.size(); ++i) raw::copy(state[i].slice(0, begin, end), here[i]);
+  }
 }
 
 std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {

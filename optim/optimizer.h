@@ -75,9 +75,11 @@ class Optimizer {
   virtual void update(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
 
  private:
+  void update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
   Tensor control_;
+  std::vector<Tensor> staging_;  // master and moments of a chunk, for slots in host memory
   int64_t updates_ = 0;
 };
 

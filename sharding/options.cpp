@@ -35,10 +35,14 @@ std::vector<Field> fields(DataParallelOptions& o) {
           .with_unit("MB")
           .at_least(0)
           .without_effect_on_math(),
+      enum_field(
+          "sharding.offload", o.offload_optimizer, {{"none", false}, {"optimizer", true}},
+          "optimizer: masters and moments stay in host memory, and updates take them through the device by chunk")
+          .without_effect_on_math(),
       enum_field("precision.compute", o.compute,
                  {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}},
                  "type of parameters and activations in forward and backward, and of parameters on the wire; masters, "
-                 "moments, norms, softmax and loss stay fp32"),
+                 "moments, norms, softmax and loss stay fp32; fp16 scales its loss as far as gradients allow"),
       enum_field("precision.reduce", o.reduce_dtype, {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}},
                  "bf16 rounds each micro-batch's gradient once, before any sum, and sends it so; sums stay fp32")};
 }

@@ -28,6 +28,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
       members_(std::move(parameters)),
       mesh_(mesh),
       streamed_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
+      offloaded_(o.offload_optimizer && !frozen),
       keeps_leaves_(o.level < ShardLevel::kGradients),
       compute_(o.compute),
       reduce_dtype_(o.reduce_dtype),
@@ -37,8 +38,14 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
   whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
-  const bool one_memory = !streamed_ && compute_ == DType::kFloat32;
-  master_ = one_memory ? whole_.slice(0, slice_.begin, slice_.end) : Tensor::empty({slice_.size()});
+  const bool one_memory = !streamed_ && !offloaded_ && compute_ == DType::kFloat32;
+  if (one_memory) {
+    master_ = whole_.slice(0, slice_.begin, slice_.end);
+  } else {
+    master_ = Tensor::unallocated({slice_.size()}, DType::kFloat32,
+                                  offloaded_ ? host_memory_of(current_device()) : current_device());
+    master_.allocate();
+  }
   state_ = streamed_ ? State::kAbsent : one_memory && mesh.shards() == 1 ? State::kWhole : State::kOld;
 
   float* flat = static_cast<float*>(master_.write());
@@ -390,6 +397,7 @@ std::vector<Slot> ParamGroup::slots() const {
     s.global_shape = p.shape;
     s.master = of_slice(master_, p);
     s.offset = s.master.numel() > 0 ? std::max(slice_.begin - p.offset, int64_t(0)) : 0;
+    s.in_host_memory = offloaded_;
     s.decay = members_[i].parameter->decay;
     out.push_back(std::move(s));
   }

@@ -98,6 +98,7 @@ class ParamGroup {
   const Mesh& mesh_;
   // What the level adds.
   bool streamed_;      // parameters come and go
+  bool offloaded_;     // masters are in host memory
   bool keeps_leaves_;  // gradients stay whole until the step ends
   DType compute_, reduce_dtype_;
   ReduceMode mode_;

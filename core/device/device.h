@@ -18,6 +18,9 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+// Where the host keeps what belongs to work on `d` but stays off it.
+inline Device host_memory_of(const Device&) { return {}; }
+
 inline std::string to_text(const Device& d) {
   return std::string(d.type == DeviceType::kCpu ? "cpu" : "async-cpu") + (d.index ? ":" + std::to_string(d.index) : "");
 }

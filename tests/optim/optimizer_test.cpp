@@ -10,6 +10,7 @@
 #include "core/base/partition.h"
 #include "core/base/philox.h"
 #include "core/device/context.h"
+#include "optim/loss_scale.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -274,6 +275,48 @@ TEST(Rules, ThatMatchNothingAreErrors) {
   });
   o.rules = {{.pattern = "frozen.*", .frozen = true}};
   apply_rules(o, slots, {"up.weight", "frozen.weight"});  // matches a frozen parameter, which has no slot
+}
+
+// A slot in host memory goes through the device in several chunks, the last one uneven: no bit changes, and a skipped
+// step leaves everything.
+TEST(HostMemory, ChunksChangeNoBit) {
+  const int64_t n = (int64_t(5) << 19) + 37;
+  for (bool adamw : {true, false}) {
+    std::vector<Slot> here{slot("w", n, true)}, there{slot("w", n, true)};
+    there[0].in_host_memory = true;
+    auto make = [&](const std::vector<Slot>& slots) {
+      return adamw ? make_adamw({.weight_decay = 0.1}, slots) : make_sgd({.momentum = 0.9}, slots);
+    };
+    auto one = make(here), other = make(there);
+    for (int64_t step = 0; step < 3; ++step) {
+      for (auto* slots : {&here, &there}) set_gradient((*slots)[0], static_cast<uint64_t>(step));
+      const UpdateScalars scalars{.lr = 0.01, .grad_scale = 0.5, .skip = step == 1};
+      one->step(here, scalars);
+      other->step(there, scalars);
+      const auto a = one->state(here), b = other->state(there);
+      EXPECT_EQ(to_hex(digest_of(a)), to_hex(digest_of(b))) << step;
+      EXPECT_EQ(here[0].master.to_vector<float>(), there[0].master.to_vector<float>()) << step;
+    }
+  }
+}
+
+TEST(LossScale, HalvesOnOverflowAndGrowsBack) {
+  LossScale fixed, scale = LossScale::dynamic();
+  fixed.update(false);
+  EXPECT_EQ(fixed.value(), 1);
+  EXPECT_EQ(scale.value(), LossScale::kFirst);
+  scale.update(false);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
+  for (int64_t i = 0; i < LossScale::kGrowAfter - 1; ++i) scale.update(true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
+  LossScale restored = LossScale::dynamic();
+  restored.restore(scale.value(), scale.good_steps());
+  for (LossScale* s : {&scale, &restored}) {
+    s->update(true);
+    EXPECT_EQ(s->value(), LossScale::kFirst);
+  }
+  for (int i = 0; i < 100; ++i) scale.update(false);
+  EXPECT_EQ(scale.value(), LossScale::kLeast);
 }
 
 }  // namespace

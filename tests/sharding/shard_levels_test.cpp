@@ -125,6 +125,18 @@ TEST_P(EachJob, DoesNotShowTheLossScale) {
   EXPECT_EQ(scaled.steps[1].grad_norm, plain.steps[1].grad_norm);
 }
 
+// Masters and moments elsewhere, through the device by chunk: the same bits.
+TEST_P(EachJob, DoesNotShowOffloading) {
+  Job job = GetParam().make();
+  const std::string expected = agreed_digest(job, 1);
+  job.parallel.offload_optimizer = true;
+  for (ShardLevel level : kLevels) {
+    job.parallel.level = level;
+    EXPECT_EQ(agreed_digest(job, 2), expected) << where(job, 2);
+    EXPECT_EQ(agreed_digest(job, 2, {.device = {DeviceType::kAsyncCpu}}), expected) << where(job, 2) << ", async";
+  }
+}
+
 TEST_P(EachJob, GoesOnAtAnotherLevelAndNumberOfRanks) {
   Job job = GetParam().make();
   job.steps = 4;
