@@ -104,8 +104,18 @@ GptBlock::GptBlock(const GptOptions& o)
       drop1_(child<Dropout>("drop1", o.dropout)),
       drop2_(child<Dropout>("drop2", o.dropout)) {}
 
+int GptBlock::recompute_attention(bool on) {
+  attend_again_ = on;
+  return 1;
+}
+
+Tensor GptBlock::attend(const Tensor& x_BTC) { return proj_(causal_attention(qkv_(ln1_(x_BTC)), heads_)); }
+
 Tensor GptBlock::forward(const Tensor& x_BTC) {
-  Tensor x = add(x_BTC, drop1_(proj_(causal_attention(qkv_(ln1_(x_BTC)), heads_))));
+  const Tensor attended = attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
+                                                     [this](const Tensor& x) { return attend(x); })
+                                        : attend(x_BTC);
+  Tensor x = add(x_BTC, drop1_(attended));
   return add(x, drop2_(down_(gelu(up_(ln2_(x))))));
 }
 

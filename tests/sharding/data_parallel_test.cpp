@@ -77,6 +77,16 @@ TEST_P(EachJob, FastReductionIsCloseToExact) {
   }
 }
 
+TEST(Recomputation, ChangesNoBit) {
+  Job job = gpt_job();
+  const std::string expected = agreed_digest(job, 1);
+  for (Recompute mode : {Recompute::kBlock, Recompute::kAttention}) {
+    job.recompute = mode;
+    EXPECT_EQ(agreed_digest(job, 1), expected);
+    EXPECT_EQ(agreed_digest(job, 3, {.device = {DeviceType::kAsyncCpu}, .threads = 2}), expected);
+  }
+}
+
 TEST(Step, ResultIsThatOfTheGlobalBatch) {
   // Without parallel machinery: the same model, the whole batch at once.
   Job job = mlp_job();
