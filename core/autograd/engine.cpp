@@ -183,7 +183,8 @@ void Gradients::add(int i, const Tensor& gradient) {
   check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
   if (!n.backward) begin_leaf(n);
   if (!n.grad.defined()) {
-    n.grad = gradient;
+    if (gradient.dtype() == n.dtype) n.grad = gradient;
+    else raw::copy(n.grad = new_gradient(n), gradient);
     n.grad_owned = true;
     return;
   }
@@ -194,7 +195,7 @@ void Gradients::add(int i, const Tensor& gradient) {
 void Gradients::pass(int i, const Tensor& gradient) {
   Node& n = *node_.inputs[static_cast<size_t>(i)];
   if (!n.backward) begin_leaf(n);
-  if (!n.grad.defined()) {
+  if (!n.grad.defined() && gradient.dtype() == n.dtype) {
     check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
     n.grad = gradient;
     n.grad_owned = false;
@@ -317,7 +318,7 @@ void backward(const Tensor& root, double seed) {
 
   Sweep sweep;
   sweep.reach(root_node);
-  sweep.start(root_node, Tensor::full(root.shape(), seed, root.dtype()), true);
+  sweep.start(root_node, Tensor::full(root.shape(), seed, root_node->dtype), true);
   sweep.run();
 }
 

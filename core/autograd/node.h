@@ -57,6 +57,9 @@ struct AutogradRecord {
 class Gradients {
  public:
   Gradients(Node& node, Sweep& sweep) : node_(node), sweep_(sweep) {}
+  // What add() and pass() are given may be of another type than input i's gradient, and is converted: a leaf's is fp32
+  // where the leaf is bf16 or fp16, else it has the input's type. Only what is summed up on the way wants to know.
+  DType dtype(int i) const { return node_.inputs[static_cast<size_t>(i)]->dtype; }
   // Does input i need a gradient?
   bool wanted(int i) const { return node_.inputs[static_cast<size_t>(i)] != nullptr; }
   // A tensor that the closure has made for this and gives away.

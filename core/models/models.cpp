@@ -5,17 +5,19 @@
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
 Tensor Model::loss(const Tensor& output, const Tensor& target) { return cross_entropy(output, target); }
 
 int64_t count_correct(const Tensor& output, const Tensor& target) {
-  if (output.rank() == 0 || output.dtype() != DType::kFloat32 || target.dtype() != DType::kInt32 ||
+  if (output.rank() == 0 || !is_floating(output.dtype()) || target.dtype() != DType::kInt32 ||
       !output.is_contiguous() || output.numel() != target.numel() * output.dim(-1))
     return -1;
   const int64_t classes = output.dim(-1);
-  const float* values = output.values<float>();
+  const Tensor logits = raw::cast(output.detach(), DType::kFloat32);
+  const float* values = logits.values<float>();
   const int32_t* wanted = target.values<int32_t>();
   int64_t correct = 0;
   for (int64_t i = 0; i < target.numel(); ++i) {
