@@ -152,7 +152,9 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
   using Tile = GemmTile<T>;
   constexpr int64_t H = Tile::kRows, W = Tile::kCols;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  const bool pack_rows = g.a.col_stride != 1, convert_rows = !pack_rows && g.a.dtype != kTypeOf<T>;
+  // Long rows are copied too where many columns read them: read in place, each would lie in another page.
+  const bool pack_rows = g.a.col_stride != 1, far_rows = g.a.row_stride >= 1024 && g.n >= 256;
+  const bool copy_rows = !pack_rows && (g.a.dtype != kTypeOf<T> || far_rows);
   const int64_t depth_max = g.k < Tile::kDepth ? (g.k > 0 ? g.k : 1) : Tile::kDepth;
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
   const int64_t sums = direct_c ? 0 : g.m * (g.n < Tile::kWide ? (g.n + W - 1) / W * W : Tile::kWide);
@@ -179,7 +181,7 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
         if (pack_rows)
           for (int64_t i = 0; i < mc; i += H)
             pack_a<T>(g.a, k0, depth, m0 + i, mc - i < H ? mc - i : H, packed_a + i * depth);
-        if (convert_rows)
+        if (copy_rows)
           for (int64_t i = 0; i < mc; ++i)
             load_run<T>(g.a.data, g.a.dtype, (m0 + i) * g.a.row_stride + k0, 1, depth, packed_a + i * depth);
         for (int64_t j = 0; j < nc; j += W) {
@@ -190,9 +192,9 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
           }
           for (int64_t i = 0; i < mc; i += H) {
             const int rows = static_cast<int>(mc - i < H ? mc - i : H);
-            const T* a = pack_rows || convert_rows ? packed_a + i * depth
-                                                   : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
-            const int64_t rs = pack_rows ? 1 : convert_rows ? depth : g.a.row_stride, ks = pack_rows ? H : 1;
+            const T* a = pack_rows || copy_rows ? packed_a + i * depth
+                                                : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
+            const int64_t rs = pack_rows ? 1 : copy_rows ? depth : g.a.row_stride, ks = pack_rows ? H : 1;
             T* c = c_base + (m0 + i) * ldc + j;
             if (cols == W || !direct_c) {
               gemm_tile_of<T>(rows, depth, a, rs, ks, packed_b + j * depth, c, ldc, start, bias);
