@@ -52,7 +52,8 @@ std::vector<Field> fields(InitOptions& o) {
 namespace {
 
 std::vector<Field> top_fields(Settings& s) {
-  return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15)};
+  return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15),
+          recompute_field(s.recompute)};
 }
 std::vector<Field> comm_fields(Settings& s) {
   return {field("comm.deadline", s.deadline,

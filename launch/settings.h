@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/nn/recompute.h"
 #include "data/data_options.h"
 #include "launch/app.h"
 #include "launch/config.h"
@@ -54,6 +55,7 @@ struct Settings {
   ComputeOptions compute;
   InitOptions init;
   double deadline = 60;
+  Recompute recompute = Recompute::kNone;
   std::string model_name;
   std::unique_ptr<ModelOptions> model;
   DataOptions data;

@@ -71,7 +71,13 @@ const Datasets& SharedData::open(Communicator& comm, bool validation) {
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
     : settings_(settings), data_(data), comm_(comm) {
   const DataSpec& spec = data_.train->spec();
-  agree(comm_, [&] { model_ = settings_.model->build(task_of(spec)); });
+  agree(comm_, [&] {
+    model_ = settings_.model->build(task_of(spec));
+    const int places = apply_recompute(*model_, settings_.recompute);
+    require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
+            settings_.config.place("recompute"), ": the model ", settings_.model_name,
+            " has nothing of this kind to recompute; use none");
+  });
   targets_per_sample_ = spec.target_shape.numel();
   info_.dataset = to_hex(data_.train->identity());
   info_.math_text = settings_.config.math_text();

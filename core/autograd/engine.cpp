@@ -22,6 +22,8 @@ std::string place_text(const Place& p) {
   return cat(file, ":", static_cast<int64_t>(p.line()));
 }
 
+constexpr uint64_t kLeafSequence = std::numeric_limits<uint64_t>::max();
+
 // Sequence numbers of one thread's graph need only grow within that thread.
 uint64_t next_sequence() {
   thread_local uint64_t counter = 0;
@@ -79,6 +81,88 @@ void run_leaf(Node& n) {
 
 }  // namespace
 
+// One backward pass: nodes that were reached, and those among them whose gradient is complete.
+class Sweep {
+ public:
+  // Counts, for every node from `root` on that was not yet `visited`, the edges that lead to it. Returns the first that
+  // was reached now.
+  size_t reach(const std::shared_ptr<Node>& root) {
+    const size_t first = reached_.size();
+    reached_.push_back(root);
+    root->visited = true;
+    for (size_t i = first; i < reached_.size(); ++i)
+      for (auto& input : reached_[i]->inputs)
+        if (input) {
+          ++input->pending;
+          if (!input->visited) {
+            input->visited = true;
+            reached_.push_back(input);
+          }
+        }
+    for (size_t i = first; i < reached_.size(); ++i) reached_[i]->visited = false;
+    return first;
+  }
+
+  void start(const std::shared_ptr<Node>& root, const Tensor& gradient, bool owned) {
+    root->grad = gradient;
+    root->grad_owned = owned;
+    ready_.push(root);
+  }
+
+  // A graph recorded while `node` ran, which ends at the node's inputs: their edges from `node` are still pending, so
+  // none of them has run. Its own nodes are later than all that wait, so they run next, as they would have without
+  // recomputation.
+  void enter(Node& node, const std::shared_ptr<Node>& root, const Tensor& gradient) {
+    for (auto& input : node.inputs)
+      if (input) input->visited = true;
+    const size_t first = reach(root);
+    for (auto& input : node.inputs)
+      if (input) input->visited = false;
+    for (size_t i = first; i < reached_.size(); ++i) {
+      const Node& n = *reached_[i];
+      check(n.sequence > node.sequence && n.sequence != kLeafSequence, node.name, " called at ", place_text(node.place),
+            ": its forward pass read the gradient-carrying result of ", n.name,
+            n.sequence == kLeafSequence ? std::string() : cat(" called at ", place_text(n.place)), ", of shape ",
+            n.shape, ", which is neither its input nor among its parameters");
+    }
+    start(root, gradient, false);
+  }
+
+  void run() {
+    try {
+      while (!ready_.empty()) {
+        std::shared_ptr<Node> node = ready_.top();
+        ready_.pop();
+        if (!node->leaf.expired()) {
+          run_leaf(*node);
+          continue;
+        }
+        if (node->grad.defined()) {  // else nothing reached it
+          check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
+                " a second time: its buffers were freed by the first sweep");
+          Gradients grads(*node, *this);
+          Tensor grad = std::exchange(node->grad, Tensor());
+          node->backward(grad, grads);
+          if (context().anomaly)
+            for (auto& input : node->inputs)
+              if (input && input->grad.defined()) check_finite(input->grad, "a gradient from the backward pass", *node);
+        }
+        node->backward = nullptr;
+        for (auto& input : node->inputs)
+          if (input && --input->pending == 0) ready_.push(input);
+        node->inputs.clear();
+      }
+    } catch (...) {
+      for (auto& n : reached_) n->pending = 0, n->grad = Tensor();
+      throw;
+    }
+  }
+
+ private:
+  std::vector<std::shared_ptr<Node>> reached_;
+  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready_;
+};
+
 Node::~Node() {
   // Take the chain apart here, so that destructors do not nest.
   std::vector<std::shared_ptr<Node>> drop = std::move(inputs);
@@ -99,7 +183,8 @@ void Gradients::add(int i, const Tensor& gradient) {
   check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
   if (!n.backward) begin_leaf(n);
   if (!n.grad.defined()) {
-    n.grad = gradient;
+    if (gradient.dtype() == n.dtype) n.grad = gradient;
+    else raw::copy(n.grad = new_gradient(n), gradient);
     n.grad_owned = true;
     return;
   }
@@ -110,7 +195,7 @@ void Gradients::add(int i, const Tensor& gradient) {
 void Gradients::pass(int i, const Tensor& gradient) {
   Node& n = *node_.inputs[static_cast<size_t>(i)];
   if (!n.backward) begin_leaf(n);
-  if (!n.grad.defined()) {
+  if (!n.grad.defined() && gradient.dtype() == n.dtype) {
     check(gradient.shape() == n.shape, node_.name, ": gradient ", gradient, " for an input of shape ", n.shape);
     n.grad = gradient;
     n.grad_owned = false;
@@ -141,13 +226,24 @@ Tensor Gradients::target(int i, bool& accumulate) {
   return s.out;
 }
 
+void Gradients::pass_through(const Tensor& result, const Tensor& gradient) {
+  check(result.shape() == node_.shape && result.dtype() == node_.dtype, node_.name, " called at ",
+        place_text(node_.place), ": its forward pass gave ", node_.dtype, node_.shape, " at first and ", result,
+        " when it was run again");
+  Node* root = grad_node(result);
+  if (!root) return;
+  for (size_t i = 0; i < node_.inputs.size(); ++i)
+    if (node_.inputs[i].get() == root) return pass(static_cast<int>(i), gradient);  // the input itself
+  sweep_.enter(node_, result.record()->node, gradient);
+}
+
 Tensor& require_grad(Tensor& t, bool on) {
   auto record = std::make_shared<AutogradRecord>();
   record->requires_grad = on;
   if (on) {
     record->node = std::make_shared<Node>();
     record->node->name = "leaf";
-    record->node->sequence = std::numeric_limits<uint64_t>::max();
+    record->node->sequence = kLeafSequence;
     record->node->leaf = record;
     record->node->shape = t.shape();
     record->node->dtype = t.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -162,15 +258,18 @@ void clear_grad(const Tensor& leaf) {
   if (leaf.record()) leaf.record()->grad = Tensor();
 }
 
-bool recording(std::initializer_list<const Tensor*> inputs) {
+namespace {
+
+template <class Inputs>
+bool any_recorded(const Inputs& inputs) {
   if (!context().grad) return false;
   return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* t) { return t->defined() && grad_node(*t); });
 }
 
-Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
-                 Backward backward) {
+template <class Inputs>
+Tensor recorded(const char* name, Place place, Tensor out, const Inputs& inputs, Backward backward) {
   out.set_record(nullptr);
-  const bool record_it = recording(inputs);
+  const bool record_it = any_recorded(inputs);
   if (!record_it && !context().anomaly) return out;
   auto node = std::make_shared<Node>();
   node->name = name;
@@ -189,6 +288,19 @@ Tensor result_of(const char* name, Place place, Tensor out, std::initializer_lis
   return out;
 }
 
+}  // namespace
+
+bool recording(std::initializer_list<const Tensor*> inputs) { return any_recorded(inputs); }
+
+Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+                 Backward backward) {
+  return recorded(name, place, std::move(out), inputs, std::move(backward));
+}
+Tensor result_of(const char* name, Place place, Tensor out, const std::vector<const Tensor*>& inputs,
+                 Backward backward) {
+  return recorded(name, place, std::move(out), inputs, std::move(backward));
+}
+
 const Tensor& Saved::get(const char* op) const {
   check(!tensor_.defined() || tensor_.storage()->version() == version_, "a tensor saved by ", op,
         " for its backward pass (", tensor_, ") was written in place afterwards: version ",
@@ -198,58 +310,16 @@ const Tensor& Saved::get(const char* op) const {
 
 void backward(const Tensor& root, double seed) {
   check(root.numel() == 1, "backward: needs a tensor of one element, not ", root);
-  Node* start = grad_node(root);
-  check(start != nullptr, "backward: the root needs no gradient (no_grad mode, or no parameter took part)");
+  check(grad_node(root) != nullptr, "backward: the root needs no gradient (no_grad mode, or no parameter took part)");
   NoGrad no_grad;
   std::shared_ptr<Node> root_node = root.record()->node;
   check(root_node->backward != nullptr || !root_node->leaf.expired(),
         "backward: this graph was already swept; its buffers are gone");
 
-  // Count, for every reachable node, the edges that lead to it.
-  std::vector<std::shared_ptr<Node>> reached{root_node};
-  start->visited = true;
-  for (size_t i = 0; i < reached.size(); ++i)
-    for (auto& input : reached[i]->inputs)
-      if (input) {
-        ++input->pending;
-        if (!input->visited) {
-          input->visited = true;
-          reached.push_back(input);
-        }
-      }
-  for (auto& n : reached) n->visited = false;
-
-  root_node->grad = Tensor::full(root.shape(), seed, root.dtype());
-  root_node->grad_owned = true;
-  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready;
-  ready.push(root_node);
-  try {
-    while (!ready.empty()) {
-      std::shared_ptr<Node> node = ready.top();
-      ready.pop();
-      if (!node->leaf.expired()) {
-        run_leaf(*node);
-        continue;
-      }
-      if (node->grad.defined()) {  // else nothing reached it
-        check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
-              " a second time: its buffers were freed by the first sweep");
-        Gradients grads(*node);
-        Tensor grad = std::exchange(node->grad, Tensor());
-        node->backward(grad, grads);
-        if (context().anomaly)
-          for (auto& input : node->inputs)
-            if (input && input->grad.defined()) check_finite(input->grad, "a gradient from the backward pass", *node);
-      }
-      node->backward = nullptr;
-      for (auto& input : node->inputs)
-        if (input && --input->pending == 0) ready.push(input);
-      node->inputs.clear();
-    }
-  } catch (...) {
-    for (auto& n : reached) n->pending = 0, n->grad = Tensor();
-    throw;
-  }
+  Sweep sweep;
+  sweep.reach(root_node);
+  sweep.start(root_node, Tensor::full(root.shape(), seed, root_node->dtype), true);
+  sweep.run();
 }
 
 Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place) {
@@ -257,6 +327,33 @@ Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place pla
     hook();
     grads.pass(0, g);
   });
+}
+
+Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::function<Tensor(const Tensor&)> forward,
+                  Place place) {
+  std::vector<const Tensor*> inputs{&x};
+  std::vector<Saved> unchanged;
+  for (const Tensor& p : parameters) {
+    inputs.push_back(&p);
+    unchanged.emplace_back(p);
+  }
+  if (!any_recorded(inputs)) return forward(x);
+  const RandomKey key = context().random;
+  const SiteCalls calls = context().site_calls;
+  Tensor y;
+  {
+    NoGrad no_grad;
+    y = forward(x);
+  }
+  return result_of("recomputed", place, y, inputs,
+                   [x, saved = Saved(x), unchanged = std::move(unchanged), forward = std::move(forward), key, calls](
+                       const Tensor& g, Gradients& grads) {
+                     saved.get("recomputed");
+                     for (const Saved& p : unchanged) p.get("recomputed");
+                     WithRandom random(key, calls);
+                     WithGrad recording(true);
+                     grads.pass_through(forward(x), g);
+                   });
 }
 
 }  // namespace lockstep

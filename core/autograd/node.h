@@ -17,6 +17,7 @@ namespace lockstep {
 using Place = std::source_location;  // of the forward call, for errors and anomaly mode
 
 class Gradients;
+class Sweep;
 // (gradient of the result, where the inputs' gradients go)
 using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
 
@@ -55,7 +56,10 @@ struct AutogradRecord {
 // Where a backward closure writes. Contributions to one input are added in the order of the sweep, which is fixed.
 class Gradients {
  public:
-  explicit Gradients(Node& node) : node_(node) {}
+  Gradients(Node& node, Sweep& sweep) : node_(node), sweep_(sweep) {}
+  // What add() and pass() are given may be of another type than input i's gradient, and is converted: a leaf's is fp32
+  // where the leaf is bf16 or fp16, else it has the input's type. Only what is summed up on the way wants to know.
+  DType dtype(int i) const { return node_.inputs[static_cast<size_t>(i)]->dtype; }
   // Does input i need a gradient?
   bool wanted(int i) const { return node_.inputs[static_cast<size_t>(i)] != nullptr; }
   // A tensor that the closure has made for this and gives away.
@@ -69,9 +73,13 @@ class Gradients {
     Tensor out, addend;
   };
   Sum sum_target(int i);
+  // `result` was recorded by this closure a moment ago, from its own inputs: the sweep goes on through that graph, with
+  // `gradient` for its result. Throws ExitCode::kInternal where the graph leads elsewhere than to these inputs.
+  void pass_through(const Tensor& result, const Tensor& gradient);
 
  private:
   Node& node_;
+  Sweep& sweep_;
 };
 
 // The record of a tensor that is asked for a gradient, or null.
@@ -92,6 +100,8 @@ bool recording(std::initializer_list<const Tensor*> inputs);
 // The end of every operation: checks the result in anomaly mode and, where an input needs a gradient, records the
 // closure.
 Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
+                 Backward backward);
+Tensor result_of(const char* name, Place place, Tensor out, const std::vector<const Tensor*>& inputs,
                  Backward backward);
 
 // A tensor kept for the backward pass; get() throws if it was written in the meantime, naming the operation that saved
@@ -115,5 +125,13 @@ void backward(const Tensor& root, double seed = 1.0);
 
 // Identity whose backward calls `hook(gradient)` first: the hook "before backward" of a module's output.
 Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place = Place::current());
+
+// forward(x), of which the graph keeps x alone: the backward pass runs it again, with the same random numbers, and goes
+// on through what that records (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Same bits, same
+// hooks, less memory, one more forward pass. `parameters` are all other tensors with a gradient that forward() reads;
+// neither they nor x may be written before the backward pass. forward() must be a function of x and these, and what it
+// gives by other ways than its result has no gradient.
+Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::function<Tensor(const Tensor&)> forward,
+                  Place place = Place::current());
 
 }  // namespace lockstep

@@ -20,12 +20,15 @@ struct RandomKey {
   std::shared_ptr<const std::vector<int64_t>> samples;  // global index of each row of the micro-batch
 };
 
+// How often each random site was called in this micro-batch: (hash of its name, calls).
+using SiteCalls = std::vector<std::pair<uint64_t, uint64_t>>;
+
 struct Context {
   Stream* stream = nullptr;
   bool grad = true;
   bool anomaly = false;
   RandomKey random;
-  std::vector<std::pair<uint64_t, uint64_t>> site_calls;  // hash of a site's name, calls in this micro-batch
+  SiteCalls site_calls;
 };
 
 Context& context();
@@ -47,14 +50,19 @@ class WithStream {
   Stream* before_;
 };
 
-class NoGrad {
+class WithGrad {
  public:
-  NoGrad() : before_(std::exchange(context().grad, false)) {}
-  ~NoGrad() { context().grad = before_; }
-  NoGrad(const NoGrad&) = delete;
+  explicit WithGrad(bool on) : before_(std::exchange(context().grad, on)) {}
+  ~WithGrad() { context().grad = before_; }
+  WithGrad(const WithGrad&) = delete;
 
  private:
   bool before_;
+};
+
+class NoGrad : public WithGrad {
+ public:
+  NoGrad() : WithGrad(false) {}
 };
 
 class WithAnomaly {
@@ -67,11 +75,12 @@ class WithAnomaly {
   bool before_;
 };
 
-// One micro-batch: its key, and call counts from zero.
+// One micro-batch: its key, and call counts from zero; or from where they stood, to draw the same numbers again.
 class WithRandom {
  public:
-  explicit WithRandom(RandomKey key)
-      : before_(std::exchange(context().random, std::move(key))), calls_(std::exchange(context().site_calls, {})) {}
+  explicit WithRandom(RandomKey key, SiteCalls calls = {})
+      : before_(std::exchange(context().random, std::move(key))),
+        calls_(std::exchange(context().site_calls, std::move(calls))) {}
   ~WithRandom() {
     context().random = std::move(before_);
     context().site_calls = std::move(calls_);
@@ -80,7 +89,7 @@ class WithRandom {
 
  private:
   RandomKey before_;
-  std::vector<std::pair<uint64_t, uint64_t>> calls_;
+  SiteCalls calls_;
 };
 
 }  // namespace lockstep

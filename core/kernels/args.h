@@ -101,7 +101,7 @@ struct NormColumnsArgs {
   DType g_dtype = DType::kFloat32, x_dtype = DType::kFloat32;
   const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is
   void *dweight = nullptr, *dbias = nullptr;    // dbias may be absent
-  DType out_dtype = DType::kFloat32;
+  DType dweight_dtype = DType::kFloat32, dbias_dtype = DType::kFloat32;
   bool accumulate_weight = false, accumulate_bias = false;
 };
 

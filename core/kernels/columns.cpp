@@ -67,17 +67,17 @@ void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
         }
         for (int64_t c = 0; c < n; ++c) weight[c] += w[c], bias[c] += b[c];
       }
-      auto finish = [&](void* out, bool accumulate, T* sum) {
+      auto finish = [&](void* out, DType dtype, bool accumulate, T* sum) {
         if (!out) return;
         if (accumulate) {
-          load_run<T>(out, a.out_dtype, c0, 1, n, g);
+          load_run<T>(out, dtype, c0, 1, n, g);
           for (int64_t c = 0; c < n; ++c) sum[c] = g[c] + sum[c];
         }
-        store_run<T>(out, a.out_dtype, c0, 1, n, sum);
+        store_run<T>(out, dtype, c0, 1, n, sum);
       };
       for (int64_t c = n; c < kBlock; ++c) g[c] = x[c] = 0;
-      finish(a.dweight, a.accumulate_weight, weight);
-      finish(a.dbias, a.accumulate_bias, bias);
+      finish(a.dweight, a.dweight_dtype, a.accumulate_weight, weight);
+      finish(a.dbias, a.dbias_dtype, a.accumulate_bias, bias);
     }
   };
   parallel.run(blocks, column_grain(a.rows, a.cols), body);
@@ -117,13 +117,21 @@ void scatter_add(Parallel& parallel, const GatherArgs& a) {
   const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t c0 = begin * kBlock, c1 = end * kBlock < a.cols ? end * kBlock : a.cols;
+    float line[kBlock];
     for (int64_t r = 0; r < a.rows; ++r) {
       const int64_t to = static_cast<int64_t>(a.index[r]) * a.cols, from = r * a.cols;
-      if (a.table_dtype == DType::kFloat32 && a.rows_dtype == DType::kFloat32) {
+      if (a.table_dtype == DType::kFloat32) {
         float* t = static_cast<float*>(a.table) + to;
-        const float* g = static_cast<const float*>(a.rows_data) + from;
+        for (int64_t c = c0; c < c1; c += kBlock) {
+          const int64_t n = c1 - c < kBlock ? c1 - c : kBlock;
+          const float* g = static_cast<const float*>(a.rows_data) + from + c;
+          if (a.rows_dtype != DType::kFloat32) {
+            load_run<float>(a.rows_data, a.rows_dtype, from + c, 1, n, line);
+            g = line;
+          }
 #pragma GCC ivdep
-        for (int64_t c = c0; c < c1; ++c) t[c] += g[c];
+          for (int64_t i = 0; i < n; ++i) t[c + i] += g[i];
+        }
       } else if (a.table_dtype == DType::kFloat64) {
         for (int64_t c = c0; c < c1; ++c)
           static_cast<double*>(a.table)[to + c] += load_element<double>(a.rows_data, a.rows_dtype, from + c);

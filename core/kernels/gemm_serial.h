@@ -1,8 +1,8 @@
 // The matrix product of one thread: panels of B packed for the register tile, rows of A read in place (or packed, where
-// strided or of another type), k cut into fixed blocks. Loop structure after Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (ACM TOMS 2008) and BLIS. Stateless; scratch slots 0 and 1 of the calling
-// thread. Every element of C is one chain of multiply-adds over k in order: neither m, n, threads nor edges change its
-// bits.
+// strided), both converted on the way where of another type, k cut into fixed blocks. Loop structure after Goto and van
+// de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008) and BLIS. Stateless; scratch slots 0
+// and 1 of the calling thread. Every element of C is one chain of multiply-adds over k in order: neither m, n, threads
+// nor edges change its bits.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -83,11 +83,19 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, T
   }
   int64_t j = 0;
   if constexpr (sizeof(T) == 4) {
-    if (b.dtype == DType::kFloat32 && b.row_stride == 1) {  // transposed: 4x4 blocks through registers
-      const float* p = static_cast<const float*>(b.data) + at;
-      const int64_t ld = b.col_stride;
+    if (b.row_stride == 1 && b.dtype != DType::kFloat64) {  // transposed: 4x4 blocks through registers
+      alignas(64) float converted[4 * GemmTile<T>::kDepth];
       for (; j + 4 <= n; j += 4) {
-        const float *p0 = p + j * ld, *p1 = p0 + ld, *p2 = p1 + ld, *p3 = p2 + ld;
+        const float* p0 = converted;
+        int64_t ld = depth;
+        if (b.dtype == DType::kFloat32) {
+          ld = b.col_stride;
+          p0 = static_cast<const float*>(b.data) + at + j * ld;
+        } else {
+          for (int64_t x = 0; x < 4; ++x)
+            load_run<float>(b.data, b.dtype, at + (j + x) * b.col_stride, 1, depth, converted + x * depth);
+        }
+        const float *p1 = p0 + ld, *p2 = p1 + ld, *p3 = p2 + ld;
         float* o = out + j;
         int64_t k = 0;
         for (; k + 4 <= depth; k += 4) {
@@ -144,7 +152,9 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
   using Tile = GemmTile<T>;
   constexpr int64_t H = Tile::kRows, W = Tile::kCols;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  const bool pack_rows = g.a.dtype != kTypeOf<T> || g.a.col_stride != 1;
+  // Long rows are copied too where many columns read them: read in place, each would lie in another page.
+  const bool pack_rows = g.a.col_stride != 1, far_rows = g.a.row_stride >= 1024 && g.n >= 256;
+  const bool copy_rows = !pack_rows && (g.a.dtype != kTypeOf<T> || far_rows);
   const int64_t depth_max = g.k < Tile::kDepth ? (g.k > 0 ? g.k : 1) : Tile::kDepth;
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
   const int64_t sums = direct_c ? 0 : g.m * (g.n < Tile::kWide ? (g.n + W - 1) / W * W : Tile::kWide);
@@ -171,6 +181,9 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
         if (pack_rows)
           for (int64_t i = 0; i < mc; i += H)
             pack_a<T>(g.a, k0, depth, m0 + i, mc - i < H ? mc - i : H, packed_a + i * depth);
+        if (copy_rows)
+          for (int64_t i = 0; i < mc; ++i)
+            load_run<T>(g.a.data, g.a.dtype, (m0 + i) * g.a.row_stride + k0, 1, depth, packed_a + i * depth);
         for (int64_t j = 0; j < nc; j += W) {
           const int64_t cols = nc - j < W ? nc - j : W;
           if (start == Start::kBias) {
@@ -179,9 +192,9 @@ void gemm_serial(Parallel& parallel, const GemmArgs& g) {
           }
           for (int64_t i = 0; i < mc; i += H) {
             const int rows = static_cast<int>(mc - i < H ? mc - i : H);
-            const T* a =
-                pack_rows ? packed_a + i * depth : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
-            const int64_t rs = pack_rows ? 1 : g.a.row_stride, ks = pack_rows ? H : 1;
+            const T* a = pack_rows || copy_rows ? packed_a + i * depth
+                                                : static_cast<const T*>(g.a.data) + (m0 + i) * g.a.row_stride + k0;
+            const int64_t rs = pack_rows ? 1 : copy_rows ? depth : g.a.row_stride, ks = pack_rows ? H : 1;
             T* c = c_base + (m0 + i) * ldc + j;
             if (cols == W || !direct_c) {
               gemm_tile_of<T>(rows, depth, a, rs, ks, packed_b + j * depth, c, ldc, start, bias);

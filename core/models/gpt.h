@@ -18,9 +18,13 @@ class GptBlock : public Module {
  public:
   explicit GptBlock(const GptOptions& options);
   Tensor forward(const Tensor& x_BTC) override;
+  int recompute_attention(bool on) override;
 
  private:
+  Tensor attend(const Tensor& x_BTC);
+
   int64_t heads_;
+  bool attend_again_ = false;
   LayerNorm &ln1_, &ln2_;
   Linear &qkv_, &proj_, &up_, &down_;
   Dropout &drop1_, &drop2_;

@@ -5,17 +5,19 @@
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
 Tensor Model::loss(const Tensor& output, const Tensor& target) { return cross_entropy(output, target); }
 
 int64_t count_correct(const Tensor& output, const Tensor& target) {
-  if (output.rank() == 0 || output.dtype() != DType::kFloat32 || target.dtype() != DType::kInt32 ||
+  if (output.rank() == 0 || !is_floating(output.dtype()) || target.dtype() != DType::kInt32 ||
       !output.is_contiguous() || output.numel() != target.numel() * output.dim(-1))
     return -1;
   const int64_t classes = output.dim(-1);
-  const float* values = output.values<float>();
+  const Tensor logits = raw::cast(output.detach(), DType::kFloat32);
+  const float* values = logits.values<float>();
   const int32_t* wanted = target.values<int32_t>();
   int64_t correct = 0;
   for (int64_t i = 0; i < target.numel(); ++i) {
@@ -104,8 +106,18 @@ GptBlock::GptBlock(const GptOptions& o)
       drop1_(child<Dropout>("drop1", o.dropout)),
       drop2_(child<Dropout>("drop2", o.dropout)) {}
 
+int GptBlock::recompute_attention(bool on) {
+  attend_again_ = on;
+  return 1;
+}
+
+Tensor GptBlock::attend(const Tensor& x_BTC) { return proj_(causal_attention(qkv_(ln1_(x_BTC)), heads_)); }
+
 Tensor GptBlock::forward(const Tensor& x_BTC) {
-  Tensor x = add(x_BTC, drop1_(proj_(causal_attention(qkv_(ln1_(x_BTC)), heads_))));
+  const Tensor attended = attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
+                                                     [this](const Tensor& x) { return attend(x); })
+                                        : attend(x_BTC);
+  Tensor x = add(x_BTC, drop1_(attended));
   return add(x, drop2_(down_(gelu(up_(ln2_(x))))));
 }
 

@@ -6,10 +6,23 @@ namespace lockstep {
 
 Tensor Module::operator()(const Tensor& x) {
   if (hooks_.before_forward) hooks_.before_forward();
-  Tensor y = forward(x);
+  Tensor y;
+  if (recompute_)
+    y = recomputed(x, trainable({this}), [this, training = training_](const Tensor& again) {
+      check(training_ == training, "module ", name_,
+            ": train() or eval() between a forward pass and its recomputation");
+      return forward(again);
+    });
+  else y = forward(x);
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
   return y;
+}
+
+int Module::recompute_attention(bool on) {
+  int places = 0;
+  for (auto& [_, module] : children_) places += module->recompute_attention(on);
+  return places;
 }
 
 Tensor& Module::parameter(std::string name, const Shape& shape, Init init) {
@@ -42,6 +55,14 @@ void Module::name_tree(std::string_view name) {
 void Module::train(bool on) {
   training_ = on;
   for (auto& [_, module] : children_) module->train(on);
+}
+
+std::vector<Tensor> trainable(std::initializer_list<const Module*> modules) {
+  std::vector<Tensor> out;
+  for (const Module* m : modules)
+    for (auto& [_, p] : m->parameters())
+      if (requires_grad(p->value)) out.push_back(p->value);
+  return out;
 }
 
 void place_parameters(Module& root, uint64_t seed) {

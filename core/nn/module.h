@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -58,6 +59,11 @@ class Module {
   // Are its parameters read only while its operator() runs? Else they stay in memory for a whole step wherever others
   // come and go.
   virtual bool self_contained() const { return true; }
+  // operator() keeps its input alone for the backward pass, which runs forward() again (autograd's recomputed()): same
+  // bits, less memory. The hooks of this module surround the first run alone; those of its children fire in both.
+  void set_recompute(bool on) { recompute_ = on; }
+  // The same for the attention within: a module that has some overrides this. Returns how many places changed.
+  virtual int recompute_attention(bool on);
 
  protected:
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.
@@ -74,11 +80,14 @@ class Module {
   void collect(const std::string& prefix, std::vector<NamedParameter>& out) const;
 
   std::string name_;
-  bool training_ = true;
+  bool training_ = true, recompute_ = false;
   mutable std::deque<Parameter> parameters_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   ModuleHooks hooks_;
 };
+
+// These modules' parameters that require a gradient, children's included: what recomputed() wants to know.
+std::vector<Tensor> trainable(std::initializer_list<const Module*> modules);
 
 // Allocates and initialises every parameter (fp32) where no DataParallel does it: inference, small tools, tests.
 void place_parameters(Module& root, uint64_t seed);

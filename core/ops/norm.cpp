@@ -34,11 +34,11 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                        c.mean = mean.get("layer_norm").read(), c.rstd = rstd.get("layer_norm").read();
                        if (grads.wanted(1)) {
                          Tensor dw = grads.target(1, c.accumulate_weight);
-                         c.dweight = dw.write(), c.out_dtype = dw.dtype();
+                         c.dweight = dw.write(), c.dweight_dtype = dw.dtype();
                        }
                        if (grads.wanted(2)) {
                          Tensor db = grads.target(2, c.accumulate_bias);
-                         c.dbias = db.write(), c.out_dtype = db.dtype();
+                         c.dbias = db.write(), c.dbias_dtype = db.dtype();
                        }
                        raw::launch([](Parallel& p, const NormColumnsArgs& args) { kernels().norm_columns(p, args); },
                                    c);

@@ -21,11 +21,11 @@ Tensor apply2(PointwiseOp op, const Tensor& a, const Tensor& b, const char* name
 // Gives input i the gradient g, summed over what broadcasting repeated.
 void add_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) grads.add(i, g);
-  else grads.add(i, raw::sum_to(g, shape));
+  else grads.add(i, raw::sum_to(g, shape, grads.dtype(i)));
 }
 void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) grads.pass(i, g);
-  else grads.add(i, raw::sum_to(g, shape));
+  else grads.add(i, raw::sum_to(g, shape, grads.dtype(i)));
 }
 
 // An operation of one input whose backward is op(gradient, saved).
@@ -114,7 +114,7 @@ Tensor gelu(const Tensor& x, Place place) {
 Tensor cast(const Tensor& x, DType dtype, Place place) {
   if (x.dtype() == dtype) return x;
   return result_of("cast", place, raw::cast(x.detach(), dtype), {&x},
-                   [from = x.dtype()](const Tensor& g, Gradients& grads) { grads.add(0, raw::cast(g, from)); });
+                   [](const Tensor& g, Gradients& grads) { grads.pass(0, g); });
 }
 
 void add_in_place(const Tensor& a, const Tensor& b) { raw::add(a, a, b); }

@@ -30,9 +30,14 @@ Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted,
   }
   if (out.rank() == 0) out.push_back(1);
   Tensor y = Tensor::empty(out, x.dtype());
-  raw::sum_dims(y, x.detach(), dims);
   const double scale = average ? 1.0 / static_cast<double>(count) : 1.0;
-  if (average) raw::pointwise(PointwiseOp::kAffine, {y}, {y}, scale);
+  if (average) {  // of a sum that the result's type may not hold
+    const Tensor total = x.dtype() == DType::kFloat64 ? y : Tensor::empty(out);
+    raw::sum_dims(total, x.detach(), dims);
+    raw::pointwise(PointwiseOp::kAffine, {y}, {total}, scale);
+  } else {
+    raw::sum_dims(y, x.detach(), dims);
+  }
   return result_of(name, place, y, {&x}, [shape = x.shape(), kept, scale](const Tensor& g, Gradients& grads) {
     Tensor dx = Tensor::empty(shape, g.dtype());
     raw::pointwise(PointwiseOp::kAffine, {dx}, {raw::contiguous(g).reshape(kept)}, scale);

@@ -36,8 +36,9 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place) 
 }
 
 Tensor expand(const Tensor& x, const Shape& shape, Place place) {
-  return result_of("expand", place, x.expand(shape), {&x},
-                   [before = x.shape()](const Tensor& g, Gradients& grads) { grads.add(0, raw::sum_to(g, before)); });
+  return result_of("expand", place, x.expand(shape), {&x}, [before = x.shape()](const Tensor& g, Gradients& grads) {
+    grads.add(0, raw::sum_to(g, before, grads.dtype(0)));
+  });
 }
 
 }  // namespace lockstep

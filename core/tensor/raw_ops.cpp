@@ -127,7 +127,8 @@ void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims,
     Shape reduced = now.shape();
     for (int d = first; d <= last; ++d) reduced[d] = 1;
     const bool final = left == 0;
-    Tensor target = final ? out : Tensor::empty(reduced, now.dtype());
+    // Rounded once, at the end.
+    Tensor target = final ? out : Tensor::empty(reduced, in.dtype() == DType::kFloat64 ? in.dtype() : DType::kFloat32);
     check(target.is_contiguous() && target.numel() == a.batch * a.cols, "sum of ", in, " into ", out);
     if (a.cols == 1 && !(final && accumulate)) {
       RowArgs r;
@@ -148,13 +149,13 @@ void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims,
   }
 }
 
-Tensor sum_to(const Tensor& in, const Shape& shape) {
+Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype) {
   if (in.shape() == shape) return in;
   const int extra = in.rank() - shape.rank();
   std::vector<int> dims;
   for (int d = 0; d < in.rank(); ++d)
     if (d < extra || (shape[d - extra] == 1 && in.shape()[d] != 1)) dims.push_back(d);
-  Tensor out = Tensor::empty(shape, in.dtype());
+  Tensor out = Tensor::empty(shape, dtype);
   sum_dims(out, in, dims);
   return out;
 }

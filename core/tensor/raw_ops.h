@@ -39,8 +39,8 @@ Tensor contiguous(const Tensor& t);         // itself where it is
 Tensor cast(const Tensor& t, DType dtype);  // itself where it has that type
 // Sums over `dims` (sorted); out has those extents as 1, or dropped. Contiguous input.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
-// Sums what broadcasting repeated: `in` of a broadcast shape back to `shape`.
-Tensor sum_to(const Tensor& in, const Shape& shape);
+// Sums what broadcasting repeated: `in` of a broadcast shape back to `shape`; itself where there is nothing to sum.
+Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);

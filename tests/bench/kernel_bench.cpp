@@ -9,17 +9,17 @@
 namespace lockstep {
 namespace {
 
-Tensor filled(const Shape& shape) { return Tensor::full(shape, 0.01); }
+Tensor filled(const Shape& shape, DType dtype = DType::kFloat32) { return Tensor::full(shape, 0.01, dtype); }
 
 // Arguments: m, n, k, and which operand is transposed: 0 Y = X W^T, 1 dX = dY W, 2 dW = dY^T X.
-void Gemm(benchmark::State& state) {
+void gemm(benchmark::State& state, DType dtype) {
   const int64_t m = state.range(0), n = state.range(1), k = state.range(2), form = state.range(3),
                 threads = state.range(4);
   Stream stream(Device{}, Stream::Mode::kInline, static_cast<int>(threads));
   WithStream with(stream);
-  Tensor a = form == 2 ? filled({k, m}).transpose(0, 1) : filled({m, k});
-  Tensor b = form == 0 ? filled({n, k}).transpose(0, 1) : filled({k, n});
-  Tensor c = Tensor::empty({m, n});
+  Tensor a = form == 2 ? filled({k, m}, dtype).transpose(0, 1) : filled({m, k}, dtype);
+  Tensor b = form == 0 ? filled({n, k}, dtype).transpose(0, 1) : filled({k, n}, dtype);
+  Tensor c = Tensor::empty({m, n}, form == 2 ? DType::kFloat32 : dtype);  // gradients of weights are fp32
   for (auto _ : state) raw::gemm(c, a, b);
   state.counters["GF/s"] =
       benchmark::Counter(2e-9 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
@@ -31,7 +31,10 @@ void gemm_shapes(benchmark::internal::Benchmark* b) {
     for (int64_t form = 0; form < 3; ++form)
       for (int64_t threads : {1, 2}) b->Args({s[0], s[1], s[2], form, threads});
 }
+void Gemm(benchmark::State& s) { gemm(s, DType::kFloat32); }
+void GemmBf16(benchmark::State& s) { gemm(s, DType::kBFloat16); }
 BENCHMARK(Gemm)->Apply(gemm_shapes)->UseRealTime();
+BENCHMARK(GemmBf16)->Apply(gemm_shapes)->UseRealTime();
 
 template <class Op>
 void pass(benchmark::State& state, double bytes_per_element, Op op) {

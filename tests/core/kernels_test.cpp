@@ -115,7 +115,7 @@ TEST(EveryThreadCount, GradientSumsNormsAndInitialValues) {
 // The rows and columns of a product may be cut anywhere, with or without a bias or something to add to.
 TEST(Products, DoNotDependOnHowTheyAreCut) {
   const int64_t m = 97, n = 83, k = 801;  // k beyond one block
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64})
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64})
     for (bool accumulate : {false, true}) {
       const Tensor a = random_tensor({m, k}, 1, -1, 1, dtype), b = random_tensor({k, n}, 2, -1, 1, dtype),
                    bias = random_tensor({n}, 3, -1, 1, dtype), start = random_tensor({m, n}, 4, -1, 1, dtype);
@@ -125,13 +125,14 @@ TEST(Products, DoNotDependOnHowTheyAreCut) {
       const auto expected = whole.to_vector();
       for (const auto& [i0, i1, j0, j1] :
            {std::tuple{0, 1, 0, 83}, std::tuple{3, 97, 5, 6}, std::tuple{40, 77, 30, 83}, std::tuple{96, 97, 82, 83}}) {
-        // An operand's memory order does not matter either: B also as a transposed matrix.
+        // An operand's memory order does not matter either: each also as a transposed matrix.
         const Tensor bt = raw::contiguous(b.transpose(0, 1)).transpose(0, 1);
-        for (const Tensor& right : {b, bt}) {
+        const Tensor at_T = raw::contiguous(a.transpose(0, 1)).transpose(0, 1);
+        for (const auto& [left, right] : {std::pair{a, b}, std::pair{a, bt}, std::pair{at_T, b}, std::pair{at_T, bt}}) {
           const Tensor part = raw::contiguous(start.slice(0, i0, i1).slice(1, j0, j1));
           const Tensor out = Tensor::empty(part.shape(), dtype);
           raw::copy(out, part);
-          raw::gemm(out, a.slice(0, i0, i1), right.slice(1, j0, j1),
+          raw::gemm(out, left.slice(0, i0, i1), right.slice(1, j0, j1),
                     accumulate ? Tensor() : raw::contiguous(bias.slice(0, j0, j1)), accumulate);
           const auto got = out.to_vector();
           size_t at = 0;
@@ -141,6 +142,23 @@ TEST(Products, DoNotDependOnHowTheyAreCut) {
         }
       }
     }
+}
+
+// bf16 and fp16 are converted exactly and summed in fp32: a product is that of the same values in fp32, rounded at the
+// end.
+TEST(Products, OfLowPrecisionAreRoundedOnce) {
+  const int64_t m = 37, n = 83, k = 801;
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Tensor a = random_tensor({m, k}, 1, -1, 1, dtype), b = random_tensor({k, n}, 2, -1, 1, dtype),
+                 bias = random_tensor({n}, 3, -1, 1, dtype);
+    auto wide = [](const Tensor& t) { return raw::cast(t, DType::kFloat32); };
+    const Tensor expected = Tensor::empty({m, n}), in_fp32 = Tensor::empty({m, n}), low = Tensor::empty({m, n}, dtype);
+    raw::gemm(expected, wide(a), wide(b), wide(bias));
+    raw::gemm(in_fp32, a, b, bias);
+    raw::gemm(low, a, raw::contiguous(b.transpose(0, 1)).transpose(0, 1), bias);
+    EXPECT_EQ(in_fp32.to_vector(), expected.to_vector()) << to_text(dtype);
+    EXPECT_EQ(low.to_vector(), raw::cast(expected, dtype).to_vector()) << to_text(dtype);
+  }
 }
 
 TEST(Products, OfNothingAreZeroOrTheBias) {
@@ -154,14 +172,15 @@ TEST(Products, OfNothingAreZeroOrTheBias) {
 
 // Rows of a batch do not see their neighbours: micro-batches may be cut anywhere.
 TEST(Rows, AreIndependentOfTheirNeighbours) {
-  const Tensor x = random_tensor({40, 67}, 1, -2, 2, DType::kFloat32),
-               w = random_tensor({67}, 2, -1, 1, DType::kFloat32);
-  const Tensor weight = random_tensor({50, 67}, 3, -1, 1, DType::kFloat32);
-  for (const Function& f : {Function([&](const Inputs& in) { return layer_norm(in[0], w, w); }),
-                            Function([&](const Inputs& in) { return softmax(in[0]); }),
-                            Function([&](const Inputs& in) { return linear(in[0], weight); })}) {
-    const auto whole = f({x}).to_vector(), part = f({x.slice(0, 13, 14)}).to_vector();
-    for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], whole[13 * part.size() + i]);
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const Tensor x = random_tensor({40, 67}, 1, -2, 2, dtype), w = random_tensor({67}, 2, -1, 1, dtype);
+    const Tensor weight = random_tensor({50, 67}, 3, -1, 1, dtype);
+    for (const Function& f : {Function([&](const Inputs& in) { return layer_norm(in[0], w, w); }),
+                              Function([&](const Inputs& in) { return softmax(in[0]); }),
+                              Function([&](const Inputs& in) { return linear(in[0], weight); })}) {
+      const auto whole = f({x}).to_vector(), part = f({x.slice(0, 13, 14)}).to_vector();
+      for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], whole[13 * part.size() + i]) << to_text(dtype);
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
+#include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -168,6 +169,8 @@ TEST(Models, CountCorrectPassesOverIgnoredRows) {
   EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, 0, 0}, {3})), 2);
   EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})), 2);
   EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})), -1) << "no classification";
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16})
+    EXPECT_EQ(count_correct(raw::cast(y, dtype), Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})), 2);
 }
 
 TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {

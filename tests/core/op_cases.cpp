@@ -62,6 +62,12 @@ std::vector<OpCase> op_cases() {
                {r({4, 9}, 1), r({3, 9}, 2)},
                1e-6,
                2});
+  c.push_back({"dropout",
+               [](const Inputs& x) {
+                 WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 6, 9})});
+                 return dropout(x[0], 0.3, 11);
+               },
+               {r({3, 4, 7}, 1)}});
   c.push_back({"softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({3, 37}, 1, -3, 3)}});
   c.push_back({"cross_entropy",
                [](const Inputs& x) { return cross_entropy(x[0], x[1]); },

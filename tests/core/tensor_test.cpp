@@ -242,7 +242,7 @@ TEST(Sums, OverAnyDimensionsMatchPlainAddition) {
     const Tensor out = Tensor::full(kept, 100);
     raw::sum_dims(out, t, dims, true);
     EXPECT_EQ(out.to_vector(), expected) << "dimensions by mask " << mask;
-    EXPECT_EQ(raw::sum_to(t, kept).to_vector(), [&] {
+    EXPECT_EQ(raw::sum_to(t, kept, t.dtype()).to_vector(), [&] {
       for (double& e : expected) e -= 100;
       return expected;
     }());

@@ -77,6 +77,24 @@ TEST_P(EachJob, FastReductionIsCloseToExact) {
   }
 }
 
+// At every level: where parameters come and go, the second run reads them too.
+TEST(Recomputation, ChangesNoBit) {
+  for (DType compute : {DType::kFloat32, DType::kBFloat16})
+    for (ShardLevel level : {ShardLevel::kNone, ShardLevel::kGradients, ShardLevel::kParameters}) {
+      Job job = gpt_job();
+      job.parallel.level = level;
+      job.parallel.compute = compute;
+      job.parallel.bucket_mb = 0;  // a group a block
+      const std::string expected = agreed_digest(job, 1);
+      for (Recompute mode : {Recompute::kBlock, Recompute::kAttention}) {
+        job.recompute = mode;
+        EXPECT_EQ(agreed_digest(job, 1), expected);
+        EXPECT_EQ(agreed_digest(job, 2), expected);
+        EXPECT_EQ(agreed_digest(job, 3, {.device = {DeviceType::kAsyncCpu}, .threads = 2}), expected);
+      }
+    }
+}
+
 TEST(Step, ResultIsThatOfTheGlobalBatch) {
   // Without parallel machinery: the same model, the whole batch at once.
   Job job = mlp_job();

@@ -68,6 +68,8 @@ std::string bits(double v) {
 
 Outcome train_one(Communicator& comm, const Job& job) {
   std::unique_ptr<Model> model = job.make();
+  const int places = apply_recompute(*model, job.recompute);
+  EXPECT_EQ(places > 0, job.recompute != Recompute::kNone);
   DataParallel parallel(*model, comm, job.parallel);
   std::vector<Slot> made_for = parallel.slots();
   auto optimizer = job.sgd ? make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, made_for)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/models/model.h"
+#include "core/nn/recompute.h"
 #include "sharding/data_parallel.h"
 #include "tests/support/run_ranks.h"
 
@@ -24,6 +25,7 @@ struct Job {
   double clip = 0;
   DataParallelOptions parallel = {};
   bool sgd = false;
+  Recompute recompute = Recompute::kNone;
   // Where to go on: what `Outcome::state` of an earlier run holds after its steps.
   int64_t first_step = 0;
   std::map<std::string, std::vector<float>> state = {};

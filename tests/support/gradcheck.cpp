@@ -25,7 +25,9 @@ namespace {
 
 struct Run {
   double total;
+  DType dtype;  // of the result
   std::vector<std::vector<double>> grads;
+  std::vector<DType> grad_dtypes;
   std::vector<double> out;
 };
 
@@ -40,12 +42,13 @@ Run run(const std::function<Tensor(const std::vector<Tensor>&)>& f, const std::v
   Tensor y = f(leaves);
   Tensor w = random_tensor(y.shape(), 99, 0.5, 1.5, y.dtype());
   Tensor total = sum(cast(mul(y, w), DType::kFloat64));
-  Run r{total.item(), {}, y.to_vector()};
+  Run r{total.item(), y.dtype(), {}, {}, y.to_vector()};
   if (with_gradient) {
     backward(total);
     for (const Tensor& leaf : leaves) {
       Tensor g = grad_of(leaf);
       r.grads.push_back(g ? g.to_vector() : std::vector<double>());
+      if (g) r.grad_dtypes.push_back(g.dtype());
     }
   }
   return r;
@@ -84,6 +87,9 @@ void each_dtype(const std::function<Tensor(const std::vector<Tensor>&)>& f, cons
     const Run a = run(f, low, true), b = run(f, wide, true);
     const double eps = scale * (dtype == DType::kFloat32 ? 2e-6 : dtype == DType::kBFloat16 ? 0.02 : 0.003);
     ASSERT_EQ(a.out.size(), b.out.size());
+    ASSERT_TRUE(a.dtype == dtype || (a.dtype == DType::kFloat32 && a.out.size() == 1))
+        << "the result has its first input's type, a loss is fp32; not " << to_text(a.dtype);
+    for (DType g : a.grad_dtypes) ASSERT_EQ(g, DType::kFloat32) << "of a leaf in " << to_text(dtype);
     for (size_t i = 0; i < a.out.size(); ++i)
       ASSERT_NEAR(a.out[i], b.out[i], eps * (1 + std::abs(b.out[i]))) << "value " << i << " in " << to_text(dtype);
     for (size_t k = 0; k < inputs.size(); ++k)

@@ -34,6 +34,7 @@ refuses "a batch that ranks cannot share" 78 'override 2 \(batch.micro=0\): batc
   lockstep train text.yaml run.dir=new batch.micro=0 --ranks 3
 refuses "a rule that matches nothing" 78 '.*no_such_parameter' lockstep train text.yaml run.dir=new 'optim.rules=[{pattern: no_such_parameter, frozen: true}]'
 refuses "a model that does not fit the data" 78 '.*convnet' lockstep train images.yaml run.dir=new data.path=text.h5 data.context=16
+refuses "nothing to recompute" 78 'override 2 \(recompute=block\): .*convnet' lockstep train images.yaml run.dir=new recompute=block
 refuses "context longer than the text" 78 '.*context' lockstep train text.yaml run.dir=new data.context=100000
 refuses "--ranks 0.5" 64 '--ranks 0.5: ' lockstep train text.yaml --ranks 0.5
 

@@ -38,6 +38,12 @@ for threads in 1 2 3; do
 done
 succeeds "2 ranks of 2 threads, batches loaded by 3 threads" train run.dir=both compute.threads=2 data.threads=3 --ranks 2
 same "2 ranks of 2 threads" "$wanted" "$(digest both)"
+if [ "$kind" = text ]; then
+  for again in block attention; do
+    succeeds "recompute=$again" train run.dir="$again" recompute="$again" --ranks 2
+    same "recompute=$again" "$wanted" "$(digest "$again")"
+  done
+fi
 if with_mpi; then
   for ranks in 2 4; do
     succeeds "mpirun -n $ranks" train_mpi "$ranks" run.dir="mpi$ranks"

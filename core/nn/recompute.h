@@ -1,0 +1,21 @@
+// Where a model is computed again in the backward pass instead of kept ("activation checkpointing").
+// A plain function on a module's tree.
+// Knows nothing of how recomputation works (core/autograd) or of which models there are.
+#pragma once
+
+#include "core/base/field.h"
+#include "core/nn/module.h"
+
+namespace lockstep {
+
+enum class Recompute {
+  kNone,
+  kBlock,      // each child of the root that has children of its own
+  kAttention,  // the attention of each block alone
+};
+Field recompute_field(Recompute& mode);
+
+// Sets every module of the tree. Returns how many places recompute: none at all where a mode does not fit the model.
+int apply_recompute(Module& root, Recompute mode);
+
+}  // namespace lockstep
