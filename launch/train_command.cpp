@@ -51,7 +51,7 @@ class Run {
       if (!first) return;
       dir = std::make_unique<RunDir>(settings.run.dir, resume);
       open_log_file(dir->paths().log());
-      clean_checkpoints(dir->paths().checkpoints(), 0);
+      clean_checkpoints(dir->paths().checkpoints());
     });
     if (resume) resume_newest();
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was

@@ -302,10 +302,11 @@ void Trainer::save(const std::string& checkpoints) {
       if (comm_.rank() == 0) commit_checkpoint(checkpoints, info_, all, comm_.size());
     });
   } catch (const Error&) {
-    if (comm_.rank() == 0) clean_checkpoints(checkpoints, 0);
+    if (comm_.rank() == 0) clean_checkpoints(checkpoints);
     throw;
   }
-  if (comm_.rank() == 0) clean_checkpoints(checkpoints, settings_.checkpoint.keep);
+  if (comm_.rank() == 0)
+    retire_checkpoints(checkpoints, info_.step, {settings_.checkpoint.keep_last, settings_.checkpoint.keep_every});
 }
 
 }  // namespace lockstep

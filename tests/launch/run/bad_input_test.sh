@@ -15,6 +15,8 @@ sed 's/  width: 32/  widht: 32/' text.yaml >typo.yaml
 refuses "unknown key" 78 'typo.yaml:13: unknown key model.widht; did you mean model.width\?' lockstep train typo.yaml run.dir=new
 refuses "unknown key in an override" 78 'override 2 \(optim.rl=1\): unknown key optim.rl; did you mean optim.lr\?' \
   lockstep train text.yaml run.dir=new optim.rl=1
+refuses "a key of an older version" 78 'override 2 \(checkpoint.keep=3\): unknown key checkpoint.keep; did you mean checkpoint.keep_last\?' \
+  lockstep train text.yaml run.dir=new checkpoint.keep=3
 sed 's/  lr: 0.003/  lr: fast/' text.yaml >type.yaml
 refuses "wrong type" 78 "type.yaml:15: optim.lr: .*'fast'" lockstep train type.yaml run.dir=new
 refuses "out of range" 78 'override 2 \(model.dropout=1.5\): model.dropout: ' lockstep train text.yaml run.dir=new model.dropout=1.5

@@ -70,6 +70,8 @@ done
 if ! compgen -G 'run/tensorboard/events.out.tfevents.*' >/dev/null; then problem "train leaves no TensorBoard file"; fi
 same "the newest 2 checkpoints stay" "step-00000020 step-00000030" "$(find run/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
 same "metrics: a line a step" 30 "$(wc -l <run/metrics.jsonl)"
+succeeds "keep_every" lockstep train text.yaml run.dir=kept checkpoint.every=5 checkpoint.keep_last=1 checkpoint.keep_every=10
+same "the newest and multiples of 10 stay" "step-00000010 step-00000020 step-00000030" "$(find kept/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
 for key in step loss lr grad_norm tokens_per_s step_ms data_ms forward_ms backward_ms comm_ms optimizer_ms; do
   same "metrics: $key in each line" 30 "$(field "$key" <run/metrics.jsonl | wc -l)"
 done
