@@ -1,0 +1,73 @@
+// Saver: saves checkpoints while training goes on. It copies the rank's entries, and a thread of its own writes the
+// copy; the ranks' threads meet on a communicator of their own. One save at a time.
+// Owned by the command that trains, one a rank; owns thread, communicator and copy, which stays for the next save: as
+// much host memory as the rank's entries have.
+// Knows nothing of models or of the training loop.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/io/checkpoint.h"
+
+namespace lockstep {
+
+struct SaveReport {
+  int64_t step = 0;
+  double stall_ms = 0;  // that training stood still for it: the wait for the save before, and the copy
+  double seconds = 0;   // from the copy until it was whole on disk
+};
+
+class Saver {
+ public:
+  // Collective.
+  Saver(Communicator& comm, std::string checkpoints, const Retention& retention);
+  // Finishes a save under way, unless an error is on its way out: then it is given up, on all ranks. Its failure is
+  // lost: call finish() first.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  // All ranks call these at the same points. A save that failed is thrown on all ranks (agree.h) by the next call that
+  // waits for it, once; it leaves no trace on disk, and the earlier checkpoints stay. Errors: ExitCode::kStorage,
+  // kRankLost.
+  // Waits for the save before; where that failed, throws and begins none. Otherwise copies `entries`, which may change
+  // when it returns, and begins to save them: together those of all ranks cover each tensor once.
+  void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries);
+  void finish();
+
+  // The save that was completed since the last call, if any. Of this rank alone.
+  std::optional<SaveReport> completed();
+
+ private:
+  void work();
+  void save();
+  void copy(const std::vector<StateEntry>& entries);
+
+  const std::unique_ptr<Communicator> comm_;
+  const std::string checkpoints_;
+  const Retention retention_;
+
+  // The thread's while busy_, otherwise the caller's.
+  CheckpointInfo info_;
+  Tensor buffer_;  // fp32 [n], host memory
+  std::vector<StateEntry> entries_;
+  SaveReport report_;
+  std::optional<Error> failure_;
+  std::optional<SaveReport> completed_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool busy_ = false, ending_ = false;
+  std::atomic<bool> give_up_{false};
+  std::thread thread_;
+};
+
+}  // namespace lockstep
