@@ -55,9 +55,9 @@ void Saver::finish() {
   if (const auto failure = std::exchange(failure_, std::nullopt)) throw Error(*failure);
 }
 
-std::optional<SaveReport> Saver::completed() {
+std::vector<SaveReport> Saver::completed() {
   std::lock_guard lock(mutex_);
-  return busy_ ? std::nullopt : std::exchange(completed_, std::nullopt);
+  return std::exchange(completed_, {});
 }
 
 void Saver::copy(const std::vector<StateEntry>& entries) {
@@ -122,7 +122,8 @@ void Saver::save() {
     });
     if (first) retire_checkpoints(checkpoints_, info_.step, retention_);
     report_.seconds = seconds_since(begun);
-    completed_ = report_;
+    std::lock_guard lock(mutex_);
+    completed_.push_back(report_);
   } catch (const std::exception& e) {
     const auto* error = dynamic_cast<const Error*>(&e);
     // A rank that left says itself why.

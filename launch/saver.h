@@ -43,8 +43,8 @@ class Saver {
   void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries);
   void finish();
 
-  // The save that was completed since the last call, if any. Of this rank alone.
-  std::optional<SaveReport> completed();
+  // The saves that were completed since the last call. Of this rank alone.
+  std::vector<SaveReport> completed();
 
  private:
   void work();
@@ -61,9 +61,9 @@ class Saver {
   std::vector<StateEntry> entries_;
   SaveReport report_;
   std::optional<Error> failure_;
-  std::optional<SaveReport> completed_;
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // of the rest
+  std::vector<SaveReport> completed_;
   std::condition_variable changed_;
   bool busy_ = false, ending_ = false;
   std::atomic<bool> give_up_{false};

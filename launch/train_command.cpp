@@ -1,7 +1,6 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
-#include <optional>
 
 #include "core/base/log.h"
 #include "launch/command_line.h"
@@ -145,9 +144,9 @@ class Run {
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms}};
     if (!r.result.finite) line.emplace_back("skipped", true);
-    if (const auto saved = report_save()) {
-      line.emplace_back("checkpoint_stall_ms", saved->stall_ms);
-      line.emplace_back("checkpoint_s", saved->seconds);
+    if (const auto saved = report_saves(); !saved.empty()) {
+      line.emplace_back("checkpoint_stall_ms", saved.back().stall_ms);
+      line.emplace_back("checkpoint_s", saved.back().seconds);
     }
     std::vector<std::pair<std::string, double>> scalars{{"train/loss", r.result.loss},
                                                         {"train/lr", r.lr},
@@ -189,7 +188,7 @@ class Run {
     if (bear(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();
-    if (must && comm_.rank() == 0) report_save();
+    if (must && comm_.rank() == 0) report_saves();
   }
 
   // False where a save had failed for want of storage, as long as that does not happen too often.
@@ -206,11 +205,12 @@ class Run {
     }
   }
 
-  std::optional<SaveReport> report_save() {
-    const auto saved = saver_->completed();
-    if (saved)
-      log_debug(cat("saved the checkpoint of step ", saved->step, " in ", fixed(saved->seconds, 3),
-                    " s; training stood still for ", fixed(saved->stall_ms, 1), " ms"));
+  // Rank 0's: those completed since the last call.
+  std::vector<SaveReport> report_saves() {
+    auto saved = saver_->completed();
+    for (const SaveReport& r : saved)
+      log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3),
+                    " s; training stood still for ", fixed(r.stall_ms, 1), " ms"));
     return saved;
   }
 

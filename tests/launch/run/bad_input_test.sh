@@ -142,6 +142,7 @@ run lockstep checkpoint digest damaged
 expect "a flipped bit in a checkpoint: the one before" grep -q '^step 20 ' out
 expect "a flipped bit in a checkpoint: a warning names it" grep -q 'warning: .*step-00000030' err
 refuses "a flipped bit in a checkpoint" 65 "$newest.*" lockstep checkpoint digest $newest
+refuses "verify names file and tensor" 65 "$newest/part-0000-of-0001.h5: (tensor|dataset '(parameters|adamw).*)" lockstep checkpoint verify damaged
 run lockstep train text.yaml run.dir=damaged --resume
 expect "resumes from the one before" test "$code" -eq 0
 same "and ends the same" "$digest_before" "$(digest damaged)"
