@@ -12,8 +12,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-constexpr const char* kLeaving = "a checkpoint is given up: a rank ends because of an error of its own";
-
 }  // namespace
 
 Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention)
@@ -26,7 +24,7 @@ Saver::~Saver() {
   // The peers' threads would wait for this rank's until the deadline.
   if (std::uncaught_exceptions() > 0) {
     give_up_ = true;
-    comm_->abort(kLeaving);
+    comm_->abort(ending_text(comm_->rank()));
   }
   {
     std::lock_guard lock(mutex_);
@@ -126,9 +124,7 @@ void Saver::save() {
     completed_.push_back(report_);
   } catch (const std::exception& e) {
     const auto* error = dynamic_cast<const Error*>(&e);
-    // A rank that left says itself why.
-    const bool left = std::strstr(e.what(), kLeaving) != nullptr;
-    failure_.emplace(error ? error->code() : ExitCode::kInternal, left ? "" : e.what());
+    failure_.emplace(error ? error->code() : ExitCode::kInternal, e.what());
     if (first) clean_checkpoints(checkpoints_);
   }
 }

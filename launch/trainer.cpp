@@ -16,6 +16,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
 
+// "4 ranks, level parameters in groups of 2"
+std::string layout_text(const Mesh& mesh, ShardLevel level) {
+  constexpr const char* kWords[] = {"none", "optimizer", "gradients", "parameters"};
+  const int ranks = mesh.shards() * mesh.replicas();
+  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", kWords[static_cast<size_t>(level)]);
+  if (mesh.shards() > 1 && mesh.replicas() > 1) out += cat(" in groups of ", mesh.shards());
+  return out;
+}
+
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
@@ -64,9 +73,9 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.isa = kernels().isa;
   info_.writer = kVersion;
   info_.ranks = comm_.size();
-  info_.layout = cat(comm_.size(), comm_.size() == 1 ? " rank" : " ranks");
   agree(comm_, [&] {
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
+    info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
     slots_ = parallel_->slots();
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
