@@ -1,5 +1,6 @@
 #include "launch/saver.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -10,15 +11,20 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kGlance{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 }  // namespace
 
-Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention)
+Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements)
     : comm_(comm.split(0, comm.rank(), "checkpoint")),
       checkpoints_(std::move(checkpoints)),
       retention_(retention),
-      thread_([this] { work(); }) {}
+      busy_(elements > 0),
+      thread_([this, elements] {
+        if (elements > 0) ready(elements);
+        work();
+      }) {}
 
 Saver::~Saver() {
   // The peers' threads would wait for this rank's until the deadline.
@@ -58,15 +64,30 @@ std::vector<SaveReport> Saver::completed() {
   return std::exchange(completed_, {});
 }
 
+void Saver::ready(int64_t elements) {
+  try {
+    reserve(elements);
+    std::memset(buffer_.write(), 0, static_cast<size_t>(buffer_.bytes()));
+  } catch (const std::exception&) {
+    // The first save tries again, and says so.
+  }
+  std::lock_guard lock(mutex_);
+  busy_ = false;
+  changed_.notify_all();
+}
+
+void Saver::reserve(int64_t elements) {
+  if (buffer_.defined() && buffer_.numel() == elements) return;
+  entries_.clear();
+  buffer_ = Tensor();  // before the next: not both at once
+  buffer_ = Tensor::unallocated({elements}, DType::kFloat32, Device{});
+  buffer_.allocate();
+}
+
 void Saver::copy(const std::vector<StateEntry>& entries) {
   int64_t total = 0;
   for (const StateEntry& e : entries) total += e.data.numel();
-  if (!buffer_.defined() || buffer_.numel() != total) {
-    entries_.clear();
-    buffer_ = Tensor();  // before the next: not both at once
-    buffer_ = Tensor::unallocated({total}, DType::kFloat32, Device{});
-    buffer_.allocate();
-  }
+  reserve(total);
   entries_ = entries;
   Stream& now = current_stream();
   int64_t at = 0;
@@ -99,6 +120,20 @@ void Saver::work() {
   }
 }
 
+// A slow disk is no lost rank: those that are done wait in short collectives, never in one up to its deadline.
+void Saver::wait_for_all(const std::future<void>& written) {
+  try {
+    for (bool all = false; !all;) {
+      const bool mine = written.wait_for(kGlance) == std::future_status::ready;
+      const auto done = all_gather_values(*comm_, mine, "checkpoint");
+      all = std::find(done.begin(), done.end(), 0) == done.end();
+    }
+  } catch (...) {
+    give_up_ = true;  // the future's end waits for the writing
+    throw;
+  }
+}
+
 void Saver::save() {
   const auto begun = Clock::now();
   const bool first = comm_->rank() == 0;
@@ -109,7 +144,10 @@ void Saver::save() {
     together([&] {
       if (first) begin_checkpoint(pending);
     });
-    together([&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
+    auto written = std::async(std::launch::async,
+                              [&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
+    wait_for_all(written);
+    together([&] { written.get(); });
     const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
     together([&] {
       if (!first) return;

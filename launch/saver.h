@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,8 +28,9 @@ struct SaveReport {
 
 class Saver {
  public:
-  // Collective.
-  Saver(Communicator& comm, std::string checkpoints, const Retention& retention);
+  // Collective. `elements`: what this rank's entries will have; memory for the copy is readied at once, beside
+  // training, since the first touch of new memory costs more than the copy. 0: at the first save.
+  Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0);
   // Finishes a save under way, unless an error is on its way out: then it is given up, on all ranks. Its failure is
   // lost: call finish() first.
   ~Saver();
@@ -49,6 +51,9 @@ class Saver {
  private:
   void work();
   void save();
+  void wait_for_all(const std::future<void>& written);
+  void ready(int64_t elements);
+  void reserve(int64_t elements);
   void copy(const std::vector<StateEntry>& entries);
 
   const std::unique_ptr<Communicator> comm_;

@@ -61,8 +61,12 @@ class Run {
     });
     if (trainer_.steps_done() == 0 && !settings.init.from.empty())
       agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
-    saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
-                                     Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every});
+    int64_t elements = 0;
+    if (settings.checkpoint.every > 0)
+      for (const StateEntry& e : trainer_.mine()) elements += e.data.numel();
+    saver_ =
+        std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
+                                Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
     if (first) {
       const RunPaths paths = dir->paths();
       const int64_t done = trainer_.steps_done();
