@@ -36,6 +36,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     int d = edit_distance(word, c, limit);
     if (d <= limit && (best.empty() || d < edit_distance(word, best, limit))) best = c;
   }
+  // A name that goes on after the word is nearer than two slips: "keep" -> "keep_last".
+  std::string longer;
+  for (const auto& c : candidates)
+    if (c.starts_with(std::string(word) + "_") && (longer.empty() || c.size() < longer.size())) longer = c;
+  if (!longer.empty() && (best.empty() || edit_distance(word, best, 1) > 1)) return longer;
   if (!best.empty()) return best;
   for (const auto& c : candidates)
     if (last_part(c) == last_part(word)) return c;

@@ -32,11 +32,17 @@ std::vector<Field> fields(BatchOptions& o) {
               .with_range(0, 1 << 30)};
 }
 std::vector<Field> fields(CheckpointOptions& o) {
-  return {field("every", o.every, "save after every so many steps; 0: only at the end")
-              .with_unit("steps")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("keep", o.keep, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math()};
+  return {
+      field("every", o.every, "save after every so many steps; 0: only at the end")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("keep_last", o.keep_last, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math(),
+      field("keep_every", o.keep_every,
+            "keep, for ever, also each checkpoint whose step is a multiple of this; 0: none")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(ComputeOptions& o) {
   return {field("threads", o.threads,

@@ -31,7 +31,8 @@ struct BatchOptions {
 };
 struct CheckpointOptions {
   int64_t every = 0;
-  int64_t keep = 2;
+  int64_t keep_last = 2;
+  int64_t keep_every = 0;
 };
 struct ComputeOptions {
   int64_t threads = 0;

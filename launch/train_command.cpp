@@ -1,5 +1,6 @@
 #include <atomic>
 #include <csignal>
+#include <functional>
 
 #include "core/base/log.h"
 #include "launch/command_line.h"
@@ -7,6 +8,7 @@
 #include "launch/metrics.h"
 #include "launch/progress.h"
 #include "launch/run_dir.h"
+#include "launch/saver.h"
 #include "launch/tensorboard.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
@@ -51,7 +53,7 @@ class Run {
       if (!first) return;
       dir = std::make_unique<RunDir>(settings.run.dir, resume);
       open_log_file(dir->paths().log());
-      clean_checkpoints(dir->paths().checkpoints(), 0);
+      clean_checkpoints(dir->paths().checkpoints());
     });
     if (resume) resume_newest();
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
@@ -59,6 +61,12 @@ class Run {
     });
     if (trainer_.steps_done() == 0 && !settings.init.from.empty())
       agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
+    int64_t elements = 0;
+    if (settings.checkpoint.every > 0)
+      for (const StateEntry& e : trainer_.mine()) elements += e.data.numel();
+    saver_ =
+        std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
+                                Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
     if (first) {
       const RunPaths paths = dir->paths();
       const int64_t done = trainer_.steps_done();
@@ -140,6 +148,10 @@ class Run {
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms}};
     if (!r.result.finite) line.emplace_back("skipped", true);
+    if (const auto saved = report_saves(); !saved.empty()) {
+      line.emplace_back("checkpoint_stall_ms", saved.back().stall_ms);
+      line.emplace_back("checkpoint_s", saved.back().seconds);
+    }
     std::vector<std::pair<std::string, double>> scalars{{"train/loss", r.result.loss},
                                                         {"train/lr", r.lr},
                                                         {"train/grad_norm", r.result.grad_norm},
@@ -163,31 +175,54 @@ class Run {
       log_warning(
           cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
     const int64_t row = trainer_.info().skipped_in_row;
-    if (row >= settings_.optim.skip_limit)
+    if (row >= settings_.optim.skip_limit) {
+      bear([&] { saver_->finish(); });
       throw Error(
           ExitCode::kNumeric,
           comm_.rank() != 0
               ? std::string()
               : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
                     "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+    }
   }
 
+  // A save goes on beside the next steps; whether it succeeded is known when the next one begins.
   void save(bool must) {
+    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine()); };
+    if (bear(start)) failed_saves_ = 0;
+    else start();
+    if (must) saver_->finish();
+    if (must && comm_.rank() == 0) report_saves();
+  }
+
+  // False where a save had failed for want of storage, as long as that does not happen too often.
+  bool bear(const std::function<void()>& action) {
     try {
-      trainer_.save(RunPaths{settings_.run.dir}.checkpoints());
-      failed_saves_ = 0;
+      action();
+      return true;
     } catch (const Error& e) {
-      if (e.code() != ExitCode::kStorage || must || ++failed_saves_ >= kFailedSaves) throw;
+      if (e.code() != ExitCode::kStorage || ++failed_saves_ >= kFailedSaves) throw;
       if (*e.what())
         log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves,
                         " in a row that are borne): ", e.what()));
+      return false;
     }
+  }
+
+  // Rank 0's: those completed since the last call.
+  std::vector<SaveReport> report_saves() {
+    auto saved = saver_->completed();
+    for (const SaveReport& r : saved)
+      log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3),
+                    " s; training stood still for ", fixed(r.stall_ms, 1), " ms"));
+    return saved;
   }
 
   const Settings& settings_;
   Communicator& comm_;
   Trainer trainer_;
   std::unique_ptr<RunDir> run_dir_;
+  std::unique_ptr<Saver> saver_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<Progress> progress_;

@@ -16,25 +16,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
 
-}  // namespace
-
-void agree(Communicator& comm, const std::function<void()>& mine) {
-  std::string problem;
-  try {
-    mine();
-  } catch (const Error& e) {
-    problem = cat(static_cast<int>(e.code()), " ", e.what());
-  } catch (const std::exception& e) {
-    problem = cat(static_cast<int>(ExitCode::kInternal), " ", e.what());
-  }
-  const auto all = all_gather_text(comm, problem, "setup");
-  for (int r = 0; r < comm.size(); ++r) {
-    const std::string& text = all[static_cast<size_t>(r)];
-    if (text.empty()) continue;
-    const auto code = static_cast<ExitCode>(std::stoi(text));
-    throw Error(code, r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
-  }
+// "4 ranks, level parameters in groups of 2"
+std::string layout_text(const Mesh& mesh, ShardLevel level) {
+  constexpr const char* kWords[] = {"none", "optimizer", "gradients", "parameters"};
+  const int ranks = mesh.shards() * mesh.replicas();
+  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", kWords[static_cast<size_t>(level)]);
+  if (mesh.shards() > 1 && mesh.replicas() > 1) out += cat(" in groups of ", mesh.shards());
+  return out;
 }
+
+}  // namespace
 
 TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
 
@@ -90,6 +81,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.ranks = comm_.size();
   agree(comm_, [&] {
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
+    info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
     slots_ = parallel_->slots();
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
@@ -249,6 +241,10 @@ std::vector<StateEntry> Trainer::state() const {
   return out;
 }
 
+std::vector<StateEntry> Trainer::mine() const {
+  return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
+}
+
 void Trainer::load_parameters(const Checkpoint& c) {
   load_entries(c, parallel_->state());
   parallel_->loaded();
@@ -278,40 +274,16 @@ void Trainer::resume(const Checkpoint& c) {
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
   parallel_->loaded();
-  const CheckpointInfo mine = info_;
+  const CheckpointInfo here = info_;
   info_ = c.info;
-  info_.config = mine.config;
-  info_.isa = mine.isa;
-  info_.writer = mine.writer;
-  info_.ranks = mine.ranks;
+  info_.config = here.config;
+  info_.isa = here.isa;
+  info_.writer = here.writer;
+  info_.ranks = here.ranks;
+  info_.layout = here.layout;
   optimizer_->set_updates(info_.updates);
   loader_.reset();
   start_loader();
-}
-
-// What this rank writes: its share of the slices that it and its replicas hold.
-std::vector<StateEntry> Trainer::my_state() const {
-  return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
-}
-
-void Trainer::save(const std::string& checkpoints) {
-  const std::string pending = pending_checkpoint(checkpoints, info_.step);
-  std::vector<StoredSlice> mine, all;
-  try {
-    agree(comm_, [&] {
-      if (comm_.rank() == 0) begin_checkpoint(pending);
-    });
-    agree(comm_, [&] { mine = write_part(pending, comm_.rank(), comm_.size(), my_state()); });
-    for (const std::string& text : all_gather_text(comm_, slices_text(mine), "checkpoint"))
-      for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
-    agree(comm_, [&] {
-      if (comm_.rank() == 0) commit_checkpoint(checkpoints, info_, all, comm_.size());
-    });
-  } catch (const Error&) {
-    if (comm_.rank() == 0) clean_checkpoints(checkpoints, 0);
-    throw;
-  }
-  if (comm_.rank() == 0) clean_checkpoints(checkpoints, settings_.checkpoint.keep);
 }
 
 }  // namespace lockstep

@@ -1,9 +1,8 @@
 // Trainer: one rank's part of a training run: data, model, DataParallel and optimizer, step by step.
 // Owned by the command that trains or measures; borrows settings, datasets and communicator.
-// Knows nothing of artifacts on disk beyond checkpoints, nor of backends.
+// Knows nothing of artifacts on disk beyond reading checkpoints, nor of backends.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +11,7 @@
 #include "core/io/checkpoint.h"
 #include "core/models/model.h"
 #include "data/loader.h"
+#include "launch/agree.h"
 #include "launch/settings.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
@@ -33,10 +33,6 @@ struct EvalReport {
   double accuracy = -1;  // part of the targets that were the likeliest; negative where the model is no classifier
   int64_t targets = 0;
 };
-
-// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty
-// one, which is not reported: one message for one cause. Collective.
-void agree(Communicator& comm, const std::function<void()>& mine);
 
 // The datasets of a run, opened once a process: ranks that are its threads share them.
 class SharedData {
@@ -67,9 +63,9 @@ class Trainer {
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
   void resume(const Checkpoint& checkpoint);
   void load_parameters(const Checkpoint& checkpoint);
-  // Every rank writes its part. Collective. Throws ExitCode::kStorage on all ranks where one failed; the earlier
-  // checkpoints stay.
-  void save(const std::string& checkpoints);
+  // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
+  // that the next step changes.
+  std::vector<StateEntry> mine() const;
 
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }
@@ -80,7 +76,6 @@ class Trainer {
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
   std::vector<StateEntry> state() const;
-  std::vector<StateEntry> my_state() const;
 
   const Settings& settings_;
   const Datasets& data_;

@@ -3,11 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <set>
 #include <sstream>
+#include <tuple>
 
 #include "core/base/log.h"
 #include "core/io/hdf5_file.h"
@@ -20,6 +24,10 @@ namespace {
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPending = ".pending-";
+constexpr const char* kName = "step-";
+constexpr int64_t kPiece = 1 << 20;                     // elements: 4 MiB
+constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes
+constexpr int64_t kLargestChunk = 64 << 20;             // bytes, of HDF5: it reads no less
 
 std::string part_name(int64_t part, int64_t parts) {
   char name[64];
@@ -54,38 +62,131 @@ Hash128 parse_hash(const std::string& hex, std::string_view where) {
 }
 
 std::string read_text(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  require(!error, ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
+  require(static_cast<int64_t>(size) <= kLargestManifest, ExitCode::kBadData, path, ": ", static_cast<int64_t>(size),
+          " bytes are more than any manifest has");
   std::ifstream in(path, std::ios::binary);
-  require(in.good(), ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
   std::ostringstream out;
   out << in.rdbuf();
+  require(in.good() || size == 0, ExitCode::kBadData, path, ": cannot be read");
   return out.str();
 }
 
-// Every slice of `name` that overlaps [begin, end) is read into `out`; returns the elements covered. Whole slices are
-// checked.
-int64_t read_range(const Checkpoint& c, const std::map<std::string, std::vector<const StoredSlice*>>& by_name,
-                   const std::string& name, Range wanted, float* out) {
-  int64_t covered = 0;
-  auto found = by_name.find(name);
-  if (found == by_name.end()) return 0;
-  for (const StoredSlice* s : found->second) {
-    const Range r = intersect(wanted, {s->offset, s->offset + s->count});
-    if (r.empty()) continue;
-    const std::string path = cat(c.dir, "/", part_name(s->part, c.info.ranks));
-    Hdf5File file = Hdf5File::open(path);
-    float* to = out + (r.begin - wanted.begin);
-    file.read(dataset_name(*s), StoredType::kFloat32, {r.begin - s->offset, r.end - s->offset}, to);
-    if (r.size() == s->count)
-      require(digest_of(s->name, s->offset, to, s->count) == s->hash, ExitCode::kBadData, path, ": tensor ", s->name,
-              " differs from its checksum; this checkpoint is damaged");
-    covered += r.size();
+std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
+
+// Sorts by name and offset; throws where the slices do not cover each tensor once.
+void arrange(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where) {
+  std::sort(slices.begin(), slices.end(), [](const StoredSlice& a, const StoredSlice& b) {
+    return std::tie(a.name, a.offset, a.count) < std::tie(b.name, b.offset, b.count);
+  });
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const StoredSlice& s = slices[i];
+    const StoredSlice* before = i > 0 && slices[i - 1].name == s.name ? &slices[i - 1] : nullptr;
+    const StoredSlice* after = i + 1 < slices.size() && slices[i + 1].name == s.name ? &slices[i + 1] : nullptr;
+    require(s.part >= 0 && s.part < parts, code, where, ": tensor ", s.name, " has a slice in part ", s.part,
+            "; parts are 0 to ", parts - 1);
+    require(!before || before->shape == s.shape, code, where, ": tensor ", s.name, " has the shapes ",
+            before ? before->shape : s.shape, " and ", s.shape);
+    const int64_t from = before ? before->offset + before->count : 0;
+    require(s.offset >= from, code, where, ": tensor ", s.name, ": elements ", s.offset, " to ", from,
+            " are in two slices");
+    require(s.offset == from, code, where, ": tensor ", s.name, ": elements ", from, " to ", s.offset,
+            " are in no slice");
+    require(after || s.offset + s.count == s.shape.numel(), code, where, ": tensor ", s.name, ": elements ",
+            s.offset + s.count, " to ", s.shape.numel(), " are in no slice");
   }
-  return covered;
 }
 
-std::map<std::string, std::vector<const StoredSlice*>> slices_by_name(const Checkpoint& c) {
-  std::map<std::string, std::vector<const StoredSlice*>> out;
-  for (const StoredSlice& s : c.slices) out[s.name].push_back(&s);
+// Reads slices; the part file read last stays open, so go through them part by part where you can.
+class PartReader {
+ public:
+  explicit PartReader(const Checkpoint& c) : checkpoint_(c) {}
+
+  // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
+  void read(const StoredSlice& s, Range range, float* out) {
+    open(s);
+    if (range.empty()) return;
+    const bool whole = range.size() == s.count;
+    Hash128 hash;
+    for (Range r{range.begin, std::min(range.begin + kPiece, range.end)}; !r.empty();
+         r = {r.end, std::min(r.end + kPiece, range.end)}) {
+      if (!out)
+        scratch_.resize(static_cast<size_t>(std::max<int64_t>(r.size(), static_cast<int64_t>(scratch_.size()))));
+      float* to = out ? out + (r.begin - range.begin) : scratch_.data();
+      file_->read(dataset_name(s), StoredType::kFloat32, {r.begin - s.offset, r.end - s.offset}, to);
+      if (whole) hash += digest_of(s.name, r.begin, to, r.size());
+    }
+    require(!whole || hash == s.hash, ExitCode::kBadData, file_->path(), ": tensor ", s.name,
+            " differs from its checksum; this checkpoint is damaged");
+  }
+
+ private:
+  void open(const StoredSlice& s) {
+    if (s.part != part_) {
+      const std::string path = cat(checkpoint_.dir, "/", part_name(s.part, checkpoint_.info.ranks));
+      std::error_code error;
+      const auto size = fs::file_size(path, error);
+      require(!error, ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
+      file_ = std::make_unique<Hdf5File>(Hdf5File::open(path));
+      size_ = static_cast<int64_t>(size);
+      part_ = s.part;
+    }
+    // Before any memory or time is spent on it.
+    require(s.count <= size_ / 4, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ", s.count,
+            " elements by the manifest, more than ", size_, " bytes can hold: the file is truncated or damaged");
+    const Hdf5Info info = file_->info(dataset_name(s));
+    require(info.shape == Shape{s.count}, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ",
+            info.shape.numel(), " elements at ", s.offset, ", and ", s.count, " by the manifest");
+    require(s.count == 0 || (info.checksum && info.chunk_rows <= kLargestChunk / 4), ExitCode::kBadData, file_->path(),
+            ": tensor ", s.name, " is not stored in small chunks with checksums: not written by lockstep");
+  }
+
+  const Checkpoint& checkpoint_;
+  std::unique_ptr<Hdf5File> file_;
+  int64_t part_ = -1, size_ = 0;
+  std::vector<float> scratch_;
+};
+
+std::vector<const StoredSlice*> by_part(const Checkpoint& c) {
+  std::vector<const StoredSlice*> out;
+  for (const StoredSlice& s : c.slices) out.push_back(&s);
+  std::stable_sort(out.begin(), out.end(), [](auto* a, auto* b) { return a->part < b->part; });
+  return out;
+}
+
+// The slices of one tensor.
+std::pair<const StoredSlice*, const StoredSlice*> slices_of(const Checkpoint& c, const std::string& name) {
+  struct ByName {
+    bool operator()(const StoredSlice& s, const std::string& n) const { return s.name < n; }
+    bool operator()(const std::string& n, const StoredSlice& s) const { return n < s.name; }
+  };
+  const StoredSlice* begin = c.slices.data();
+  return std::equal_range(begin, begin + c.slices.size(), name, ByName());
+}
+
+// Where a save or a removal is cut short, no directory with a checkpoint's name holds less than a checkpoint.
+void remove_checkpoint(const fs::path& dir) {
+  std::error_code error;
+  const fs::path aside = dir.parent_path() / cat(kPending, "removed-", dir.filename().string());
+  fs::remove_all(aside, error);
+  fs::rename(dir, aside, error);
+  if (!error) fs::remove_all(aside, error);
+}
+
+// Checkpoints of a directory by step, oldest first.
+std::vector<std::pair<int64_t, std::string>> list_steps(const std::string& checkpoints) {
+  std::vector<std::pair<int64_t, std::string>> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind(kName, 0) != 0) continue;
+    const std::string digits = name.substr(std::string_view(kName).size());
+    if (digits.empty() || digits.size() > 18 || !std::all_of(digits.begin(), digits.end(), ::isdigit)) continue;
+    out.emplace_back(std::stoll(digits), entry.path().string());
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 
@@ -95,7 +196,7 @@ std::string kind_of(const std::string& name) { return name.substr(0, name.find('
 
 std::string checkpoint_name(int64_t step) {
   char name[32];
-  snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
+  snprintf(name, sizeof name, "%s%08lld", kName, static_cast<long long>(step));
   return name;
 }
 
@@ -111,15 +212,21 @@ void begin_checkpoint(const std::string& pending) {
 }
 
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
-                                    const std::vector<StateEntry>& entries) {
+                                    const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up) {
   const std::string path = cat(pending, "/", part_name(part, parts));
   std::vector<StoredSlice> out;
   Hdf5File file = Hdf5File::create(path);
   for (const StateEntry& e : entries) {
     StoredSlice s{e.name, e.shape, e.offset, e.data.numel(), part, {}};
     const float* values = e.data.values<float>();
-    s.hash = digest_of(e.name, e.offset, values, s.count);
-    file.write_all(dataset_name(s), StoredType::kFloat32, {s.count}, values);
+    file.create_dataset(dataset_name(s), StoredType::kFloat32, {s.count});
+    // Piece by piece: a reader of other HDF5 files in this process gets its turn in between.
+    for (int64_t at = 0; at < s.count; at += kPiece) {
+      const int64_t n = std::min(kPiece, s.count - at);
+      require(!give_up || !*give_up, ExitCode::kStorage, path, ": given up");
+      s.hash += digest_of(e.name, e.offset + at, values + at, n);
+      file.write(dataset_name(s), StoredType::kFloat32, {at, at + n}, values + at);
+    }
     out.push_back(std::move(s));
   }
   file.close();
@@ -163,6 +270,8 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
 
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
                        const std::vector<StoredSlice>& slices, int parts) {
+  std::vector<StoredSlice> arranged = slices;
+  arrange(arranged, parts, ExitCode::kInternal, "the state to be saved");
   const std::string pending = pending_checkpoint(checkpoints, info.step),
                     final = cat(checkpoints, "/", checkpoint_name(info.step));
   JsonObject head{{"format", std::string("lockstep checkpoint")},
@@ -174,45 +283,49 @@ void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& inf
                   {"updates", info.updates},
                   {"skipped_in_row", info.skipped_in_row},
                   {"skipped", info.skipped},
+                  {"loss_scale", info.loss_scale},
+                  {"good_steps", info.good_steps},
                   {"dataset", info.dataset},
                   {"isa", info.isa},
                   {"ranks", static_cast<int64_t>(parts)},
+                  {"layout", info.layout},
                   {"math_text", info.math_text},
                   {"config", info.config},
                   {"vocabulary", info.vocabulary},
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
-  const std::string text = cat(json_line(head), "\n", slices_text(slices));
+  const std::string text = cat(json_line(head), "\n", slices_text(arranged));
   const std::string path = cat(pending, "/", kManifest);
   {
     std::ofstream out(path, std::ios::binary);
-    out << text << "{\"hash\":\"" << to_hex(hash128(text)) << "\"}\n";
+    out << text << manifest_end(text);
     out.close();
     require(out.good(), ExitCode::kStorage, path, ": cannot be written; is the disk full?");
   }
   sync_file(path);
   sync_folder_of(path);
+  remove_checkpoint(final);  // of an earlier try that did not verify
   std::error_code error;
-  fs::remove_all(final, error);  // of an earlier try that did not verify
   fs::rename(pending, final, error);
   require(!error, ExitCode::kStorage, final, ": cannot be put in place: ", error.message());
   sync_folder_of(final);
 }
 
-void clean_checkpoints(const std::string& checkpoints, int64_t keep) {
+void clean_checkpoints(const std::string& checkpoints) {
   std::error_code error;
-  std::vector<std::string> whole;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(kPending, 0) == 0) fs::remove_all(entry.path(), error);
-    if (name.rfind("step-", 0) == 0) whole.push_back(entry.path().string());
-  }
-  if (keep <= 0) return;
-  std::sort(whole.begin(), whole.end());
-  for (size_t i = 0; i + static_cast<size_t>(keep) < whole.size(); ++i) {
-    // The manifest first: what is left of a removal cut short is no checkpoint.
-    fs::remove(whole[i] + "/" + kManifest, error);
-    fs::remove_all(whole[i], error);
+  std::vector<fs::path> pending;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error))
+    if (entry.path().filename().string().rfind(kPending, 0) == 0) pending.push_back(entry.path());
+  for (const fs::path& path : pending) fs::remove_all(path, error);
+}
+
+void retire_checkpoints(const std::string& checkpoints, int64_t step, const Retention& r) {
+  if (r.keep_last <= 0) return;
+  int64_t newer = 0;
+  const auto all = list_steps(checkpoints);
+  for (auto c = all.rbegin(); c != all.rend(); ++c) {
+    if (c->first > step || ++newer <= r.keep_last) continue;
+    if (r.keep_every <= 0 || c->first % r.keep_every != 0) remove_checkpoint(c->second);
   }
 }
 
@@ -225,17 +338,16 @@ Checkpoint open_checkpoint(const std::string& dir) {
   const size_t list_at = text.find('\n'), hash_at = text.rfind("{\"hash\"");
   require(list_at != std::string::npos && hash_at != std::string::npos && list_at < hash_at, ExitCode::kBadData, path,
           ": is cut short or no manifest");
-  auto tail = parse_json_object(std::string_view(text).substr(hash_at));
   auto head = parse_json_object(std::string_view(text).substr(0, list_at));
   require(head.has_value() && json_text(*head, "format", path) == "lockstep checkpoint", ExitCode::kBadData, path,
           ": is no manifest of a lockstep checkpoint");
   const int64_t version = json_int(*head, "version", path);
+  require(version >= 1, ExitCode::kBadData, path, ": there is no format version ", version);
   require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
           ", written by lockstep ", json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
           ": use a newer one");
-  require(tail.has_value() &&
-              parse_hash(json_text(*tail, "hash", path), path) == hash128(std::string_view(text).substr(0, hash_at)),
-          ExitCode::kBadData, path, ": differs from its own hash; this checkpoint is damaged");
+  require(text.substr(hash_at) == manifest_end(text.substr(0, hash_at)), ExitCode::kBadData, path,
+          ": differs from its own hash; this checkpoint is damaged");
   Checkpoint c;
   c.dir = dir;
   CheckpointInfo& i = c.info;
@@ -249,27 +361,36 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.dataset = json_text(*head, "dataset", path);
   i.isa = json_text(*head, "isa", path);
   i.ranks = json_int(*head, "ranks", path);
+  if (version >= 2) {
+    i.loss_scale = json_number(*head, "loss_scale", path);
+    i.good_steps = json_int(*head, "good_steps", path);
+    i.layout = json_text(*head, "layout", path);
+  }
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);
   i.input = parse_shape(json_text(*head, "input", path), path);
   i.classes = json_int(*head, "classes", path);
+  require(i.step >= 0 && i.epoch >= 0 && i.position >= 0 && i.updates >= 0 && i.skipped >= 0 && i.skipped_in_row >= 0 &&
+              i.good_steps >= 0 && i.classes >= 0 && i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 &&
+              i.ranks <= 1 << 20,
+          ExitCode::kBadData, path, ": one of its numbers is impossible");
+  // Version 1 had one key for what is checkpoint.keep_last now.
+  if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
+    i.config.replace(at, 9, "\n  keep_last: ");
   c.slices = parse_slices(std::string_view(text).substr(list_at + 1, hash_at - list_at - 1), path);
+  arrange(c.slices, i.ranks, ExitCode::kBadData, path);
   return c;
 }
 
-namespace {
-std::vector<std::string> checkpoints_of(const std::string& run_dir) {
+std::vector<std::string> list_checkpoints(const std::string& run_dir) {
   std::vector<std::string> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir + "/checkpoints", error))
-    if (entry.path().filename().string().rfind("step-", 0) == 0) out.push_back(entry.path().string());
-  std::sort(out.rbegin(), out.rend());
+  for (auto& [step, path] : list_steps(run_dir + "/checkpoints")) out.push_back(path);
+  std::reverse(out.begin(), out.end());
   return out;
 }
-}  // namespace
 
-bool has_checkpoint(const std::string& run_dir) { return !checkpoints_of(run_dir).empty(); }
+bool has_checkpoint(const std::string& run_dir) { return !list_checkpoints(run_dir).empty(); }
 
 Checkpoint open_newest(const std::string& dir) {
   std::error_code error;
@@ -279,7 +400,7 @@ Checkpoint open_newest(const std::string& dir) {
     verify_checkpoint(c);
     return c;
   }
-  const auto all = checkpoints_of(dir);
+  const auto all = list_checkpoints(dir);
   require(!all.empty(), ExitCode::kMissingInput, dir, ": holds no checkpoint");
   std::string first_problem;
   for (const std::string& path : all) {
@@ -298,55 +419,66 @@ Checkpoint open_newest(const std::string& dir) {
 }
 
 void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
-  const auto by_name = slices_by_name(c);
-  std::map<std::string, Shape> wanted;
-  std::map<std::string, bool> kinds;
-  for (const StateEntry& e : entries) wanted[e.name] = e.shape, kinds[kind_of(e.name)] = true;
-  std::vector<std::string> differences;
-  for (auto& [name, shape] : wanted) {
-    auto found = by_name.find(name);
-    if (found == by_name.end()) differences.push_back(cat(name, " ", shape, " is not in the checkpoint"));
-    else if (!(found->second[0]->shape == shape))
-      differences.push_back(cat(name, " is ", found->second[0]->shape, " in the checkpoint and ", shape, " here"));
+  std::map<std::string, std::vector<const StateEntry*>> wanted;
+  std::set<std::string> kinds;
+  for (const StateEntry& e : entries) {
+    wanted[e.name].push_back(&e);
+    kinds.insert(kind_of(e.name));
   }
-  for (auto& [name, slices] : by_name)
-    if (kinds.count(kind_of(name)) && !wanted.count(name))
-      differences.push_back(cat(name, " ", slices[0]->shape, " is only in the checkpoint"));
+  std::vector<std::string> differences;
+  for (auto& [name, all] : wanted) {
+    const auto [begin, end] = slices_of(c, name);
+    if (begin == end) differences.push_back(cat(name, " ", all[0]->shape, " is not in the checkpoint"));
+    else if (!(begin->shape == all[0]->shape))
+      differences.push_back(cat(name, " is ", begin->shape, " in the checkpoint and ", all[0]->shape, " here"));
+  }
+  for (size_t i = 0; i < c.slices.size(); ++i) {
+    const StoredSlice& s = c.slices[i];
+    const bool first = i == 0 || c.slices[i - 1].name != s.name;
+    if (first && kinds.count(kind_of(s.name)) && !wanted.count(s.name))
+      differences.push_back(cat(s.name, " ", s.shape, " is only in the checkpoint"));
+  }
   if (!differences.empty()) {
     std::string text;
     for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
     if (differences.size() > 5) text += cat("; and ", static_cast<int64_t>(differences.size() - 5), " more");
     throw Error(ExitCode::kBadData, cat(c.dir, ": is of another model: ", text));
   }
-  for (const StateEntry& e : entries) {
-    const int64_t covered = read_range(c, by_name, e.name, {e.offset, e.end()}, e.data.mutable_values<float>());
-    require(covered == e.data.numel(), ExitCode::kBadData, c.dir, ": tensor ", e.name, ": ", covered, " of ",
-            e.data.numel(), " elements are there");
+  for (const StateEntry& e : entries)
+    check(e.offset >= 0 && e.end() <= e.shape.numel(), "load: ", e.name, " ", e.shape, " has no elements [", e.offset,
+          ", ", e.end(), ")");
+  PartReader reader(c);
+  for (const StoredSlice* s : by_part(c)) {
+    const auto found = wanted.find(s->name);
+    if (found == wanted.end()) continue;
+    for (const StateEntry* e : found->second) {
+      const Range r = intersect({e->offset, e->end()}, {s->offset, s->offset + s->count});
+      if (!r.empty()) reader.read(*s, r, e->data.mutable_values<float>() + (r.begin - e->offset));
+    }
+  }
+}
+
+void read_elements(const Checkpoint& c, const std::string& name, Range range, float* out) {
+  const auto [begin, end] = slices_of(c, name);
+  check(begin != end && 0 <= range.begin && range.end <= begin->shape.numel(), "elements [", range.begin, ", ",
+        range.end, ") of tensor ", name, " are not in ", c.dir);
+  PartReader reader(c);
+  for (const StoredSlice* s = begin; s != end; ++s) {
+    const Range r = intersect(range, {s->offset, s->offset + s->count});
+    if (!r.empty()) reader.read(*s, r, out + (r.begin - range.begin));
   }
 }
 
 void verify_checkpoint(const Checkpoint& c) {
-  const auto by_name = slices_by_name(c);
-  std::vector<float> values;
-  for (auto& [name, slices] : by_name) {
-    int64_t total = 0;
-    for (const StoredSlice* s : slices) {
-      const std::string path = cat(c.dir, "/", part_name(s->part, c.info.ranks));
-      const int64_t stored = Hdf5File::open(path).info(dataset_name(*s)).shape.numel();
-      require(stored == s->count, ExitCode::kBadData, path, ": tensor ", name, " has ", stored, " elements at ",
-              s->offset, ", and ", s->count, " by the manifest");
-      values.resize(static_cast<size_t>(s->count));
-      read_range(c, {{name, {s}}}, name, {s->offset, s->offset + s->count}, values.data());
-      total += s->count;
-    }
-    require(total == slices[0]->shape.numel(), ExitCode::kBadData, c.dir, ": tensor ", name, ": ", total, " of ",
-            slices[0]->shape.numel(), " elements are there");
-  }
+  PartReader reader(c);
+  for (const StoredSlice* s : by_part(c)) reader.read(*s, {s->offset, s->offset + s->count}, nullptr);
 }
 
 Hash128 digest_of(const CheckpointInfo& i) {
+  const bool scaled = i.loss_scale != 1 || i.good_steps != 0;
   return hash128(cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates,
-                     "\nskipped ", i.skipped, "\ndataset ", i.dataset, "\n", i.math_text));
+                     "\nskipped ", i.skipped, "\ndataset ", i.dataset, "\n",
+                     scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", i.math_text));
 }
 
 Hash128 digest_of(const Checkpoint& c) {

@@ -1,23 +1,28 @@
 // Checkpoints: a directory with a manifest and one HDF5 file per writer, by logical tensor name and global slice, so
 // that it opens at any layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the
 // earlier ones whole.
-//   step-00000030/manifest.json        version, step, cursor, configuration, every slice with its checksum; closed by
-//   its own hash step-00000030/part-0000-of-0002.h5 fp32 datasets "NAME@OFFSET", chunks checksummed
-// Plain functions; a Checkpoint is a manifest in memory.
+//   step-00000030/manifest.json
+//       version, step, cursor, configuration, every slice with its hash; closed by its own hash
+//   step-00000030/part-0000-of-0002.h5
+//       fp32 datasets "NAME@OFFSET", chunks checksummed
+// Plain functions; a Checkpoint is a manifest in memory. Beside it and the caller's own tensors, reading and writing
+// hold a piece of 4 MiB.
 // Knows nothing of ranks beyond writer numbers, nor of who made the entries.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/partition.h"
 #include "core/io/state.h"
 
 namespace lockstep {
 
-constexpr int64_t kCheckpointVersion = 1;
+// 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. All up to this one are read.
+constexpr int64_t kCheckpointVersion = 2;
 
 // What a run needs beside its tensors.
 struct CheckpointInfo {
@@ -25,6 +30,8 @@ struct CheckpointInfo {
   int64_t epoch = 0, position = 0;  // data cursor
   int64_t updates = 0;              // of the optimizer
   int64_t skipped_in_row = 0, skipped = 0;
+  double loss_scale = 1;   // of fp16: what the loss is multiplied by, and
+  int64_t good_steps = 0;  // steps since it changed
   std::string dataset;     // identity, 32 hex digits
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML
@@ -33,7 +40,8 @@ struct CheckpointInfo {
   int64_t classes = 0;     // what the model was built for
   std::string isa;         // instruction-set level that computed it
   std::string writer;      // version of lockstep
-  int64_t ranks = 1;       // that wrote it
+  int64_t ranks = 1;       // that wrote it, and
+  std::string layout;      // how, for people: "4 ranks, level parameters"
 };
 
 struct StoredSlice {
@@ -47,7 +55,7 @@ struct StoredSlice {
 struct Checkpoint {
   std::string dir;
   CheckpointInfo info;
-  std::vector<StoredSlice> slices;
+  std::vector<StoredSlice> slices;  // by name and offset; those of one name cover its tensor once
 };
 
 // --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was
@@ -55,28 +63,41 @@ struct Checkpoint {
 std::string checkpoint_name(int64_t step);                                     // "step-00000030"
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
 void begin_checkpoint(const std::string& pending);                             // makes it, empty; by one writer
+// `give_up`: looked at after each piece; once it is true, kStorage is thrown.
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
-                                    const std::vector<StateEntry>& entries);
+                                    const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up = nullptr);
+// Refuses (kInternal) slices that do not cover each tensor once.
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
                        const std::vector<StoredSlice>& slices, int parts);
 // Text form of slices, to collect them at the committing writer.
 std::string slices_text(const std::vector<StoredSlice>& slices);
 std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where);
-// Removes temporary directories that a killed run left, and all but the newest `keep` checkpoints (0: keeps all).
-void clean_checkpoints(const std::string& checkpoints, int64_t keep);
+
+// --- Keeping house; failures are left for the next time.
+void clean_checkpoints(const std::string& checkpoints);  // removes what a killed or failed save left
+struct Retention {
+  int64_t keep_last = 0;   // newest ones; 0: all
+  int64_t keep_every = 0;  // and those of steps that are multiples of this, for ever; 0: none
+};
+// Removes the others of those up to `step`, the newest that is known to be whole: later ones were passed over.
+void retire_checkpoints(const std::string& checkpoints, int64_t step, const Retention& retention);
 
 // --- Reading. Errors: ExitCode::kMissingInput (no such directory), kBadData (torn, changed, of another model or
-// version).
-Checkpoint open_checkpoint(const std::string& dir);
+// version). A slice that is read whole is compared with its hash; of one that is read in part, only HDF5's checksums of
+// its chunks of 256 KiB are (fletcher32: finds any flipped bit, not every change).
+Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
 // `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. Files are
 // checked whole.
 Checkpoint open_newest(const std::string& dir);
+std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
 // of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else
 // the first five differences are listed.
 void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& entries);
-// Reads everything and compares each slice with its checksum; throws naming file and tensor.
+// Elements [range) of a tensor of the checkpoint.
+void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
+// Reads everything and compares each slice with its hash; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
 // One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
 // mathematics, data.

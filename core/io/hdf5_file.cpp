@@ -21,6 +21,7 @@ using hdf5::Id;
 namespace {
 
 constexpr int64_t kAutomaticChunkBytes = 256 << 10;
+constexpr size_t kOpenDatasets = 4;  // each keeps up to 1 MiB of chunks: a file of thousands must not keep them all
 
 }  // namespace
 
@@ -28,7 +29,7 @@ struct Hdf5File::State {
   std::string path;
   bool writing = false;
   Id file;
-  std::map<std::string, Id> datasets;  // open ones, so that reading by piece does not look names up each time
+  std::map<std::string, Id> datasets;  // last used ones, so that reading by piece does not look names up each time
 
   void need_open() const { check(file >= 0, "HDF5 file ", path, " is used after close()"); }
   // What went wrong in a call for `what`, from HDF5's stack.
@@ -56,7 +57,17 @@ struct Hdf5File::State {
       if (H5Lexists(file, name.c_str(), H5P_DEFAULT) > 0) fail(cat("dataset '", name, "'"));
       throw Error(ExitCode::kBadData, cat(path, ": holds no dataset '", name, "'"));
     }
+    return remember(name, std::move(id));
+  }
+  hid_t remember(const std::string& name, Id id) {
+    if (datasets.size() >= kOpenDatasets && !close_datasets()) fail("a dataset, when it was closed");
     return datasets.emplace(name, std::move(id)).first->second;
+  }
+  bool close_datasets() {
+    bool closed = true;
+    for (auto& [_, id] : datasets) closed &= id.close();
+    datasets.clear();
+    return closed;
   }
   hid_t object(const std::string& name) { return name.empty() ? hid_t{file} : dataset(name); }
   Hdf5Info info(const std::string& name) {
@@ -202,11 +213,8 @@ void Hdf5File::close() {
   State& s = *state_;
   s.need_open();
   if (s.writing && H5Fflush(s.file, H5F_SCOPE_LOCAL) < 0) s.fail("the file, at its end");
-  bool closed = true;
-  for (auto& [_, id] : s.datasets) closed &= id.close();
-  s.datasets.clear();
-  closed &= s.file.close();
-  if (!closed) s.fail("the file, at its end");
+  const bool closed = s.close_datasets();
+  if (!s.file.close() || !closed) s.fail("the file, at its end");
 }
 
 void Hdf5File::create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout) {
@@ -238,7 +246,7 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   }
   Id id(H5Dcreate2(s.file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
   s.expect(hid_t{id}, what);
-  s.datasets.emplace(name, std::move(id));
+  s.remember(name, std::move(id));
 }
 
 void Hdf5File::write(const std::string& name, StoredType type, Range rows, const void* data) {

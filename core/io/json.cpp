@@ -104,6 +104,14 @@ int64_t json_int(const JsonObject& object, std::string_view key, std::string_vie
   return *number;
 }
 
+double json_number(const JsonObject& object, std::string_view key, std::string_view where) {
+  const JsonValue* v = find(object, key);
+  if (const int64_t* integer = v ? std::get_if<int64_t>(v) : nullptr) return static_cast<double>(*integer);
+  const double* number = v ? std::get_if<double>(v) : nullptr;
+  require(number != nullptr, ExitCode::kBadData, where, ": has no number \"", key, "\"");
+  return *number;
+}
+
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
   const JsonValue* v = find(object, key);
   const std::string* text = v ? std::get_if<std::string>(v) : nullptr;

@@ -28,6 +28,7 @@ std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text);
 
 // A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);
+double json_number(const JsonObject& object, std::string_view key, std::string_view where);  // an integer is one, too
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
 
 // The integer under `key`; nothing where the text is no JSON object or has none there.

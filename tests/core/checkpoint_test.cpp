@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -46,8 +47,10 @@ CheckpointInfo info_of(int64_t step) {
   i.vocabulary = "char\nab\xc3\xa9";
   i.input = {64};
   i.classes = 65;
+  i.loss_scale = 1024.5, i.good_steps = 12;
   i.isa = "avx2";
   i.writer = "0.1.0";
+  i.layout = "2 ranks, level parameters";
   return i;
 }
 
@@ -80,6 +83,12 @@ std::vector<float> values(const std::vector<StateEntry>& entries) {
   std::vector<float> out;
   for (const StateEntry& e : entries)
     for (float v : e.data.to_vector<float>()) out.push_back(v);
+  return out;
+}
+
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> out;
+  for (const auto& e : fs::directory_iterator(folder)) out.insert(e.path().filename().string());
   return out;
 }
 
@@ -127,13 +136,65 @@ TEST(RoundTrip, AtAnyNumberOfWritersAndReaders) {
   EXPECT_EQ(digests.size(), 1u) << "one digest, whoever wrote it";
 }
 
+// Several pieces and chunks, slices that are wanted in part, and no more memory than a piece beside the reader's own.
+TEST(RoundTrip, OfALargeTensorInPieces) {
+  constexpr int64_t kElements = (24 << 20) + 4321;
+  const auto peak_kib = [] {
+    std::ifstream in("/proc/self/status");
+    std::string word;
+    while (in >> word && word != "VmHWM:") continue;
+    int64_t kib = 0;
+    in >> kib;
+    return kib;
+  };
+  TemporaryFolder folder;
+  std::string dir;
+  std::vector<int64_t> offsets{0, 64, (1 << 20) - 64, 9 << 20, (24 << 20) + 4288};
+  const auto value = [](int64_t i) {
+    return std::bit_cast<float>(0x3f000000 + static_cast<int32_t>(i));
+  };  // all differ
+  {
+    std::vector<float> all(kElements);
+    for (int64_t i = 0; i < kElements; ++i) all[static_cast<size_t>(i)] = value(i);
+    dir = save(folder / "c", 30, 2, {{"parameters/large", {kElements}, 0, Tensor::of(all, {kElements})}});
+  }
+  std::vector<float> some(3 << 20);
+  write_file("/proc/self/clear_refs", "5");  // the peak begins anew
+  const int64_t before = peak_kib();
+  const Checkpoint c = open_checkpoint(dir);
+  verify_checkpoint(c);
+  for (int64_t from : offsets) {
+    const int64_t n = std::min<int64_t>(3 << 20, kElements - from);
+    const Tensor part = Tensor::zeros({n});
+    load_entries(c, {{"parameters/large", {kElements}, from, part}});
+    read_elements(c, "parameters/large", {from + 1, from + n}, some.data());
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(part.values<float>()[i], value(from + i)) << from << " + " << i;
+      if (i > 0) {
+        ASSERT_EQ(some[static_cast<size_t>(i - 1)], value(from + i)) << from << " + " << i;
+      }
+    }
+  }
+  const int64_t used = peak_kib() - before;
+  EXPECT_LT(used, 48 << 10) << "KiB beyond a 12 MiB tensor of the reader's own, of a 96 MiB checkpoint";
+  // Damage in a slice that is wanted in part only: HDF5's checksums find it.
+  const std::string path = dir + "/part-0001-of-0002.h5";
+  std::vector<float> there{value(20 << 20), value((20 << 20) + 1), value((20 << 20) + 2)};
+  test::flip_byte_of(path, there.data(), 12, 5);
+  expect_error(ExitCode::kBadData, {path, "parameters/large", "checksum"}, [&] {
+    read_elements(c, "parameters/large", {20 << 20, (20 << 20) + 10}, some.data());
+  });
+  read_elements(c, "parameters/large", {0, 10}, some.data());  // elsewhere it is whole
+  expect_error(ExitCode::kBadData, {path, "parameters/large"}, [&] { verify_checkpoint(c); });
+}
+
 TEST(RoundTrip, KeepsTheRestOfTheState) {
   TemporaryFolder folder;
   const CheckpointInfo i = open_checkpoint(save(folder / "c", 30, 2, state())).info, e = info_of(30);
   EXPECT_EQ(std::tie(i.step, i.epoch, i.position, i.updates, i.skipped, i.dataset, i.math_text, i.config, i.vocabulary,
-                     i.isa, i.writer, i.classes),
+                     i.isa, i.writer, i.classes, i.loss_scale, i.good_steps, i.layout),
             std::tie(e.step, e.epoch, e.position, e.updates, e.skipped, e.dataset, e.math_text, e.config, e.vocabulary,
-                     e.isa, e.writer, e.classes));
+                     e.isa, e.writer, e.classes, e.loss_scale, e.good_steps, e.layout));
   EXPECT_EQ(i.input, e.input);
   EXPECT_EQ(i.ranks, 2);
 }
@@ -227,6 +288,63 @@ TEST(Damage, OfAnyByteIsFoundOrHarmless) {
   verify_checkpoint(open_checkpoint(dir));
 }
 
+// LOCKSTEP_FLIPS random bits, one at a time: found, or the checkpoint still says exactly the same.
+TEST(Damage, OfRandomBitsIsFoundOrWithoutEffect) {
+  TemporaryFolder folder;
+  const auto entries = state();
+  const auto expected = values(entries);
+  const std::string dir = save(folder / "c", 30, 2, entries);
+  const Checkpoint good = open_checkpoint(dir);
+  const std::string digest = to_hex(digest_of(good)), slices = slices_text(good.slices);
+  std::vector<std::pair<std::string, int64_t>> files;
+  int64_t bytes = 0;
+  for (const std::string& name : names_in(dir)) {
+    files.emplace_back(dir + "/" + name, static_cast<int64_t>(fs::file_size(dir + "/" + name)));
+    bytes += files.back().second;
+  }
+  ASSERT_EQ(files.size(), 3u);
+  const char* asked = std::getenv("LOCKSTEP_FLIPS");
+  const int64_t flips = asked ? std::atoll(asked) : 300;
+  int64_t found = 0, harmless = 0;
+  for (int64_t i = 0; i < flips; ++i) {
+    const auto bits = philox(2026, static_cast<uint64_t>(i), 0);
+    const uint32_t* random = bits.v;
+    int64_t at = static_cast<int64_t>((uint64_t{random[0]} << 32 | random[1]) % static_cast<uint64_t>(bytes));
+    size_t f = 0;
+    while (at >= files[f].second) at -= files[f++].second;
+    const std::string name = fs::path(files[f].first).filename().string();
+    SCOPED_TRACE(cat("bit ", random[2] % 8, " of byte ", at, " of ", name));
+    const auto flip = [&] {
+      std::fstream file(files[f].first, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(at);
+      const int byte = file.get() ^ (1 << random[2] % 8);
+      file.seekp(at);
+      file.put(static_cast<char>(byte));
+      ASSERT_TRUE(file.good());
+    };
+    flip();
+    try {
+      const Checkpoint c = open_checkpoint(dir);
+      verify_checkpoint(c);
+      ASSERT_NE(name, "manifest.json");
+      const auto now = loaded(c);
+      ASSERT_EQ(memcmp(now.data(), expected.data(), expected.size() * 4), 0);
+      ASSERT_EQ(to_hex(digest_of(c)), digest);
+      ASSERT_EQ(slices_text(c.slices), slices);
+      ++harmless;
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ExitCode::kBadData) << e.what();
+      ASSERT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+      ++found;
+    }
+    flip();
+  }
+  verify_checkpoint(open_checkpoint(dir));
+  EXPECT_GT(found, flips / 20);
+  std::printf("%lld random bits flipped: %lld found, %lld in places that nobody reads\n", static_cast<long long>(flips),
+              static_cast<long long>(found), static_cast<long long>(harmless));
+}
+
 TEST(Damage, TruncationIsFoundAtAnyLength) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 2, state());
@@ -244,7 +362,8 @@ TEST(Damage, MissingFilesAreNamed) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 2, state());
   fs::rename(dir + "/part-0001-of-0002.h5", folder / "elsewhere");
-  expect_error(ExitCode::kMissingInput, {"part-0001-of-0002.h5"}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+  expect_error(ExitCode::kBadData, {"part-0001-of-0002.h5", "missing"},
+               [&] { verify_checkpoint(open_checkpoint(dir)); });
   fs::remove(dir + "/manifest.json");
   expect_error(ExitCode::kBadData, {"manifest.json"}, [&] { open_checkpoint(dir); });
   expect_error(ExitCode::kMissingInput, {"nowhere"}, [&] { open_checkpoint(folder / "nowhere"); });
@@ -257,9 +376,30 @@ TEST(Damage, MissingFilesAreNamed) {
 TEST(Lies, OfANewerVersionAreToldApart) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 1, state());
-  rewrite_manifest(dir, "\"version\":1", "\"version\":2");
-  expect_error(ExitCode::kBadData, {"manifest.json", "format version 2", "0.1.0", "newer"},
+  rewrite_manifest(dir, "\"version\":2", "\"version\":3");
+  expect_error(ExitCode::kBadData, {"manifest.json", "format version 3", "0.1.0", "newer"},
                [&] { open_checkpoint(dir); });
+  rewrite_manifest(dir, "\"version\":3", "\"version\":0");
+  expect_error(ExitCode::kBadData, {"manifest.json", "no format version 0"}, [&] { open_checkpoint(dir); });
+}
+
+TEST(Version1, OpensWithDefaultsAndItsKeyIsRenamed) {
+  TemporaryFolder folder;
+  const auto entries = state();
+  const std::string dir = save(folder / "c", 30, 2, entries);
+  rewrite_manifest(dir, "\"version\":2", "\"version\":1");
+  rewrite_manifest(dir, "\"loss_scale\":1024.5,\"good_steps\":12,", "");
+  rewrite_manifest(dir, "\"layout\":\"2 ranks, level parameters\",", "");
+  rewrite_manifest(dir, "\"config\":\"seed: 1\\n", "\"config\":\"seed: 1\\ncheckpoint:\\n  every: 5\\n  keep: 3\\n");
+  const Checkpoint c = open_checkpoint(dir);
+  verify_checkpoint(c);
+  EXPECT_EQ(c.info.loss_scale, 1);
+  EXPECT_EQ(c.info.good_steps, 0);
+  EXPECT_EQ(c.info.layout, "");
+  EXPECT_EQ(c.info.config, "seed: 1\ncheckpoint:\n  every: 5\n  keep_last: 3\n");
+  EXPECT_EQ(loaded(c), values(entries));
+  rewrite_manifest(dir, "\"version\":1", "\"version\":2");
+  expect_error(ExitCode::kBadData, {"manifest.json", "loss_scale"}, [&] { open_checkpoint(dir); });
 }
 
 // A manifest whose own hash fits, but whose numbers do not: an error in words, and no memory spent on them.
@@ -288,10 +428,59 @@ TEST(Lies, AboutSizesAreFoundWithoutAllocating) {
     SCOPED_TRACE(lie.to);
     expect_error(ExitCode::kBadData, {dir}, [&] { verify_checkpoint(open_checkpoint(dir)); });
   }
+  for (const Lie& lie :
+       {Lie{"\"part\":0", "\"part\":7"}, Lie{"\"part\":0", "\"part\":-1"}, Lie{"\"ranks\":1", "\"ranks\":0"},
+        Lie{"\"ranks\":1", "\"ranks\":99999999999"}, Lie{"\"step\":30", "\"step\":-30"},
+        Lie{"\"loss_scale\":1024.5", "\"loss_scale\":-1"}, Lie{"\"loss_scale\":1024.5", "\"loss_scale\":null"},
+        Lie{"\"good_steps\":12", "\"good_steps\":1e3"}}) {
+    TemporaryFolder folder;
+    const std::string dir = save(folder / "c", 30, 1, state());
+    rewrite_manifest(dir, lie.from, lie.to);
+    SCOPED_TRACE(lie.to);
+    expect_error(ExitCode::kBadData, {"manifest.json"}, [&] { open_checkpoint(dir); });
+  }
+}
+
+// The slices of each tensor must cover it once, said by the manifest alone and refused before it is written.
+TEST(Lies, AboutWhichSlicesThereAreAreFoundAtOnce) {
   TemporaryFolder folder;
-  const std::string dir = save(folder / "c", 30, 1, state());
-  rewrite_manifest(dir, "\"part\":0", "\"part\":7");
-  expect_error(ExitCode::kMissingInput, {"part-0007-of-0001.h5"}, [&] { verify_checkpoint(open_checkpoint(dir)); });
+  const std::string dir = save(folder / "c", 30, 2, state());
+  const std::string good = content(dir + "/manifest.json");
+  const std::string line = "\"shape\":\"30x10\",\"offset\":192,\"count\":108";
+  const auto lie = [&](const std::string& from, const std::string& to, std::initializer_list<std::string> parts) {
+    write_file(dir + "/manifest.json", good);
+    rewrite_manifest(dir, from, to);
+    expect_error(ExitCode::kBadData, parts, [&] { open_checkpoint(dir); });
+  };
+  const std::string name = "tensor adamw.m/blocks.0.up.weight";
+  lie(line, "\"shape\":\"30x10\",\"offset\":128,\"count\":172", {name, "elements 128 to 192 are in two slices"});
+  lie(line, "\"shape\":\"30x10\",\"offset\":256,\"count\":44", {name, "elements 192 to 256 are in no slice"});
+  lie(line, "\"shape\":\"30x10\",\"offset\":192,\"count\":100", {name, "elements 292 to 300 are in no slice"});
+  lie(line, "\"shape\":\"300\",\"offset\":192,\"count\":108", {name, "[30, 10] and [300]"});
+  std::vector<StoredSlice> slices =
+      parse_slices(slices_text(open_checkpoint(save(folder / "d", 30, 2, state())).slices), "slices");
+  slices.pop_back();
+  begin_checkpoint(pending_checkpoint(folder / "d", 31));
+  CheckpointInfo info = info_of(31);
+  expect_error(ExitCode::kInternal, {"the state to be saved", "are in no slice"},
+               [&] { commit_checkpoint(folder / "d", info, slices, 2); });
+}
+
+// A part file that fits a lying manifest: as large a tensor as it claims, but of another layout than ours.
+TEST(Lies, OfAPartWithoutChecksumsOrWithHugeChunksAreFound) {
+  for (const Hdf5Layout& layout : {Hdf5Layout{.checksum = false}, Hdf5Layout{.chunk_rows = 20 << 20, .deflate = 1}}) {
+    TemporaryFolder folder;
+    const std::string dir = save(folder / "c", 30, 1, {{"parameters/x", {64}, 0, Tensor::zeros({64})}});
+    const int64_t count = layout.chunk_rows > 0 ? layout.chunk_rows : 64;
+    Hdf5File file = Hdf5File::create(dir + "/part-0000-of-0001.h5");
+    file.create_dataset("parameters/x@0", StoredType::kFloat32, {count}, layout);
+    file.close();
+    const std::string extent = std::to_string(count);
+    rewrite_manifest(dir, "\"shape\":\"64\",\"offset\":0,\"count\":64",
+                     "\"shape\":\"" + extent + "\",\"offset\":0,\"count\":" + extent);
+    expect_error(ExitCode::kBadData, {"part-0000-of-0001.h5", "parameters/x"},
+                 [&] { verify_checkpoint(open_checkpoint(dir)); });
+  }
 }
 
 TEST(OtherModel, DifferencesAreListedFiveAtMost) {
@@ -352,24 +541,32 @@ TEST(Newest, PassesOverDamagedAndPendingOnes) {
   expect_error(ExitCode::kBadData, {"none of its 3 checkpoints is whole", "step-00000100"}, [&] { open_newest(run); });
 }
 
-TEST(Clean, RemovesPendingOnesAndKeepsTheNewest) {
+TEST(Retention, KeepsTheNewestAndMultiplesUpToTheStepJustSaved) {
   TemporaryFolder folder;
   const std::string checkpoints = folder / "checkpoints";
-  for (int64_t step : {1, 2, 3, 4, 5}) save(checkpoints, step, 1, state());
+  for (int64_t step : {1, 2, 3, 4, 5, 100000000}) save(checkpoints, step, 1, state());
+  fs::create_directory(checkpoints + "/step-notes");  // not ours
   begin_checkpoint(pending_checkpoint(checkpoints, 6));
   auto names = [&] {
-    std::set<std::string> out;
-    for (const auto& e : fs::directory_iterator(checkpoints)) out.insert(e.path().filename().string());
+    std::string out;
+    for (const std::string& name : names_in(checkpoints)) out += (out.empty() ? "" : " ") + name;
     return out;
   };
-  EXPECT_EQ(names().size(), 6u);
-  clean_checkpoints(checkpoints, 0);
-  EXPECT_EQ(names().size(), 5u) << "0 keeps all";
-  clean_checkpoints(checkpoints, 2);
-  EXPECT_EQ(names(), (std::set<std::string>{"step-00000004", "step-00000005"}));
-  clean_checkpoints(checkpoints, 7);
-  EXPECT_EQ(names().size(), 2u);
-  clean_checkpoints(folder / "nowhere", 2);  // nothing there yet: nothing to do
+  const std::string rest = " step-100000000 step-notes";
+  clean_checkpoints(checkpoints);
+  const std::string all = "step-00000001 step-00000002 step-00000003 step-00000004 step-00000005" + rest;
+  EXPECT_EQ(names(), all) << "only the pending one went";
+  retire_checkpoints(checkpoints, 5, {.keep_last = 0, .keep_every = 4});
+  EXPECT_EQ(names(), all) << "0 keeps all";
+  retire_checkpoints(checkpoints, 4, {.keep_last = 2, .keep_every = 2});
+  EXPECT_EQ(names(), "step-00000002 step-00000003 step-00000004 step-00000005" + rest)
+      << "2 is a multiple; what is newer than the step just saved was passed over, and does not count";
+  retire_checkpoints(checkpoints, 5, {.keep_last = 1, .keep_every = 0});
+  EXPECT_EQ(names(), "step-00000005" + rest);
+  retire_checkpoints(checkpoints, 100000000, {.keep_last = 1, .keep_every = 0});
+  EXPECT_EQ(names(), "step-100000000 step-notes") << "steps are numbers, not texts";
+  clean_checkpoints(folder / "nowhere");  // nothing there yet: nothing to do
+  retire_checkpoints(folder / "nowhere", 1, {.keep_last = 1});
 }
 
 TEST(Save, ReplacesAnEarlierTryOfTheSameStep) {

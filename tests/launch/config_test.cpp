@@ -298,6 +298,8 @@ TEST(DidYouMean, CountsSlips) {
   EXPECT_EQ(edit_distance("abc", "xyz", 2), 3);  // counts to limit + 1
   EXPECT_EQ(nearest("trian", {"train", "eval"}), "train");
   EXPECT_EQ(nearest("q", {"a", "b"}), "");
+  EXPECT_EQ(nearest("checkpoint.keep", {"checkpoint.every", "checkpoint.keep_every", "checkpoint.keep_last"}),
+            "checkpoint.keep_last");
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ sed 's/  width: 32/  widht: 32/' text.yaml >typo.yaml
 refuses "unknown key" 78 'typo.yaml:13: unknown key model.widht; did you mean model.width\?' lockstep train typo.yaml run.dir=new
 refuses "unknown key in an override" 78 'override 2 \(optim.rl=1\): unknown key optim.rl; did you mean optim.lr\?' \
   lockstep train text.yaml run.dir=new optim.rl=1
+refuses "a key of an older version" 78 'override 2 \(checkpoint.keep=3\): unknown key checkpoint.keep; did you mean checkpoint.keep_last\?' \
+  lockstep train text.yaml run.dir=new checkpoint.keep=3
 sed 's/  lr: 0.003/  lr: fast/' text.yaml >type.yaml
 refuses "wrong type" 78 "type.yaml:15: optim.lr: .*'fast'" lockstep train type.yaml run.dir=new
 refuses "out of range" 78 'override 2 \(model.dropout=1.5\): model.dropout: ' lockstep train text.yaml run.dir=new model.dropout=1.5
@@ -141,6 +143,7 @@ run lockstep checkpoint digest damaged
 expect "a flipped bit in a checkpoint: the one before" grep -q '^step 20 ' out
 expect "a flipped bit in a checkpoint: a warning names it" grep -q 'warning: .*step-00000030' err
 refuses "a flipped bit in a checkpoint" 65 "$newest.*" lockstep checkpoint digest $newest
+refuses "verify names file and tensor" 65 "$newest/part-0000-of-0001.h5: (tensor|dataset '(parameters|adamw).*)" lockstep checkpoint verify damaged
 run lockstep train text.yaml run.dir=damaged --resume
 expect "resumes from the one before" test "$code" -eq 0
 same "and ends the same" "$digest_before" "$(digest damaged)"

@@ -70,6 +70,8 @@ done
 if ! compgen -G 'run/tensorboard/events.out.tfevents.*' >/dev/null; then problem "train leaves no TensorBoard file"; fi
 same "the newest 2 checkpoints stay" "step-00000020 step-00000030" "$(find run/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
 same "metrics: a line a step" 30 "$(wc -l <run/metrics.jsonl)"
+succeeds "keep_every" lockstep train text.yaml run.dir=kept checkpoint.every=5 checkpoint.keep_last=1 checkpoint.keep_every=10
+same "the newest and multiples of 10 stay" "step-00000010 step-00000020 step-00000030" "$(find kept/checkpoints -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | xargs)"
 for key in step loss lr grad_norm tokens_per_s step_ms data_ms forward_ms backward_ms comm_ms optimizer_ms; do
   same "metrics: $key in each line" 30 "$(field "$key" <run/metrics.jsonl | wc -l)"
 done
@@ -109,6 +111,24 @@ tail -n 1 out >digest
 expect "checkpoint digest: 32 digits alone on the last line" grep -qxE '[0-9a-f]{32}' digest
 succeeds "digest of the checkpoint itself" lockstep checkpoint digest run/checkpoints/step-00000030
 same "a run's digest is its newest checkpoint's" "$(cat digest)" "$(tail -n 1 out)"
+
+succeeds "checkpoint verify of a run" lockstep checkpoint verify run
+same "it looks at each checkpoint" 2 "$(grep -c '^whole ' out)"
+succeeds "the same run on 3 ranks" lockstep train text.yaml run.dir=ranks checkpoint.every=10 train.eval_every=15 --ranks 3
+succeeds "checkpoint diff of two layouts" lockstep checkpoint diff run ranks
+expect "checkpoint diff: equal" grep -qx 'equal' out
+run lockstep checkpoint diff run ranks/checkpoints/step-00000020
+expect "checkpoint diff of two steps: exit 1" test "$code" -eq 1
+expect "checkpoint diff: the step" grep -qx 'step: 30 in A, 20 in B' out
+expect "checkpoint diff: a tensor" grep -qE '^parameters/blocks\.1\.down\.weight \[32, 128\]: [0-9]+ of 4096 elements differ, by 0\.[0-9e-]+ at most; the first at \[' out
+succeeds "checkpoint export" lockstep checkpoint export ranks exported.h5
+refuses "checkpoint export to a file that is there" 73 'exported.h5: is already there' lockstep checkpoint export ranks exported.h5
+for run in run ranks; do
+  for step in 10 20 30; do expect "the log says what saving took" grep -q "saved the checkpoint of step $step in " $run/log.txt; done
+  for key in checkpoint_s checkpoint_stall_ms; do # the last one ends after the last line, a slow disk's others may
+    expect "metrics: $key" test "$(field $key <$run/metrics.jsonl | wc -l)" -ge 1
+  done
+done
 
 # init.from begins with the parameters of another run.
 succeeds "init.from" lockstep train text.yaml run.dir=tuned init.from=run

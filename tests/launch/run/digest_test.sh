@@ -57,7 +57,7 @@ kill_after_15() { # RUN arguments...
   local pid status try
   for try in 1 2 3 4 5; do
     rm -rf "$1"
-    "$binary" train "$kind.yaml" "${keys[@]}" run.dir="$1" checkpoint.every=1 checkpoint.keep=0 "${@:2}" >/dev/null 2>&1 &
+    "$binary" train "$kind.yaml" "${keys[@]}" run.dir="$1" checkpoint.every=1 checkpoint.keep_last=0 "${@:2}" >/dev/null 2>&1 &
     pid=$!
     until [ -e "$1/checkpoints/step-00000015" ] || ! kill -0 $pid 2>/dev/null; do :; done
     kill -9 $pid 2>/dev/null || true

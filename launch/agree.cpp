@@ -1,0 +1,25 @@
+#include "launch/agree.h"
+
+#include <string>
+
+namespace lockstep {
+
+void agree(Communicator& comm, const std::function<void()>& mine, std::string_view label) {
+  std::string problem;
+  try {
+    mine();
+  } catch (const Error& e) {
+    problem = cat(static_cast<int>(e.code()), " ", e.what());
+  } catch (const std::exception& e) {
+    problem = cat(static_cast<int>(ExitCode::kInternal), " ", e.what());
+  }
+  const auto all = all_gather_text(comm, problem, label);
+  for (int r = 0; r < comm.size(); ++r) {
+    const std::string& text = all[static_cast<size_t>(r)];
+    if (text.empty()) continue;
+    const auto code = static_cast<ExitCode>(std::stoi(text));
+    throw Error(code, r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// What goes wrong on one rank goes wrong on all, with one message.
+// A plain function.
+// Knows nothing of what the ranks do.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "comm/communicator.h"
+
+namespace lockstep {
+
+// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty
+// one, which is not reported: one message for one cause. Collective.
+void agree(Communicator& comm, const std::function<void()>& mine, std::string_view label = "setup");
+
+}  // namespace lockstep

@@ -1,0 +1,170 @@
+#include "launch/saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+
+#include "launch/agree.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kGlance{200};
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+}  // namespace
+
+Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements)
+    : comm_(comm.split(0, comm.rank(), "checkpoint")),
+      checkpoints_(std::move(checkpoints)),
+      retention_(retention),
+      busy_(elements > 0),
+      thread_([this, elements] {
+        if (elements > 0) ready(elements);
+        work();
+      }) {}
+
+Saver::~Saver() {
+  // The peers' threads would wait for this rank's until the deadline.
+  if (std::uncaught_exceptions() > 0) {
+    give_up_ = true;
+    comm_->abort(ending_text(comm_->rank()));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries) {
+  const auto begun = Clock::now();
+  finish();
+  copy(entries);
+  info_ = info;
+  report_ = {info.step, 1e3 * seconds_since(begun), 0};
+  {
+    std::lock_guard lock(mutex_);
+    busy_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Saver::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !busy_; });
+  if (const auto failure = std::exchange(failure_, std::nullopt)) throw Error(*failure);
+}
+
+std::vector<SaveReport> Saver::completed() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(completed_, {});
+}
+
+void Saver::ready(int64_t elements) {
+  try {
+    reserve(elements);
+    std::memset(buffer_.write(), 0, static_cast<size_t>(buffer_.bytes()));
+  } catch (const std::exception&) {
+    // The first save tries again, and says so.
+  }
+  std::lock_guard lock(mutex_);
+  busy_ = false;
+  changed_.notify_all();
+}
+
+void Saver::reserve(int64_t elements) {
+  if (buffer_.defined() && buffer_.numel() == elements) return;
+  entries_.clear();
+  buffer_ = Tensor();  // before the next: not both at once
+  buffer_ = Tensor::unallocated({elements}, DType::kFloat32, Device{});
+  buffer_.allocate();
+}
+
+void Saver::copy(const std::vector<StateEntry>& entries) {
+  int64_t total = 0;
+  for (const StateEntry& e : entries) total += e.data.numel();
+  reserve(total);
+  entries_ = entries;
+  Stream& now = current_stream();
+  int64_t at = 0;
+  for (StateEntry& e : entries_) {
+    const int64_t n = e.data.numel();
+    const float* from = e.data.values<float>();
+    e.data = buffer_.slice(0, at, at + n);
+    float* to = e.data.mutable_values<float>();
+    at += n;
+    now.enqueue([from, to, n](Parallel& parallel) {
+      auto body = [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
+      };
+      parallel.run(n, 1 << 18, body);
+    });
+  }
+  now.synchronize();
+}
+
+void Saver::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return busy_ || ending_; });
+    if (!busy_) return;
+    lock.unlock();
+    save();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+// A slow disk is no lost rank: those that are done wait in short collectives, never in one up to its deadline.
+void Saver::wait_for_all(const std::future<void>& written) {
+  try {
+    for (bool all = false; !all;) {
+      const bool mine = written.wait_for(kGlance) == std::future_status::ready;
+      const auto done = all_gather_values(*comm_, mine, "checkpoint");
+      all = std::find(done.begin(), done.end(), 0) == done.end();
+    }
+  } catch (...) {
+    give_up_ = true;  // the future's end waits for the writing
+    throw;
+  }
+}
+
+void Saver::save() {
+  const auto begun = Clock::now();
+  const bool first = comm_->rank() == 0;
+  try {
+    const std::string pending = pending_checkpoint(checkpoints_, info_.step);
+    std::vector<StoredSlice> mine;
+    const auto together = [&](const std::function<void()>& step) { agree(*comm_, step, "checkpoint"); };
+    together([&] {
+      if (first) begin_checkpoint(pending);
+    });
+    auto written = std::async(std::launch::async,
+                              [&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
+    wait_for_all(written);
+    together([&] { written.get(); });
+    const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
+    together([&] {
+      if (!first) return;
+      std::vector<StoredSlice> all;
+      for (const std::string& text : texts)
+        for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
+      commit_checkpoint(checkpoints_, info_, all, comm_->size());
+    });
+    if (first) retire_checkpoints(checkpoints_, info_.step, retention_);
+    report_.seconds = seconds_since(begun);
+    std::lock_guard lock(mutex_);
+    completed_.push_back(report_);
+  } catch (const std::exception& e) {
+    const auto* error = dynamic_cast<const Error*>(&e);
+    failure_.emplace(error ? error->code() : ExitCode::kInternal, e.what());
+    if (first) clean_checkpoints(checkpoints_);
+  }
+}
+
+}  // namespace lockstep

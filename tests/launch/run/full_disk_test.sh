@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# A disk that fills while checkpoints are saved: the run goes on, earlier checkpoints stay whole, the third failure in a row ends it with 74,
+# and with room again it ends with the same bits. On a small disk of its own; exit 77 where none can be mounted.
+# Usage: full_disk_test.sh LOCKSTEP
+if [ -z "${LOCKSTEP_OWN_MOUNTS:-}" ]; then
+  export LOCKSTEP_OWN_MOUNTS=yes
+  for enter in "unshare --mount" "unshare --map-root-user --mount"; do
+    if $enter mount -t tmpfs none /mnt 2>/dev/null; then exec $enter "$0" "$@"; fi
+  done
+  echo "skipped: mounting a small disk is not allowed here"
+  exit 77
+fi
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$1"
+make_inputs
+mkdir disk
+mount -t tmpfs -o size=2m none disk
+trap 'umount "$work/disk"; rm -rf "$work"' EXIT
+fill() { dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null || true; }
+until_file() { # FILE PID: waits for it, while the process is there
+  until [ -e "$1" ] || ! kill -0 "$2" 2>/dev/null; do sleep 0.01; done
+}
+
+keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=200)
+succeeds "on a large disk" lockstep train text.yaml "${keys[@]}" run.dir=whole
+"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 >out 2>err &
+pid=$!
+until_file disk/run/checkpoints/step-00000200 "$pid"
+fill
+until grep -q 'checkpoint not saved (1 of 3 in a row that are borne): disk/run/checkpoints' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+run lockstep checkpoint verify disk/run
+expect "full: the earlier checkpoints are whole" test "$code" -eq 0
+expect "full: there are some" grep -q '^whole ' out
+rm disk/filler
+code=0
+wait "$pid" || code=$?
+same "the run goes on to its end" 0 "$code"
+same "the same bits" "$(digest whole)" "$(digest disk/run)"
+succeeds "all are whole" lockstep checkpoint verify disk/run
+if compgen -G 'disk/run/checkpoints/.*pending*' >/dev/null; then problem "something torn stays: $(ls -A disk/run/checkpoints)"; fi
+rm -rf disk/run
+
+keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=50)
+"$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 >out 2>err &
+pid=$!
+until_file disk/run/checkpoints/step-00000050 "$pid"
+fill
+code=0
+wait "$pid" || code=$?
+same "full for good: exit 74" 74 "$code"
+expect "full for good: two were borne" grep -q 'checkpoint not saved (2 of 3 in a row that are borne)' err
+expect "full for good: one error, with the file" test "$(grep -c '^error: .*disk/run/checkpoints/.*' err)" -eq 1
+rm disk/filler
+succeeds "full for good: what was saved is whole" lockstep checkpoint verify disk/run
+succeeds "with room again, resumed" lockstep train text.yaml "${keys[@]}" run.dir=disk/run --resume
+same "with room again: the same bits" "$(digest whole)" "$(digest disk/run)"
+finish

@@ -1,0 +1,192 @@
+// Saver: what is saved is what was there when it began, whatever training does meanwhile; a failure is every rank's, is
+// said once, and harms no earlier checkpoint.
+#include "launch/saver.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/files.h"
+#include "tests/support/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+using test::TemporaryFolder;
+using testing::run_ranks;
+
+constexpr int64_t kElements = (4 << 20) + 100;  // several pieces a rank
+
+Tensor filled(float value, int64_t n = kElements) { return Tensor::of(std::vector<float>(n, value), {n}); }
+void set(const Tensor& t, float value) { std::fill_n(t.mutable_values<float>(), t.numel(), value); }
+// The state of a run, as every rank holds it.
+struct State {
+  Tensor large = filled(0), small = filled(0, 10);
+  std::vector<StateEntry> entries() const {
+    return {{"parameters/large", {kElements}, 0, large}, {"parameters/small", {2, 5}, 0, small}};
+  }
+  std::vector<StateEntry> of(const Communicator& comm) const {
+    return cut_for_rank(entries(), comm.rank(), comm.size());
+  }
+};
+CheckpointInfo info_of(int64_t step) {
+  CheckpointInfo i;
+  i.step = step;
+  i.dataset = "none";
+  return i;
+}
+// That all elements of the checkpoint of `step` are `value`.
+void expect_saved(const std::string& run, int64_t step, float value) {
+  const Checkpoint c = open_checkpoint(run + "/checkpoints/" + checkpoint_name(step));
+  State back;
+  set(back.large, -1);
+  load_entries(c, back.entries());
+  int64_t others = 0;
+  for (const StateEntry& e : back.entries())
+    for (int64_t i = 0; i < e.data.numel(); ++i) others += e.data.values<float>()[i] != value;
+  EXPECT_EQ(others, 0) << "elements of step " << step << " are of another step";
+}
+
+TEST(Saver, SavesWhatWasThereWhenItBegan) {
+  for (int ranks : {1, 3}) {
+    TemporaryFolder folder;
+    fs::create_directory(folder / "checkpoints");
+    run_ranks(ranks, [&](Communicator& comm) {
+      State state;
+      // Memory is readied too small, just so, or not at all.
+      Saver saver(comm, folder / "checkpoints", {.keep_last = 4}, ranks == 1 ? 100 : comm.rank() * kElements / 3);
+      for (int64_t step = 1; step <= 6; ++step) {
+        set(state.large, static_cast<float>(step));
+        set(state.small, static_cast<float>(step));
+        saver.start(info_of(step), state.of(comm));
+        set(state.large, -7);  // at once, while it is being written
+        set(state.small, -7);
+        comm.barrier("a step");  // training goes on, with collectives of its own
+      }
+      saver.finish();
+    });
+    for (int64_t step : {3, 4, 5, 6}) expect_saved(folder / "", step, static_cast<float>(step));
+    EXPECT_EQ(list_checkpoints(folder / "").size(), 4u) << "the others were retired";
+    EXPECT_EQ(open_newest(folder / "").info.ranks, ranks);
+  }
+}
+
+TEST(Saver, IsFinishedByItsEndAndReportsWhatItCost) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "checkpoints");
+  run_ranks(2, [&](Communicator& comm) {
+    State state;
+    {
+      Saver saver(comm, folder / "checkpoints", {});
+      EXPECT_TRUE(saver.completed().empty());
+      saver.start(info_of(1), state.of(comm));
+      saver.finish();
+      const auto report = saver.completed();
+      ASSERT_EQ(report.size(), 1u);
+      EXPECT_EQ(report[0].step, 1);
+      EXPECT_GT(report[0].stall_ms, 0);
+      EXPECT_GT(report[0].seconds, 0);
+      EXPECT_TRUE(saver.completed().empty()) << "once";
+      set(state.large, 2);
+      set(state.small, 2);
+      saver.start(info_of(2), state.of(comm));
+    }
+    if (comm.rank() == 0) expect_saved(folder / "", 2, 2);
+  });
+}
+
+// A rank that cannot write: the pending checkpoint goes, all ranks learn it at the next call that waits, once, one of
+// them with the reason; and saving goes on when there is room again.
+TEST(Saver, FailureIsEveryRanksAndSaidOnce) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "checkpoints");
+  run_ranks(3, [&](Communicator& comm) {
+    State state;
+    Saver saver(comm, folder / "checkpoints", {.keep_last = 2});
+    saver.start(info_of(1), state.of(comm));
+    saver.finish();
+    std::optional<test::FileSizeLimit> limit;  // of the process
+    // Only rank 2's part grows beyond it.
+    std::vector<StateEntry> mine = state.of(comm);
+    if (comm.rank() != 2) mine.erase(mine.begin());
+    if (comm.rank() == 0) limit.emplace(uint64_t{1} << 20);
+    comm.barrier("limited");
+    saver.start(info_of(2), mine);
+    std::string said = "nothing";
+    try {
+      if (comm.rank() == 1) saver.finish();  // start waits, too
+      else saver.start(info_of(3), state.of(comm));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kStorage) << e.what();
+      said = e.what();
+    }
+    if (comm.rank() == 2) {
+      EXPECT_NE(said.find("part-0002-of-0003.h5"), said.npos) << said;
+    } else {
+      EXPECT_EQ(said, "") << "rank 2 says why";
+    }
+    saver.finish();  // nothing is left to be said
+    comm.barrier("failed");
+    if (comm.rank() == 0) {
+      limit.reset();
+      EXPECT_EQ(std::distance(fs::directory_iterator(folder / "checkpoints"), {}), 1) << "the pending one is gone";
+      expect_saved(folder / "", 1, 0);
+    }
+    comm.barrier("room again");
+    set(state.large, 3);
+    set(state.small, 3);
+    saver.start(info_of(3), state.of(comm));
+    saver.finish();
+  });
+  expect_saved(folder / "", 3, 3);
+}
+
+TEST(Saver, RefusesAStateWithHoles) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "checkpoints");
+  run_ranks(2, [&](Communicator& comm) {
+    State state;
+    Saver saver(comm, folder / "checkpoints", {});
+    std::vector<StateEntry> mine = state.of(comm);
+    if (comm.rank() == 1) mine.erase(mine.begin());
+    saver.start(info_of(1), mine);
+    if (comm.rank() == 0)
+      expect_error(ExitCode::kInternal, {"parameters/large", "are in no slice"}, [&] { saver.finish(); });
+    else expect_error(ExitCode::kInternal, {}, [&] { saver.finish(); });
+  });
+  EXPECT_FALSE(has_checkpoint(folder / ""));
+}
+
+// A rank that ends by an error while a save is under way does not keep the others waiting, and is the one to say why.
+TEST(Saver, ARankThatFailsMeanwhileHoldsNobodyUp) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "checkpoints");
+  const auto begun = std::chrono::steady_clock::now();
+  expect_error(ExitCode::kNumeric, {"rank 1 gives up"}, [&] {
+    run_ranks(3,
+              [&](Communicator& comm) {
+                State state;
+                Saver saver(comm, folder / "checkpoints", {});
+                // Rank 1 never begins the save that the others wait for.
+                if (comm.rank() == 1) throw Error(ExitCode::kNumeric, "rank 1 gives up");
+                saver.start(info_of(1), state.of(comm));
+                try {
+                  saver.finish();
+                } catch (const Error& e) {
+                  EXPECT_EQ(e.code(), ExitCode::kRankLost);
+                  EXPECT_TRUE(is_ending_text(e.what())) << "rank 1 says why: " << e.what();
+                  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                  throw;
+                }
+              },
+              {.comm = {.deadline = Seconds(20)}});
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+  EXPECT_FALSE(has_checkpoint(folder / ""));
+}
+
+}  // namespace
+}  // namespace lockstep
