@@ -160,6 +160,8 @@ StepReport Trainer::step(bool stop) {
   report.optimizer_ms = ms_since(update);
 
   loss_scale_.update(report.result.finite);
+  info_.loss_scale = loss_scale_.value();
+  info_.good_steps = loss_scale_.good_steps();
 
   ++info_.step;
   info_.epoch = batch.next.epoch;
@@ -282,6 +284,7 @@ void Trainer::resume(const Checkpoint& c) {
   info_.ranks = here.ranks;
   info_.layout = here.layout;
   optimizer_->set_updates(info_.updates);
+  loss_scale_.restore(info_.loss_scale, info_.good_steps);
   loader_.reset();
   start_loader();
 }
