@@ -100,6 +100,7 @@ constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that a
 }
 
 Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
+  WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
     moments_.emplace_back();
     for (int i = 0; i < moments; ++i) {
