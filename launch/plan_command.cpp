@@ -93,11 +93,12 @@ std::string table(const std::vector<Plan>& plans) {
 // not.
 std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
                    int64_t limit) {
-  std::vector<int64_t> micros;
-  for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2) micros.push_back(micro);
+  std::vector<const char*> recomputes{""};
+  for (const ConfigKey& k : all_keys(app))
+    if (k.key == "recompute") recomputes.push_back("recompute=block");
   std::optional<int64_t> least;
-  for (int64_t micro : micros)
-    for (const char* recompute : {"", "recompute=block"}) {
+  for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2)
+    for (const char* recompute : recomputes) {
       std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
       std::string changes;
       auto change = [&](const std::string& text) {
@@ -114,7 +115,8 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (fits(p, limit)) return cat("with ", changes, words(p, ranks), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
     }
-  return cat("neither recompute: block nor smaller micro-batches are enough",
+  return cat(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
+                                   : "smaller micro-batches are not enough",
              least ? cat(": a rank takes at least ", bytes_text(*least)) : "", "; use more ranks\n");
 }
 
