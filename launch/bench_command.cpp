@@ -43,12 +43,10 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
-      "Times training steps without writing anything. The last line is one JSON object: median and least step time in "
-      "ms,\n"
-      "its parts, items a second, time from the program's start to the end of the first step, memory: of this process, "
-      "by "
-      "use,\n"
-      "when it was fullest; and what rank 0 sends in a step.",
+      "Times training steps without writing anything. The last line is one JSON object: median and least step time in\n"
+      "ms, its parts, items a second, time from the program's start to the end of the first step, memory: the most "
+      "that\n"
+      "this process had in use, in all and by use; and the bytes that rank 0 sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"}},

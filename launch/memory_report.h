@@ -16,8 +16,8 @@ namespace lockstep {
 int64_t parse_bytes(std::string_view text, std::string_view option);
 std::string bytes_text(int64_t bytes);  // "1.50 GiB"
 
-// A device's fullest moment since reset_peak_bytes, without the kernels' scratch, which no plan can know: peak_bytes,
-// and what adds up to it by use, such as parameters_bytes; then wire_bytes of a step.
+// The most that was in use since reset_peak_bytes, without the kernels' scratch, which no plan can know: peak_bytes,
+// and of each use by itself, such as parameters_bytes; then wire_bytes of a step.
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);
 int64_t peak_without_scratch(const AllocatorStats& stats);
 

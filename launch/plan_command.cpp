@@ -115,9 +115,10 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (fits(p, limit)) return cat("with ", changes, words(p, ranks), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
     }
+  if (!least) return "use more ranks\n";
   return cat(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
                                    : "smaller micro-batches are not enough",
-             least ? cat(": a rank takes at least ", bytes_text(*least)) : "", "; use more ranks\n");
+             ": a rank takes at least ", bytes_text(*least), "; use more ranks\n");
 }
 
 }  // namespace
@@ -126,12 +127,11 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "plan",
       "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
-      "What training FILE.yaml on N ranks takes at every shard level, before there is a machine for it: the bytes of a "
-      "rank at\n"
-      "its fullest moment, by use, and what it sends in a step. The steps themselves run, on a device that counts "
-      "bytes "
-      "and\n"
-      "computes nothing. Not counted: kernels' own scratch space, the system's and a GPU driver's part.",
+      "What training FILE.yaml on N ranks takes at every shard level, before there is a machine for it: the most "
+      "bytes\n"
+      "that a rank has in use at a time, in all (peak) and by use, and what it sends in a step. The steps themselves\n"
+      "run, on a device that counts bytes and computes nothing. Not counted: kernels' own scratch space, and what the\n"
+      "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are planned within such groups too.",
       {{"ranks", "ranks of the run", "N", "1"},
        {"gpu-memory", "memory of each rank, as in 80GiB or 512MB: says which level fits", "SIZE", ""},
        {"json", "one JSON object a level, in bytes"}},
@@ -162,8 +162,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
     return 0;
   }
   print(cat(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
-            settings->batch.global, ", batch.micro ", settings->batch.micro, "; rank 0 at its fullest moment\n\n",
-            table(plans)));
+            settings->batch.global, ", batch.micro ", settings->batch.micro, "; rank 0\n\n", table(plans)));
   if (limit == 0) return 0;
   const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, limit); });
   print(first != plans.end() ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks), "\n")

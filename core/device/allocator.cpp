@@ -32,11 +32,9 @@ int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, kAlign);
 
 // Both allocators count alike.
 void count_in(AllocatorStats& s, int64_t bytes, MemoryUse use) {
-  s.by_use[static_cast<size_t>(use)] += bytes;
-  s.bytes_in_use += bytes;
-  if (s.bytes_in_use <= s.peak_bytes) return;
-  s.peak_bytes = s.bytes_in_use;
-  s.at_peak = s.by_use;
+  const auto i = static_cast<size_t>(use);
+  s.peak_by_use[i] = std::max(s.peak_by_use[i], s.by_use[i] += bytes);
+  s.peak_bytes = std::max(s.peak_bytes, s.bytes_in_use += bytes);
 }
 void count_out(AllocatorStats& s, int64_t bytes, MemoryUse use) {
   s.by_use[static_cast<size_t>(use)] -= bytes;
@@ -44,7 +42,7 @@ void count_out(AllocatorStats& s, int64_t bytes, MemoryUse use) {
 }
 void restart_peak(AllocatorStats& s) {
   s.peak_bytes = s.bytes_in_use;
-  s.at_peak = s.by_use;
+  s.peak_by_use = s.by_use;
 }
 
 struct Block {

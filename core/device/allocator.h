@@ -20,10 +20,10 @@ struct AllocatorStats {
   int64_t bytes_reserved = 0;      // taken from the system
   int64_t system_allocations = 0;  // how often
   BytesByUse by_use{};             // adds up to bytes_in_use
-  BytesByUse at_peak{};            // by use, when peak_bytes was first reached
+  BytesByUse peak_by_use{};        // of each use by itself: together they may be more than peak_bytes
 
   int64_t in_use(MemoryUse use) const { return by_use[static_cast<size_t>(use)]; }
-  int64_t peak_of(MemoryUse use) const { return at_peak[static_cast<size_t>(use)]; }
+  int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
 // 256-byte aligned. Throws ExitCode::kInternal with the sizes, and what holds them, when the system has no more. On a

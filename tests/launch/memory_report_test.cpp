@@ -38,9 +38,9 @@ TEST(MemoryReport, WritesSizes) {
     EXPECT_EQ(parse_bytes(bytes_text(bytes), "x"), bytes);
 }
 
-TEST(MemoryReport, WhatALineHoldsAddsUpToThePeak) {
+TEST(MemoryReport, ALineHoldsEveryUseButScratch) {
   AllocatorStats stats;
-  for (int i = 0; i < kMemoryUses; ++i) stats.peak_bytes += stats.at_peak[static_cast<size_t>(i)] = 1000 << i;
+  for (int i = 0; i < kMemoryUses; ++i) stats.peak_bytes += stats.peak_by_use[static_cast<size_t>(i)] = 1000 << i;
   JsonObject line;
   add_memory(line, stats, 77);
   const std::string text = json_line(line);

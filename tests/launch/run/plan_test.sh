@@ -49,13 +49,14 @@ expect "a line for each level, twice where there are groups" test \
   "none 1,optimizer 2,optimizer 4,gradients 2,gradients 4,parameters 2,parameters 4,"
 sed -i '/^  path:/d' text.yaml
 large=(model.layers=96 model.heads=96 model.width=12288 data.name=synthetic_tokens data.context=2048 data.synthetic.vocabulary=50304
+  data.synthetic.tokens=4000000
   batch.global=512 batch.micro=1)
 succeeds "175 thousand million parameters" lockstep plan text.yaml "${large[@]}" --ranks 64 --json
 expect "they take what 4 bytes each take" awk -v b="$(head -n 1 out | field parameters_bytes)" 'BEGIN { exit !(b > 174e9 * 4 && b < 176e9 * 4) }'
 succeeds "1 TB holds no copy of their state" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1TB
 expect "but a part of it" grep -qE '^931 GiB are enough for sharding.level=(gradients|parameters)$' out
 succeeds "no level" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1GiB
-expect "no level" grep -qE '^1.00 GiB are enough for no level; .*: a rank takes at least [0-9.]+ [GT]iB; use more ranks$' out
+expect "no level" grep -qE '^1.00 GiB are enough for no level; .*use more ranks$' out
 small=("${large[@]}" model.layers=2 model.heads=2 model.width=32 batch.micro=8)
 succeeds "smaller micro-batches help" lockstep plan text.yaml "${small[@]}" --ranks 64 --gpu-memory 4GiB
 expect "and which" grep -qE '^4.00 GiB are enough for no level; with .*(batch.micro=[421]|recompute=block) .*a rank would take [0-9.]+ [MG]iB$' out
