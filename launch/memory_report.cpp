@@ -39,12 +39,12 @@ std::string bytes_text(int64_t bytes) {
   return out;
 }
 
-int64_t peak_without_scratch(const AllocatorStats& stats) {
-  return stats.peak_bytes - stats.peak_of(MemoryUse::kScratch);
+int64_t device_peak(const AllocatorStats& stats) {
+  return stats.peak_bytes - stats.peak_of(MemoryUse::kScratch) - stats.peak_of(MemoryUse::kInHost);
 }
 
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes) {
-  line.emplace_back("peak_bytes", peak_without_scratch(stats));
+  line.emplace_back("peak_bytes", device_peak(stats));
   for (int i = 0; i < kMemoryUses; ++i)
     if (const auto use = static_cast<MemoryUse>(i); use != MemoryUse::kScratch)
       line.emplace_back(cat(use, "_bytes"), stats.peak_of(use));

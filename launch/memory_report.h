@@ -16,9 +16,10 @@ namespace lockstep {
 int64_t parse_bytes(std::string_view text, std::string_view option);
 std::string bytes_text(int64_t bytes);  // "1.50 GiB"
 
-// The most that was in use since reset_peak_bytes, without the kernels' scratch, which no plan can know: peak_bytes,
-// and of each use by itself, such as parameters_bytes; then wire_bytes of a step.
+// The most that was in use since reset_peak_bytes: peak_bytes (device_peak), and of each use by itself, such as
+// parameters_bytes; then wire_bytes of a step.
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);
-int64_t peak_without_scratch(const AllocatorStats& stats);
+// Without what stays in host memory, and without the kernels' scratch, which no plan can know.
+int64_t device_peak(const AllocatorStats& stats);
 
 }  // namespace lockstep

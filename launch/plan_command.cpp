@@ -57,23 +57,26 @@ std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
   return out;
 }
 
-bool fits(const Plan& p, int64_t limit) { return peak_without_scratch(p.stats) <= limit; }
+bool fits(const Plan& p, int64_t limit) { return device_peak(p.stats) <= limit; }
 
-std::string words(const Plan& p, int ranks) {
-  return cat("sharding.level=", name_of(p.level),
-             p.group > 1 && p.group < ranks ? cat(" sharding.group=", p.group) : "");
+// The keys that choose it; `asked`: sharding.group of the file.
+std::string words(const Plan& p, int ranks, int64_t asked) {
+  std::string out = cat("sharding.level=", name_of(p.level));
+  if (p.level == ShardLevel::kNone || asked == 0) return out;
+  return out + cat(" sharding.group=", p.group < ranks ? p.group : 0);
 }
 
 std::string table(const std::vector<Plan>& plans) {
-  constexpr MemoryUse kShown[] = {MemoryUse::kParameters, MemoryUse::kGradients,   MemoryUse::kMoments,
-                                  MemoryUse::kGathered,   MemoryUse::kActivations, MemoryUse::kBatches};
+  std::vector<MemoryUse> shown{MemoryUse::kParameters, MemoryUse::kGradients,   MemoryUse::kMoments,
+                               MemoryUse::kGathered,   MemoryUse::kActivations, MemoryUse::kBatches};
+  if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
   std::vector<std::vector<std::string>> rows{{"level", "group"}};
-  for (MemoryUse use : kShown) rows[0].emplace_back(to_text(use));
+  for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
   rows[0].insert(rows[0].end(), {"peak", "sent/step"});
   for (const Plan& p : plans) {
     rows.push_back({std::string(name_of(p.level)), cat(p.group)});
-    for (MemoryUse use : kShown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
-    rows.back().push_back(bytes_text(peak_without_scratch(p.stats)));
+    for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
+    rows.back().push_back(bytes_text(device_peak(p.stats)));
     rows.back().push_back(bytes_text(p.wire));
   }
   std::string out;
@@ -111,8 +114,10 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
       changed->data.memory = 0;
       const Plan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
-      const int64_t peak = peak_without_scratch(p.stats);
-      if (fits(p, limit)) return cat("with ", changes, words(p, ranks), " a rank would take ", bytes_text(peak), "\n");
+      const int64_t peak = device_peak(p.stats);
+      if (fits(p, limit))
+        return cat("with ", changes, words(p, ranks, settings.parallel.group), " a rank would take ", bytes_text(peak),
+                   "\n");
       least = std::min(least.value_or(peak), peak);
     }
   if (!least) return "use more ranks\n";
@@ -165,9 +170,10 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
             settings->batch.global, ", batch.micro ", settings->batch.micro, "; rank 0\n\n", table(plans)));
   if (limit == 0) return 0;
   const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, limit); });
-  print(first != plans.end() ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks), "\n")
-                             : cat("\n", bytes_text(limit), " are enough for no level; ",
-                                   advice(app, a, *settings, data, ranks, limit)));
+  print(
+      first != plans.end()
+          ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel.group), "\n")
+          : cat("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
   return 0;
 }
 

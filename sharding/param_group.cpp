@@ -43,6 +43,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
   if (one_memory) {
     master_ = whole_.slice(0, slice_.begin, slice_.end);
   } else {
+    WithMemoryUse place(offloaded_ ? MemoryUse::kInHost : MemoryUse::kParameters);
     master_ = Tensor::unallocated({slice_.size()}, DType::kFloat32,
                                   offloaded_ ? host_memory_of(current_device()) : current_device());
     master_.allocate();

@@ -20,8 +20,8 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Where the host keeps what belongs to work on `d` but stays off it.
-inline Device host_memory_of(const Device&) { return {}; }
+// Where the host keeps what belongs to work on `d` but stays off it. What has no bytes has none there either.
+inline Device host_memory_of(const Device& d) { return d.has_bytes() ? Device{} : d; }
 
 inline std::string to_text(const Device& d) {
   const char* const kNames[] = {"cpu", "async-cpu", "meta"};

@@ -17,12 +17,13 @@ enum class MemoryUse : uint8_t {
   kGathered,  // parameters of other ranks, for as long as they are used
   kBatches,   // samples that the loader has ready
   kScratch,   // a kernel's own space
+  kInHost,    // masters and moments that stay in host memory
 };
-constexpr int kMemoryUses = 7;
+constexpr int kMemoryUses = 8;
 
 constexpr std::string_view to_text(MemoryUse use) {
   constexpr std::string_view kNames[kMemoryUses] = {"activations", "parameters", "gradients", "moments",
-                                                    "gathered",    "batches",    "scratch"};
+                                                    "gathered",    "batches",    "scratch",   "in_host"};
   return kNames[static_cast<int>(use)];
 }
 

@@ -24,6 +24,8 @@ struct Case {
   int ranks;
   int64_t group;
   ReduceMode reduce = ReduceMode::kExact;
+  DType compute = DType::kFloat32;
+  bool offload = false;
 };
 
 struct Figures {
@@ -43,6 +45,8 @@ void train(const Case& c, Communicator& comm, const std::function<void()>& look)
   options.bucket_mb = 0.01;
   options.level = c.level;
   options.group = c.group;
+  options.compute = c.compute;
+  options.offload_optimizer = c.offload;
   DataParallel parallel(*model, comm, options);
   const auto optimizer = make_adamw({}, parallel.slots());
   for (int64_t step = 0; step < 3; ++step) {
@@ -99,12 +103,14 @@ class PlannedStep : public ::testing::TestWithParam<Case> {};
 TEST_P(PlannedStep, HoldsAndSendsWhatTheRealOneDoes) {
   const Figures real = measured(GetParam()), plan = planned(GetParam());
   EXPECT_EQ(plan.sent, real.sent) << "by rank";
-  for (MemoryUse use : {MemoryUse::kParameters, MemoryUse::kMoments, MemoryUse::kGradients, MemoryUse::kGathered}) {
+  for (MemoryUse use :
+       {MemoryUse::kParameters, MemoryUse::kMoments, MemoryUse::kGradients, MemoryUse::kGathered, MemoryUse::kInHost}) {
     const auto i = static_cast<size_t>(use);
     EXPECT_EQ(plan.state[i], real.state[i]) << to_text(use);
   }
-  EXPECT_GT(plan.state[static_cast<size_t>(MemoryUse::kParameters)], 0);
-  EXPECT_GT(plan.state[static_cast<size_t>(MemoryUse::kMoments)], 0);
+  EXPECT_GT(
+      plan.state[static_cast<size_t>(MemoryUse::kParameters)] + plan.state[static_cast<size_t>(MemoryUse::kInHost)], 0);
+  EXPECT_GT(plan.state[static_cast<size_t>(GetParam().offload ? MemoryUse::kInHost : MemoryUse::kMoments)], 0);
   EXPECT_EQ(plan.sent[0] > 0, GetParam().ranks > 1);
 }
 
@@ -120,6 +126,8 @@ std::vector<Case> cases() {
   }
   for (auto level : {ShardLevel::kNone, ShardLevel::kParameters})
     out.push_back({"gpt", level, 4, level == ShardLevel::kNone ? 0 : 2, ReduceMode::kFast});
+  for (auto level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kParameters})
+    out.push_back({"gpt", level, 4, 0, ReduceMode::kExact, DType::kBFloat16, level != ShardLevel::kOptimizer});
   return out;
 }
 
@@ -127,7 +135,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   constexpr const char* kLevels[] = {"None", "Optimizer", "Gradients", "Parameters"};
   const Case& c = info.param;
   return cat(c.model, c.ranks, "Ranks", kLevels[static_cast<int>(c.level)], c.group ? cat("GroupOf", c.group) : "",
-             c.reduce == ReduceMode::kFast ? "Fast" : "");
+             c.reduce == ReduceMode::kFast ? "Fast" : "", c.compute == DType::kBFloat16 ? "Bf16" : "",
+             c.offload ? "Offloaded" : "");
 }
 INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name_of);
 

@@ -20,7 +20,7 @@ compare() { # KIND RANKS LEVEL GROUP keys...
   tail -n 1 out >measured
   succeeds "$what: plan" lockstep plan "$kind.yaml" "${keys[@]}" --ranks "$ranks" --json
   grep "\"level\":\"$level\",\"group\":$group," out >planned || problem "$what: the plan has no such line"
-  for key in parameters_bytes moments_bytes wire_bytes; do
+  for key in parameters_bytes moments_bytes in_host_bytes wire_bytes; do
     same "$what: $key" "$(field "$key" <measured)" "$(field "$key" <planned)"
   done
   awk -v p="$(field peak_bytes <planned)" -v m="$(field peak_bytes <measured)" \
@@ -39,6 +39,9 @@ for kind in text images; do
 done
 if with_mpi; then
   compare text 2 none 1 reduce=fast model.dropout=0.1 batch.global=12 batch.micro=2
+  compare text 2 none 1 precision.compute=bf16 precision.reduce=bf16
+  compare text 4 parameters 2 precision.compute=fp16 sharding.offload=optimizer
+  compare images 2 parameters 2 sharding.gathered_limit=1 sharding.reshard_after_forward=false
   compare text 2 gradients 2 comm.bucket=0 optim.name=sgd optim.momentum=0.9 data.prefetch=5
 fi
 
@@ -57,6 +60,8 @@ succeeds "1 TB holds no copy of their state" lockstep plan text.yaml "${large[@]
 expect "but a part of it" grep -qE '^931 GiB are enough for sharding.level=(gradients|parameters)$' out
 succeeds "no level" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1GiB
 expect "no level" grep -qE '^1.00 GiB are enough for no level; .*use more ranks$' out
+succeeds "a group of 8 is too small" lockstep plan text.yaml "${large[@]}" sharding.level=parameters sharding.group=8 --ranks 64 --gpu-memory 300GB
+expect "and which keys help" grep -qE '^279 GiB are enough for sharding.level=parameters sharding.group=0$' out
 small=("${large[@]}" model.layers=2 model.heads=2 model.width=32 batch.micro=8)
 succeeds "smaller micro-batches help" lockstep plan text.yaml "${small[@]}" --ranks 64 --gpu-memory 4GiB
 expect "and which" grep -qE '^4.00 GiB are enough for no level; with .*(batch.micro=[421]|recompute=block) .*a rank would take [0-9.]+ [MG]iB$' out
