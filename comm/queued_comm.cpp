@@ -85,7 +85,7 @@ Call QueuedComm::start(CallKind kind, std::string_view label) {
 Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
   number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
   if (const int64_t bytes = wire_bytes(call, rank(), size()); bytes > 0)
-    for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own += bytes;
+    for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);
   Stream& now = current_stream();
   if (now.mode() == Stream::Mode::kThread) stream_->wait(now.record());
   counters_->queued.fetch_add(1, std::memory_order_relaxed);

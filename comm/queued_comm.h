@@ -3,6 +3,7 @@
 // Knows nothing of threads of other ranks, or of MPI.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -68,8 +69,8 @@ class QueuedComm final : public Communicator {
  private:
   struct Counters;  // of calls, shared with the stream thread
   struct SentBytes {
-    int64_t own = 0;
-    std::shared_ptr<SentBytes> parent;  // counts these too
+    std::atomic<int64_t> own{0};
+    std::shared_ptr<SentBytes> parent;  // counts these too; its rank may use it on another thread
   };
 
   Call start(CallKind kind, std::string_view label);
@@ -82,8 +83,8 @@ class QueuedComm final : public Communicator {
   std::shared_ptr<Counters> counters_;
   std::unique_ptr<Stream> stream_;
   int64_t collectives_ = 0;
-  std::vector<int64_t> sends_, receives_;                                  // by peer
-  std::shared_ptr<SentBytes> sent_bytes_ = std::make_shared<SentBytes>();  // the rank's thread only
+  std::vector<int64_t> sends_, receives_;  // by peer
+  std::shared_ptr<SentBytes> sent_bytes_ = std::make_shared<SentBytes>();
   bool sent_ = false;
   int exceptions_;  // under way when this was made
   // On an asynchronous device memory must be dropped by the rank's own thread, which frees it in the order of its

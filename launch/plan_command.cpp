@@ -97,8 +97,12 @@ std::string table(const std::vector<Plan>& plans) {
 std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
                    int64_t limit) {
   std::vector<const char*> recomputes{""};
-  for (const ConfigKey& k : all_keys(app))
-    if (k.key == "recompute") recomputes.push_back("recompute=block");
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  WithStream with(stream);
+  const auto comm = make_plan_communicator(0, 1);
+  const auto model = settings.model->build(task_of(data.open(*comm).train->spec()));
+  if (settings.recompute != Recompute::kBlock && apply_recompute(*model, Recompute::kBlock) > 0)
+    recomputes.push_back("recompute=block");
   std::optional<int64_t> least;
   for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2)
     for (const char* recompute : recomputes) {

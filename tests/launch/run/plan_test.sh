@@ -42,6 +42,7 @@ if with_mpi; then
   compare text 2 none 1 precision.compute=bf16 precision.reduce=bf16
   compare text 4 parameters 2 precision.compute=fp16 sharding.offload=optimizer
   compare images 2 parameters 2 sharding.gathered_limit=1 sharding.reshard_after_forward=false
+  compare text 2 parameters 2 recompute=block
   compare text 2 gradients 2 comm.bucket=0 optim.name=sgd optim.momentum=0.9 data.prefetch=5
 fi
 
