@@ -1,5 +1,7 @@
 #include "comm/call.h"
 
+#include <numeric>
+
 #include "core/base/hash.h"
 
 namespace lockstep {
@@ -59,6 +61,25 @@ std::string details_of(const Call& c) {
   else if (!c.counts.empty()) out += cat("counts ", list_text(c.counts));
   else out += cat(c.numel, c.numel == 1 ? " element" : " elements");
   return out + ")";
+}
+
+int64_t wire_bytes(const Call& c, int rank, int size) {
+  auto all_but_mine = [&](const std::vector<int64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), int64_t(0)) - counts[static_cast<size_t>(rank)];
+  };
+  int64_t elements = 0;
+  switch (c.kind) {
+    case CallKind::kAllReduce: elements = 2 * (size - 1) * c.numel / size; break;
+    case CallKind::kReduceScatter: elements = all_but_mine(c.counts); break;
+    case CallKind::kAllGather: elements = c.counts[static_cast<size_t>(rank)] * (size - 1); break;
+    case CallKind::kAllToAll: elements = all_but_mine(c.send_counts); break;
+    case CallKind::kBroadcast: elements = c.peer == rank ? c.numel * (size - 1) : 0; break;
+    case CallKind::kSend: elements = c.peer == rank ? 0 : c.numel; break;
+    case CallKind::kReceive:
+    case CallKind::kBarrier:
+    case CallKind::kSplit: break;
+  }
+  return elements * size_of(c.dtype);
 }
 
 uint64_t fingerprint(const Call& c) {

@@ -46,6 +46,16 @@ struct Call {
 std::string to_text(const Call& call);     // "all_reduce #17 of grads.3"
 std::string details_of(const Call& call);  // "all_reduce #17 of grads.3 (sum, fp32, 1024 elements)"
 
+// Payload that rank `rank` of `size` sends to other ranks, in bytes; copies within a rank and a backend's own messages
+// do not count:
+//   all_gather      its part, to each other rank
+//   all_to_all      what goes to others
+//   reduce_scatter  each other rank's part
+//   all_reduce      reduce_scatter and all_gather of even parts: 2 (size - 1) / size of the tensor
+//   broadcast       the root: the tensor, to each other rank
+//   send            the tensor, unless to itself
+int64_t wire_bytes(const Call& call, int rank, int size);
+
 // Must be equal on all ranks: everything but pointers, and the counts of an all_to_all.
 uint64_t fingerprint(const Call& call);
 bool agree(const Call& a, const Call& b);

@@ -15,6 +15,10 @@ void wait_watched(const Event& event, const Work::Watch& watch, const std::strin
 
 Tensor bytes_tensor(int64_t size) { return Tensor::empty({size}, DType::kUInt8); }
 
+void write_text(const Tensor& to, std::string_view text) {
+  if (!text.empty() && to.device().has_bytes()) memcpy(to.mutable_values<uint8_t>(), text.data(), text.size());
+}
+
 }  // namespace
 
 void Work::wait() const {
@@ -43,6 +47,7 @@ bool is_ending_text(std::string_view what) { return what.find(kEnding) != std::s
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
   const Tensor in = Tensor::of<int64_t>({mine}, {1}), out = Tensor::empty({comm.size()}, DType::kInt64);
   comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label).wait();
+  if (!out.device().has_bytes()) return std::vector<int64_t>(static_cast<size_t>(comm.size()), mine);
   const int64_t* values = out.values<int64_t>();
   return {values, values + comm.size()};
 }
@@ -52,8 +57,9 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
   int64_t total = 0;
   for (int64_t size : sizes) total += size;
   const Tensor in = bytes_tensor(static_cast<int64_t>(mine.size())), out = bytes_tensor(total);
-  if (!mine.empty()) memcpy(in.mutable_values<uint8_t>(), mine.data(), mine.size());
+  write_text(in, mine);
   comm.all_gather(out, in, sizes, label).wait();
+  if (!out.device().has_bytes()) return std::vector<std::string>(sizes.size(), std::string(mine));
   const char* next = reinterpret_cast<const char*>(out.values<uint8_t>());
   std::vector<std::string> texts;
   for (int64_t size : sizes) {
@@ -66,9 +72,11 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label) {
   const Tensor size = Tensor::of<int64_t>({static_cast<int64_t>(text.size())}, {1});
   comm.broadcast(size, root, label).wait();
-  const Tensor bytes = bytes_tensor(*size.values<int64_t>());
-  if (comm.rank() == root && !text.empty()) memcpy(bytes.mutable_values<uint8_t>(), text.data(), text.size());
+  const bool silent = !size.device().has_bytes();
+  const Tensor bytes = bytes_tensor(silent ? static_cast<int64_t>(text.size()) : *size.values<int64_t>());
+  if (comm.rank() == root) write_text(bytes, text);
   comm.broadcast(bytes, root, label).wait();
+  if (silent) return std::string(text);
   return {reinterpret_cast<const char*>(bytes.values<uint8_t>()), static_cast<size_t>(bytes.numel())};
 }
 

@@ -1,6 +1,7 @@
 // Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends
-// are LocalComm (threads of one process) and MpiComm (MPI processes). Owned by whoever made it (make_communicator,
-// split); used by one rank's thread. Knows nothing of parameters, and nothing of what is reduced.
+// are LocalComm (threads of one process), MpiComm (MPI processes) and PlanComm (no other rank: it counts). Owned by
+// whoever made it (make_communicator, split); used by one rank's thread. Knows nothing of parameters, and nothing of
+// what is reduced.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "local", "mpi"
+  virtual std::string_view backend() const = 0;  // "local", "mpi", "plan"
 
   // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not
   // be touched until the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in
@@ -73,11 +74,15 @@ class Communicator {
   // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
+  // Payload that this rank has sent so far, through this communicator and those split from it, by the convention of
+  // wire_bytes (comm/call.h).
+  virtual int64_t bytes_sent() const = 0;
   // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`.
   virtual void abort(std::string_view why) = 0;
 };
 
-// Small host-side exchanges, built on the operations above; they block the host.
+// Small host-side exchanges, built on the operations above; they block the host. On a device without bytes nothing
+// comes, and every rank counts as saying the same.
 std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mine, std::string_view label);
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);

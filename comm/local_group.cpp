@@ -170,7 +170,7 @@ void LocalGroup::send(int from, const Call& call) {
   message.numel = call.numel;
   const int64_t bytes = call.numel * size_of(call.dtype);
   if (bytes > 0) {
-    message.bytes = std::shared_ptr<void>(allocate_bytes(bytes), free_bytes);
+    message.bytes = std::shared_ptr<void>(allocate_bytes(bytes), [](void* p) { free_bytes(p); });
     memcpy(message.bytes.get(), call.in, static_cast<size_t>(bytes));
   }
   {

@@ -292,7 +292,7 @@ void MpiChannel::send(const Call& call) {
   const std::string details = details_of(call);
   memcpy(p.header.details, details.data(), std::min(details.size(), sizeof p.header.details - 1));
   if (bytes > 0) {
-    p.bytes = std::shared_ptr<void>(allocate_bytes(bytes), free_bytes);
+    p.bytes = std::shared_ptr<void>(allocate_bytes(bytes), [](void* p) { free_bytes(p); });
     memcpy(p.bytes.get(), call.in, static_cast<size_t>(bytes));
   }
   auto post = [&](const void* data, int64_t n, int tag) {

@@ -60,10 +60,10 @@ struct QueuedComm::Counters {
   std::atomic<int64_t> queued{0}, begun{0};
 };
 
-QueuedComm::QueuedComm(std::shared_ptr<Channel> channel)
+QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode)
     : channel_(std::move(channel)),
       counters_(std::make_shared<Counters>()),
-      stream_(std::make_unique<Stream>(Device{}, Stream::Mode::kThread)),
+      stream_(std::make_unique<Stream>(Device{}, mode)),
       sends_(static_cast<size_t>(channel_->size())),
       receives_(static_cast<size_t>(channel_->size())),
       exceptions_(std::uncaught_exceptions()) {}
@@ -84,6 +84,8 @@ Call QueuedComm::start(CallKind kind, std::string_view label) {
 
 Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
   number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
+  if (const int64_t bytes = wire_bytes(call, rank(), size()); bytes > 0)
+    for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);
   Stream& now = current_stream();
   if (now.mode() == Stream::Mode::kThread) stream_->wait(now.record());
   counters_->queued.fetch_add(1, std::memory_order_relaxed);
@@ -219,7 +221,10 @@ std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_
   call->key = key;
   auto made = std::make_shared<std::shared_ptr<Channel>>();
   finish(enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }));
-  return *made ? std::make_unique<QueuedComm>(std::move(*made)) : nullptr;
+  if (!*made) return nullptr;
+  auto part = std::make_unique<QueuedComm>(std::move(*made), stream_->mode());
+  part->sent_bytes_->parent = sent_bytes_;
+  return part;
 }
 
 }  // namespace lockstep

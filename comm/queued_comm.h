@@ -3,6 +3,7 @@
 // Knows nothing of threads of other ranks, or of MPI.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -41,7 +42,8 @@ class Channel {
 
 class QueuedComm final : public Communicator {
  public:
-  explicit QueuedComm(std::shared_ptr<Channel> channel);
+  // Stream::Mode::kInline is for a channel that never waits: its calls are done when they return.
+  explicit QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode = Stream::Mode::kThread);
   ~QueuedComm() override;
 
   int rank() const override { return channel_->rank(); }
@@ -61,10 +63,15 @@ class QueuedComm final : public Communicator {
   Work receive(const Tensor& tensor, int from, std::string_view label) override;
   void barrier(std::string_view label) override;
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
+  int64_t bytes_sent() const override { return sent_bytes_->own; }
   void abort(std::string_view why) override { channel_->abort(why); }
 
  private:
   struct Counters;  // of calls, shared with the stream thread
+  struct SentBytes {
+    std::atomic<int64_t> own{0};
+    std::shared_ptr<SentBytes> parent;  // counts these too; its rank may use it on another thread
+  };
 
   Call start(CallKind kind, std::string_view label);
   Call between_two(CallKind kind, const Tensor& tensor, int peer, std::string_view label);
@@ -77,6 +84,7 @@ class QueuedComm final : public Communicator {
   std::unique_ptr<Stream> stream_;
   int64_t collectives_ = 0;
   std::vector<int64_t> sends_, receives_;  // by peer
+  std::shared_ptr<SentBytes> sent_bytes_ = std::make_shared<SentBytes>();
   bool sent_ = false;
   int exceptions_;  // under way when this was made
   // On an asynchronous device memory must be dropped by the rank's own thread, which frees it in the order of its

@@ -22,8 +22,9 @@ class Loader::Impl {
     check_options();
     planned_ = taken_cursor_ = valid_start();
     ready_.resize(static_cast<size_t>(options_.prefetch));
+    const int threads = device_.has_bytes() ? options_.threads : 0;  // what is only counted is counted in order
     try {
-      for (int i = 0; i < options_.threads; ++i)
+      for (int i = 0; i < threads; ++i)
         threads_.emplace_back([this, prefix = log_prefix()] {
           set_log_prefix(prefix);
           build_ahead();
@@ -42,6 +43,7 @@ class Loader::Impl {
     if (failure_) std::rethrow_exception(failure_);
     Slot slot = threads_.empty() ? build_or_fail(planned_) : take();
     if (threads_.empty() && slot.batch) planned_ = slot.batch->next;
+    if (!device_.has_bytes() && options_.threads > 0) count_ahead();
     if (slot.failure) std::rethrow_exception(failure_ = slot.failure);
     taken_cursor_ = slot.batch->next;
     return std::move(*slot.batch);
@@ -94,7 +96,19 @@ class Loader::Impl {
     return position >= size_ ? Cursor{c.epoch + 1, 0} : Cursor{c.epoch, position};
   }
 
+  // Without bytes there are no threads that build ahead, but what they would hold is held.
+  void count_ahead() {
+    Cursor cursor = planned_;
+    for (auto& slot : ready_) {
+      slot.reset();
+      if (ended(cursor)) continue;
+      slot = build_or_fail(cursor);
+      cursor = after(cursor);
+    }
+  }
+
   StepBatch build(const Cursor& c) const {
+    WithMemoryUse use(MemoryUse::kBatches);
     StepBatch step;
     step.epoch = c.epoch;
     step.position = c.position;
@@ -130,6 +144,10 @@ class Loader::Impl {
     int64_t input_bytes = spec.input_shape.numel() * size_of(spec.input_type), targets = spec.target_shape.numel();
     for (int64_t p = positions.begin; p < positions.end; ++p, input += input_bytes, target += targets) {
       samples->push_back(sampler(p));
+      if (!device_.has_bytes()) {
+        micro.targets += targets;
+        continue;
+      }
       dataset_.get(epoch, samples->back(), input, target);
       micro.targets += targets - std::count(target, target + targets, kIgnoreIndex);
     }

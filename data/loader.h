@@ -56,7 +56,7 @@ struct LoaderOptions {
 class Loader {
  public:
   // Throws ExitCode::kConfig for impossible batch sizes. `dataset` must outlive the loader. Tensors are made on the
-  // device that is current here.
+  // device that is current here; where it has no bytes, no sample is read and every target counts.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;

@@ -10,6 +10,7 @@
 #include "core/io/json.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_report.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
 
@@ -42,9 +43,10 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
-      "Times training steps without writing anything. The last line is one JSON object: median and least step time in "
-      "ms,\n"
-      "its parts, items a second, time from the program's start to the end of the first step, memory.",
+      "Times training steps without writing anything. The last line is one JSON object: median and least step time in\n"
+      "ms, its parts, items a second, time from the program's start to the end of the first step, memory: the most "
+      "that\n"
+      "this process had in use, in all and by use; and the bytes that rank 0 sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"}},
@@ -65,8 +67,12 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     std::vector<double> total, loading, forward, backward, exposed, optimizer;
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};
+    int64_t wire = 0;
     for (int64_t i = 0; i < warmup + steps; ++i) {
+      if (i == warmup) reset_peak_bytes();
+      const int64_t sent = comm.bytes_sent();
       const StepReport r = trainer.step();
+      wire = std::max(wire, comm.bytes_sent() - sent);
       if (i == 0) first_s = process_age();
       if (i == warmup) before = allocator_stats();
       items = static_cast<double>(r.items);
@@ -83,26 +89,28 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     getrusage(RUSAGE_SELF, &usage);
     const AllocatorStats after = allocator_stats();
     const double ms = median(total);
-    if (comm.rank() == 0)
-      print(json_line({{"model", settings->model_name},
-                       {"parameters", trainer.parameter_count()},
-                       {"ranks", static_cast<int64_t>(comm.size())},
-                       {"backend", std::string(comm.backend())},
-                       {"threads", static_cast<int64_t>(current_stream().threads())},
-                       {"isa", trainer.info().isa},
-                       {"ms", rounded(ms)},
-                       {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
-                       {"data_ms", rounded(median(loading))},
-                       {"forward_ms", rounded(median(forward))},
-                       {"backward_ms", rounded(median(backward))},
-                       {"comm_ms", rounded(median(exposed))},
-                       {"optimizer_ms", rounded(median(optimizer))},
-                       {trainer.items_unit() + "_per_s", rounded(items / ms * 1e3)},
-                       {"first_step_s", rounded(first_s)},
-                       {"rss_mb", static_cast<int64_t>(usage.ru_maxrss / 1024)},
-                       {"system_allocations", after.system_allocations - before.system_allocations},
-                       {"loss", rounded(loss)}}) +
-            "\n");
+    if (comm.rank() == 0) {
+      JsonObject line{{"model", settings->model_name},
+                      {"parameters", trainer.parameter_count()},
+                      {"ranks", static_cast<int64_t>(comm.size())},
+                      {"backend", std::string(comm.backend())},
+                      {"threads", static_cast<int64_t>(current_stream().threads())},
+                      {"isa", trainer.info().isa},
+                      {"ms", rounded(ms)},
+                      {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
+                      {"data_ms", rounded(median(loading))},
+                      {"forward_ms", rounded(median(forward))},
+                      {"backward_ms", rounded(median(backward))},
+                      {"comm_ms", rounded(median(exposed))},
+                      {"optimizer_ms", rounded(median(optimizer))},
+                      {trainer.items_unit() + "_per_s", rounded(items / ms * 1e3)},
+                      {"first_step_s", rounded(first_s)},
+                      {"rss_mb", static_cast<int64_t>(usage.ru_maxrss / 1024)},
+                      {"system_allocations", after.system_allocations - before.system_allocations},
+                      {"loss", rounded(loss)}};
+      add_memory(line, after, wire);
+      print(json_line(line) + "\n");
+    }
     comm.barrier("end of bench");
   });
 }

@@ -42,6 +42,8 @@ const char* kHelp =
     "its state; is it whole\n"
     "  lockstep checkpoint diff A B | export DIR OUT.h5                       what differs; the parameters as one "
     "file\n"
+    "  lockstep plan FILE.yaml [key.path=value ...] --ranks N                 memory and traffic of a run, without its "
+    "machine\n"
     "  lockstep bench FILE.yaml [key.path=value ...]                          time training steps\n"
     "\n"
     "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
@@ -53,7 +55,7 @@ struct Entry {
 };
 const Entry kCommands[] = {{"train", train_command}, {"eval", eval_command},     {"generate", generate_command},
                            {"data", data_command},   {"config", config_command}, {"checkpoint", checkpoint_command},
-                           {"bench", bench_command}};
+                           {"plan", plan_command},   {"bench", bench_command}};
 
 }  // namespace
 

@@ -253,9 +253,14 @@ std::vector<double> DataParallel::norm_nodes(const ParamGroup& group) const {
   const Range part = group.part();
   for (const Layout::Overlap& o : group.layout().overlaps(part)) {
     const Layout::Piece& piece = group.layout().pieces()[static_cast<size_t>(o.piece)];
+    const std::vector<Range> nodes = maximal_nodes(o.chunks, piece.chunks());
+    if (group.norm_sums().empty()) {  // on a device without bytes
+      out.resize(out.size() + nodes.size());
+      continue;
+    }
     // Chunk c of the piece is first[c].
     const double* first = group.norm_sums().data() + (piece.offset - part.begin) / Layout::kUnit;
-    for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) out.push_back(tree_sum(first, node));
+    for (const Range& node : nodes) out.push_back(tree_sum(first, node));
   }
   return out;
 }

@@ -36,12 +36,14 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
       frozen_(frozen) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
+  WithMemoryUse use(MemoryUse::kParameters);
   whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
   const bool one_memory = !streamed_ && !offloaded_ && compute_ == DType::kFloat32;
   if (one_memory) {
     master_ = whole_.slice(0, slice_.begin, slice_.end);
   } else {
+    WithMemoryUse place(offloaded_ ? MemoryUse::kInHost : MemoryUse::kParameters);
     master_ = Tensor::unallocated({slice_.size()}, DType::kFloat32,
                                   offloaded_ ? host_memory_of(current_device()) : current_device());
     master_.allocate();
@@ -89,6 +91,7 @@ void ParamGroup::gather() {
   std::optional<Storage::Refill> same;  // the bytes that a graph saved come back
   if (!values_changed_) same.emplace(*whole_.storage());
   values_changed_ = false;
+  WithMemoryUse use(MemoryUse::kGathered);
   whole_.allocate();
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
   if (!master_.same_place(mine)) raw::copy(mine, master_);
@@ -113,6 +116,7 @@ Range ParamGroup::part_of(int world_rank) const {
 }
 
 Tensor ParamGroup::take_leaf() {
+  WithMemoryUse use(MemoryUse::kGradients);
   if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
   if (spare_.empty()) {
     spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
@@ -159,6 +163,7 @@ void ParamGroup::begin_micro_batch(int64_t index) {
 void ParamGroup::begin_leaf() {
   if (!leaf_ || leaf_.allocated()) return;
   if (before_leaf_) before_leaf_();
+  WithMemoryUse use(MemoryUse::kGradients);
   leaf_.allocate();
   for (const Layout::Piece& p : layout_.pieces()) {
     const int64_t end = p.offset + p.numel(), gap = round_up(end, Layout::kUnit) - end;
@@ -257,6 +262,7 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
 }
 
 void ParamGroup::reduce(const Round& round, Stream& merging) {
+  WithMemoryUse use(MemoryUse::kGradients);
   const int shards = mesh_.shards(), replicas = mesh_.replicas();
   Nodes nodes = std::move(nodes_.nodes());
   nodes_ = TreeStack<Tensor>(micro_count_);
@@ -364,6 +370,7 @@ void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
 }
 
 void ParamGroup::measure(const Tensor& sum) {
+  if (!sum.device().has_bytes()) return;  // the norm is 0, and its nodes are counted without their values
   norm_sums_.resize(static_cast<size_t>(sum.numel() / Layout::kUnit));
   if (sum.numel() == 0) return;
   const float* values = static_cast<const float*>(sum.read());

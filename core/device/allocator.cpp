@@ -2,11 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <unordered_map>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
@@ -25,9 +28,27 @@ constexpr bool kCaching = false;
 constexpr bool kCaching = true;
 #endif
 
+int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, kAlign); }
+
+// Both allocators count alike.
+void count_in(AllocatorStats& s, int64_t bytes, MemoryUse use) {
+  const auto i = static_cast<size_t>(use);
+  s.peak_by_use[i] = std::max(s.peak_by_use[i], s.by_use[i] += bytes);
+  s.peak_bytes = std::max(s.peak_bytes, s.bytes_in_use += bytes);
+}
+void count_out(AllocatorStats& s, int64_t bytes, MemoryUse use) {
+  s.by_use[static_cast<size_t>(use)] -= bytes;
+  s.bytes_in_use -= bytes;
+}
+void restart_peak(AllocatorStats& s) {
+  s.peak_bytes = s.bytes_in_use;
+  s.peak_by_use = s.by_use;
+}
+
 struct Block {
   int64_t size;
   bool free;
+  MemoryUse use;
   uint64_t freed_at;  // the newest of equal blocks is taken first: it is still in cache
   char* previous;     // neighbours within the segment; null at its ends
   char* next;
@@ -44,12 +65,11 @@ struct ByFit {
 
 class Arena {
  public:
-  void* allocate(int64_t bytes) {
-    bytes = round_up(bytes > 0 ? bytes : 1, kAlign);
+  void* allocate(int64_t bytes, MemoryUse use) {
+    bytes = rounded(bytes);
     std::lock_guard lock(mutex_);
-    void* data = kCaching ? take(bytes) : system_block(bytes);
-    stats_.bytes_in_use += bytes;
-    if (stats_.bytes_in_use > stats_.peak_bytes) stats_.peak_bytes = stats_.bytes_in_use;
+    void* data = kCaching ? take(bytes, use) : system_block(bytes, use);
+    count_in(stats_, bytes, use);
     return data;
   }
 
@@ -57,7 +77,7 @@ class Arena {
     if (!data) return;
     std::lock_guard lock(mutex_);
     auto it = blocks_.find(static_cast<char*>(data));
-    stats_.bytes_in_use -= it->second.size;
+    count_out(stats_, it->second.size, it->second.use);
     if (!kCaching) {
       blocks_.erase(it);
       std::free(data);
@@ -72,31 +92,38 @@ class Arena {
   }
   void reset_peak() {
     std::lock_guard lock(mutex_);
-    stats_.peak_bytes = stats_.bytes_in_use;
+    restart_peak(stats_);
   }
 
  private:
-  void* system_block(int64_t bytes) {
+  [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
+    throw Error(ExitCode::kInternal,
+                cat("out of memory: ", bytes, " bytes asked for (", use, "), ", stats_.bytes_in_use, " in use (",
+                    census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved"));
+  }
+
+  void* system_block(int64_t bytes, MemoryUse use) {
     void* data = std::aligned_alloc(static_cast<size_t>(kAlign), static_cast<size_t>(bytes));
-    check(data != nullptr, "out of memory: ", bytes, " bytes asked for, ", stats_.bytes_in_use, " in use");
-    blocks_[static_cast<char*>(data)] = {bytes, false, 0, nullptr, nullptr};
+    if (!data) out_of_memory(bytes, use);
+    blocks_[static_cast<char*>(data)] = {bytes, false, use, 0, nullptr, nullptr};
     ++stats_.system_allocations;
     return data;
   }
 
-  void* take(int64_t bytes) {
+  void* take(int64_t bytes, MemoryUse use) {
     auto fit = free_.lower_bound({bytes, 0, nullptr});
     if (fit == free_.end()) {
-      grow(bytes);
+      grow(bytes, use);
       fit = free_.lower_bound({bytes, 0, nullptr});
     }
     char* data = fit->data;
     free_.erase(fit);
     Block& block = blocks_[data];
     block.free = false;
+    block.use = use;
     if (block.size - bytes >= kAlign) {
       char* rest = data + bytes;
-      Block tail{block.size - bytes, false, 0, data, block.next};
+      Block tail{block.size - bytes, false, use, 0, data, block.next};
       if (block.next) blocks_[block.next].previous = rest;
       block.next = rest;
       block.size = bytes;
@@ -133,19 +160,18 @@ class Arena {
     free_.insert({block.size, ~block.freed_at, data});
   }
 
-  void grow(int64_t bytes) {
+  void grow(int64_t bytes, MemoryUse use) {
     const int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
     void* raw = mmap(nullptr, static_cast<size_t>(size + kHugePage), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    check(raw != MAP_FAILED, "out of memory: ", bytes, " bytes asked for, ", stats_.bytes_in_use, " in use, ",
-          stats_.bytes_reserved, " reserved");
+    if (raw == MAP_FAILED) out_of_memory(bytes, use);
     auto address = reinterpret_cast<uintptr_t>(raw);
     char* data =
         static_cast<char*>(raw) + (round_up(static_cast<int64_t>(address), kHugePage) - static_cast<int64_t>(address));
     madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     ++stats_.system_allocations;
     stats_.bytes_reserved += size;
-    give(data, {size, false, 0, nullptr, nullptr});
+    give(data, {size, false, use, 0, nullptr, nullptr});
   }
 
   std::mutex mutex_;
@@ -161,11 +187,87 @@ Arena& arena() {
   return *instance;
 }
 
+// A meta device's: sizes without memory.
+class Counter {
+ public:
+  void* allocate(int64_t bytes, MemoryUse use) {
+    bytes = rounded(bytes);
+    std::lock_guard lock(mutex_);
+    // Not one address of them is ever mapped (it is no canonical one on any 64-bit machine), nor given out twice.
+    void* data = reinterpret_cast<void*>(next_);
+    next_ += static_cast<uintptr_t>(bytes);
+    blocks_[data] = {bytes, use};
+    count_in(stats_, bytes, use);
+    return data;
+  }
+  void release(void* data) {
+    if (!data) return;
+    std::lock_guard lock(mutex_);
+    auto it = blocks_.find(data);
+    count_out(stats_, it->second.first, it->second.second);
+    blocks_.erase(it);
+  }
+  AllocatorStats stats() {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    restart_peak(stats_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, std::pair<int64_t, MemoryUse>> blocks_;
+  uintptr_t next_ = uintptr_t(1) << 60;
+  AllocatorStats stats_;
+};
+
+struct Counters {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Counter>> all;
+};
+Counters& counters() {
+  static Counters* instance = new Counters;
+  return *instance;
+}
+Counter& counter_of(const Device& device) {
+  std::lock_guard lock(counters().mutex);
+  check(device.index >= 0 && device.index < static_cast<int>(counters().all.size()), "there is no device ", device);
+  return *counters().all[static_cast<size_t>(device.index)];
+}
+
 }  // namespace
 
-void* allocate_bytes(int64_t bytes) { return arena().allocate(bytes); }
-void free_bytes(void* data) noexcept { arena().release(data); }
-AllocatorStats allocator_stats() { return arena().stats(); }
-void reset_peak_bytes() { arena().reset_peak(); }
+void* allocate_bytes(int64_t bytes, const Device& device, MemoryUse use) {
+  return device.has_bytes() ? arena().allocate(bytes, use) : counter_of(device).allocate(bytes, use);
+}
+void free_bytes(void* data, const Device& device) noexcept {
+  if (device.has_bytes()) arena().release(data);
+  else counter_of(device).release(data);
+}
+AllocatorStats allocator_stats(const Device& device) {
+  return device.has_bytes() ? arena().stats() : counter_of(device).stats();
+}
+void reset_peak_bytes(const Device& device) {
+  if (device.has_bytes()) arena().reset_peak();
+  else counter_of(device).reset_peak();
+}
+
+Device new_meta_device() {
+  std::lock_guard lock(counters().mutex);
+  counters().all.push_back(std::make_unique<Counter>());
+  return {DeviceType::kMeta, static_cast<int>(counters().all.size()) - 1};
+}
+
+std::string census_text(const BytesByUse& bytes) {
+  std::vector<size_t> order(bytes.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  std::string out;
+  for (size_t i : order)
+    if (bytes[i] > 0) out += cat(out.empty() ? "" : ", ", static_cast<MemoryUse>(i), " ", bytes[i]);
+  return out;
+}
 
 }  // namespace lockstep

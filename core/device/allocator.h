@@ -1,23 +1,42 @@
 // Caching allocator for CPU memory: blocks cut from large huge-page segments, merged when freed, never given back, so
 // that a training loop's steady state asks the system for nothing and touches no fresh page. One per process; any
-// thread may call it. Knows nothing of tensors or streams.
+// thread may call it. Meta devices have one each that only counts. Knows nothing of tensors or streams.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
+
+#include "core/device/device.h"
+#include "core/device/memory_use.h"
 
 namespace lockstep {
+
+using BytesByUse = std::array<int64_t, kMemoryUses>;
 
 struct AllocatorStats {
   int64_t bytes_in_use = 0;
   int64_t peak_bytes = 0;
   int64_t bytes_reserved = 0;      // taken from the system
   int64_t system_allocations = 0;  // how often
+  BytesByUse by_use{};             // adds up to bytes_in_use
+  BytesByUse peak_by_use{};        // of each use by itself: together they may be more than peak_bytes
+
+  int64_t in_use(MemoryUse use) const { return by_use[static_cast<size_t>(use)]; }
+  int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
-// 256-byte aligned. Throws ExitCode::kInternal with both sizes when the system has no more.
-void* allocate_bytes(int64_t bytes);
-void free_bytes(void* data) noexcept;
-AllocatorStats allocator_stats();
-void reset_peak_bytes();
+// 256-byte aligned. Throws ExitCode::kInternal with the sizes, and what holds them, when the system has no more. On a
+// meta device the address is unique and must not be followed.
+void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
+void free_bytes(void* data, const Device& device = {}) noexcept;
+AllocatorStats allocator_stats(const Device& device = {});
+void reset_peak_bytes(const Device& device = {});
+
+// Another device without bytes, whose counters begin at 0. They stay for the life of the process.
+Device new_meta_device();
+
+// "parameters 4096, gradients 512": what is not 0, largest first.
+std::string census_text(const BytesByUse& bytes);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, and the key of
-// random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or modules.
+// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, what memory is for,
+// and the key of random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or modules.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device/memory_use.h"
 #include "core/device/stream.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct Context {
   Stream* stream = nullptr;
   bool grad = true;
   bool anomaly = false;
+  MemoryUse memory_use = MemoryUse::kActivations;
   RandomKey random;
   SiteCalls site_calls;
 };
@@ -73,6 +75,17 @@ class WithAnomaly {
 
  private:
   bool before_;
+};
+
+// What tensors allocated meanwhile count as.
+class WithMemoryUse {
+ public:
+  explicit WithMemoryUse(MemoryUse use) : before_(std::exchange(context().memory_use, use)) {}
+  ~WithMemoryUse() { context().memory_use = before_; }
+  WithMemoryUse(const WithMemoryUse&) = delete;
+
+ private:
+  MemoryUse before_;
 };
 
 // One micro-batch: its key, and call counts from zero; or from where they stood, to draw the same numbers again.

@@ -52,7 +52,8 @@ struct Stream::Queue {
   std::thread thread;
 };
 
-Stream::Stream(Device device, Mode mode, int threads) : device_(device), mode_(mode), pool_(threads) {
+Stream::Stream(Device device, Mode mode, int threads)
+    : device_(device), mode_(device.has_bytes() ? mode : Mode::kDrop), pool_(device.has_bytes() ? threads : 1) {
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
     queue_->thread = std::thread([this] { loop(); });
@@ -79,7 +80,7 @@ void Stream::push(Task task) {
 
 Event Stream::record() {
   Event event;
-  if (mode_ == Mode::kInline) return event;
+  if (mode_ != Mode::kThread) return event;
   event.state_ = std::make_shared<Event::State>();
   {
     std::lock_guard lock(queue_->mutex);
@@ -91,7 +92,7 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (mode_ == Mode::kInline) event.synchronize();
+  if (mode_ != Mode::kThread) event.synchronize();
   else push([event](Parallel&) { event.synchronize(); });
 }
 

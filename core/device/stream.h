@@ -1,6 +1,7 @@
 // Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every
-// stream of the async test device, are first-in-first-out threads. Streams are owned by whoever runs ranks
-// (launch/world), by communicators, and by tests; events are shared values. Knows nothing of tensors.
+// stream of the async test device, are first-in-first-out threads; a stream of a meta device drops its work. Streams
+// are owned by whoever runs ranks (launch/world), by communicators, and by tests; events are shared values. Knows
+// nothing of tensors.
 #pragma once
 
 #include <chrono>
@@ -32,9 +33,9 @@ class Event {
 class Stream {
  public:
   using Task = std::function<void(Parallel&)>;
-  enum class Mode { kInline, kThread };
+  enum class Mode { kInline, kThread, kDrop };
 
-  // `threads` compute threads, the stream's own among them.
+  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, whatever is asked for.
   Stream(Device device, Mode mode, int threads = 1);
   ~Stream();  // finishes what was enqueued
   Stream(const Stream&) = delete;
@@ -49,7 +50,7 @@ class Stream {
   template <class F>
   void enqueue(F&& task) {
     if (mode_ == Mode::kInline) task(static_cast<Parallel&>(pool_));
-    else push(Task(std::forward<F>(task)));
+    else if (mode_ == Mode::kThread) push(Task(std::forward<F>(task)));
   }
   Event record();
   void wait(const Event& event);  // later tasks run after it; the host goes on

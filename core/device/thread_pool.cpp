@@ -74,7 +74,7 @@ void* ThreadPool::scratch(int slot, int64_t bytes) {
     s.size[slot] = 0;
     s.data[slot] = nullptr;
     int64_t size = round_up(bytes + bytes / 4, 4096);
-    s.data[slot] = allocate_bytes(size);
+    s.data[slot] = allocate_bytes(size, {}, MemoryUse::kScratch);
     s.size[slot] = size;
   }
   return s.data[slot];

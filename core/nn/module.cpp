@@ -69,7 +69,7 @@ void place_parameters(Module& root, uint64_t seed) {
   root.name_tree();
   for (auto& [name, p] : root.parameters()) {
     p->value.allocate();
-    fill_initial(p->init, seed, name, 0, p->value.numel(), p->value.mutable_values<float>());
+    fill_initial(p->init, seed, name, 0, p->value.numel(), static_cast<float*>(p->value.write()));
   }
 }
 

@@ -11,7 +11,7 @@ namespace lockstep {
 Storage::~Storage() { release(); }
 
 void Storage::allocate() {
-  if (!data_ && bytes_ > 0) data_ = allocate_bytes(bytes_);
+  if (!data_ && bytes_ > 0) data_ = allocate_bytes(bytes_, device_, context().memory_use);
 }
 
 void Storage::release() {
@@ -20,7 +20,7 @@ void Storage::release() {
   // Work already enqueued may still use the block. Other streams that use it hold the tensor until they are done.
   if (device_.type == DeviceType::kAsyncCpu && context().stream)
     current_stream().enqueue([data](Parallel&) { free_bytes(data); });
-  else free_bytes(data);
+  else free_bytes(data, device_);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
@@ -71,7 +71,8 @@ Tensor Tensor::of(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::of: ", static_cast<int64_t>(values.size()),
         " values for shape ", shape);
   Tensor t = empty(shape, dtype_of<T>());
-  if (!values.empty()) memcpy(t.mutable_values<T>(), values.data(), values.size() * sizeof(T));
+  if (!values.empty() && t.device().has_bytes())
+    memcpy(t.mutable_values<T>(), values.data(), values.size() * sizeof(T));
   return t;
 }
 template Tensor Tensor::of(const std::vector<float>&, const Shape&);
@@ -122,6 +123,7 @@ void* Tensor::write() const {
 template <class T>
 const T* Tensor::values() const {
   check(dtype_ == dtype_of<T>() && is_contiguous(), "values() of ", *this, " as another type, or not contiguous");
+  check(device().has_bytes(), "values() of ", *this, ", a device without bytes: ask the device first");
   current_stream().synchronize();
   return static_cast<const T*>(read());
 }
@@ -148,6 +150,7 @@ std::vector<T> Tensor::to_vector() const {
   Tensor dense = raw::contiguous(detach());
   current_stream().synchronize();
   std::vector<T> out(static_cast<size_t>(numel()));
+  if (!device().has_bytes()) return out;
   const void* p = numel() ? dense.read() : nullptr;
   for (size_t i = 0; i < out.size(); ++i) out[i] = load_element<T>(p, dtype_, static_cast<int64_t>(i));
   return out;

@@ -55,7 +55,8 @@ class Tensor {
   const void* read() const;
   // First element, for writing; counts as a write of the whole storage.
   void* write() const;
-  // Typed access to host memory of a contiguous tensor, after synchronising the current stream.
+  // Typed access to host memory of a contiguous tensor, after synchronising the current stream. On a meta device
+  // values() throws, and to_vector() and item() are zeros.
   template <class T>
   const T* values() const;
   template <class T>

@@ -373,5 +373,54 @@ TEST(Comm, RefusedArgumentsLeaveItUsable) {
   });
 }
 
+// What this rank sends, by the convention of wire_bytes; equal on every backend, and on one that has no peers.
+int64_t sent_by(Communicator& comm, const std::function<void()>& calls) {
+  const int64_t before = comm.bytes_sent();
+  calls();
+  return comm.bytes_sent() - before;
+}
+
+TEST(Comm, CountsWhatItSends) {
+  on_ranks([](Communicator& comm) {
+    const int size = comm.size(), rank = comm.rank();
+    const int64_t others = size - 1;
+    const std::vector<int64_t> counts = uneven_counts(size, 10);
+    const int64_t whole = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    const int64_t mine = counts[static_cast<size_t>(rank)];
+    const Tensor t = Tensor::zeros({60}), all = Tensor::zeros({whole}), part = Tensor::zeros({mine});
+    EXPECT_EQ(sent_by(comm, [&] { comm.all_reduce(t, ReduceOp::kSum, "x").wait(); }), 4 * 2 * 60 * others / size);
+    EXPECT_EQ(sent_by(comm, [&] { comm.all_gather(all, part, counts, "x").wait(); }), 4 * mine * others);
+    EXPECT_EQ(sent_by(comm, [&] { comm.reduce_scatter(part, all, counts, ReduceOp::kSum, "x").wait(); }),
+              4 * (whole - mine));
+    EXPECT_EQ(sent_by(comm, [&] { comm.broadcast(t, size - 1, "x").wait(); }), rank == size - 1 ? 4 * 60 * others : 0);
+    // Two elements to each rank.
+    std::vector<int64_t> two(static_cast<size_t>(size), 2);
+    const Tensor out = Tensor::zeros({2 * size}), in = Tensor::zeros({2 * size});
+    EXPECT_EQ(sent_by(comm, [&] { comm.all_to_all(out, two, offsets_of(two), in, two, offsets_of(two), "x").wait(); }),
+              4 * 2 * others);
+    EXPECT_EQ(sent_by(comm, [&] { comm.barrier("x"); }), 0);
+    if (size > 1) {
+      const Tensor halves = raw::cast(t, DType::kBFloat16);
+      EXPECT_EQ(sent_by(comm,
+                        [&] {
+                          comm.send(halves, (rank + 1) % size, "x");
+                          comm.receive(Tensor::empty({60}, DType::kBFloat16), (rank + others) % size, "x").wait();
+                        }),
+                2 * 60);
+    }
+    // A part's traffic counts in the whole, not the other way round.
+    const auto pair = comm.split(rank / 2, rank, "pairs");
+    const int64_t of_pair = sent_by(comm, [&] { pair->all_reduce(t, ReduceOp::kSum, "x").wait(); });
+    EXPECT_EQ(of_pair, 4 * 2 * 60 * (pair->size() - 1) / pair->size());
+    EXPECT_EQ(pair->bytes_sent(), of_pair);
+    EXPECT_EQ(sent_by(*pair, [&] { comm.all_reduce(t, ReduceOp::kSum, "x").wait(); }), 0);
+    if (rank == 0) {  // a refused call sends nothing
+      const int64_t before = comm.bytes_sent();
+      EXPECT_THROW(comm.broadcast(t, size, "x"), Error);
+      EXPECT_EQ(comm.bytes_sent(), before);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::testing

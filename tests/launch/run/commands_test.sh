@@ -5,10 +5,10 @@
 . "$(dirname "$0")/common.sh"
 
 succeeds "--help" lockstep --help
-for command in train eval generate data config checkpoint bench; do
+for command in train eval generate data config checkpoint plan bench; do
   expect "--help lists $command" grep -q "lockstep $command " out
 done
-for command in train eval generate "data import" "data inspect" config checkpoint bench; do
+for command in train eval generate "data import" "data inspect" config checkpoint plan bench; do
   # shellcheck disable=SC2086  # two words
   succeeds "$command --help" lockstep $command --help
   expect "$command --help: usage" grep -q "^usage: lockstep $command " out

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <optional>
+
+#include "comm/plan_comm.h"
+#include "launch/command_line.h"
+#include "launch/commands.h"
+#include "launch/memory_report.h"
+#include "launch/trainer.h"
+#include "launch/world.h"
+
+namespace lockstep {
+namespace {
+
+struct Plan {
+  ShardLevel level;
+  int group;             // ranks that share one copy
+  AllocatorStats stats;  // of rank 0
+  int64_t wire = 0;      // bytes it sends in a step
+};
+
+constexpr std::string_view name_of(ShardLevel level) {
+  constexpr std::string_view kNames[] = {"none", "optimizer", "gradients", "parameters"};
+  return kNames[static_cast<int>(level)];
+}
+
+// Runs the first steps of rank 0 where nothing has bytes. The first brings what later ones have at hand; an epoch's
+// last one may be smaller.
+Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
+  settings.parallel.level = level;
+  settings.parallel.group = group;
+  const Device device = new_meta_device();
+  Stream stream(device, Stream::Mode::kInline);
+  WithStream with(stream);
+  const auto comm = make_plan_communicator(0, ranks, group);
+  Trainer trainer(settings, data.open(*comm), *comm);
+  Plan plan{level, group, {}, 0};
+  for (int step = 0; step < 3; ++step) {
+    const int64_t before = comm->bytes_sent();
+    if (step == 1) reset_peak_bytes(device);
+    trainer.step();
+    plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
+  }
+  plan.stats = allocator_stats(device);
+  return plan;
+}
+
+// Every level; where sharding.group makes the run hybrid, also within its groups. Cheapest on the wire first.
+std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
+  const int asked = static_cast<int>(settings.parallel.group);
+  std::vector<Plan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
+  for (ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters}) {
+    if (ranks == 1) break;
+    if (asked > 1 && asked < ranks) out.push_back(plan_of(settings, data, ranks, level, asked));
+    out.push_back(plan_of(settings, data, ranks, level, ranks));
+  }
+  settings.parallel.group = asked;
+  return out;
+}
+
+bool fits(const Plan& p, int64_t limit) { return device_peak(p.stats) <= limit; }
+
+// The keys that choose it; `asked`: sharding.group of the file.
+std::string words(const Plan& p, int ranks, int64_t asked) {
+  std::string out = cat("sharding.level=", name_of(p.level));
+  if (p.level == ShardLevel::kNone || asked == 0) return out;
+  return out + cat(" sharding.group=", p.group < ranks ? p.group : 0);
+}
+
+std::string table(const std::vector<Plan>& plans) {
+  std::vector<MemoryUse> shown{MemoryUse::kParameters, MemoryUse::kGradients,   MemoryUse::kMoments,
+                               MemoryUse::kGathered,   MemoryUse::kActivations, MemoryUse::kBatches};
+  if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
+  std::vector<std::vector<std::string>> rows{{"level", "group"}};
+  for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
+  rows[0].insert(rows[0].end(), {"peak", "sent/step"});
+  for (const Plan& p : plans) {
+    rows.push_back({std::string(name_of(p.level)), cat(p.group)});
+    for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
+    rows.back().push_back(bytes_text(device_peak(p.stats)));
+    rows.back().push_back(bytes_text(p.wire));
+  }
+  std::string out;
+  for (auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      size_t width = 0;
+      for (auto& r : rows) width = std::max(width, r[i].size());
+      const std::string pad(width - row[i].size(), ' ');
+      out += cat(i ? "  " : "", i ? pad : "", row[i], i ? "" : pad);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+// What would make the run fit, tried out: recomputation, which keeps the bits, then smaller micro-batches, which do
+// not.
+std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
+                   int64_t limit) {
+  std::vector<const char*> recomputes{""};
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  WithStream with(stream);
+  const auto comm = make_plan_communicator(0, 1);
+  const auto model = settings.model->build(task_of(data.open(*comm).train->spec()));
+  if (settings.recompute != Recompute::kBlock && apply_recompute(*model, Recompute::kBlock) > 0)
+    recomputes.push_back("recompute=block");
+  std::optional<int64_t> least;
+  for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2)
+    for (const char* recompute : recomputes) {
+      std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+      std::string changes;
+      auto change = [&](const std::string& text) {
+        overrides.push_back(text);
+        changes += cat(text, " ");
+      };
+      if (micro != settings.batch.micro) change(cat("batch.micro=", micro));
+      if (*recompute) change(recompute);
+      if (changes.empty()) continue;
+      auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
+      changed->data.memory = 0;
+      const Plan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
+      const int64_t peak = device_peak(p.stats);
+      if (fits(p, limit))
+        return cat("with ", changes, words(p, ranks, settings.parallel.group), " a rank would take ", bytes_text(peak),
+                   "\n");
+      least = std::min(least.value_or(peak), peak);
+    }
+  if (!least) return "use more ranks\n";
+  return cat(recomputes.size() > 1 ? "neither recompute=block nor smaller micro-batches are enough"
+                                   : "smaller micro-batches are not enough",
+             ": a rank takes at least ", bytes_text(*least), "; use more ranks\n");
+}
+
+}  // namespace
+
+int plan_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "plan",
+      "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
+      "What training FILE.yaml on N ranks takes at every shard level, before there is a machine for it: the most "
+      "bytes\n"
+      "that a rank has in use at a time, in all (peak) and by use, and what it sends in a step. The steps themselves\n"
+      "run, on a device that counts bytes and computes nothing. Not counted: kernels' own scratch space, and what the\n"
+      "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are planned within such groups too.",
+      {{"ranks", "ranks of the run", "N", "1"},
+       {"gpu-memory", "memory of each rank, as in 80GiB or 512MB: says which level fits", "SIZE", ""},
+       {"json", "one JSON object a level, in bytes"}},
+      1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help || !is_first_process()) return 0;
+  const int64_t asked = a.integer("ranks");
+  require(asked >= 1 && asked <= 1 << 20, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 1048576");
+  const int ranks = static_cast<int>(asked);
+  const int64_t limit = a.text("gpu-memory").empty() ? 0 : parse_bytes(a.text("gpu-memory"), "gpu-memory");
+  auto settings =
+      load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
+  require(settings->parallel.group == 0 || ranks % settings->parallel.group == 0, ExitCode::kConfig,
+          settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
+          " ranks");
+  settings->data.memory = 0;  // the data's shapes are all that is asked for
+  SharedData data(app, *settings);
+  const std::vector<Plan> plans = plans_of(*settings, data, ranks);
+  if (a.has("json")) {
+    for (const Plan& p : plans) {
+      JsonObject line{{"level", std::string(name_of(p.level))},
+                      {"group", static_cast<int64_t>(p.group)},
+                      {"ranks", static_cast<int64_t>(ranks)}};
+      add_memory(line, p.stats, p.wire);
+      if (limit > 0) line.emplace_back("fits", fits(p, limit));
+      print(json_line(line) + "\n");
+    }
+    return 0;
+  }
+  print(cat(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
+            settings->batch.global, ", batch.micro ", settings->batch.micro, "; rank 0\n\n", table(plans)));
+  if (limit == 0) return 0;
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, limit); });
+  print(
+      first != plans.end()
+          ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel.group), "\n")
+          : cat("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// A communicator without peers: it sends, on paper, exactly what each rank of a real one sends.
+#include "comm/plan_comm.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/device/allocator.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/run_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+// Some of everything, on the whole and on both axes of a grid of rows of `group` ranks.
+void calls(Communicator& world, int group) {
+  const int rank = world.rank(), size = world.size();
+  const auto row = world.split(rank / group, rank, "row"), column = world.split(size + rank % group, rank, "column");
+  EXPECT_EQ(row->size(), group);
+  EXPECT_EQ(row->rank(), rank % group);
+  EXPECT_EQ(column->size(), size / group);
+  EXPECT_EQ(column->rank(), rank / group);
+  const auto second = row->split(0, rank, "the row's second channel");
+  EXPECT_EQ(second->size(), group);
+  for (Communicator* comm : {&world, row.get(), column.get(), second.get()}) {
+    std::vector<int64_t> counts;
+    for (int r = 0; r < comm->size(); ++r) counts.push_back(r == 1 ? 0 : 3 + r);
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t(0));
+    const Tensor all = Tensor::zeros({total}), part = Tensor::zeros({counts[static_cast<size_t>(comm->rank())]});
+    comm->all_gather(all, part, counts, "x").wait();
+    comm->reduce_scatter(part, all, counts, ReduceOp::kSum, "x").wait();
+    comm->all_reduce(all, ReduceOp::kSum, "x").wait();
+    comm->broadcast(all, comm->size() - 1, "x").wait();
+    comm->barrier("x");
+  }
+}
+
+TEST(PlanComm, SendsWhatEachRealRankSends) {
+  for (auto [size, group] : {std::pair(1, 1), {2, 1}, {2, 2}, {4, 2}, {6, 3}, {6, 6}}) {
+    SCOPED_TRACE(cat(size, " ranks, rows of ", group));
+    std::vector<int64_t> real(static_cast<size_t>(size));
+    run_ranks(size, [&, group = group](Communicator& comm) {
+      calls(comm, group);
+      real[static_cast<size_t>(comm.rank())] = comm.bytes_sent();
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      const Device device = new_meta_device();
+      Stream stream(device, Stream::Mode::kInline);
+      WithStream with(stream);
+      const auto comm = make_plan_communicator(rank, size, group);
+      EXPECT_EQ(comm->rank(), rank);
+      EXPECT_EQ(comm->size(), size);
+      EXPECT_EQ(comm->backend(), "plan");
+      calls(*comm, group);
+      EXPECT_EQ(comm->bytes_sent(), real[static_cast<size_t>(rank)]) << "rank " << rank;
+      EXPECT_EQ(allocator_stats(device).bytes_in_use, 0) << "nothing is held by work that is done";
+    }
+  }
+}
+
+TEST(PlanComm, EveryRankSaysWhatThisOneSays) {
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  WithStream with(stream);
+  const auto comm = make_plan_communicator(1, 3);
+  EXPECT_EQ(all_gather_text(*comm, "abc", "x"), (std::vector<std::string>{"abc", "abc", "abc"}));
+  EXPECT_EQ(all_gather_values(*comm, 7, "x"), (std::vector<int64_t>{7, 7, 7}));
+  EXPECT_EQ(broadcast_text(*comm, "abc", 0, "x"), "abc");
+}
+
+TEST(PlanComm, RefusesWhatItCannotKnow) {
+  const auto comm = make_plan_communicator(5, 8, 4);
+  EXPECT_EQ(comm->split(-1, 0, "x"), nullptr);
+  for (int color : {0, 2, 5, 8, 10, 12}) {
+    try {
+      comm->split(color, 0, "odd ones");
+      ADD_FAILURE() << "color " << color;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kInternal);
+      EXPECT_NE(std::string(e.what()).find("of odd ones: a plan of rank 5 of 8"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_THROW(comm->broadcast(Tensor::zeros({3}), 8, "x"), Error) << "arguments are checked as elsewhere";
+  EXPECT_THROW(make_plan_communicator(0, 6, 4), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# `lockstep plan` against what `lockstep bench` measures in processes of their own: the same state and traffic at every level, and a peak
+# that differs by what a loader's threads had not loaded yet.
+# Usage: plan_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+
+compare() { # KIND RANKS LEVEL GROUP keys...
+  local kind=$1 ranks=$2 level=$3 group=$4 what="$1, $2 ranks, level $3, group $4" key
+  local keys=("${@:5}")
+  if [ "$level" != none ]; then keys+=(sharding.level="$level"); fi
+  if [ "$group" -gt 1 ] && [ "$group" -lt "$ranks" ]; then keys+=(sharding.group="$group"); fi
+  local bench=("$binary" bench "$kind.yaml" "${keys[@]}" --steps 3 --warmup 2)
+  if [ "$ranks" -gt 1 ]; then
+    succeeds "$what: bench" mpi "$ranks" "${bench[@]}"
+  else
+    succeeds "$what: bench" "${bench[@]}"
+  fi
+  tail -n 1 out >measured
+  succeeds "$what: plan" lockstep plan "$kind.yaml" "${keys[@]}" --ranks "$ranks" --json
+  grep "\"level\":\"$level\",\"group\":$group," out >planned || problem "$what: the plan has no such line"
+  for key in parameters_bytes moments_bytes in_host_bytes wire_bytes; do
+    same "$what: $key" "$(field "$key" <measured)" "$(field "$key" <planned)"
+  done
+  awk -v p="$(field peak_bytes <planned)" -v m="$(field peak_bytes <measured)" \
+    'BEGIN { exit !(m > 0 && p >= 0.95 * m && p <= 1.05 * m) }' ||
+    problem "$what: peak: $(field peak_bytes <planned) planned, $(field peak_bytes <measured) measured"
+}
+for kind in text images; do
+  compare $kind 1 none 1
+  if with_mpi; then
+    for ranks in 2 4; do
+      compare $kind $ranks none 1
+      for level in optimizer gradients parameters; do compare $kind $ranks $level $ranks; done
+    done
+    for level in optimizer parameters; do compare $kind 4 $level 2; done
+  fi
+done
+if with_mpi; then
+  compare text 2 none 1 reduce=fast model.dropout=0.1 batch.global=12 batch.micro=2
+  compare text 2 none 1 precision.compute=bf16 precision.reduce=bf16
+  compare text 4 parameters 2 precision.compute=fp16 sharding.offload=optimizer
+  compare images 2 parameters 2 sharding.gathered_limit=1 sharding.reshard_after_forward=false
+  compare text 2 parameters 2 recompute=block
+  compare text 2 gradients 2 comm.bucket=0 optim.name=sgd optim.momentum=0.9 data.prefetch=5
+fi
+
+# The table, and which level fits.
+succeeds "the table" lockstep plan text.yaml sharding.level=parameters sharding.group=2 --ranks 4
+expect "a line for each level, twice where there are groups" test \
+  "$(grep -oE '^(none|optimizer|gradients|parameters) +[0-9]+' out | tr -s ' ' | tr '\n' ',')" = \
+  "none 1,optimizer 2,optimizer 4,gradients 2,gradients 4,parameters 2,parameters 4,"
+sed -i '/^  path:/d' text.yaml
+large=(model.layers=96 model.heads=96 model.width=12288 data.name=synthetic_tokens data.context=2048 data.synthetic.vocabulary=50304
+  data.synthetic.tokens=4000000
+  batch.global=512 batch.micro=1)
+succeeds "175 thousand million parameters" lockstep plan text.yaml "${large[@]}" --ranks 64 --json
+expect "they take what 4 bytes each take" awk -v b="$(head -n 1 out | field parameters_bytes)" 'BEGIN { exit !(b > 174e9 * 4 && b < 176e9 * 4) }'
+succeeds "1 TB holds no copy of their state" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1TB
+expect "but a part of it" grep -qE '^931 GiB are enough for sharding.level=(gradients|parameters)$' out
+succeeds "no level" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1GiB
+expect "no level" grep -qE '^1.00 GiB are enough for no level; .*use more ranks$' out
+succeeds "a group of 8 is too small" lockstep plan text.yaml "${large[@]}" sharding.level=parameters sharding.group=8 --ranks 64 --gpu-memory 300GB
+expect "and which keys help" grep -qE '^279 GiB are enough for sharding.level=parameters sharding.group=0$' out
+small=("${large[@]}" model.layers=2 model.heads=2 model.width=32 batch.micro=8)
+succeeds "smaller micro-batches help" lockstep plan text.yaml "${small[@]}" --ranks 64 --gpu-memory 4GiB
+expect "and which" grep -qE '^4.00 GiB are enough for no level; with .*(batch.micro=[421]|recompute=block) .*a rank would take [0-9.]+ [MG]iB$' out
+succeeds "any level" lockstep plan text.yaml "${small[@]}" --ranks 2 --gpu-memory 2TiB
+expect "the lowest" grep -qE '^2.00 TiB are enough for sharding.level=none$' out
+
+refuses "a size without a unit that we know" 64 '--gpu-memory 80 gigs: is no size; write it as 80GiB or 512MB' lockstep plan text.yaml --gpu-memory '80 gigs'
+refuses "no ranks" 64 '--ranks 0: must be 1 to' lockstep plan text.yaml --ranks 0
+refuses "more ranks than micro-batches" 78 'text.yaml:.*batch.micro: 8 ranks are more than the 4 micro-batches' lockstep plan text.yaml --ranks 8
+refuses "no data" 78 'data.path is not set' lockstep plan text.yaml
+finish

@@ -1,0 +1,155 @@
+// A planned step is the real one: at every level, each rank on a device without bytes and without peers holds and sends
+// exactly what it does among real ones.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "comm/plan_comm.h"
+#include "core/device/allocator.h"
+#include "core/models/convnet.h"
+#include "core/models/gpt.h"
+#include "optim/optimizer.h"
+#include "sharding/data_parallel.h"
+#include "tests/support/run_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int64_t kMicroBatches = 8, kMicro = 2;
+
+struct Case {
+  const char* model;
+  ShardLevel level;
+  int ranks;
+  int64_t group;
+  ReduceMode reduce = ReduceMode::kExact;
+  DType compute = DType::kFloat32;
+  bool offload = false;
+};
+
+struct Figures {
+  BytesByUse state{};  // after three steps
+  std::vector<int64_t> sent;
+};
+
+// Three steps of a rank; `look` is called while everything is still there.
+void train(const Case& c, Communicator& comm, const std::function<void()>& look) {
+  const bool gpt = std::string(c.model) == "gpt";
+  std::unique_ptr<Model> model;
+  if (gpt)
+    model = std::make_unique<Gpt>(GptOptions{.layers = 3, .heads = 2, .width = 24, .dropout = 0.1}, TaskSpec{{6}, 17});
+  else model = std::make_unique<Convnet>(ConvnetOptions{.channels = {3, 5}, .hidden = 9}, TaskSpec{{8, 8, 1}, 4});
+  DataParallelOptions options;
+  options.reduce = c.reduce;
+  options.bucket_mb = 0.01;
+  options.level = c.level;
+  options.group = c.group;
+  options.compute = c.compute;
+  options.offload_optimizer = c.offload;
+  DataParallel parallel(*model, comm, options);
+  const auto optimizer = make_adamw({}, parallel.slots());
+  for (int64_t step = 0; step < 3; ++step) {
+    parallel.begin_step(kMicroBatches, kMicroBatches * kMicro);
+    for (int64_t index : parallel.my_micro_batches()) {
+      WithRandom random({1, step, std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{index, index + 100})});
+      const Tensor x = gpt ? Tensor::zeros({kMicro, 6}, DType::kInt32) : Tensor::full({kMicro, 8, 8, 1}, 0.5);
+      const Tensor y = gpt ? x : Tensor::zeros({kMicro}, DType::kInt32);
+      parallel.backward(index, model->loss((*model)(x), y), y.numel());
+    }
+    const StepResult r = parallel.finish_step(1);
+    optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+  }
+  look();
+}
+
+// State of all ranks together: threads share one allocator.
+Figures measured(const Case& c) {
+  Figures out;
+  out.sent.resize(static_cast<size_t>(c.ranks));
+  const BytesByUse before = allocator_stats().by_use;
+  run_ranks(c.ranks, [&](Communicator& comm) {
+    train(c, comm, [&] {
+      out.sent[static_cast<size_t>(comm.rank())] = comm.bytes_sent();
+      comm.barrier("all are done");
+      if (comm.rank() == 0) out.state = allocator_stats().by_use;
+      comm.barrier("and looked at");
+    });
+  });
+  for (size_t i = 0; i < before.size(); ++i) out.state[i] -= before[i];
+  return out;
+}
+
+Figures planned(const Case& c) {
+  Figures out;
+  const int group = c.level == ShardLevel::kNone ? 1 : c.group > 0 ? static_cast<int>(c.group) : c.ranks;
+  for (int rank = 0; rank < c.ranks; ++rank) {
+    const Device device = new_meta_device();
+    Stream stream(device, Stream::Mode::kInline);
+    WithStream with(stream);
+    const auto comm = make_plan_communicator(rank, c.ranks, group);
+    train(c, *comm, [&] {
+      out.sent.push_back(comm->bytes_sent());
+      const BytesByUse state = allocator_stats(device).by_use;
+      for (size_t i = 0; i < state.size(); ++i) out.state[i] += state[i];
+    });
+    EXPECT_EQ(allocator_stats(device).bytes_in_use, 0) << "and everything goes again";
+  }
+  return out;
+}
+
+class PlannedStep : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PlannedStep, HoldsAndSendsWhatTheRealOneDoes) {
+  const Figures real = measured(GetParam()), plan = planned(GetParam());
+  EXPECT_EQ(plan.sent, real.sent) << "by rank";
+  for (MemoryUse use :
+       {MemoryUse::kParameters, MemoryUse::kMoments, MemoryUse::kGradients, MemoryUse::kGathered, MemoryUse::kInHost}) {
+    const auto i = static_cast<size_t>(use);
+    EXPECT_EQ(plan.state[i], real.state[i]) << to_text(use);
+  }
+  EXPECT_GT(
+      plan.state[static_cast<size_t>(MemoryUse::kParameters)] + plan.state[static_cast<size_t>(MemoryUse::kInHost)], 0);
+  EXPECT_GT(plan.state[static_cast<size_t>(GetParam().offload ? MemoryUse::kInHost : MemoryUse::kMoments)], 0);
+  EXPECT_EQ(plan.sent[0] > 0, GetParam().ranks > 1);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* model : {"gpt", "convnet"}) {
+    out.push_back({model, ShardLevel::kNone, 1, 0});
+    for (int ranks : {2, 4})
+      for (auto level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters})
+        out.push_back({model, level, ranks, 0});
+    for (auto level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters})
+      out.push_back({model, level, 4, 2});
+  }
+  for (auto level : {ShardLevel::kNone, ShardLevel::kParameters})
+    out.push_back({"gpt", level, 4, level == ShardLevel::kNone ? 0 : 2, ReduceMode::kFast});
+  for (auto level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kParameters})
+    out.push_back({"gpt", level, 4, 0, ReduceMode::kExact, DType::kBFloat16, level != ShardLevel::kOptimizer});
+  return out;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  constexpr const char* kLevels[] = {"None", "Optimizer", "Gradients", "Parameters"};
+  const Case& c = info.param;
+  return cat(c.model, c.ranks, "Ranks", kLevels[static_cast<int>(c.level)], c.group ? cat("GroupOf", c.group) : "",
+             c.reduce == ReduceMode::kFast ? "Fast" : "", c.compute == DType::kBFloat16 ? "Bf16" : "",
+             c.offload ? "Offloaded" : "");
+}
+INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name_of);
+
+// State shrinks with each level, as the ladder promises.
+TEST(Plan, EachLevelHoldsLess) {
+  int64_t before = INT64_MAX;
+  for (auto level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters}) {
+    const BytesByUse state = planned({"gpt", level, 4, 0}).state;
+    const int64_t now = std::accumulate(state.begin(), state.end(), int64_t(0));
+    EXPECT_LT(now, before) << static_cast<int>(level);
+    before = now;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
