@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -381,8 +380,8 @@ std::string json(const Plan& plan, const std::string& verdict, int64_t differ) {
          "\n";
 }
 
-// Prints the result; returns the exit code.
-int conclude(const Plan& plan, int64_t differ) {
+// Prints the result; returns what is wrong in one line, or nothing.
+std::string conclude(const Plan& plan, int64_t differ) {
   const auto runs = static_cast<int64_t>(plan.rows.size());
   std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
   if (plan.fast && !differ) verdict = "reduce: fast promises no equal bits; the differences are those above";
@@ -404,8 +403,7 @@ int conclude(const Plan& plan, int64_t differ) {
           cat(skipped, " of ", plan.steps, " steps had no finite gradient and changed nothing: this proves little\n");
     print(cat(text, verdict, plan.fast || differ ? "" : cat(": ", runs, " runs"), "\n"));
   }
-  if (differ && is_first_process()) log_error(cat("prove: ", verdict));
-  return static_cast<int>(differ ? ExitCode::kNumeric : ExitCode::kOk);
+  return differ ? cat("prove: ", verdict) : "";
 }
 
 }  // namespace
@@ -439,14 +437,15 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   world.deadline_s = settings.deadline * plan.world;
   SharedData data(app, settings);
   std::vector<std::unique_ptr<Communicator>> groups(static_cast<size_t>(plan.world));
-  std::atomic<int> code{0};
+  std::string problem;  // rank 0's
   const int failed = run_world(world, [&](Communicator& comm) {
     Prover prover(plan, comm, data.open(comm), groups[static_cast<size_t>(comm.rank())]);
     const int64_t differ = prover.go();
-    if (comm.rank() == 0) code = conclude(plan, differ);
+    if (comm.rank() == 0) problem = conclude(plan, differ);
     comm.barrier("end of prove");
   });
-  return failed ? failed : code.load();
+  require(failed != 0 || problem.empty(), ExitCode::kNumeric, problem);
+  return failed;
 }
 
 }  // namespace lockstep
