@@ -121,6 +121,8 @@ Plan plan_of(const App& app, const Arguments& a) {
   Config given(ConfigTree::load(file, overrides));
   BatchOptions batch;
   given.bind("batch", fields(batch));
+  DataParallelOptions parallel;
+  given.bind("", fields(parallel));
   const int64_t most = batch.micro > 0 ? ceil_div(batch.global, batch.micro) : batch.global;
   const std::vector<int> ranks = ranks_of(a.text("ranks"), most);
   plan.world = mpi_launched() ? world_size(0) : ranks.back();
@@ -145,15 +147,21 @@ Plan plan_of(const App& app, const Arguments& a) {
                  const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<Layout>();
     l->ranks = r, l->group = group, l->level = level, l->recompute = recompute;
-    std::vector<std::string> all = overrides;
-    if (has_levels) all.push_back(cat("sharding.level=", level)), all.push_back(cat("sharding.group=", group));
-    if (has_recompute) all.push_back(cat("recompute=", recompute));
-    all.insert(all.end(), more.begin(), more.end());
-    l->settings = load_settings(app, ConfigTree::load(file, all), r);
+    ConfigTree tree = ConfigTree::load(file, overrides);
+    // What the file says of its own layout; a key that has no effect at a level is refused there.
+    tree.erase("sharding.level");
+    tree.erase("sharding.group");
+    if (level == "none") tree.erase("sharding.offload");
+    if (level != "parameters") tree.erase("sharding.reshard_after_forward"), tree.erase("sharding.gathered_limit");
+    if (level != "none") tree.apply_override(cat("sharding.level=", level));
+    if (group > 0) tree.apply_override(cat("sharding.group=", group));
+    if (has_recompute) tree.apply_override(cat("recompute=", recompute));
+    for (const std::string& o : more) tree.apply_override(o);
+    l->settings = load_settings(app, std::move(tree), r);
     plan.layouts.push_back(std::move(l));
     return plan.layouts.back().get();
   };
-  plan.fast = load_settings(app, ConfigTree::load(file, overrides), 1)->parallel.reduce == ReduceMode::kFast;
+  plan.fast = parallel.reduce == ReduceMode::kFast;
   if (plan.fast) plan.rows.push_back({add(1, "none", 0, "none", {"reduce=exact"})});
   const size_t before = plan.rows.size();
   for (const std::string& recompute :
