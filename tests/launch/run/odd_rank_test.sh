@@ -18,26 +18,32 @@ finds() { # WHAT command...
   expect "$1: the table" grep -qE '^2 .* DIFFERS$' out
   expect "$1: where" grep -qE "^2 ranks, none: first differs after step 4 in parameters/mlp[^ ]+ \(and in [0-9]+ more of 15 tensors\), and in the loss, [0-9.]+ and [0-9.]+; $element" out
 }
-finds "rank 1 sees other inputs" lockstep prove odd.yaml --ranks 1,2
+finds "rank 1 sees other inputs" lockstep prove odd.yaml --levels none --ranks 1,2
 expect "it repeats itself" test "$(grep -c 'repeat itself' out)" -eq 0
 first=$(grep '^2 ranks' out)
-finds "found again" lockstep prove odd.yaml --ranks 1,2
+finds "found again" lockstep prove odd.yaml --levels none --ranks 1,2
 same "with the same words" "$first" "$(grep '^2 ranks' out)"
 if with_mpi; then
-  finds "mpirun: rank 1 sees other inputs" mpi 2 "$binary" prove odd.yaml
+  finds "mpirun: rank 1 sees other inputs" mpi 2 "$binary" prove odd.yaml --levels none
   same "mpirun: with the same words" "$first" "$(grep '^2 ranks' out)"
 fi
-run lockstep prove odd.yaml --ranks 1,2 --steps 3
+run lockstep prove odd.yaml --levels none --ranks 1,2 --steps 3
 expect "equal before step 4" test "$code" -eq 0
-run lockstep prove odd.yaml --ranks 1,2 model.step=1 --json
+run lockstep prove odd.yaml --levels none --ranks 1,2 model.step=1 --json
 expect "--json: where" grep -qE '"equal":false,"difference":"first differs after step 1 in parameters/' out
 expect "--json: the verdict" grep -qE '"verdict":"1 of 2 runs differ from the first","steps":5,"runs":2,"differ":1' out
-run lockstep prove odd.yaml --ranks 2 --resume model.step=3
+run lockstep prove odd.yaml --levels none --ranks 2 --resume model.step=3
 expect "the same layout, resumed: equal" test "$code" -eq 0
-run lockstep prove odd.yaml --ranks 1,2 --resume model.step=4
+run lockstep prove odd.yaml --levels none --ranks 1,2 --resume model.step=4
 expect "resumed runs that differ" grep -qE '^saved with 1 rank, none, resumed with 2 ranks, none: first differs after step 4' out
 
-run lockstep prove odd.yaml --ranks 1,2 model.how=counter
+run lockstep prove odd.yaml --ranks 1,2 --levels none,parameters
+expect "a level of its own: exit 70" test "$code" -eq 70
+expect "both runs with 2 ranks differ" test "$(grep -cE '^2 .* DIFFERS$' out)" -eq 2
+expect "and those with 1 rank do not" test "$(grep -cE '^1 .* equal$' out)" -eq 1
+expect "each says where" test "$(grep -cE '^2 ranks, (none|parameters): first differs after step 4 in parameters/' out)" -eq 2
+
+run lockstep prove odd.yaml --levels none --ranks 1,2 model.how=counter
 expect "a model that depends on what ran before: exit 70" test "$code" -eq 70
 expect "it does not repeat itself" grep -qE '; 1 rank, none does not even repeat itself' out
 

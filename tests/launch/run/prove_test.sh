@@ -19,6 +19,9 @@ digests() { grep -oE '[0-9a-f]{32}' out | sort -u; }
 
 # All 30 steps, with their uneven batches.
 succeeds "prove" prove --ranks 1,2,3,4 --steps 30 --resume
+for level in none optimizer gradients parameters 'gradients +2x2' 'parameters +2x2'; do
+  expect "prove: level $level" grep -qE "^4 +local +$level +none .* equal$" out
+done
 expect "prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
 expect "prove: saved and resumed, both ways" test "$(grep -cE '(1 -> 4|4 -> 1).* equal, saved and resumed after step 15$' out)" -eq 2
 proved=$(digests)
@@ -48,6 +51,16 @@ if with_mpi; then
   same "temporary files of mpirun" 0 "$(find tmp -mindepth 1 | wc -l)"
 fi
 
+# What the file says of its own layout does not stand in the way of the others.
+succeeds "a sharded configuration" prove --ranks 1,4 sharding.level=parameters sharding.group=2 sharding.gathered_limit=1 sharding.reshard_after_forward=true
+same "a sharded configuration" "$(digest trained/checkpoints/step-00000005)" "$(digests)"
+for precision in 'precision.compute=bf16' 'precision.compute=bf16 precision.reduce=bf16'; do
+  # shellcheck disable=SC2086  # two keys
+  succeeds "$precision" prove --resume $precision
+  same "$precision: one digest" 1 "$(digests | wc -l)"
+  if [ "$(digests)" = "$(digest trained/checkpoints/step-00000005)" ]; then problem "$precision had no effect"; fi
+done
+
 # An initial state that was trained is the same start for all.
 succeeds "prove init.from" prove init.from=trained --ranks 1,2
 if [ "$(digests)" = "$(digest trained/checkpoints/step-00000005)" ]; then problem "init.from had no effect"; fi
@@ -60,12 +73,12 @@ succeeds "two micro-batches a step" prove batch.micro=11
 same "at most as many ranks as micro-batches" "1 2" "$(awk '/ local /{ print $1 }' out | sort -nu | xargs)"
 refuses "more ranks than micro-batches" 78 '.*8 ranks are more than the 7 micro-batches' prove --ranks 8
 
-succeeds "reduce: fast" prove reduce=fast --ranks 1,2,4
+succeeds "reduce: fast" prove --levels none reduce=fast --ranks 1,2,4
 expect "reduce: fast: the exact run" grep -qE '^1 .* exact$' out
 expect "reduce: fast: one rank has nothing to add in another order" grep -qE '^1 .* 0 in parameters/' out
 expect "reduce: fast: four ranks" grep -qE '^4 .* [0-9.]+(e-[0-9]+)? in parameters/' out
 
-succeeds "--json" prove --json --ranks 1,2
+succeeds "--json" prove --json --ranks 1,2 --levels none
 same "--json: a line for each run and the verdict" 3 "$(grep -cE '^\{.*\}$' out)"
 same "--json: nothing else" 3 "$(wc -l <out)"
 expect "--json: the verdict" grep -qE '"verdict":"one digest","steps":5,"runs":2,"differ":0' out
