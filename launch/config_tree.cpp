@@ -332,21 +332,4 @@ void ConfigTree::apply_override(std::string_view text) {
   merge(*node, std::move(value));
 }
 
-void ConfigTree::erase(std::string_view path) {
-  ConfigNode* node = &root_;
-  for (;;) {
-    const size_t dot = path.find('.');
-    const auto child = std::find_if(node->children.begin(), node->children.end(), [&](const ConfigNode& c) {
-      return node->kind == ConfigNode::Kind::kMap && c.key == path.substr(0, dot);
-    });
-    if (child == node->children.end()) return;
-    if (dot == std::string_view::npos) {
-      node->children.erase(child);
-      return;
-    }
-    node = &*child;
-    path.remove_prefix(dot + 1);
-  }
-}
-
 }  // namespace lockstep

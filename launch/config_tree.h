@@ -42,8 +42,6 @@ class ConfigTree {
 
   // "key.path=value": the value is YAML; maps merge, everything else replaces; "rules.0.decay=0" enters a list.
   void apply_override(std::string_view text);
-  // Takes "key.path" and what is below it out; nothing where it is absent.
-  void erase(std::string_view path);
 
   const ConfigNode& root() const { return root_; }  // always a map
 

@@ -27,14 +27,11 @@ const std::vector<std::string> kLevels{"none", "optimizer", "gradients", "parame
 // One way to run the same training.
 struct Layout {
   int ranks = 1, group = 0;
-  std::string level = "none", recompute = "none";
+  std::string level = "none";
   std::unique_ptr<Settings> settings;
 
   std::string level_text() const { return group ? cat(level, " ", ranks / group, "x", group) : level; }
-  std::string name() const {
-    return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
-               recompute == "none" ? "" : cat(", recompute ", recompute));
-  }
+  std::string name() const { return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text()); }
 };
 
 // One run, a line of the table.
@@ -136,42 +133,29 @@ Plan plan_of(const App& app, const Arguments& a) {
   }
   overrides.push_back("verify.every=1");  // a row speaks for each of its ranks
 
-  std::set<std::string> keys;
-  for (const ConfigKey& k : all_keys(app)) keys.insert(k.key);
-  const bool has_levels = keys.count("sharding.level") > 0, has_recompute = keys.count("recompute") > 0;
-  const std::vector<std::string> levels =
-      levels_of(has_levels || a.text("levels") != "all" ? a.text("levels") : "none");
-  require(has_levels || levels == std::vector<std::string>{"none"}, ExitCode::kUsage, "--levels ", a.text("levels"),
-          ": this lockstep has no level but none");
-  auto add = [&](int r, const std::string& level, int group, const std::string& recompute,
-                 const std::vector<std::string>& more = {}) {
+  auto add = [&](int r, const std::string& level, int group, const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<Layout>();
-    l->ranks = r, l->group = group, l->level = level, l->recompute = recompute;
-    ConfigTree tree = ConfigTree::load(file, overrides);
-    // What the file says of its own layout; a key that has no effect at a level is refused there.
-    tree.erase("sharding.level");
-    tree.erase("sharding.group");
-    if (level == "none") tree.erase("sharding.offload");
-    if (level != "parameters") tree.erase("sharding.reshard_after_forward"), tree.erase("sharding.gathered_limit");
-    if (level != "none") tree.apply_override(cat("sharding.level=", level));
-    if (group > 0) tree.apply_override(cat("sharding.group=", group));
-    if (has_recompute) tree.apply_override(cat("recompute=", recompute));
-    for (const std::string& o : more) tree.apply_override(o);
-    l->settings = load_settings(app, std::move(tree), r);
+    l->ranks = r, l->group = group, l->level = level;
+    // What the file says of its own layout holds for that level alone.
+    std::vector<std::string> all = overrides;
+    all.push_back(cat("sharding.level=", level));
+    all.push_back(cat("sharding.group=", group));
+    if (level != "parameters")
+      all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
+    all.insert(all.end(), more.begin(), more.end());
+    l->settings = load_settings(app, ConfigTree::load(file, all), r);
     plan.layouts.push_back(std::move(l));
     return plan.layouts.back().get();
   };
   plan.fast = parallel.reduce == ReduceMode::kFast;
-  if (plan.fast) plan.rows.push_back({add(1, "none", 0, "none", {"reduce=exact"})});
+  if (plan.fast) plan.rows.push_back({add(1, "none", 0, {"reduce=exact"})});
   const size_t before = plan.rows.size();
-  for (const std::string& recompute :
-       has_recompute ? std::vector<std::string>{"none", "block"} : std::vector<std::string>{"none"})
-    for (const std::string& level : levels) {
-      for (int r : ranks) plan.rows.push_back({add(r, level, 0, recompute)});
-      if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
-        for (int r : ranks)
-          if (r > 2 && r % 2 == 0) plan.rows.push_back({add(r, level, r / 2, recompute)});
-    }
+  for (const std::string& level : levels_of(a.text("levels"))) {
+    for (int r : ranks) plan.rows.push_back({add(r, level, 0)});
+    if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
+      for (int r : ranks)
+        if (r > 2 && r % 2 == 0) plan.rows.push_back({add(r, level, r / 2)});
+  }
   const Layout *small = plan.rows[before].layout, *large = plan.rows.back().layout;
   if (a.has("resume")) {
     plan.half = plan.steps / 2;
@@ -217,7 +201,7 @@ class Prover {
     if (world.rank() != 0) return;
     ProgressOptions o;
     o.title = "prove";
-    for (const Row& row : plan.rows) o.total += steps_of(row, plan.steps);
+    o.total = plan.steps * static_cast<int64_t>(plan.rows.size());
     progress_ = std::make_unique<Progress>(o);
     proof_.after_step = [this] {
       if (progress_) progress_->set(++done_, running_);
@@ -230,7 +214,7 @@ class Prover {
     for (size_t i = 0; i < rows.size(); ++i) {
       Proof::AtEnd at_end;
       std::pair<double, std::string> far;
-      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator&) { t.save(shelf_ / "exact"); };
+      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator&) { save(t, "exact"); };
       if (plan_.fast && i > 0)
         at_end = [&](Trainer& t, Communicator& comm) {
           far = largest_relative_difference(t, comm, saved("exact", plan_.steps));
@@ -265,21 +249,19 @@ class Prover {
   }
 
  private:
-  int64_t steps_of(const Row& row, int64_t last) const {
-    return row.saved_by ? plan_.half + (last - plan_.half) : last;
-  }
   Checkpoint saved(const std::string& folder, int64_t step) const {
     return open_checkpoint(shelf_ / cat(folder, "/", checkpoint_name(step)));
   }
 
+  void save(Trainer& trainer, const std::string& folder) const { trainer.save(shelf_ / folder); }
+
   ProofRecord train(const Row& row, int64_t last, const Proof::AtEnd& at_end) {
     running_ = row.name();
     if (!row.saved_by) return proof_.train(*row.layout->settings, row.layout->ranks, {"", 0, last}, at_end);
-    const std::string folder = shelf_ / "half";
     const ProofRecord before = proof_.train(*row.saved_by->settings, row.saved_by->ranks, {"", 0, plan_.half},
-                                            [&](Trainer& t, Communicator&) { t.save(folder); });
+                                            [&](Trainer& t, Communicator&) { save(t, "half"); });
     ProofRecord record = proof_.train(*row.layout->settings, row.layout->ranks,
-                                      {cat(folder, "/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+                                      {shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
     return record;
   }
@@ -295,7 +277,7 @@ class Prover {
     if (world_.rank() == 0)
       log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
     std::optional<ProofElement> element;
-    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator&) { t.save(shelf_ / "first"); });
+    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator&) { save(t, "first"); });
     const ProofRecord b = train(other, step, [&](Trainer& t, Communicator& comm) {
       element = first_element(t, comm, saved("first", step), tensor);
     });
@@ -328,7 +310,7 @@ std::string with_digits(const char* pattern, double v) {
 }
 
 std::string table(const Plan& plan) {
-  std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "recompute", "micro",
+  std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "micro",
                                                plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
                                                ""}};
   for (const Row& row : plan.rows) {
@@ -340,8 +322,8 @@ std::string table(const Plan& plan) {
     if (!row.difference.empty()) verdict = "DIFFERS";
     if (row.saved_by) verdict += cat(verdict.empty() ? "" : ", ", "saved and resumed after step ", plan.half);
     lines.push_back({row.join(cat(f.ranks), cat(l.ranks)), row.record.backend, row.join(f.level_text(), l.level_text()),
-                     row.join(f.recompute, l.recompute), cat(l.settings->batch.micro), result,
-                     with_digits("%.6f", row.record.losses.back()), with_digits("%.2f", row.record.seconds), verdict});
+                     cat(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
+                     with_digits("%.2f", row.record.seconds), verdict});
   }
   std::string out;
   for (const auto& line : lines) {
@@ -365,7 +347,6 @@ std::string json(const Plan& plan, const std::string& verdict, int64_t differ) {
                     {"backend", row.record.backend},
                     {"level", l.level},
                     {"group", static_cast<int64_t>(l.group)},
-                    {"recompute", l.recompute},
                     {"batch_micro", l.settings->batch.micro},
                     {"digest", to_hex(row.record.digest)},
                     {"loss", row.record.losses.back()},

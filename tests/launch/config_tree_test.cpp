@@ -100,22 +100,6 @@ TEST(ConfigTree, OverridesReplaceMergeAndEnterLists) {
   EXPECT_EQ(root.find("s")->scalar, "a=b");
 }
 
-TEST(ConfigTree, ErasedKeysAreGone) {
-  ConfigTree tree = ConfigTree::parse("a:\n  b: 1\n  c:\n    d: 2\ne: 3\n", "a.yaml", {"a.f=4"});
-  for (const char* absent : {"x", "a.x", "a.b.x", "a.c.x", "e.x", "", "a.", ".a"}) tree.erase(absent);
-  ASSERT_EQ(tree.root().children.size(), 2u);
-  ASSERT_EQ(tree.root().find("a")->children.size(), 3u);
-  tree.erase("a.c.d");
-  EXPECT_TRUE(tree.root().find("a")->find("c")->children.empty());
-  tree.erase("a.f");
-  tree.erase("a.b");
-  EXPECT_EQ(tree.root().find("a")->children.size(), 1u);
-  tree.erase("e");
-  EXPECT_FALSE(tree.root().find("e"));
-  tree.apply_override("e=5");
-  EXPECT_EQ(tree.root().find("e")->scalar, "5");
-}
-
 TEST(ConfigTree, BadOverridesNameThemselves) {
   for (const char* bad : {"lr", "=3", "a..b=1", ".a=1", "a.=1", "a b=1", "a=[1", "a={b: 1, b: 2}", "a=\x04", "a=\xff",
                           "seed.x=1", "rules.5=1", "rules.x=1"}) {

@@ -20,7 +20,7 @@ digests() { grep -oE '[0-9a-f]{32}' out | sort -u; }
 # All 30 steps, with their uneven batches.
 succeeds "prove" prove --ranks 1,2,3,4 --steps 30 --resume
 for level in none optimizer gradients parameters 'gradients +2x2' 'parameters +2x2'; do
-  expect "prove: level $level" grep -qE "^4 +local +$level +none .* equal$" out
+  expect "prove: level $level" grep -qE "^4 +local +$level +3 .* equal$" out
 done
 expect "prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
 expect "prove: saved and resumed, both ways" test "$(grep -cE '(1 -> 4|4 -> 1).* equal, saved and resumed after step 15$' out)" -eq 2
