@@ -15,6 +15,7 @@
 #include "launch/commands.h"
 #include "launch/progress.h"
 #include "launch/proof.h"
+#include "launch/saver.h"
 #include "launch/world.h"
 
 namespace lockstep {
@@ -27,11 +28,14 @@ const std::vector<std::string> kLevels{"none", "optimizer", "gradients", "parame
 // One way to run the same training.
 struct Layout {
   int ranks = 1, group = 0;
-  std::string level = "none";
+  std::string level = "none", recompute = "none";
   std::unique_ptr<Settings> settings;
 
   std::string level_text() const { return group ? cat(level, " ", ranks / group, "x", group) : level; }
-  std::string name() const { return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text()); }
+  std::string name() const {
+    return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
+               recompute == "none" ? "" : cat(", recompute ", recompute));
+  }
 };
 
 // One run, a line of the table.
@@ -53,7 +57,7 @@ struct Row {
 struct Plan {
   std::vector<std::string> notes;  // what was decided, said above the table
   std::vector<std::unique_ptr<Layout>> layouts;
-  std::vector<Row> rows;  // the first is what the others are compared with
+  std::vector<Row> rows;  // the first is what the others are compared with; those that fit the model run
   int world = 1;          // ranks in all
   int64_t steps = 5, half = 0;
   bool fast = false, json = false;
@@ -120,6 +124,8 @@ Plan plan_of(const App& app, const Arguments& a) {
   given.bind("batch", fields(batch));
   DataParallelOptions parallel;
   given.bind("", fields(parallel));
+  Recompute recompute = Recompute::kNone;
+  given.bind("", {recompute_field(recompute)});
   const int64_t most = batch.micro > 0 ? ceil_div(batch.global, batch.micro) : batch.global;
   const std::vector<int> ranks = ranks_of(a.text("ranks"), most);
   plan.world = mpi_launched() ? world_size(0) : ranks.back();
@@ -133,13 +139,15 @@ Plan plan_of(const App& app, const Arguments& a) {
   }
   overrides.push_back("verify.every=1");  // a row speaks for each of its ranks
 
-  auto add = [&](int r, const std::string& level, int group, const std::vector<std::string>& more = {}) {
+  auto add = [&](const std::string& mode, int r, const std::string& level, int group,
+                 const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<Layout>();
-    l->ranks = r, l->group = group, l->level = level;
+    l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
     // What the file says of its own layout holds for that level alone.
     std::vector<std::string> all = overrides;
     all.push_back(cat("sharding.level=", level));
     all.push_back(cat("sharding.group=", group));
+    all.push_back(cat("recompute=", mode));
     if (level != "parameters")
       all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
     all.insert(all.end(), more.begin(), more.end());
@@ -148,15 +156,20 @@ Plan plan_of(const App& app, const Arguments& a) {
     return plan.layouts.back().get();
   };
   plan.fast = parallel.reduce == ReduceMode::kFast;
-  if (plan.fast) plan.rows.push_back({add(1, "none", 0, {"reduce=exact"})});
+  if (plan.fast) plan.rows.push_back({add("none", 1, "none", 0, {"reduce=exact"})});
   const size_t before = plan.rows.size();
-  for (const std::string& level : levels_of(a.text("levels"))) {
-    for (int r : ranks) plan.rows.push_back({add(r, level, 0)});
-    if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
-      for (int r : ranks)
-        if (r > 2 && r % 2 == 0) plan.rows.push_back({add(r, level, r / 2)});
+  const Layout *small = nullptr, *large = nullptr;  // of those that every model has
+  std::vector<std::string> modes{"none", "block"};
+  if (recompute == Recompute::kAttention) modes.push_back("attention");
+  for (const std::string& mode : modes) {
+    for (const std::string& level : levels_of(a.text("levels"))) {
+      for (int r : ranks) plan.rows.push_back({add(mode, r, level, 0)});
+      if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
+        for (int r : ranks)
+          if (r > 2 && r % 2 == 0) plan.rows.push_back({add(mode, r, level, r / 2)});
+    }
+    if (mode == "none") small = plan.rows[before].layout, large = plan.rows.back().layout;
   }
-  const Layout *small = plan.rows[before].layout, *large = plan.rows.back().layout;
   if (a.has("resume")) {
     plan.half = plan.steps / 2;
     plan.rows.push_back({small, large});
@@ -196,31 +209,41 @@ class Shelf {
 // Runs the plan on one rank of the world; rank 0 knows the results.
 class Prover {
  public:
-  Prover(Plan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
+  Prover(const Plan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
       : plan_(plan), world_(world), proof_(world, data, group), shelf_(world) {
+    agree(world, [&] {
+      for (const Row& row : plan.rows) {
+        const Settings& s = *row.layout->settings;
+        if (s.recompute != Recompute::kNone &&
+            apply_recompute(*s.model->build(task_of(data.train->spec())), s.recompute) == 0)
+          continue;  // the model has nothing of this kind
+        rows_.push_back(row);
+      }
+    });
     if (world.rank() != 0) return;
     ProgressOptions o;
     o.title = "prove";
-    o.total = plan.steps * static_cast<int64_t>(plan.rows.size());
+    o.total = plan.steps * static_cast<int64_t>(rows_.size());
     progress_ = std::make_unique<Progress>(o);
     proof_.after_step = [this] {
       if (progress_) progress_->set(++done_, running_);
     };
   }
 
+  const std::vector<Row>& rows() const { return rows_; }
+
   // How many rows differ from the first.
   int64_t go() {
-    std::vector<Row>& rows = plan_.rows;
+    std::vector<Row>& rows = rows_;
     for (size_t i = 0; i < rows.size(); ++i) {
       Proof::AtEnd at_end;
       std::pair<double, std::string> far;
-      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator&) { save(t, "exact"); };
+      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator& comm) { save(t, comm, "exact"); };
       if (plan_.fast && i > 0)
         at_end = [&](Trainer& t, Communicator& comm) {
           far = largest_relative_difference(t, comm, saved("exact", plan_.steps));
         };
       ProofRecord record = train(rows[i], plan_.steps, at_end);
-      if (world_.rank() != 0) continue;  // thread-ranks share the rows
       rows[i].record = std::move(record);
       rows[i].far = far;
     }
@@ -253,13 +276,17 @@ class Prover {
     return open_checkpoint(shelf_ / cat(folder, "/", checkpoint_name(step)));
   }
 
-  void save(Trainer& trainer, const std::string& folder) const { trainer.save(shelf_ / folder); }
+  void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
+    Saver saver(comm, shelf_ / folder, {});
+    saver.start(trainer.info(), trainer.mine());
+    saver.finish();
+  }
 
   ProofRecord train(const Row& row, int64_t last, const Proof::AtEnd& at_end) {
     running_ = row.name();
     if (!row.saved_by) return proof_.train(*row.layout->settings, row.layout->ranks, {"", 0, last}, at_end);
     const ProofRecord before = proof_.train(*row.saved_by->settings, row.saved_by->ranks, {"", 0, plan_.half},
-                                            [&](Trainer& t, Communicator&) { save(t, "half"); });
+                                            [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
     ProofRecord record = proof_.train(*row.layout->settings, row.layout->ranks,
                                       {shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
@@ -273,11 +300,11 @@ class Prover {
     std::string tensor;
     in >> worst >> step >> std::ws;
     std::getline(in, tensor);
-    Row &first = plan_.rows[0], &other = plan_.rows[worst];
+    Row &first = rows_[0], &other = rows_[worst];
     if (world_.rank() == 0)
       log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
     std::optional<ProofElement> element;
-    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator&) { save(t, "first"); });
+    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator& comm) { save(t, comm, "first"); });
     const ProofRecord b = train(other, step, [&](Trainer& t, Communicator& comm) {
       element = first_element(t, comm, saved("first", step), tensor);
     });
@@ -294,11 +321,12 @@ class Prover {
         text += cat("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
   }
 
-  Plan& plan_;
+  const Plan& plan_;
   Communicator& world_;
   Proof proof_;
   const Shelf shelf_;
   std::unique_ptr<Progress> progress_;
+  std::vector<Row> rows_;
   std::string running_;
   int64_t done_ = 0;
 };
@@ -309,20 +337,20 @@ std::string with_digits(const char* pattern, double v) {
   return text;
 }
 
-std::string table(const Plan& plan) {
-  std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "micro",
+std::string table(const Plan& plan, const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "recompute", "micro",
                                                plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
                                                ""}};
-  for (const Row& row : plan.rows) {
+  for (const Row& row : rows) {
     const Layout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
-    const bool first = &row == &plan.rows[0];
+    const bool first = &row == &rows[0];
     std::string result = to_hex(row.record.digest);
     if (plan.fast) result = first ? "0" : cat(with_digits("%.2g", row.far.first), " in ", row.far.second);
     std::string verdict = first ? (plan.fast ? "exact" : "") : plan.fast ? "" : "equal";
     if (!row.difference.empty()) verdict = "DIFFERS";
     if (row.saved_by) verdict += cat(verdict.empty() ? "" : ", ", "saved and resumed after step ", plan.half);
     lines.push_back({row.join(cat(f.ranks), cat(l.ranks)), row.record.backend, row.join(f.level_text(), l.level_text()),
-                     cat(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
+                     l.recompute, cat(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
                      with_digits("%.2f", row.record.seconds), verdict});
   }
   std::string out;
@@ -339,14 +367,15 @@ std::string table(const Plan& plan) {
   return out;
 }
 
-std::string json(const Plan& plan, const std::string& verdict, int64_t differ) {
+std::string json(const Plan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
   std::string out;
-  for (const Row& row : plan.rows) {
+  for (const Row& row : rows) {
     const Layout& l = *row.layout;
     JsonObject line{{"ranks", static_cast<int64_t>(l.ranks)},
                     {"backend", row.record.backend},
                     {"level", l.level},
                     {"group", static_cast<int64_t>(l.group)},
+                    {"recompute", l.recompute},
                     {"batch_micro", l.settings->batch.micro},
                     {"digest", to_hex(row.record.digest)},
                     {"loss", row.record.losses.back()},
@@ -364,29 +393,29 @@ std::string json(const Plan& plan, const std::string& verdict, int64_t differ) {
   return out +
          json_line({{"verdict", verdict},
                     {"steps", plan.steps},
-                    {"runs", static_cast<int64_t>(plan.rows.size())},
+                    {"runs", static_cast<int64_t>(rows.size())},
                     {"differ", differ}}) +
          "\n";
 }
 
 // Prints the result; returns what is wrong in one line, or nothing.
-std::string conclude(const Plan& plan, int64_t differ) {
-  const auto runs = static_cast<int64_t>(plan.rows.size());
+std::string conclude(const Plan& plan, const std::vector<Row>& rows, int64_t differ) {
+  const auto runs = static_cast<int64_t>(rows.size());
   std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
   if (plan.fast && !differ) verdict = "reduce: fast promises no equal bits; the differences are those above";
   if (plan.fast && differ) verdict = cat(differ, " of ", runs, " runs hold values that are not finite");
   if (plan.json) {
-    print(json(plan, verdict, differ));
+    print(json(plan, rows, verdict, differ));
   } else {
-    const Settings& s = *plan.rows[0].layout->settings;
+    const Settings& s = *rows[0].layout->settings;
     std::string text = cat("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
                            ", batch.global ", s.batch.global, ", ", ceil_div(s.batch.global, s.batch.micro),
                            " micro-batches a step of ", s.batch.micro, " samples\n");
     for (const std::string& note : plan.notes) text += note + "\n";
-    text += "\n" + table(plan) + "\n";
-    for (const Row& row : plan.rows)
+    text += "\n" + table(plan, rows) + "\n";
+    for (const Row& row : rows)
       if (!row.difference.empty()) text += cat(row.name(), ": ", row.difference, "\n");
-    const int64_t skipped = plan.rows[0].record.skipped;
+    const int64_t skipped = rows[0].record.skipped;
     if (skipped > 0)
       text +=
           cat(skipped, " of ", plan.steps, " steps had no finite gradient and changed nothing: this proves little\n");
@@ -430,7 +459,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   const int failed = run_world(world, [&](Communicator& comm) {
     Prover prover(plan, comm, data.open(comm), groups[static_cast<size_t>(comm.rank())]);
     const int64_t differ = prover.go();
-    if (comm.rank() == 0) problem = conclude(plan, differ);
+    if (comm.rank() == 0) problem = conclude(plan, prover.rows(), differ);
     comm.barrier("end of prove");
   });
   require(failed != 0 || problem.empty(), ExitCode::kNumeric, problem);

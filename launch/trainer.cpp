@@ -90,7 +90,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     if (settings_.parallel.compute == DType::kFloat16) loss_scale_ = LossScale::dynamic();
   });
   preflight();
-  if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
+  if (settings_.verify.every > 0 && has_replicas())
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
   agree(comm_, [&] { start_loader(); });
 }

@@ -70,6 +70,8 @@ class Trainer {
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;
+  // Do several ranks hold the same state, so that verify.every can compare it?
+  bool has_replicas() const { return parallel_->mesh().replicas() > 1; }
 
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }

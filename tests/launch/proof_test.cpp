@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 
+#include "launch/saver.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 
@@ -101,7 +102,9 @@ void with_changed(int ranks, const std::function<void(const std::vector<StateEnt
   testing::run_ranks(ranks, [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);
     trainer.step();
-    trainer.save(scratch.path());
+    Saver saver(comm, scratch.path(), {});
+    saver.start(trainer.info(), trainer.mine());
+    saver.finish();
     const Checkpoint saved = open_checkpoint(scratch.path(checkpoint_name(1)));
     change(trainer.state());
     then(trainer, comm, saved);
