@@ -17,6 +17,7 @@ int data_command(const App& app, const std::vector<std::string>& arguments);
 int config_command(const App& app, const std::vector<std::string>& arguments);
 int checkpoint_command(const App& app, const std::vector<std::string>& arguments);
 int plan_command(const App& app, const std::vector<std::string>& arguments);
+int prove_command(const App& app, const std::vector<std::string>& arguments);
 int bench_command(const App& app, const std::vector<std::string>& arguments);
 
 // Text that a command prints as its result: standard output of the first process alone.

@@ -44,6 +44,7 @@ const char* kHelp =
     "file\n"
     "  lockstep plan FILE.yaml [key.path=value ...] --ranks N                 memory and traffic of a run, without its "
     "machine\n"
+    "  lockstep prove FILE.yaml [key.path=value ...] [--ranks 1,2,4]          the same bits at every layout of ranks?\n"
     "  lockstep bench FILE.yaml [key.path=value ...]                          time training steps\n"
     "\n"
     "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
@@ -55,7 +56,7 @@ struct Entry {
 };
 const Entry kCommands[] = {{"train", train_command}, {"eval", eval_command},     {"generate", generate_command},
                            {"data", data_command},   {"config", config_command}, {"checkpoint", checkpoint_command},
-                           {"plan", plan_command},   {"bench", bench_command}};
+                           {"plan", plan_command},   {"prove", prove_command},   {"bench", bench_command}};
 
 }  // namespace
 

@@ -50,6 +50,14 @@ std::vector<Field> fields(ComputeOptions& o) {
               .with_range(0, 1024)
               .without_effect_on_math()};
 }
+std::vector<Field> fields(VerifyOptions& o) {
+  return {field("every", o.every,
+                "after every so many steps the ranks that hold the same parameters and moments compare them: a value "
+                "that changed on one of them ends the run; 0: never")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math()};
+}
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,
                 "start from the parameters of this run or checkpoint directory; empty: from initial values")};
@@ -129,6 +137,7 @@ void bind_rest(Settings& s, bool keys_only) {
   s.config.bind("", comm_fields(s));
   s.config.bind("checkpoint", fields(s.checkpoint));
   s.config.bind("compute", fields(s.compute));
+  s.config.bind("verify", fields(s.verify));
   s.config.bind("init", fields(s.init));
 }
 

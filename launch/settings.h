@@ -37,6 +37,9 @@ struct CheckpointOptions {
 struct ComputeOptions {
   int64_t threads = 0;
 };
+struct VerifyOptions {
+  int64_t every = 0;
+};
 struct InitOptions {
   std::string from;
 };
@@ -45,6 +48,7 @@ std::vector<Field> fields(TrainOptions& o);
 std::vector<Field> fields(BatchOptions& o);
 std::vector<Field> fields(CheckpointOptions& o);
 std::vector<Field> fields(ComputeOptions& o);
+std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
 
 struct Settings {
@@ -54,6 +58,7 @@ struct Settings {
   BatchOptions batch;
   CheckpointOptions checkpoint;
   ComputeOptions compute;
+  VerifyOptions verify;
   InitOptions init;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;

@@ -61,6 +61,9 @@ class Run {
     });
     if (trainer_.steps_done() == 0 && !settings.init.from.empty())
       agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
+    if (first && settings.verify.every > 0 && !trainer_.has_replicas())
+      log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
+                      "moments: nothing is compared"));
     int64_t elements = 0;
     if (settings.checkpoint.every > 0)
       for (const StateEntry& e : trainer_.mine()) elements += e.data.numel();

@@ -90,6 +90,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     if (settings_.parallel.compute == DType::kFloat16) loss_scale_ = LossScale::dynamic();
   });
   preflight();
+  if (settings_.verify.every > 0 && has_replicas())
+    sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
   agree(comm_, [&] { start_loader(); });
 }
 
@@ -169,6 +171,7 @@ StepReport Trainer::step(bool stop) {
   info_.updates = optimizer_->updates();
   info_.skipped_in_row = report.result.finite ? 0 : info_.skipped_in_row + 1;
   info_.skipped += report.result.finite ? 0 : 1;
+  if (sentinel_ && info_.step % settings_.verify.every == 0) sentinel_->verify(info_.step, state());
   report.step = info_.step;
   report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
   report.step_ms = ms_since(begun);

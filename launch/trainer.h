@@ -12,6 +12,7 @@
 #include "core/models/model.h"
 #include "data/loader.h"
 #include "launch/agree.h"
+#include "launch/sentinel.h"
 #include "launch/settings.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
@@ -67,6 +68,11 @@ class Trainer {
   // that the next step changes.
   std::vector<StateEntry> mine() const;
 
+  // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
+  std::vector<StateEntry> state() const;
+  // Do several ranks hold the same state, so that verify.every can compare it?
+  bool has_replicas() const { return parallel_->mesh().replicas() > 1; }
+
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }
   const CheckpointInfo& info() const { return info_; }
@@ -75,7 +81,6 @@ class Trainer {
   void preflight();
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
-  std::vector<StateEntry> state() const;
 
   const Settings& settings_;
   const Datasets& data_;
@@ -86,6 +91,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<Sentinel> sentinel_;  // where settings ask for it, and replicas are there
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;
 };

@@ -21,11 +21,11 @@ enum class ExitCode : int {
   kBadData = 65,        // a file that is there but wrong: dataset, checkpoint
   kMissingInput = 66,   // a file that is not there
   kRankLost = 69,       // a peer died, hangs, or missed a deadline
-  kNumeric = 70,        // non-finite gradients k times in a row, anomaly mode
+  kNumeric = 70,        // non-finite gradients k times in a row, anomaly mode, runs that prove found to differ
   kOutputLocked = 73,   // the run directory cannot be used for output
   kStorage = 74,        // disk full, I/O error while writing
   kSaved = 75,          // stopped on request after saving: requeue me
-  kRanksDisagree = 76,  // preflight: ranks differ in version, configuration, model or data
+  kRanksDisagree = 76,  // ranks differ in version, configuration, model or data (preflight), or in state (verify.every)
   kConfig = 78,         // YAML or override
 };
 

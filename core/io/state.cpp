@@ -4,15 +4,11 @@
 #include "core/base/philox.h"
 
 namespace lockstep {
-namespace {
-constexpr int64_t kChunk = 64;
-}
-
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size) {
   std::vector<StateEntry> out;
   for (const StateEntry& e : entries) {
-    const Range chunks = split_evenly(ceil_div(e.data.numel(), kChunk), size, rank);
-    const Range r{chunks.begin * kChunk, std::min(chunks.end * kChunk, e.data.numel())};
+    const Range chunks = split_evenly(ceil_div(e.data.numel(), kStateChunk), size, rank);
+    const Range r{chunks.begin * kStateChunk, std::min(chunks.end * kStateChunk, e.data.numel())};
     if (r.empty()) continue;
     out.push_back({e.name, e.shape, e.offset + r.begin, e.data.slice(0, r.begin, r.end)});
   }
@@ -20,13 +16,13 @@ std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int
 }
 
 Hash128 digest_of(std::string_view name, int64_t offset, const float* values, int64_t n) {
-  check(offset % kChunk == 0, "digest: slice of ", name, " begins inside a chunk, at ", offset);
+  check(offset % kStateChunk == 0, "digest: slice of ", name, " begins inside a chunk, at ", offset);
   const uint64_t key = hash64(name);
   Hash128 sum;
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t count = std::min(kChunk, n - i);
+  for (int64_t i = 0; i < n; i += kStateChunk) {
+    const int64_t count = std::min(kStateChunk, n - i);
     sum += hash128(values + i, static_cast<size_t>(count) * sizeof(float),
-                   mix(key, static_cast<uint64_t>((offset + i) / kChunk)));
+                   mix(key, static_cast<uint64_t>((offset + i) / kStateChunk)));
   }
   return sum;
 }

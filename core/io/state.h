@@ -12,10 +12,12 @@
 
 namespace lockstep {
 
+constexpr int64_t kStateChunk = 64;  // elements of one hash of a digest; slices begin at multiples of it
+
 struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."
   Shape shape;         // of the whole tensor
-  int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of 64
+  int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of kStateChunk
   Tensor data;         // fp32 [n], host memory
 
   int64_t end() const { return offset + data.numel(); }
@@ -24,10 +26,10 @@ struct StateEntry {
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size);
 
-// Sum mod 2^128 of one hash for each chunk of 64 elements, keyed by name and chunk index: slices of any layout add up
-// to one value.
+// Sum mod 2^128 of one hash for each chunk of kStateChunk elements, keyed by name and chunk index: slices of any layout
+// add up to one value.
 Hash128 digest_of(const std::vector<StateEntry>& entries);
-// The same for a stretch of a tensor's elements from `offset` (a multiple of 64).
+// The same for a stretch of a tensor's elements from `offset` (a multiple of kStateChunk).
 Hash128 digest_of(std::string_view name, int64_t offset, const float* values, int64_t n);
 
 }  // namespace lockstep

@@ -31,6 +31,13 @@ if with_mpi; then
   succeeds "own_model, mpirun -n 2" mpi 2 $own train own_model.yaml run.dir=mpi
   same "own_model, mpirun -n 2" "$wanted" "$(digest mpi)"
 fi
+succeeds "own_model prove" $own prove own_model.yaml --ranks 1,2,3 --resume
+expect "own_model prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
+if with_mpi; then
+  proved=$(grep -oE '[0-9a-f]{32}' out | sort -u)
+  succeeds "own_model prove, mpirun -n 3" mpi 3 $own prove own_model.yaml --ranks 1,3
+  same "own_model prove, mpirun -n 3" "$proved" "$(grep -oE '[0-9a-f]{32}' out | sort -u)"
+fi
 succeeds "own_model eval" $own eval one
 expect "own_model eval: a line of JSON" grep -qE '^\{.*"loss":[0-9.]+' out
 refuses "lockstep itself does not know the model" 78 '.*gated' prefix/bin/lockstep train own_model.yaml run.dir=no

@@ -141,6 +141,22 @@ make_inputs() {
   images_config >images.yaml
 }
 
+# A training that is hard to keep exact: dropout, clipping in most steps, ignored tokens, 7 micro-batches a step, epochs that end in an
+# uneven batch. hard_keys KIND adds its keys to `keys`; was_hard RUN: 30 steps with them were so.
+hard_keys() {
+  keys+=(model.dropout=0.1 optim.clip_norm=0.2 batch.global=21 batch.micro=3)
+  if [ "$1" = text ]; then keys+=('data.ignore_tokens=[2, 5]'); fi
+}
+was_hard() {
+  local clipped uneven
+  clipped=$(field grad_norm <"$1/metrics.jsonl" | awk '$1 > 0.2' | wc -l)
+  if [ "$clipped" -lt 16 ]; then problem "clipping was active in $clipped of 30 steps only"; fi
+  # Items of each step: the rate times the time. An epoch's last batch has fewer.
+  uneven=$(paste <(field '(tokens|images)_per_s' <"$1/metrics.jsonl") <(field step_ms <"$1/metrics.jsonl") |
+    awk '{ n = int($1 * $2 / 1000 + 0.5); if (NR == 1) whole = n; if (n < whole) ++fewer } END { print fewer + 0 }')
+  if [ "$uneven" -lt 1 ]; then problem "no epoch ended in an uneven batch"; fi
+}
+
 digest() { # RUN: the 32 digits that are alone on the last line
   lockstep checkpoint digest "$1" | tail -n 1 | grep -xE '[0-9a-f]{32}' || echo "no digest"
 }

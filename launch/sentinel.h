@@ -1,0 +1,35 @@
+// Sentinel: ranks that hold copies of the same state compare them while a run goes on, and say whose memory or
+// arithmetic went wrong. Owned by the trainer or a loop of one's own; borrows both communicators.
+// Knows nothing of how the state came about, nor of what else the ranks hold.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/io/state.h"
+
+namespace lockstep {
+
+// digest_of each entry, by the current stream's compute threads.
+std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries);
+
+class Sentinel {
+ public:
+  // `copies` joins the ranks that hold the same slices of the same tensors; every rank of the world has such a group.
+  Sentinel(Communicator& copies, Communicator& world) : copies_(copies), world_(world) {}
+
+  // `state` after step `step`, on every rank the same slices. Exchanges one 128-bit value a rank, and those of single
+  // tensors only where that differs. Then throws ExitCode::kRanksDisagree on the first rank that differs from most
+  // others (where most agree: with two ranks nobody can tell), naming ranks, tensors, step and the last step found
+  // equal; the other ranks throw the same with an empty message, which is not reported. Collective.
+  void verify(int64_t step, const std::vector<StateEntry>& state);
+
+ private:
+  [[noreturn]] void report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);
+
+  Communicator& copies_;
+  Communicator& world_;
+  int64_t equal_ = -1;  // step of the last comparison; -1: none yet
+};
+
+}  // namespace lockstep
