@@ -12,6 +12,7 @@
 #include "launch/tensorboard.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
+#include "sharding/group_size.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +24,7 @@ void on_signal(int number) {
   std::signal(number, SIG_DFL);
 }
 
+constexpr int64_t kWarmUp = 3;   // steps that are not typical
 constexpr int kFailedSaves = 3;  // in a row: the disk stays full
 
 std::string fixed(double v, int digits) {
@@ -91,6 +93,7 @@ class Run {
     while (trainer_.steps_done() < settings_.train.steps && !stopped) {
       StepReport r = trainer_.step(stop_signal != 0);
       stopped = r.result.stop;
+      if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
       const bool last = r.step == settings_.train.steps;
       const bool eval_now = trainer_.has_validation() &&
                             (last || (settings_.train.eval_every > 0 && r.step % settings_.train.eval_every == 0));
@@ -110,6 +113,10 @@ class Run {
       }
     }
     if (progress_) progress_->finish();
+    if (const auto size = waits_.better(settings_.parallel.bucket_mb))
+      log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
+                   "% of the time; by what each exchange took, groups of ", fixed(*size, *size < 1 ? 2 : 0),
+                   " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
     if (comm_.rank() == 0) {
       const RunPaths& p = run_dir_->paths();
       if (stopped) {
@@ -151,6 +158,12 @@ class Run {
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms}};
     if (!r.result.finite) line.emplace_back("skipped", true);
+    if (comm_.size() > 1) {
+      GroupSizeAdvice step;
+      step.add(r.transfers, seconds);
+      for (auto& [group, waited_s] : step.waits())
+        if (waited_s >= 1e-4) line.emplace_back(cat("wait_ms/", group), waited_s * 1e3);
+    }
     if (const auto saved = report_saves(); !saved.empty()) {
       line.emplace_back("checkpoint_stall_ms", saved.back().stall_ms);
       line.emplace_back("checkpoint_s", saved.back().seconds);
@@ -229,6 +242,8 @@ class Run {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<Progress> progress_;
+  GroupSizeAdvice waits_;
+  int64_t timed_ = 0;
   int failed_saves_ = 0;
 };
 

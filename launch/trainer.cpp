@@ -154,6 +154,7 @@ StepReport Trainer::step(bool stop) {
     report.backward_ms += ms_since(backward);
   }
   report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
+  report.transfers = parallel_->transfers();
   const auto update = Clock::now();
   report.lr = learning_rate(settings_.schedule, settings_.optim.lr, info_.step, settings_.train.steps);
   const std::vector<Slot>& fresh = parallel_->slots();

@@ -26,7 +26,8 @@ struct StepReport {
   double lr = 0;
   int64_t items = 0;  // tokens or images, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
-         optimizer_ms = 0;  // exposed communication is in result
+         optimizer_ms = 0;          // exposed communication is in result
+  std::vector<Transfer> transfers;  // of each group's parameters and gradients
 };
 
 struct EvalReport {

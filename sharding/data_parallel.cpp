@@ -211,7 +211,7 @@ void DataParallel::group_ready(size_t k) {
 void DataParallel::launch(size_t k) {
   std::vector<Transfer>& transfers = gathers_->transfers();
   in_flight_.push_back({k, transfers.size()});
-  transfers.push_back({Transfer::Kind::kReduce, groups_[k]->name(), since_begin()});
+  transfers.push_back({Transfer::Kind::kReduce, groups_[k]->name(), groups_[k]->layout().total() * 4, since_begin()});
   groups_[k]->reduce(rounds_[round_], merging_ ? *merging_ : current_stream());
 }
 

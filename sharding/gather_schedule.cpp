@@ -49,7 +49,7 @@ void GatherSchedule::begin_round(bool announce) {
 void GatherSchedule::launch(const Block& block) {
   for (ParamGroup* g : block) {
     if (g->whole()) continue;
-    transfers_.push_back({Transfer::Kind::kGather, g->name(), since_begin()});
+    transfers_.push_back({Transfer::Kind::kGather, g->name(), g->whole_bytes(), since_begin()});
     g->gather();
   }
 }

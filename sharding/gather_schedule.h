@@ -20,6 +20,7 @@ struct Transfer {
   enum class Kind { kGather, kReduce };
   Kind kind;
   std::string group;
+  int64_t bytes = 0;                                 // of the whole group, as it travels
   double launched_s = 0, needed_s = 0, ready_s = 0;  // between the last two the rank had to wait
 };
 
