@@ -75,6 +75,34 @@ if with_mpi; then
   same "killed at 3 ranks, resumed by mpirun -n 2" "$wanted" "$(digest moved_mpi)"
 fi
 
+# Saved by 4 ranks that split everything, and opened at other levels, groups and numbers of ranks.
+kill_after_15 split --ranks 4 sharding.level=parameters comm.bucket=0
+layouts=("1 none 0" "3 gradients 0" "4 parameters 2" "2 optimizer 0")
+if [ "$mode" = hard ]; then layouts+=("7 parameters 0"); fi # as many as a step has micro-batches
+for layout in "${layouts[@]}"; do
+  read -r ranks level group <<<"$layout"
+  cp -r split opened
+  succeeds "split among 4, resumed at $layout" train run.dir=opened --ranks "$ranks" sharding.level="$level" sharding.group="$group" --resume
+  same "split among 4, resumed at $layout" "$wanted" "$(digest opened)"
+  rm -rf opened
+done
+if with_mpi; then
+  succeeds "split among 4, resumed by mpirun -n 4 in groups of 2" train_mpi 4 run.dir=split sharding.level=gradients sharding.group=2 --resume
+  same "split among 4, resumed by mpirun -n 4 in groups of 2" "$wanted" "$(digest split)"
+fi
+
+# fp16: the loss scale is part of what a checkpoint brings back.
+for ranks in 1 3; do
+  succeeds "fp16" train run.dir="half$ranks" precision.compute=fp16 --ranks "$ranks" sharding.level=parameters
+done
+kill_after_15 half_killed precision.compute=fp16 --ranks 2
+succeeds "fp16, killed and resumed" train run.dir=half_killed precision.compute=fp16 --resume
+same "fp16 on 3 ranks" "$(digest half1)" "$(digest half3)"
+same "fp16, killed and resumed" "$(digest half1)" "$(digest half_killed)"
+# Masters are fp32: a run goes on in another precision, and says that its bits are others.
+succeeds "fp16, then fp32" train run.dir=half3 precision.compute=fp32 train.steps=32 --resume
+expect "it says so" grep -q "resuming with precision.compute: fp32 what was trained with fp16" err
+
 # The digest tells runs apart, too.
 succeeds "another seed" train run.dir=other seed=4
 if [ "$(digest other)" = "$wanted" ]; then problem "another seed has the same digest"; fi
