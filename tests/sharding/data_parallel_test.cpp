@@ -12,28 +12,19 @@
 #include "core/device/allocator.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
-#include "tests/sharding/training.h"
+#include "tests/sharding/each_job.h"
 
 namespace lockstep {
 namespace {
 
 using testing::agreed_digest;
+using testing::EachJob;
 using testing::gpt_job;
 using testing::Job;
 using testing::mlp_job;
 using testing::odd_job;
 using testing::Outcome;
 using testing::train;
-
-struct Named {
-  const char* name;
-  Job (*make)();
-};
-std::ostream& operator<<(std::ostream& out, const Named& n) { return out << n.name; }
-class EachJob : public ::testing::TestWithParam<Named> {};
-INSTANTIATE_TEST_SUITE_P(Jobs, EachJob,
-                         ::testing::Values(Named{"mlp", mlp_job}, Named{"gpt", gpt_job}, Named{"odd", odd_job}),
-                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachJob, HasOneDigestAtEveryNumberOfRanks) {
   std::set<std::string> digests;

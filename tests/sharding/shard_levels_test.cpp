@@ -9,12 +9,13 @@
 #include "core/models/gpt.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
-#include "tests/sharding/training.h"
+#include "tests/sharding/each_job.h"
 
 namespace lockstep {
 namespace {
 
 using testing::agreed_digest;
+using testing::EachJob;
 using testing::gpt_job;
 using testing::Job;
 using testing::mlp_job;
@@ -24,16 +25,6 @@ using testing::train;
 
 const ShardLevel kLevels[] = {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kGradients,
                               ShardLevel::kParameters};
-
-struct Named {
-  const char* name;
-  Job (*make)();
-};
-std::ostream& operator<<(std::ostream& out, const Named& n) { return out << n.name; }
-class EachJob : public ::testing::TestWithParam<Named> {};
-INSTANTIATE_TEST_SUITE_P(Jobs, EachJob,
-                         ::testing::Values(Named{"mlp", mlp_job}, Named{"gpt", gpt_job}, Named{"odd", odd_job}),
-                         [](const auto& info) { return std::string(info.param.name); });
 
 std::string where(const Job& job, int ranks) {
   return cat("level ", static_cast<int>(job.parallel.level), ", group ", job.parallel.group, ", ", ranks, " ranks, ",

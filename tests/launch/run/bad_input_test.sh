@@ -26,6 +26,16 @@ refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.moment
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
 printf 'seed: [1\n' >broken.yaml
 refuses "no YAML" 78 'broken.yaml:[0-9]+' lockstep train broken.yaml
+refuses "a shard group that does not divide the ranks" 78 'override [0-9] \(sharding.group=2\): sharding.group: 2 does not divide the 3 ranks' \
+  lockstep train text.yaml run.dir=new --ranks 3 sharding.level=gradients sharding.group=2
+refuses "a shard group without a level" 78 '.*sharding.group: has an effect only with a sharding.level above none' \
+  lockstep train text.yaml run.dir=new --ranks 4 sharding.group=2
+refuses "resharding below level parameters" 78 '.*sharding.reshard_after_forward: has an effect only with sharding.level: parameters' \
+  lockstep train text.yaml run.dir=new --ranks 2 sharding.level=gradients sharding.reshard_after_forward=true
+refuses "a limit below one block" 78 '.*sharding.gathered_limit: 0.001 MB are less than the .* MB that ' \
+  lockstep train text.yaml run.dir=new --ranks 2 sharding.level=parameters comm.bucket=0 sharding.gathered_limit=0.001
+refuses "recomputation of nothing" 78 '.*recompute.*: the model convnet has nothing of this kind' \
+  lockstep train images.yaml run.dir=new recompute=block
 refuses "batch.micro above batch.global" 78 'override 2 \(batch.micro=9\): batch.micro: 9 .* batch.global: 8' \
   lockstep train text.yaml run.dir=new batch.micro=9
 refuses "batch.global of none" 78 'override 2 \(batch.global=0\): batch.global: ' lockstep train text.yaml run.dir=new batch.global=0
