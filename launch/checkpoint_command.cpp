@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 
@@ -57,7 +58,12 @@ std::string describe(const Checkpoint& c) {
 // Every checkpoint of a run, or the one.
 void verify(const std::string& dir) {
   std::vector<std::string> all = list_checkpoints(dir);
-  if (all.empty()) all = {dir};
+  if (all.empty()) {
+    std::error_code error;
+    require(!std::filesystem::is_directory(dir, error) || std::filesystem::exists(dir + "/manifest.json", error),
+            ExitCode::kMissingInput, dir, ": holds no checkpoint");
+    all = {dir};
+  }
   std::string first_problem;
   int64_t damaged = 0;
   for (const std::string& path : all) {

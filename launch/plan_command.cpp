@@ -59,11 +59,14 @@ std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
 
 bool fits(const Plan& p, int64_t limit) { return device_peak(p.stats) <= limit; }
 
-// The keys that choose it; `asked`: sharding.group of the file.
-std::string words(const Plan& p, int ranks, int64_t asked) {
+// The keys that choose it, beside those of the file: what would have no effect there is set back.
+std::string words(const Plan& p, int ranks, const DataParallelOptions& file) {
   std::string out = cat("sharding.level=", name_of(p.level));
-  if (p.level == ShardLevel::kNone || asked == 0) return out;
-  return out + cat(" sharding.group=", p.group < ranks ? p.group : 0);
+  if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
+  if (p.level == ShardLevel::kParameters) return out;
+  if (file.gathered_limit_mb != 0) out += " sharding.gathered_limit=0";
+  if (file.reshard_after_forward != Reshard::kAuto) out += " sharding.reshard_after_forward=auto";
+  return out;
 }
 
 std::string table(const std::vector<Plan>& plans) {
@@ -117,11 +120,11 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (changes.empty()) continue;
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
       changed->data.memory = 0;
+      changed->verify.every = 0;  // there is nothing to compare
       const Plan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
       const int64_t peak = device_peak(p.stats);
       if (fits(p, limit))
-        return cat("with ", changes, words(p, ranks, settings.parallel.group), " a rank would take ", bytes_text(peak),
-                   "\n");
+        return cat("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
     }
   if (!least) return "use more ranks\n";
@@ -151,12 +154,15 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   require(asked >= 1 && asked <= 1 << 20, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 1048576");
   const int ranks = static_cast<int>(asked);
   const int64_t limit = a.text("gpu-memory").empty() ? 0 : parse_bytes(a.text("gpu-memory"), "gpu-memory");
+  require(limit > 0 || a.text("gpu-memory").empty(), ExitCode::kUsage, "--gpu-memory ", a.text("gpu-memory"),
+          ": must be above 0");
   auto settings =
       load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
   require(settings->parallel.group == 0 || ranks % settings->parallel.group == 0, ExitCode::kConfig,
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");
-  settings->data.memory = 0;  // the data's shapes are all that is asked for
+  settings->data.memory = 0;
+  settings->verify.every = 0;  // there is nothing to compare  // the data's shapes are all that is asked for
   SharedData data(app, *settings);
   const std::vector<Plan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {
@@ -176,7 +182,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, limit); });
   print(
       first != plans.end()
-          ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel.group), "\n")
+          ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")
           : cat("\n", bytes_text(limit), " are enough for no level; ", advice(app, a, *settings, data, ranks, limit)));
   return 0;
 }

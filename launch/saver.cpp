@@ -140,14 +140,16 @@ void Saver::save() {
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);
     std::vector<StoredSlice> mine;
-    const auto together = [&](const std::function<void()>& step) { agree(*comm_, step, "checkpoint"); };
+    const auto together = [&](const std::function<void()>& work) {
+      auto done = std::async(std::launch::async, work);
+      wait_for_all(done);
+      agree(
+          *comm_, [&] { done.get(); }, "checkpoint");
+    };
     together([&] {
       if (first) begin_checkpoint(pending);
     });
-    auto written = std::async(std::launch::async,
-                              [&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
-    wait_for_all(written);
-    together([&] { written.get(); });
+    together([&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
     const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
     together([&] {
       if (!first) return;
@@ -155,8 +157,8 @@ void Saver::save() {
       for (const std::string& text : texts)
         for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
       commit_checkpoint(checkpoints_, info_, all, comm_->size());
+      retire_checkpoints(checkpoints_, info_.step, retention_);
     });
-    if (first) retire_checkpoints(checkpoints_, info_.step, retention_);
     report_.seconds = seconds_since(begun);
     std::lock_guard lock(mutex_);
     completed_.push_back(report_);

@@ -141,7 +141,10 @@ class Run {
       return;
     }
     agree(comm_, [&] { trainer_.resume(open_checkpoint(found)); });
-    if (comm_.rank() == 0) log_info(cat("resumed ", found));
+    if (comm_.rank() != 0) return;
+    log_info(cat("resumed ", found));
+    for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
+      log_warning(cat("a checkpoint that was passed over is now ", path));
   }
 
   void write(const StepReport& r, const EvalReport* e) {

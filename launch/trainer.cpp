@@ -267,10 +267,9 @@ void Trainer::resume(const Checkpoint& c) {
     if (comm_.rank() == 0)
       log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
                       ": it goes on, but not with the bits of the uninterrupted run"));
-  differences.erase(precision, differences.end());
-  if (!differences.empty()) {
+  if (const auto others = static_cast<size_t>(precision - differences.begin()); others > 0) {
     std::string text;
-    for (size_t i = 0; i < differences.size() && i < 5; ++i)
+    for (size_t i = 0; i < others && i < 5; ++i)
       text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
     throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
                                        ". Set them back, or start a new run with init.from"));
@@ -288,7 +287,9 @@ void Trainer::resume(const Checkpoint& c) {
   info_.ranks = here.ranks;
   info_.layout = here.layout;
   optimizer_->set_updates(info_.updates);
-  loss_scale_.restore(info_.loss_scale, info_.good_steps);
+  const bool was_fp16 =
+      std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
+  if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);
   loader_.reset();
   start_loader();
 }

@@ -26,9 +26,9 @@ class LossScale {
     if (!finite) value_ = std::max(kLeast, value_ / 2);
     if (good_steps_ == kGrowAfter) value_ = std::min(kMost, value_ * 2), good_steps_ = 0;
   }
-  // As a checkpoint says; a run that had none begins anew.
+  // As a checkpoint of fp16 training says.
   void restore(double value, int64_t good_steps) {
-    if (!dynamic_ || value <= 1) return;
+    if (!dynamic_) return;
     value_ = value, good_steps_ = good_steps;
   }
 

@@ -192,7 +192,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
   unused_ = 0;
   lockstep::backward(loss, loss_scale_ / static_cast<double>(nominal_));
   backward_end_s_ = since_begin();
-  gathers_->end_round();
+  gathers_->end_round(true);
   for (auto& g : groups_) unused_ += g->end_micro_batch();
   losses_.emplace_back(loss.detach(), targets);
   if (rounds_.size() == 1 && done_ < static_cast<int64_t>(mine.size())) return;  // the same round goes on
@@ -222,7 +222,17 @@ void DataParallel::bound_memory() {
 
 // The last backward pass has left a block: what it did not use gets no gradient any more.
 void DataParallel::block_left(size_t block) {
-  for (size_t k : of_block_[block]) unused_ += groups_[k]->end_micro_batch();
+  for (size_t k : of_block_[block])
+    if (following_) launch_through(k);
+    else unused_ += groups_[k]->end_micro_batch();
+}
+
+// Without data: the groups up to this one, as long as memory for what arrives is there.
+void DataParallel::launch_through(size_t k) {
+  for (; next_launch_ <= k; ++next_launch_) {
+    if (schedule() == MicroSchedule::kWaves) bound_memory();
+    launch(next_launch_);
+  }
 }
 
 bool DataParallel::finish_oldest(std::optional<Seconds> patience) {
@@ -237,12 +247,13 @@ bool DataParallel::finish_oldest(std::optional<Seconds> patience) {
 }
 
 void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
+  check(in_flight_.empty(), "forward_round between begin_step and finish_step");
   const int first = mesh_->rank_of(mesh_->replica(), 0), last = first + mesh_->shards() - 1;
   gathers_->begin();
   gathers_->begin_round(first < ranks_with_data && last >= ranks_with_data);
   if (comm_.rank() < ranks_with_data) {
     mine();
-    gathers_->end_round();
+    gathers_->end_round(false);
   } else if (first < ranks_with_data) {
     gathers_->follow_round();
   }
@@ -268,11 +279,13 @@ std::vector<double> DataParallel::norm_nodes(const ParamGroup& group) const {
 StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
   check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");
-  // A rank without a micro-batch takes part without data. Its part of the reductions first: others' backward may wait
-  // for them.
+  // A rank without a micro-batch takes part without data; in reductions as the others' backward passes get there.
   for (; round_ < rounds_.size(); ++round_) {
-    for (size_t k = 0; k < groups_.size(); ++k) launch(k);
+    following_ = true;
+    next_launch_ = 0;
     if (group_has_data(rounds_[round_])) gathers_->follow_round();
+    launch_through(groups_.size() - 1);
+    following_ = false;
   }
   while (!in_flight_.empty()) finish_oldest();
   if (merging_) current_stream().wait(merging_->record());
@@ -338,7 +351,7 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
                                                       [](double& into, double from) { into += from; });
       }
     for (size_t p = 0; p < stacks.size(); ++p)
-      by_name.emplace_back(layout.pieces()[p].name, stacks[p].nodes()[0].second);
+      by_name.emplace_back(layout.pieces()[p].name, stacks[p].nodes().empty() ? 0 : stacks[p].nodes()[0].second);
   }
   std::sort(by_name.begin(), by_name.end());
   for (auto& [name, sum] : by_name) {
@@ -367,6 +380,7 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
 const std::vector<Slot>& DataParallel::slots() { return slots_; }
 
 std::vector<StateEntry> DataParallel::state() const {
+  gathers_->settle();
   std::vector<StateEntry> out;
   for (auto* groups : {&groups_, &frozen_})
     for (auto& g : *groups)

@@ -82,6 +82,7 @@ class DataParallel {
   void begin_round();
   void group_ready(size_t k);
   void launch(size_t k);
+  void launch_through(size_t k);
   bool finish_oldest(std::optional<Seconds> patience = {});
   bool group_has_data(const ParamGroup::Round& round) const;
   std::vector<double> norm_nodes(const ParamGroup& group) const;
@@ -107,6 +108,7 @@ class DataParallel {
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
+  bool following_ = false;  // a round without data of this rank's own
   struct Reduction {
     size_t group, transfer;
   };

@@ -68,7 +68,7 @@ void GatherSchedule::wait(const Block& block) {
 
 void GatherSchedule::enter_root() {
   if (streams_ && pass_ != Pass::kForward) {
-    finish_pass();
+    finish_pass(false);
     start(Pass::kForward);
   }
   launch(root_);
@@ -80,7 +80,7 @@ void GatherSchedule::enter(size_t block, Pass pass) {
   if (!streams_) return wait(blocks_[block]);
   const bool behind = pass == Pass::kForward ? wanted < at_ : wanted > at_;
   if (pass != pass_ || behind) {
-    finish_pass();
+    finish_pass(false);
     start(pass);
   }
   while (at_ != wanted) go_to(next_of(at_));
@@ -99,11 +99,11 @@ int64_t GatherSchedule::gathered_bytes() const {
   return static_cast<int64_t>(bytes);
 }
 
-void GatherSchedule::go_to(int64_t block) {
+void GatherSchedule::go_to(int64_t block, bool completed) {
   if (at_ >= 0 && at_ != block && (reshard_ || pass_ == Pass::kBackward))
     for (ParamGroup* g : blocks_[static_cast<size_t>(at_)]) g->release();
-  if (block < at_ && pass_ == Pass::kBackward && backwards_ == forwards_ && on_left_)
-    on_left_(static_cast<size_t>(at_));
+  const bool last = following_ || (completed && backwards_ == forwards_);
+  if (block < at_ && pass_ == Pass::kBackward && last && on_left_) on_left_(static_cast<size_t>(at_));
   at_ = block;
   const Block& here = blocks_[static_cast<size_t>(block)];
   launch(here);
@@ -124,31 +124,44 @@ void GatherSchedule::start(Pass pass) {
   if (!blocks_.empty()) go_to(pass_ == Pass::kForward ? 0 : static_cast<int64_t>(blocks_.size()) - 1);
 }
 
-// Blocks that this pass did not use are gathered all the same: other ranks' micro-batches may use them.
-void GatherSchedule::finish_pass() {
+// Blocks that this pass did not use are gathered all the same: other ranks' micro-batches may use them. `completed`: it
+// has come to its end, rather than that another pass begins (which may be a part of it that is computed again).
+void GatherSchedule::finish_pass(bool completed) {
   if (pass_ == Pass::kNone) return;
-  for (int64_t next = next_of(at_); at_ >= 0 && next >= 0; next = next_of(next)) go_to(next);
+  for (int64_t next = next_of(at_); at_ >= 0 && next >= 0; next = next_of(next)) go_to(next, completed);
   pass_ = Pass::kNone;
 }
 
-void GatherSchedule::end_round() {
+void GatherSchedule::end_round(bool trained) {
   if (!streams_) return;
-  finish_pass();
+  finish_pass(true);
+  while (trained && backwards_ < forwards_) {
+    start(Pass::kBackward);
+    finish_pass(true);
+  }
   if (announce_) tell(Pass::kEnd);
   announce_ = false;
 }
 
 void GatherSchedule::follow_round() {
   if (!streams_) return;
-  announce_ = true;
-  forwards_ = 1 << 30;  // nothing of its own to leave behind
-  for (Pass pass = tell(Pass::kNone); pass != Pass::kEnd; pass = tell(Pass::kNone)) {
+  following_ = true;
+  const auto follow = [&](Pass pass) {
     announce_ = false;
     start(pass);
-    finish_pass();
-    announce_ = true;
+    finish_pass(true);
+  };
+  if (current_device().type == DeviceType::kMeta) {  // nobody announces anything
+    follow(Pass::kForward);
+    follow(Pass::kBackward);
+  } else {
+    const auto told = [&] {
+      announce_ = true;
+      return tell(Pass::kNone);
+    };
+    for (Pass pass = told(); pass != Pass::kEnd; pass = told()) follow(pass);
   }
-  announce_ = false;
+  announce_ = following_ = false;
 }
 
 // The group's first rank has data where any has; it says which pass begins.
@@ -156,10 +169,18 @@ GatherSchedule::Pass GatherSchedule::tell(Pass pass) {
   if (!announce_) return pass;
   const Tensor word = Tensor::of<int64_t>({static_cast<int64_t>(pass)}, {1});
   mesh_.gathers().broadcast(word, 0, "pass").wait();
+  if (word.device().type == DeviceType::kMeta) return pass;
   return static_cast<Pass>(static_cast<int64_t>(word.item()));
 }
 
+void GatherSchedule::settle() {
+  for (ParamGroup* g : root_) g->wait_whole();
+  for (const Block& b : blocks_)
+    for (ParamGroup* g : b) g->wait_whole();
+}
+
 void GatherSchedule::changed(bool frozen_too) {
+  settle();  // also what nobody waited for
   auto all_of = [&](const Block& block) {
     for (ParamGroup* g : block)
       if (!g->frozen() || frozen_too) g->changed();

@@ -35,16 +35,21 @@ class GatherSchedule {
   bool streams() const { return streams_; }
   // A step or an evaluation begins.
   void begin();
-  // Called when the last backward pass of a round has left a block, at level parameters.
+  // Called when the last backward pass of a round has left a block, at level parameters; where this rank only follows,
+  // when any has.
   void set_on_left(std::function<void(size_t block)> on_left) { on_left_ = std::move(on_left); }
   // A round begins: `announce` where some ranks of this shard group have no data in it, and follow.
   void begin_round(bool announce);
   // The pass reaches the root, or a block.
   void enter_root();
   void enter(size_t block, Pass pass);
-  void end_round();
+  // All ranks with data make as many backward passes as forward ones, whatever their micro-batches used; none where the
+  // round did not train. (How many forward passes there are must not depend on the data.)
+  void end_round(bool trained);
   // Takes part in a round without data of its own.
   void follow_round();
+  // Nothing is under way any more: masters may be written.
+  void settle();
   // The optimizer is about to change all parameters that are not frozen, or a checkpoint has changed all.
   void changed(bool frozen_too = false);
 
@@ -53,8 +58,8 @@ class GatherSchedule {
 
  private:
   void start(Pass pass);
-  void finish_pass();
-  void go_to(int64_t block);
+  void finish_pass(bool completed);
+  void go_to(int64_t block, bool completed = true);
   int64_t next_of(int64_t block) const;
   void launch(const Block& block);
   void wait(const Block& block);
@@ -66,7 +71,7 @@ class GatherSchedule {
   std::vector<Block> blocks_;  // in the order of use
   bool streams_, reshard_;
   double limit_;  // bytes
-  bool announce_ = false;
+  bool announce_ = false, following_ = false;
   Pass pass_ = Pass::kNone;
   int64_t at_ = -1;                   // the block that computes, or did last
   int forwards_ = 0, backwards_ = 0;  // passes of this round

@@ -46,7 +46,7 @@ std::optional<double> GroupSizeAdvice::better(double bucket_mb) const {
   if (n < 2 || spread <= 0) return {};  // one size says nothing of another
   const double per_byte = (n * xy - x * y) / spread, per_call = (y - per_byte * x) / n;
   if (per_byte <= 0 || per_call <= 0) return {};
-  const double mb = std::clamp(std::sqrt(total * per_call / per_byte) / 1e6, 0.05, total / 1e6);
+  const double mb = std::clamp(std::sqrt(total * per_call / per_byte) / 1e6, 0.05, std::max(0.05, total / 1e6));
   if (mb > bucket_mb / 2 && mb < bucket_mb * 2) return {};
   return mb;
 }

@@ -172,8 +172,10 @@ void ParamGroup::begin_leaf() {
 }
 
 void ParamGroup::gradient_arrived(size_t i) {
-  if (pending_ == 0 || arrived_[i]) return;
+  if (arrived_.empty() || arrived_[i]) return;
   if (!members_[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
+  check(pending_ > 0, "a gradient of ", layout_.pieces()[i].name,
+        " came when its micro-batch's were complete: it was used beside its block, or in a backward pass of its own");
   arrived_[i] = true;
   if (--pending_ == 0) leaf_complete();
 }

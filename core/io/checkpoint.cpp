@@ -329,6 +329,19 @@ void retire_checkpoints(const std::string& checkpoints, int64_t step, const Rete
   }
 }
 
+std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t step) {
+  std::vector<std::string> out;
+  for (const auto& [newer, path] : list_steps(checkpoints)) {
+    if (newer <= step) continue;
+    const std::string aside = cat(checkpoints, "/damaged-", checkpoint_name(newer));
+    std::error_code error;
+    fs::remove_all(aside, error);
+    fs::rename(path, aside, error);
+    if (!error) out.push_back(aside);
+  }
+  return out;
+}
+
 Checkpoint open_checkpoint(const std::string& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");

@@ -81,6 +81,9 @@ struct Retention {
 };
 // Removes the others of those up to `step`, the newest that is known to be whole: later ones were passed over.
 void retire_checkpoints(const std::string& checkpoints, int64_t step, const Retention& retention);
+// Renames checkpoints newer than `step`, which a resumed run passed over, to damaged-NAME, so that they neither take
+// the place of whole ones nor are lost; returns their new paths.
+std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t step);
 
 // --- Reading. Errors: ExitCode::kMissingInput (no such directory), kBadData (torn, changed, of another model or
 // version). A slice that is read whole is compared with its hash; of one that is read in part, only HDF5's checksums of

@@ -31,7 +31,7 @@ std::string folder_of(const std::string& path) {
 void refuse_existing(const std::string& path) {
   std::error_code ignored;
   require(!fs::exists(fs::symlink_status(path, ignored)), ExitCode::kOutputLocked, path,
-          ": is already there; choose another name, or give --force to replace it");
+          ": is already there; remove it or choose another name (data import: or give --force)");
 }
 
 }  // namespace

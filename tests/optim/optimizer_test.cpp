@@ -317,6 +317,8 @@ TEST(LossScale, HalvesOnOverflowAndGrowsBack) {
   }
   for (int i = 0; i < 100; ++i) scale.update(false);
   EXPECT_EQ(scale.value(), LossScale::kLeast);
+  restored.restore(scale.value(), scale.good_steps());
+  EXPECT_EQ(restored.value(), LossScale::kLeast) << "a scale that fell all the way is a scale, too";
 }
 
 }  // namespace

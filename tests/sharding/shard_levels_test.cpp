@@ -233,6 +233,82 @@ TEST(Passes, BlocksThatSomeMicroBatchesSkip) {
   }
 }
 
+// Micro-batches that use no block at all, or only in one forward pass of two.
+class Exiting : public Model {
+ public:
+  explicit Exiting(bool& early) : early_(early), in_(parameter("in", {8, 8}, Init::normal(0.4))) {
+    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(cat("layers.", i), 8, 8));
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor h = linear(x, in_);
+    for (Linear* layer : layers_)
+      if (!early_) h = tanh((*layer)(h));
+    return slice(h, 1, 0, 3);
+  }
+
+ private:
+  bool& early_;
+  Tensor& in_;
+  std::vector<Linear*> layers_;
+};
+
+TEST(Passes, MicroBatchesThatUseNoBlock) {
+  thread_local bool early = false;
+  Job job = mlp_job();
+  job.make = [] { return std::make_unique<Exiting>(early); };
+  job.loss = [](Model& model, int64_t step, int64_t begin, int64_t end) {
+    early = (begin + step) % 2 == 0;
+    std::vector<float> x;
+    std::vector<int32_t> y;
+    for (int64_t s = begin; s < end; ++s) {
+      for (int64_t i = 0; i < 8; ++i) x.push_back(static_cast<float>((s * 31 + i * 17 + step) % 19) / 19 - 0.5f);
+      y.push_back(static_cast<int32_t>((s + step) % 3));
+    }
+    return std::pair(model.loss(model(Tensor::of(x, {end - begin, 8})), Tensor::of(y, {end - begin})), end - begin);
+  };
+  job.parallel.bucket_mb = 0;
+  for (int64_t micro : {1, 3, 4, 5}) {
+    job.micro_count = micro;
+    job.parallel.level = ShardLevel::kNone;
+    const std::string expected = agreed_digest(job, 1);
+    for (ShardLevel level : kLevels)
+      for (int ranks : {2, 4}) {
+        job.parallel.level = level;
+        EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
+      }
+  }
+}
+
+// The root itself computes a block again: its passes are then cut short by the block's second forward run.
+class Wrapping : public Model {
+ public:
+  Wrapping() {
+    for (int i = 0; i < 3; ++i) layers_.push_back(&child<Linear>(cat("layers.", i), 6, 6));
+    head_ = &child<Linear>("head", 6, 3);
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor h = tanh((*layers_[0])(x));
+    h = recomputed(h, trainable({layers_[1]}), [this](const Tensor& t) { return tanh((*layers_[1])(t)); });
+    return (*head_)(tanh((*layers_[2])(h)));
+  }
+
+ private:
+  std::vector<Linear*> layers_;
+  Linear* head_;
+};
+
+TEST(Passes, ABlockThatTheRootComputesAgain) {
+  Job job = mlp_job();
+  job.make = [] { return std::make_unique<Wrapping>(); };
+  job.parallel.bucket_mb = 0;
+  const std::string expected = agreed_digest(job, 1);
+  for (ShardLevel level : kLevels)
+    for (int ranks : {2, 3}) {
+      job.parallel.level = level;
+      EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
+    }
+}
+
 // The next block's parameters set out before this one has computed; gradients leave before backward ends.
 TEST(Timeline, ParametersAndGradientsTravelBesideComputation) {
   Job job = gpt_job();

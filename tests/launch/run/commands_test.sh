@@ -114,6 +114,14 @@ same "a run's digest is its newest checkpoint's" "$(cat digest)" "$(tail -n 1 ou
 
 succeeds "checkpoint verify of a run" lockstep checkpoint verify run
 same "it looks at each checkpoint" 2 "$(grep -c '^whole ' out)"
+mkdir bare
+refuses "checkpoint verify where there is none" 66 'bare: holds no checkpoint' lockstep checkpoint verify bare
+# A damaged checkpoint is passed over, and takes no whole one's place.
+succeeds "a run to damage" lockstep train text.yaml run.dir=worn train.steps=8 train.eval_every=0 checkpoint.every=2
+truncate -s -64 worn/checkpoints/step-00000008/part-*
+succeeds "it goes on from the one before" lockstep train text.yaml run.dir=worn train.steps=9 train.eval_every=0 checkpoint.every=9 --resume
+expect "it says so" grep -q 'passed over is now .*damaged-step-00000008' err
+same "what is kept" "damaged-step-00000008 step-00000006 step-00000009" "$(ls worn/checkpoints | xargs)"
 succeeds "the same run on 3 ranks" lockstep train text.yaml run.dir=ranks checkpoint.every=10 train.eval_every=15 --ranks 3
 succeeds "checkpoint diff of two layouts" lockstep checkpoint diff run ranks
 expect "checkpoint diff: equal" grep -qx 'equal' out

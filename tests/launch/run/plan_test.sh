@@ -69,6 +69,14 @@ expect "and which" grep -qE '^4.00 GiB are enough for no level; with .*(batch.mi
 succeeds "any level" lockstep plan text.yaml "${small[@]}" --ranks 2 --gpu-memory 2TiB
 expect "the lowest" grep -qE '^2.00 TiB are enough for sharding.level=none$' out
 
+# What the file says of its own layout is set back in the advice, so that it can be followed; sentinels have nothing to compare.
+layout=(sharding.level=parameters sharding.group=2 sharding.gathered_limit=30 sharding.reshard_after_forward=true)
+succeeds "a file with a layout of its own" lockstep plan images.yaml "${layout[@]}" verify.every=1 --ranks 4 --gpu-memory 1GiB
+advised=$(sed -n 's/.* are enough for //p' out)
+# shellcheck disable=SC2086  # several keys
+succeeds "its advice is followed: $advised" lockstep train images.yaml "${layout[@]}" $advised run.dir=advised train.steps=1 --ranks 4
+
+refuses "no memory at all" 64 '--gpu-memory 0: must be above 0' lockstep plan text.yaml --gpu-memory 0
 refuses "a size without a unit that we know" 64 '--gpu-memory 80 gigs: is no size; write it as 80GiB or 512MB' lockstep plan text.yaml --gpu-memory '80 gigs'
 refuses "no ranks" 64 '--ranks 0: must be 1 to' lockstep plan text.yaml --ranks 0
 refuses "more ranks than micro-batches" 78 'text.yaml:.*batch.micro: 8 ranks are more than the 4 micro-batches' lockstep plan text.yaml --ranks 8
