@@ -394,8 +394,8 @@ std::string json(const Plan& plan, const std::vector<Row>& rows, const std::stri
          json_line({{"verdict", verdict},
                     {"steps", plan.steps},
                     {"runs", static_cast<int64_t>(rows.size())},
-                    {"skipped_steps", rows[0].record.skipped},
-                    {"differ", differ}}) +
+                    {"differ", differ},
+                    {"skipped_steps", rows[0].record.skipped}}) +
          "\n";
 }
 

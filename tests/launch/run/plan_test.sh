@@ -23,8 +23,9 @@ compare() { # KIND RANKS LEVEL GROUP keys...
   for key in parameters_bytes moments_bytes in_host_bytes wire_bytes; do
     same "$what: $key" "$(field "$key" <measured)" "$(field "$key" <planned)"
   done
-  awk -v p="$(field peak_bytes <planned)" -v m="$(field peak_bytes <measured)" \
-    'BEGIN { exit !(m > 0 && p >= 0.95 * m && p <= 1.05 * m) }' ||
+  # Within 5%; a plan has all batches loaded ahead, a run's loader may be behind, which shows in models as small as these.
+  awk -v p="$(field peak_bytes <planned)" -v m="$(field peak_bytes <measured)" -v b="$(field batches_bytes <planned)" \
+    'BEGIN { exit !(m > 0 && p >= 0.95 * m && p - b <= 1.05 * m) }' ||
     problem "$what: peak: $(field peak_bytes <planned) planned, $(field peak_bytes <measured) measured"
 }
 for kind in text images; do
