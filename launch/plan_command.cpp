@@ -18,11 +18,6 @@ struct Plan {
   int64_t wire = 0;      // bytes it sends in a step
 };
 
-constexpr std::string_view name_of(ShardLevel level) {
-  constexpr std::string_view kNames[] = {"none", "optimizer", "gradients", "parameters"};
-  return kNames[static_cast<int>(level)];
-}
-
 // Runs the first steps of rank 0 where nothing has bytes. The first brings what later ones have at hand; an epoch's
 // last one may be smaller.
 Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
@@ -61,7 +56,7 @@ bool fits(const Plan& p, int64_t limit) { return device_peak(p.stats) <= limit; 
 
 // The keys that choose it, beside those of the file: what would have no effect there is set back.
 std::string words(const Plan& p, int ranks, const DataParallelOptions& file) {
-  std::string out = cat("sharding.level=", name_of(p.level));
+  std::string out = cat("sharding.level=", to_text(p.level));
   if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
   if (p.level == ShardLevel::kParameters) return out;
   if (file.gathered_limit_mb != 0) out += " sharding.gathered_limit=0";
@@ -77,7 +72,7 @@ std::string table(const std::vector<Plan>& plans) {
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
   rows[0].insert(rows[0].end(), {"peak", "sent/step"});
   for (const Plan& p : plans) {
-    rows.push_back({std::string(name_of(p.level)), cat(p.group)});
+    rows.push_back({std::string(to_text(p.level)), cat(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
     rows.back().push_back(bytes_text(p.wire));
@@ -167,7 +162,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const std::vector<Plan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {
     for (const Plan& p : plans) {
-      JsonObject line{{"level", std::string(name_of(p.level))},
+      JsonObject line{{"level", std::string(to_text(p.level))},
                       {"group", static_cast<int64_t>(p.group)},
                       {"ranks", static_cast<int64_t>(ranks)}};
       add_memory(line, p.stats, p.wire);

@@ -23,7 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kLevels{"none", "optimizer", "gradients", "parameters"};
+const std::vector<std::string> kLevels = [] {
+  std::vector<std::string> words;
+  for (ShardLevel level : kShardLevels) words.emplace_back(to_text(level));
+  return words;
+}();
 
 // One way to run the same training.
 struct Layout {

@@ -18,9 +18,8 @@ double ms_since(Clock::time_point t) { return std::chrono::duration<double, std:
 
 // "4 ranks, level parameters in groups of 2"
 std::string layout_text(const Mesh& mesh, ShardLevel level) {
-  constexpr const char* kWords[] = {"none", "optimizer", "gradients", "parameters"};
   const int ranks = mesh.shards() * mesh.replicas();
-  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", kWords[static_cast<size_t>(level)]);
+  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
   if (mesh.shards() > 1 && mesh.replicas() > 1) out += cat(" in groups of ", mesh.shards());
   return out;
 }

@@ -19,7 +19,6 @@ class LossScale {
 
   double value() const { return value_; }
   int64_t good_steps() const { return good_steps_; }
-  bool is_dynamic() const { return dynamic_; }
   void update(bool finite) {
     if (!dynamic_) return;
     good_steps_ = finite ? good_steps_ + 1 : 0;

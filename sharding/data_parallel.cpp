@@ -299,10 +299,9 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   }
   for (auto& g : groups_)
     for (double v : norm_nodes(*g)) mine.push_back(v);
-  std::vector<int64_t> counts, micro_counts;
+  std::vector<int64_t> counts;
   for (int r = 0; r < size; ++r) {
-    micro_counts.push_back(static_cast<int64_t>(micro_batches_of(schedule(), micro_count_, r, size).size()));
-    counts.push_back(1 + 2 * micro_counts.back());
+    counts.push_back(1 + 2 * static_cast<int64_t>(micro_batches_of(schedule(), micro_count_, r, size).size()));
     for (auto& g : groups_) counts.back() += owned_nodes(*g, r);
   }
   std::vector<double> all = mine;

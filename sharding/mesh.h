@@ -16,10 +16,12 @@ class Mesh {
   Mesh(Communicator& world, int group);
 
   int shards() const { return shards_; }
-  int shard() const { return world_.rank() % shards_; }
+  int shard() const { return shard_of(world_.rank()); }
   int replicas() const { return world_.size() / shards_; }
-  int replica() const { return world_.rank() / shards_; }
-  // The world's rank at a place of the grid.
+  int replica() const { return replica_of(world_.rank()); }
+  // Places in the grid by the world's rank, and back.
+  int shard_of(int rank) const { return rank % shards_; }
+  int replica_of(int rank) const { return rank / shards_; }
   int rank_of(int replica, int shard) const { return replica * shards_ + shard; }
 
   Communicator& world() const { return world_; }

@@ -3,6 +3,8 @@
 namespace lockstep {
 
 std::vector<Field> fields(DataParallelOptions& o) {
+  std::vector<std::pair<std::string, ShardLevel>> levels;
+  for (ShardLevel level : kShardLevels) levels.emplace_back(to_text(level), level);
   return {
       enum_field("reduce", o.reduce, {{"exact", ReduceMode::kExact}, {"fast", ReduceMode::kFast}},
                  "how gradients are added across ranks: exact gives the same bits at every number of ranks; fast uses "
@@ -11,11 +13,7 @@ std::vector<Field> fields(DataParallelOptions& o) {
           .with_unit("MB")
           .with_range(0, 100000)
           .without_effect_on_math(),
-      enum_field("sharding.level", o.level,
-                 {{"none", ShardLevel::kNone},
-                  {"optimizer", ShardLevel::kOptimizer},
-                  {"gradients", ShardLevel::kGradients},
-                  {"parameters", ShardLevel::kParameters}},
+      enum_field("sharding.level", o.level, levels,
                  "what is split across ranks: the optimizer's state (ZeRO-1), gradients too (ZeRO-2), parameters too "
                  "(ZeRO-3, FSDP); the bits of a run do not depend on it")
           .without_effect_on_math(),

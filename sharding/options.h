@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -18,6 +19,14 @@ enum class ShardLevel {
   kGradients,   // gradients leave as soon as a micro-batch has made them
   kParameters,  // parameters come together where they are used, and go again
 };
+
+inline constexpr ShardLevel kShardLevels[] = {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kGradients,
+                                              ShardLevel::kParameters};
+// A level's word in a configuration.
+constexpr std::string_view to_text(ShardLevel level) {
+  constexpr std::string_view kWords[] = {"none", "optimizer", "gradients", "parameters"};
+  return kWords[static_cast<size_t>(level)];
+}
 
 enum class ReduceMode {
   kExact,  // one order of summation at every world size: equal bits

@@ -111,8 +111,8 @@ void ParamGroup::wait_whole() {
 // --- Gradients of this rank's micro-batches
 
 Range ParamGroup::part_of(int world_rank) const {
-  const int shard = world_rank % mesh_.shards(), replica = world_rank / mesh_.shards();
-  return Layout::cut(layout_.slice(shard, mesh_.shards()), mesh_.replicas(), replica);
+  return Layout::cut(layout_.slice(mesh_.shard_of(world_rank), mesh_.shards()), mesh_.replicas(),
+                     mesh_.replica_of(world_rank));
 }
 
 Tensor ParamGroup::take_leaf() {
@@ -397,6 +397,12 @@ Tensor ParamGroup::of_slice(const Tensor& slice_tensor, const Layout::Piece& pie
   return slice_tensor.slice(0, r.begin - slice_.begin, r.end - slice_.begin);
 }
 
+// Of the parameter, in this rank's slice; 0 where it has none of it.
+int64_t ParamGroup::first_element(const Layout::Piece& piece) const {
+  const Range r = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
+  return r.empty() ? 0 : r.begin - piece.offset;
+}
+
 std::vector<Slot> ParamGroup::slots() const {
   std::vector<Slot> out;
   for (size_t i = 0; i < members_.size() && !frozen_; ++i) {
@@ -405,7 +411,7 @@ std::vector<Slot> ParamGroup::slots() const {
     s.name = p.name;
     s.global_shape = p.shape;
     s.master = of_slice(master_, p);
-    s.offset = s.master.numel() > 0 ? std::max(slice_.begin - p.offset, int64_t(0)) : 0;
+    s.offset = first_element(p);
     s.in_host_memory = offloaded_;
     s.decay = members_[i].parameter->decay;
     out.push_back(std::move(s));
@@ -419,11 +425,8 @@ void ParamGroup::set_gradients(Slot* slots) const {
 
 std::vector<StateEntry> ParamGroup::state() const {
   std::vector<StateEntry> out;
-  for (const Layout::Piece& p : layout_.pieces()) {
-    const Tensor mine = of_slice(master_, p);
-    const int64_t offset = mine.numel() > 0 ? std::max(slice_.begin - p.offset, int64_t(0)) : 0;
-    out.push_back({"parameters/" + p.name, p.shape, offset, mine});
-  }
+  for (const Layout::Piece& p : layout_.pieces())
+    out.push_back({"parameters/" + p.name, p.shape, first_element(p), of_slice(master_, p)});
   return out;
 }
 

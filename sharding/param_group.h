@@ -91,6 +91,7 @@ class ParamGroup {
   void place_gradient(const Tensor& own_node);
   void reduce_fast(const Nodes& nodes, bool last, Stream& merging);
   void measure(const Tensor& sum);
+  int64_t first_element(const Layout::Piece& piece) const;
   Tensor of_slice(const Tensor& slice_tensor, const Layout::Piece& piece) const;
 
   std::string name_;

@@ -23,9 +23,6 @@ using testing::odd_job;
 using testing::Outcome;
 using testing::train;
 
-const ShardLevel kLevels[] = {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kGradients,
-                              ShardLevel::kParameters};
-
 std::string where(const Job& job, int ranks) {
   return cat("level ", static_cast<int>(job.parallel.level), ", group ", job.parallel.group, ", ", ranks, " ranks, ",
              job.micro_count, " micro-batches");
@@ -37,7 +34,7 @@ TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
     job.parallel.bucket_mb = 0;  // every block a group
     job.micro_count = micro;
     const std::string expected = agreed_digest(job, 1);
-    for (ShardLevel level : kLevels)
+    for (ShardLevel level : kShardLevels)
       for (const auto& [ranks, group] : {std::pair{1, 0}, {2, 0}, {3, 0}, {4, 0}, {4, 2}, {2, 1}}) {
         if (level == ShardLevel::kNone && group != 0) continue;
         job.parallel.level = level;
@@ -51,7 +48,7 @@ TEST_P(EachJob, HasOneDigestAtEightRanks) {
   Job job = GetParam().make();
   job.micro_count = 9;
   const std::string expected = agreed_digest(job, 1);
-  for (ShardLevel level : kLevels)
+  for (ShardLevel level : kShardLevels)
     for (int group : {0, 4, 2}) {
       if (level == ShardLevel::kNone && group != 0) continue;
       job.parallel.level = level;
@@ -65,7 +62,7 @@ TEST_P(EachJob, IgnoresDevicesThreadsAndResharding) {
   job.parallel.bucket_mb = 0;
   job.micro_count = 5;
   const std::string expected = agreed_digest(job, 1);
-  for (ShardLevel level : kLevels) {
+  for (ShardLevel level : kShardLevels) {
     job.parallel.level = level;
     job.parallel.group = 0;
     EXPECT_EQ(agreed_digest(job, 3, {.device = {DeviceType::kAsyncCpu}}), expected) << where(job, 3) << ", async";
@@ -94,7 +91,7 @@ TEST_P(EachJob, HasOneDigestInEachPrecision) {
     job.micro_count = 5;
     const std::string expected = agreed_digest(job, 1);
     digests.insert(expected);
-    for (ShardLevel level : kLevels)
+    for (ShardLevel level : kShardLevels)
       for (const auto& [ranks, group] : {std::pair{2, 0}, {3, 0}, {4, 2}}) {
         job.parallel.level = level;
         job.parallel.group = level == ShardLevel::kNone ? 0 : group;
@@ -121,7 +118,7 @@ TEST_P(EachJob, DoesNotShowOffloading) {
   Job job = GetParam().make();
   const std::string expected = agreed_digest(job, 1);
   job.parallel.offload_optimizer = true;
-  for (ShardLevel level : kLevels) {
+  for (ShardLevel level : kShardLevels) {
     job.parallel.level = level;
     EXPECT_EQ(agreed_digest(job, 2), expected) << where(job, 2);
     EXPECT_EQ(agreed_digest(job, 2, {.device = {DeviceType::kAsyncCpu}}), expected) << where(job, 2) << ", async";
@@ -156,7 +153,7 @@ TEST_P(EachJob, FastReductionIsCloseToExactAtEveryLevel) {
   job.sgd = true;  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
   const std::vector<float> exact = train(job, 1)[0].parameters;
   job.parallel.reduce = ReduceMode::kFast;
-  for (ShardLevel level : kLevels)
+  for (ShardLevel level : kShardLevels)
     for (const auto& [ranks, group] : {std::pair{2, 0}, {3, 0}, {4, 2}}) {
       job.parallel.level = level;
       job.parallel.group = level == ShardLevel::kNone ? 0 : group;
@@ -178,11 +175,23 @@ TEST(Passes, SeveralForwardBeforeOneBackward) {
   job.nominal_targets *= 2;
   job.parallel.bucket_mb = 0;
   const std::string expected = agreed_digest(job, 1);
-  for (ShardLevel level : kLevels)
+  for (ShardLevel level : kShardLevels)
     for (int ranks : {2, 3}) {
       job.parallel.level = level;
       EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
     }
+}
+
+// Of made-up samples [begin, end) of `width` features.
+std::pair<Tensor, int64_t> loss_of_three_classes(Model& model, int64_t step, int64_t begin, int64_t end,
+                                                 int64_t width) {
+  std::vector<float> x;
+  std::vector<int32_t> y;
+  for (int64_t s = begin; s < end; ++s) {
+    for (int64_t i = 0; i < width; ++i) x.push_back(static_cast<float>((s * 31 + i * 17 + step) % 19) / 19 - 0.5f);
+    y.push_back(static_cast<int32_t>((s + step) % 3));
+  }
+  return {model.loss(model(Tensor::of(x, {end - begin, width})), Tensor::of(y, {end - begin})), end - begin};
 }
 
 // A block that only some micro-batches use.
@@ -211,21 +220,14 @@ TEST(Passes, BlocksThatSomeMicroBatchesSkip) {
   job.make = [] { return std::make_unique<Skipping>(skip); };
   job.loss = [](Model& model, int64_t step, int64_t begin, int64_t end) {
     skip = (begin + step) % 2 == 0;
-    std::vector<float> x;
-    std::vector<int32_t> y;
-    for (int64_t s = begin; s < end; ++s) {
-      for (int64_t i = 0; i < 70; ++i) x.push_back(static_cast<float>((s * 31 + i * 17 + step) % 19) / 19 - 0.5f);
-      y.push_back(static_cast<int32_t>((s + step) % 3));
-    }
-    const Tensor input = Tensor::of(x, {end - begin, 70});
-    return std::pair(model.loss(model(input), Tensor::of(y, {end - begin})), end - begin);
+    return loss_of_three_classes(model, step, begin, end, 70);
   };
   job.parallel.bucket_mb = 0;
   for (int64_t micro : {3, 4, 5}) {
     job.micro_count = micro;
     job.parallel.level = ShardLevel::kNone;
     const std::string expected = agreed_digest(job, 1);
-    for (ShardLevel level : kLevels)
+    for (ShardLevel level : kShardLevels)
       for (int ranks : {2, 4}) {
         job.parallel.level = level;
         EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
@@ -258,20 +260,14 @@ TEST(Passes, MicroBatchesThatUseNoBlock) {
   job.make = [] { return std::make_unique<Exiting>(early); };
   job.loss = [](Model& model, int64_t step, int64_t begin, int64_t end) {
     early = (begin + step) % 2 == 0;
-    std::vector<float> x;
-    std::vector<int32_t> y;
-    for (int64_t s = begin; s < end; ++s) {
-      for (int64_t i = 0; i < 8; ++i) x.push_back(static_cast<float>((s * 31 + i * 17 + step) % 19) / 19 - 0.5f);
-      y.push_back(static_cast<int32_t>((s + step) % 3));
-    }
-    return std::pair(model.loss(model(Tensor::of(x, {end - begin, 8})), Tensor::of(y, {end - begin})), end - begin);
+    return loss_of_three_classes(model, step, begin, end, 8);
   };
   job.parallel.bucket_mb = 0;
   for (int64_t micro : {1, 3, 4, 5}) {
     job.micro_count = micro;
     job.parallel.level = ShardLevel::kNone;
     const std::string expected = agreed_digest(job, 1);
-    for (ShardLevel level : kLevels)
+    for (ShardLevel level : kShardLevels)
       for (int ranks : {2, 4}) {
         job.parallel.level = level;
         EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
@@ -302,7 +298,7 @@ TEST(Passes, ABlockThatTheRootComputesAgain) {
   job.make = [] { return std::make_unique<Wrapping>(); };
   job.parallel.bucket_mb = 0;
   const std::string expected = agreed_digest(job, 1);
-  for (ShardLevel level : kLevels)
+  for (ShardLevel level : kShardLevels)
     for (int ranks : {2, 3}) {
       job.parallel.level = level;
       EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks);
