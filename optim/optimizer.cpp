@@ -5,22 +5,8 @@
 
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
-#include "optim/update.h"
 
 namespace lockstep {
-
-namespace generic {
-extern const UpdateTable update_table;
-}
-namespace avx2 {
-extern const UpdateTable update_table;
-}
-namespace avx512 {
-extern const UpdateTable update_table;
-}
-const UpdateTable& update_kernels() {
-  return pick_level(generic::update_table, avx2::update_table, avx512::update_table);
-}
 
 std::vector<Field> fields(OptimRule& o) {
   return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
@@ -122,14 +108,16 @@ void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
   if (!s.skip) ++updates_;
   double first = 1, second = 1;
   corrections(std::max<int64_t>(updates_, 1), first, second);
-  float* control = static_cast<float*>(control_.write());
-  current_stream().enqueue([control, s, first, second](Parallel&) {
-    control[UpdateControl::kLr] = static_cast<float>(s.lr);
-    control[UpdateControl::kGradScale] = static_cast<float>(s.grad_scale);
-    control[UpdateControl::kSkip] = s.skip ? 1.0f : 0.0f;
-    control[UpdateControl::kCorrection1] = static_cast<float>(first);
-    control[UpdateControl::kCorrection2] = static_cast<float>(second);
-  });
+  StoreArgs store;
+  store.out = static_cast<float*>(control_.write());
+  store.count = UpdateControl::kCount;
+  store.value[UpdateControl::kLr] = static_cast<float>(s.lr);
+  store.value[UpdateControl::kGradScale] = static_cast<float>(s.grad_scale);
+  store.value[UpdateControl::kSkip] = s.skip ? 1.0f : 0.0f;
+  store.value[UpdateControl::kCorrection1] = static_cast<float>(first);
+  store.value[UpdateControl::kCorrection2] = static_cast<float>(second);
+  raw::launch([](Parallel& p, const StoreArgs& a) { kernels(p).store(p, a); }, store);
+  const float* control = store.out;
   for (size_t i = 0; i < slots.size(); ++i)
     if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], control);
     else update(slots[i], moments_[i], control);
@@ -179,7 +167,7 @@ class Sgd final : public Optimizer {
     a.scalars[2] = s.lr_scale;
     a.scalars[3] = o_.nesterov ? 1 : 0;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { update_kernels().sgd(p, args); }, a);
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kSgd, args); }, a);
   }
   SgdOptions o_;
 };
@@ -204,7 +192,7 @@ class AdamW final : public Optimizer {
     a.scalars[3] = s.decay ? o_.weight_decay : 0;
     a.scalars[4] = s.lr_scale;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { update_kernels().adamw(p, args); }, a);
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kAdamW, args); }, a);
   }
   AdamWOptions o_;
 };

@@ -13,7 +13,7 @@ void add_into(const Tensor& sum, const Tensor& other) {
   const int64_t n = sum.numel();
   const float* from = static_cast<const float*>(other.read());
   float* to = static_cast<float*>(sum.write());
-  current_stream().enqueue([to, from, n](Parallel& p) { kernels().tree_add(p, to, from, n); });
+  current_stream().enqueue([to, from, n](Parallel& p) { kernels(p).tree_add(p, to, from, n); });
 }
 
 bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
@@ -377,7 +377,7 @@ void ParamGroup::measure(const Tensor& sum) {
   if (sum.numel() == 0) return;
   const float* values = static_cast<const float*>(sum.read());
   current_stream().enqueue(
-      [values, n = sum.numel(), out = norm_sums_.data()](Parallel& p) { kernels().chunk_norms(p, values, n, out); });
+      [values, n = sum.numel(), out = norm_sums_.data()](Parallel& p) { kernels(p).chunk_norms(p, values, n, out); });
 }
 
 bool ParamGroup::finish_reduce(std::optional<Seconds> patience) {

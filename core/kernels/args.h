@@ -54,6 +54,16 @@ enum class PointwiseOp : uint8_t {
   kSquare,
 };
 
+// An optimizer's fused pass over one slot; learning rate and the like come from `control`, when the update runs.
+enum class UpdateOp : uint8_t {
+  kSgd,    // p, momentum, g -> p, momentum. Scalars: momentum, weight decay, learning-rate scale, Nesterov (0 or 1).
+  kAdamW,  // p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale.
+};
+// Positions in the control buffer.
+struct UpdateControl {
+  static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCorrection1 = 3, kCorrection2 = 4, kCount = 8;
+};
+
 // One row-wise pass over [rows, cols] matrices whose rows are contiguous. Absent operands have no data.
 struct RowOperand {
   void* data = nullptr;
@@ -161,6 +171,33 @@ struct AttentionArgs {
   DType dtype = DType::kFloat32;  // of all four
   void* lse = nullptr;            // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where qkv is
   double scale = 1;
+};
+
+// out[i] = the sum of values[ranges[2i] .. ranges[2i+1]) by the tree that splits after the largest power of two below
+// the length. `values` may be used up.
+struct TreeSumsArgs {
+  double* values = nullptr;
+  const int64_t* ranges = nullptr;  // pairs; disjoint
+  int64_t count = 0;
+  double* out = nullptr;
+};
+
+// out[i] = value[i]: a few numbers that only the host knows, in the order of the stream.
+struct StoreArgs {
+  static constexpr int kMost = 8;
+  float* out = nullptr;
+  int count = 0;
+  float value[kMost] = {};
+};
+
+// Every index must be `ignored`, or in [0, end): else ExitCode::kBadData naming the first, on a CPU at once, on an
+// accelerator when the host next waits for the stream.
+struct RangeArgs {
+  enum class Use : uint8_t { kEmbedding, kTarget };
+  const int32_t* index = nullptr;
+  int64_t count = 0, end = 0;
+  int64_t ignored = INT64_MIN;  // none
+  Use use = Use::kEmbedding;
 };
 
 // Initial values of elements [begin, end) of a parameter; see core/nn/init.h. The same bits at every instruction-set

@@ -83,6 +83,13 @@ void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
   parallel.run(blocks, column_grain(a.rows, a.cols), body);
 }
 
+double tree_sum(const double* values, int64_t n) {
+  if (n == 1) return values[0];
+  int64_t half = 1;
+  while (half * 2 < n) half *= 2;
+  return tree_sum(values, half) + tree_sum(values + half, n - half);
+}
+
 }  // namespace
 
 void column_sum(Parallel& parallel, const ColumnArgs& a) {
@@ -171,6 +178,18 @@ void chunk_norms(Parallel& parallel, const float* x, int64_t n, double* out) {
     }
   };
   parallel.run(chunks, 1024, body);
+}
+
+void tree_sums(Parallel& parallel, const TreeSumsArgs& a) {
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      a.out[i] = tree_sum(a.values + a.ranges[2 * i], a.ranges[2 * i + 1] - a.ranges[2 * i]);
+  };
+  parallel.run(a.count, 16, body);
+}
+
+void store(Parallel&, const StoreArgs& a) {
+  for (int i = 0; i < a.count; ++i) a.out[i] = a.value[i];
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,5 +1,5 @@
-// The table of CPU kernels of one instruction-set level, and the choice of the level at run time.
-// Static tables; one per level, filled in core/kernels/table.cpp.
+// The table of kernels: of each CPU instruction-set level, chosen at run time, and of an accelerator.
+// Static tables; the CPU's are filled in core/kernels/table.cpp, a GPU's in core/device/cuda.
 // Knows nothing of devices or tensors.
 #pragma once
 
@@ -9,8 +9,9 @@
 namespace lockstep {
 
 struct KernelTable {
-  const char* isa;  // "generic", "avx2", "avx512": bits are equal within a level
+  const char* isa;  // "generic", "avx2", "avx512", "sm_90": bits are equal within a level
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
+  void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
   void (*row)(Parallel&, RowOp, const RowArgs&);
   void (*column_sum)(Parallel&, const ColumnArgs&);
   void (*norm_columns)(Parallel&, const NormColumnsArgs&);
@@ -27,6 +28,9 @@ struct KernelTable {
   void (*initial)(Parallel&, const InitialArgs&);
   void (*tree_add)(Parallel&, float* sum, const float* other, int64_t n);  // sum += other
   void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares of 64-element chunks
+  void (*tree_sums)(Parallel&, const TreeSumsArgs&);
+  void (*store)(Parallel&, const StoreArgs&);
+  void (*check_range)(Parallel&, const RangeArgs&);
 };
 
 enum class IsaLevel { kGeneric, kAvx2, kAvx512 };
@@ -35,16 +39,10 @@ IsaLevel best_isa_level();             // of this CPU
 IsaLevel isa_level();                  // in use: the best, or the one that LOCKSTEP_ISA names; chosen once
 const KernelTable& kernels(IsaLevel);  // throws where the CPU lacks it
 const KernelTable& kernels();          // of isa_level()
-
-// Picks by level, for kernel files of other rooms.
-template <class Table>
-const Table& pick_level(const Table& generic, const Table& avx2, const Table& avx512) {
-  switch (isa_level()) {
-    case IsaLevel::kGeneric: return generic;
-    case IsaLevel::kAvx2: return avx2;
-    case IsaLevel::kAvx512: return avx512;
-  }
-  return generic;
+// Of the accelerator where `where` is its queue, else of isa_level().
+inline const KernelTable& kernels(const Parallel& where) {
+  const KernelTable* device = where.device_kernels();
+  return device ? *device : kernels();
 }
 
 }  // namespace lockstep

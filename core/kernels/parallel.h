@@ -1,5 +1,5 @@
-// Parallel: what a CPU kernel needs of a thread pool, and FunctionRef, a callable borrowed for one call.
-// Owned by the stream (core/device/thread_pool).
+// Parallel: where a kernel runs: the threads of a CPU stream, or an accelerator's queue, which brings kernels of its
+// own; and FunctionRef, a callable borrowed for one call. Owned by the stream (core/device/thread_pool, backend).
 // Knows nothing of tensors. Included by files compiled per instruction-set level: keep std containers out.
 #pragma once
 
@@ -23,6 +23,8 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
+struct KernelTable;
+
 class Parallel {
  public:
   using Body = FunctionRef<void(int64_t begin, int64_t end)>;
@@ -34,6 +36,8 @@ class Parallel {
   // Scratch of the calling thread, 64-byte aligned, kept between calls; contents undefined. Slots 0 to 3 are
   // independent.
   virtual void* scratch(int slot, int64_t bytes) = 0;
+  // The kernels of an accelerator, which take its queue (core/device/backend.h); null on a CPU.
+  virtual const KernelTable* device_kernels() const { return nullptr; }
 };
 
 }  // namespace lockstep

@@ -7,9 +7,14 @@
 #define LOCKSTEP_TEXT_OF(x) #x
 #define LOCKSTEP_TEXT(x) LOCKSTEP_TEXT_OF(x)
 
-namespace lockstep::inline LOCKSTEP_ISA {
+namespace lockstep {
+
+void check_range(Parallel&, const RangeArgs&);  // core/kernels/range.h, whose strings must not come in here
+
+inline namespace LOCKSTEP_ISA {
 
 void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
+void update(Parallel&, UpdateOp, const PointwiseArgs&);
 void row(Parallel&, RowOp, const RowArgs&);
 void column_sum(Parallel&, const ColumnArgs&);
 void norm_columns(Parallel&, const NormColumnsArgs&);
@@ -26,11 +31,14 @@ void attention_backward(Parallel&, const AttentionArgs&);
 void initial(Parallel&, const InitialArgs&);
 void tree_add(Parallel&, float*, const float*, int64_t);
 void chunk_norms(Parallel&, const float*, int64_t, double*);
+void tree_sums(Parallel&, const TreeSumsArgs&);
+void store(Parallel&, const StoreArgs&);
 
 extern const KernelTable table;
 const KernelTable table = {
     LOCKSTEP_TEXT(LOCKSTEP_ISA),
     pointwise,
+    update,
     row,
     column_sum,
     norm_columns,
@@ -47,6 +55,10 @@ const KernelTable table = {
     initial,
     tree_add,
     chunk_norms,
+    tree_sums,
+    store,
+    check_range,
 };
 
-}  // namespace lockstep::inline LOCKSTEP_ISA
+}  // namespace LOCKSTEP_ISA
+}  // namespace lockstep

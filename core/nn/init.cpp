@@ -15,7 +15,7 @@ void fill_initial(const Init& init, uint64_t seed, std::string_view name, int64_
   }
   const InitialArgs a{
       init.kind == Init::Kind::kNormal, static_cast<float>(init.scale), seed, hash64(name), begin, end, out};
-  current_stream().enqueue([a](Parallel& p) { kernels().initial(p, a); });
+  current_stream().enqueue([a](Parallel& p) { kernels(p).initial(p, a); });
 }
 
 }  // namespace lockstep

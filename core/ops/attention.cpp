@@ -19,7 +19,7 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
   a.qkv = const_cast<void*>(packed.read());
   a.y = y.write();
   a.lse = lse.write();
-  raw::launch([](Parallel& p, const AttentionArgs& args) { kernels().attention(p, args); }, a);
+  raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention(p, args); }, a);
   return result_of("causal_attention", place, y, {&qkv},
                    [qkv = Saved(packed), y = Saved(y), lse = Saved(lse), a](const Tensor& gradient, Gradients& grads) {
                      const Tensor g = raw::contiguous(gradient);
@@ -31,7 +31,7 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
                      b.lse = const_cast<void*>(lse.get("causal_attention").read());
                      b.dy = const_cast<void*>(g.read());
                      b.dqkv = dqkv.write();
-                     raw::launch([](Parallel& p, const AttentionArgs& args) { kernels().attention_backward(p, args); },
+                     raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); },
                                  b);
                      grads.add(0, dqkv);
                    });

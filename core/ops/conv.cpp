@@ -21,7 +21,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
   a.weight = const_cast<void*>(w.read()), a.weight_dtype = w.dtype();
   if (bias) a.bias = bias.read(), a.bias_dtype = bias.dtype();
   a.y = y.write(), a.y_dtype = y.dtype();
-  raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv(p, args); }, a);
+  raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv(p, args); }, a);
   return result_of(
       "conv2d", place, y, {&x, &weight, &bias},
       [x = Saved(dense), w = Saved(w), a](const Tensor& gradient, Gradients& grads) {
@@ -33,7 +33,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
           Tensor dw = grads.target(1, b.accumulate);
           b.x = const_cast<void*>(input.read());
           b.weight = dw.write(), b.weight_dtype = dw.dtype();
-          raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_weight(p, args); }, b);
+          raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv_backward_weight(p, args); }, b);
         }
         if (grads.wanted(2)) {
           bool accumulate = false;
@@ -44,7 +44,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
           Tensor dx = grads.target(0, b.accumulate);
           b.weight = const_cast<void*>(weight.read()), b.weight_dtype = weight.dtype();
           b.x = dx.write(), b.x_dtype = dx.dtype();
-          raw::launch([](Parallel& p, const ConvArgs& args) { kernels().conv_backward_input(p, args); }, b);
+          raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv_backward_input(p, args); }, b);
         }
       });
 }
@@ -62,7 +62,7 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
   a.x = const_cast<void*>(dense.read());
   a.y = y.write();
   a.index = static_cast<uint8_t*>(index.write());
-  raw::launch([](Parallel& p, const PoolArgs& args) { kernels().max_pool(p, args); }, a);
+  raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool(p, args); }, a);
   return result_of("max_pool2d", place, y, {&x},
                    [index = Saved(index), shape = x.shape(), a](const Tensor& gradient, Gradients& grads) {
                      const Tensor g = raw::contiguous(gradient);
@@ -71,7 +71,7 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
                      b.y = const_cast<void*>(g.read());
                      b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
                      b.x = dx.write();
-                     raw::launch([](Parallel& p, const PoolArgs& args) { kernels().max_pool_backward(p, args); }, b);
+                     raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool_backward(p, args); }, b);
                      grads.add(0, dx);
                    });
 }

@@ -14,14 +14,10 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
   a.table = const_cast<void*>(table.read()), a.table_dtype = table.dtype();
   a.index = static_cast<const int32_t*>(index.read());
   a.rows_data = y.write(), a.rows_dtype = y.dtype();
-  current_stream().enqueue([a](Parallel& p) {
-    for (int64_t i = 0; i < a.rows; ++i)
-      if (a.index[i] < 0 || a.index[i] >= a.table_rows)
-        throw Error(ExitCode::kBadData,
-                    cat("embedding: index ", a.index[i], " at position ", i, " is outside the table's ", a.table_rows,
-                        " rows; check the data against the model's vocabulary"));
-    kernels().gather(p, a);
-  });
+  RangeArgs range;
+  range.index = a.index, range.count = a.rows, range.end = a.table_rows;
+  raw::launch([](Parallel& p, const RangeArgs& args) { kernels(p).check_range(p, args); }, range);
+  raw::launch([](Parallel& p, const GatherArgs& args) { kernels(p).gather(p, args); }, a);
   return result_of("embedding", place, y, {&table}, [index = Saved(index)](const Tensor& gradient, Gradients& grads) {
     const Tensor g = raw::contiguous(gradient);
     const Tensor& rows = index.get("embedding");
@@ -33,7 +29,7 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
     b.index = static_cast<const int32_t*>(rows.read());
     b.rows_data = const_cast<void*>(g.read()), b.rows_dtype = g.dtype();
     b.table = dtable.write(), b.table_dtype = dtable.dtype();
-    current_stream().enqueue([b](Parallel& p) { kernels().scatter_add(p, b); });
+    raw::launch([](Parallel& p, const GatherArgs& args) { kernels(p).scatter_add(p, args); }, b);
   });
 }
 

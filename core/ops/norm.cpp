@@ -40,7 +40,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                          Tensor db = grads.target(2, c.accumulate_bias);
                          c.dbias = db.write(), c.dbias_dtype = db.dtype();
                        }
-                       raw::launch([](Parallel& p, const NormColumnsArgs& args) { kernels().norm_columns(p, args); },
+                       raw::launch([](Parallel& p, const NormColumnsArgs& args) { kernels(p).norm_columns(p, args); },
                                    c);
                      }
                      if (grads.wanted(0)) {

@@ -7,15 +7,12 @@ namespace {
 DType statistics_type(const Tensor& x) { return x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 
 // Runs on the stream: the targets may have been written by work that is still under way.
-void check_targets(const Tensor& target, int64_t classes, int64_t ignored, const Place& place) {
-  const int32_t* t = static_cast<const int32_t*>(target.read());
-  const int64_t n = target.numel();
-  current_stream().enqueue([t, n, classes, ignored, place](Parallel&) {
-    for (int64_t i = 0; i < n; ++i)
-      if (t[i] != ignored && (t[i] < 0 || t[i] >= classes))
-        throw Error(ExitCode::kBadData, cat("cross_entropy: target ", t[i], " at position ", i, " is outside the ",
-                                            classes, " classes; check the data against the model's vocabulary"));
-  });
+void check_targets(const Tensor& target, int64_t classes, int64_t ignored) {
+  RangeArgs a;
+  a.index = static_cast<const int32_t*>(target.read());
+  a.count = target.numel(), a.end = classes, a.ignored = ignored;
+  a.use = RangeArgs::Use::kTarget;
+  raw::launch([](Parallel& p, const RangeArgs& args) { kernels(p).check_range(p, args); }, a);
 }
 
 }  // namespace
@@ -52,7 +49,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored
   r.cols = logits.dim(-1);
   r.rows = target.numel();
   r.integers[0] = ignored;
-  check_targets(target, r.cols, ignored, place);
+  check_targets(target, r.cols, ignored);
   Tensor losses = Tensor::empty({r.rows}, statistics_type(logits)),
          lse = Tensor::empty({r.rows}, statistics_type(logits));
   Tensor total = Tensor::empty({1}, statistics_type(logits));

@@ -66,12 +66,12 @@ void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initiali
   PointwiseArgs a = pointwise_args(outs, ins);
   a.scalars[0] = s0;
   a.scalars[1] = s1;
-  current_stream().enqueue([op, a](Parallel& p) { kernels().pointwise(p, op, a); });
+  current_stream().enqueue([op, a](Parallel& p) { kernels(p).pointwise(p, op, a); });
 }
 
 void row(RowOp op, const RowArgs& args) {
   if (args.rows == 0) return;
-  current_stream().enqueue([op, args](Parallel& p) { kernels().row(p, op, args); });
+  current_stream().enqueue([op, args](Parallel& p) { kernels(p).row(p, op, args); });
 }
 
 RowOperand rows_of(const Tensor& t, int64_t cols) {
@@ -143,7 +143,7 @@ void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims,
       a.accumulate = final && accumulate;
       a.out = target.write();
       a.out_dtype = target.dtype();
-      launch([](Parallel& p, const ColumnArgs& c) { kernels().column_sum(p, c); }, a);
+      launch([](Parallel& p, const ColumnArgs& c) { kernels(p).column_sum(p, c); }, a);
     }
     now = target.reshape(reduced);
   }
@@ -182,7 +182,7 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias,
   g.accumulate = accumulate;
   g.c = matrix(C, C.write());
   g.c.col_stride = 1;
-  launch([](Parallel& p, const GemmArgs& args) { kernels().gemm(p, args); }, g);
+  launch([](Parallel& p, const GemmArgs& args) { kernels(p).gemm(p, args); }, g);
 }
 
 bool all_finite(const Tensor& t) {

@@ -1,7 +1,6 @@
-// The update functors. Single source: host levels and CUDA.
-#include "optim/update.h"
-
+// The optimizers' updates as fused passes over a slot. Single source: host levels and CUDA.
 #include "core/kernels/apply.h"
+#include "core/kernels/args.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
@@ -54,16 +53,20 @@ struct AdamW {
   }
 };
 
+template <class Where>
+void dispatch(Where&& where, UpdateOp op, const PointwiseArgs& a) {
+  switch (op) {
+    case UpdateOp::kSgd: return for_each<Sgd>(where, a);
+    case UpdateOp::kAdamW: return for_each<AdamW>(where, a);
+  }
+}
+
 }  // namespace
 
 #if defined(__CUDACC__)
-void sgd(CudaStream stream, const PointwiseArgs& a) { for_each<Sgd>(stream, a); }
-void adamw(CudaStream stream, const PointwiseArgs& a) { for_each<AdamW>(stream, a); }
+void update(CudaStream stream, UpdateOp op, const PointwiseArgs& a) { dispatch(stream, op, a); }
 #else
-void sgd(Parallel& parallel, const PointwiseArgs& a) { for_each<Sgd>(parallel, a); }
-void adamw(Parallel& parallel, const PointwiseArgs& a) { for_each<AdamW>(parallel, a); }
-extern const UpdateTable update_table;
-const UpdateTable update_table = {sgd, adamw};
+void update(Parallel& parallel, UpdateOp op, const PointwiseArgs& a) { dispatch(parallel, op, a); }
 #endif
 
 }  // namespace lockstep::inline LOCKSTEP_ISA
