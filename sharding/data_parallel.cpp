@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "core/autograd/node.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
@@ -259,23 +260,6 @@ void DataParallel::forward_round(int64_t ranks_with_data, const std::function<vo
   }
 }
 
-std::vector<double> DataParallel::norm_nodes(const ParamGroup& group) const {
-  std::vector<double> out;
-  const Range part = group.part();
-  for (const Layout::Overlap& o : group.layout().overlaps(part)) {
-    const Layout::Piece& piece = group.layout().pieces()[static_cast<size_t>(o.piece)];
-    const std::vector<Range> nodes = maximal_nodes(o.chunks, piece.chunks());
-    if (group.norm_sums().empty()) {  // on a device without bytes
-      out.resize(out.size() + nodes.size());
-      continue;
-    }
-    // Chunk c of the piece is first[c].
-    const double* first = group.norm_sums().data() + (piece.offset - part.begin) / Layout::kUnit;
-    for (const Range& node : nodes) out.push_back(tree_sum(first, node));
-  }
-  return out;
-}
-
 StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
   check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");
@@ -292,27 +276,38 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
 
   // Small values travel together: losses and counts of each micro-batch, then the norm's tree nodes.
   const int size = comm_.size();
-  std::vector<double> mine{stop ? 1.0 : 0.0};
-  for (const auto& [loss, targets] : losses_) {
-    mine.push_back(loss.item());
-    mine.push_back(static_cast<double>(targets));
-  }
-  for (auto& g : groups_)
-    for (double v : norm_nodes(*g)) mine.push_back(v);
   std::vector<int64_t> counts;
+  int64_t total = 0;
   for (int r = 0; r < size; ++r) {
     counts.push_back(1 + 2 * static_cast<int64_t>(micro_batches_of(schedule(), micro_count_, r, size).size()));
     for (auto& g : groups_) counts.back() += owned_nodes(*g, r);
+    total += counts.back();
   }
-  std::vector<double> all = mine;
+  std::vector<double> known{stop ? 1.0 : 0.0};
+  for (const auto& [loss, targets] : losses_) {
+    known.push_back(0);
+    known.push_back(static_cast<double>(targets));
+  }
+  const Tensor mine = Tensor::empty({counts[static_cast<size_t>(comm_.rank())]}, DType::kFloat64);
+  auto filled = static_cast<int64_t>(known.size());
+  raw::copy(mine.slice(0, 0, filled), Tensor::of(known, {filled}));
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const auto at = static_cast<int64_t>(1 + 2 * i);
+    raw::copy(mine.slice(0, at, at + 1), losses_[i].first.flatten());
+  }
+  for (auto& g : groups_) {
+    const int64_t count = g->norm_nodes().numel();
+    if (count > 0) raw::copy(mine.slice(0, filled, filled + count), g->norm_nodes());
+    filled += count;
+  }
+  check(filled == mine.numel(), "the step's small values: ", filled, " of ", mine.numel());
   const double before = since_begin();
+  Tensor gathered = mine;
   if (size > 1) {
-    int64_t total = 0;
-    for (int64_t c : counts) total += c;
-    Tensor in = Tensor::of(mine, {static_cast<int64_t>(mine.size())}), out = Tensor::empty({total}, DType::kFloat64);
-    comm_.all_gather(out, in, counts, "losses and norms").wait();
-    all = out.to_vector();
+    gathered = Tensor::empty({total}, DType::kFloat64);
+    comm_.all_gather(gathered, mine, counts, "losses and norms").wait();
   }
+  const std::vector<double> all = gathered.to_vector();
   StepResult result;
   result.exposed_ms = (since_begin() - before) * 1e3;
   for (const Transfer& t : transfers()) result.exposed_ms += (t.ready_s - t.needed_s) * 1e3;

@@ -85,7 +85,6 @@ class DataParallel {
   void launch_through(size_t k);
   bool finish_oldest(std::optional<Seconds> patience = {});
   bool group_has_data(const ParamGroup::Round& round) const;
-  std::vector<double> norm_nodes(const ParamGroup& group) const;
   double since_begin() const { return gathers_->since_begin(); }
 
   Module& model_;

@@ -372,12 +372,34 @@ void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
 }
 
 void ParamGroup::measure(const Tensor& sum) {
-  if (!sum.device().has_bytes()) return;  // the norm is 0, and its nodes are counted without their values
-  norm_sums_.resize(static_cast<size_t>(sum.numel() / Layout::kUnit));
+  if (!norm_nodes_) {
+    const Range part = this->part();
+    std::vector<int64_t> ranges;
+    for (const Layout::Overlap& o : layout_.overlaps(part)) {
+      const Layout::Piece& piece = layout_.pieces()[static_cast<size_t>(o.piece)];
+      const int64_t first = (piece.offset - part.begin) / Layout::kUnit;  // of the piece's chunks
+      for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) {
+        ranges.push_back(first + node.begin);
+        ranges.push_back(first + node.end);
+      }
+    }
+    WithMemoryUse use(MemoryUse::kScratch);
+    const auto count = static_cast<int64_t>(ranges.size());
+    norm_sums_ = Tensor::empty({sum.numel() / Layout::kUnit}, DType::kFloat64);
+    norm_ranges_ = Tensor::of(ranges, {count});
+    norm_nodes_ = Tensor::empty({count / 2}, DType::kFloat64);
+  }
   if (sum.numel() == 0) return;
   const float* values = static_cast<const float*>(sum.read());
-  current_stream().enqueue(
-      [values, n = sum.numel(), out = norm_sums_.data()](Parallel& p) { kernels(p).chunk_norms(p, values, n, out); });
+  TreeSumsArgs a;
+  a.values = static_cast<double*>(norm_sums_.write());
+  a.ranges = static_cast<const int64_t*>(norm_ranges_.read());
+  a.count = norm_nodes_.numel();
+  a.out = static_cast<double*>(norm_nodes_.write());
+  current_stream().enqueue([values, n = sum.numel(), a](Parallel& p) {
+    kernels(p).chunk_norms(p, values, n, a.values);
+    kernels(p).tree_sums(p, a);
+  });
 }
 
 bool ParamGroup::finish_reduce(std::optional<Seconds> patience) {

@@ -65,8 +65,9 @@ class ParamGroup {
   bool finish_reduce(std::optional<Seconds> patience = {});
   // After the last round: this rank's slice of the step's sum, fp32 [slice()].
   const Tensor& gradient() const { return gradient_; }
-  // Sum of squares of each chunk of part().
-  const std::vector<double>& norm_sums() const { return norm_sums_; }
+  // Sums of squares of part(), fp64: of each parameter in it, the largest nodes of the tree over its chunks, in order;
+  // written in the order of `merging`.
+  const Tensor& norm_nodes() const { return norm_nodes_; }
 
   Range slice() const { return slice_; }                        // that this rank keeps, in the flat buffer
   Range part() const { return part_of(mesh_.world().rank()); }  // that it sums: its share of the slice among replicas
@@ -121,7 +122,7 @@ class ParamGroup {
   Tensor leaf_, gradient_, gradient_buffer_;
   std::vector<bool> arrived_;
   int pending_ = 0;
-  std::vector<double> norm_sums_;
+  Tensor norm_sums_, norm_ranges_, norm_nodes_;  // of chunks; each node's first and last of them; of nodes
   Event reduced_;
 };
 

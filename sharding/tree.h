@@ -49,14 +49,6 @@ inline std::vector<Range> maximal_nodes(Range range, int64_t total) {
   return out;
 }
 
-// Sum of values[r.begin .. r.end) in the tree's order.
-inline double tree_sum(const double* values, Range r) {
-  if (r.size() == 1) return values[r.begin];
-  if (r.size() == 2) return values[r.begin] + values[r.begin + 1];
-  const int64_t middle = tree_split(r);
-  return tree_sum(values, {r.begin, middle}) + tree_sum(values, {middle, r.end});
-}
-
 // Takes nodes in order of their ranges and merges siblings at once: merge(left, right) adds right's value into left's.
 template <class Value>
 class TreeStack {

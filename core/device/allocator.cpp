@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -13,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
+#include "core/device/context.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,6 @@ constexpr bool kCaching = true;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, kAlign); }
 
-// Both allocators count alike.
 void count_in(AllocatorStats& s, int64_t bytes, MemoryUse use) {
   const auto i = static_cast<size_t>(use);
   s.peak_by_use[i] = std::max(s.peak_by_use[i], s.by_use[i] += bytes);
@@ -45,6 +46,8 @@ void restart_peak(AllocatorStats& s) {
   s.peak_by_use = s.by_use;
 }
 
+class Pool;
+
 struct Block {
   int64_t size;
   bool free;
@@ -52,6 +55,7 @@ struct Block {
   uint64_t freed_at;  // the newest of equal blocks is taken first: it is still in cache
   char* previous;     // neighbours within the segment; null at its ends
   char* next;
+  Pool* pool;
 };
 
 struct ByFit {
@@ -63,57 +67,66 @@ struct ByFit {
   }
 };
 
-class Arena {
+// Where segments come from.
+class Source {
  public:
-  void* allocate(int64_t bytes, MemoryUse use) {
-    bytes = rounded(bytes);
-    std::lock_guard lock(mutex_);
-    void* data = kCaching ? take(bytes, use) : system_block(bytes, use);
-    count_in(stats_, bytes, use);
+  virtual ~Source() = default;
+  virtual char* take(int64_t bytes) = 0;  // null where there is no more
+  virtual void give_back(char* data) { check(false, "this memory is kept"); }
+  virtual std::string rest_text() const { return ""; }
+};
+
+class HostSource final : public Source {
+ public:
+  char* take(int64_t bytes) override {
+    void* raw = mmap(nullptr, static_cast<size_t>(bytes + kHugePage), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) return nullptr;
+    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(raw));
+    char* data = static_cast<char*>(raw) + (round_up(address, kHugePage) - address);
+    madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     return data;
   }
+};
 
-  void release(void* data) {
-    if (!data) return;
-    std::lock_guard lock(mutex_);
-    auto it = blocks_.find(static_cast<char*>(data));
-    count_out(stats_, it->second.size, it->second.use);
-    if (!kCaching) {
-      blocks_.erase(it);
-      std::free(data);
-      return;
-    }
-    give(it->first, it->second);
-  }
-
-  AllocatorStats stats() {
-    std::lock_guard lock(mutex_);
-    return stats_;
-  }
-  void reset_peak() {
-    std::lock_guard lock(mutex_);
-    restart_peak(stats_);
+class GpuSource final : public Source {
+ public:
+  explicit GpuSource(int index) : backend_(device_backend()), index_(index) {}
+  char* take(int64_t bytes) override { return static_cast<char*>(backend_.allocate(index_, bytes)); }
+  void give_back(char* data) override { backend_.release(index_, data); }
+  std::string rest_text() const override {
+    return cat("; the GPU has ", backend_.free_memory(index_), " of ", backend_.properties(index_).memory_bytes,
+               " bytes free");
   }
 
  private:
-  [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
-    throw Error(ExitCode::kInternal,
-                cat("out of memory: ", bytes, " bytes asked for (", use, "), ", stats_.bytes_in_use, " in use (",
-                    census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved"));
-  }
+  DeviceBackend& backend_;
+  const int index_;
+};
 
-  void* system_block(int64_t bytes, MemoryUse use) {
-    void* data = std::aligned_alloc(static_cast<size_t>(kAlign), static_cast<size_t>(bytes));
-    if (!data) out_of_memory(bytes, use);
-    blocks_[static_cast<char*>(data)] = {bytes, false, use, 0, nullptr, nullptr};
-    ++stats_.system_allocations;
-    return data;
-  }
+class PinnedSource final : public Source {
+ public:
+  explicit PinnedSource(int index) : backend_(device_backend()), index_(index) {}
+  char* take(int64_t bytes) override { return static_cast<char*>(backend_.allocate_pinned(index_, bytes)); }
+  void give_back(char* data) override { backend_.release_pinned(index_, data); }
 
-  void* take(int64_t bytes, MemoryUse use) {
+ private:
+  DeviceBackend& backend_;
+  const int index_;
+};
+
+using Blocks = std::unordered_map<char*, Block>;
+
+// Blocks that may follow each other without further ado: a CPU's, or those of one stream.
+class Pool {
+ public:
+  Pool(Blocks& blocks, Source& source, AllocatorStats& stats) : blocks_(blocks), source_(source), stats_(stats) {}
+
+  // Null where the source has no more.
+  char* take(int64_t bytes, MemoryUse use) {
     auto fit = free_.lower_bound({bytes, 0, nullptr});
     if (fit == free_.end()) {
-      grow(bytes, use);
+      if (!grow(bytes)) return nullptr;
       fit = free_.lower_bound({bytes, 0, nullptr});
     }
     char* data = fit->data;
@@ -123,7 +136,7 @@ class Arena {
     block.use = use;
     if (block.size - bytes >= kAlign) {
       char* rest = data + bytes;
-      Block tail{block.size - bytes, false, use, 0, data, block.next};
+      Block tail{block.size - bytes, false, use, 0, data, block.next, this};
       if (block.next) blocks_[block.next].previous = rest;
       block.next = rest;
       block.size = bytes;
@@ -160,53 +173,46 @@ class Arena {
     free_.insert({block.size, ~block.freed_at, data});
   }
 
-  void grow(int64_t bytes, MemoryUse use) {
+  // Whole segments that nobody uses go back to the source.
+  void trim() {
+    for (auto it = free_.begin(); it != free_.end();) {
+      const Block& block = blocks_[it->data];
+      if (block.previous || block.next) {
+        ++it;
+        continue;
+      }
+      stats_.bytes_reserved -= block.size;
+      source_.give_back(it->data);
+      blocks_.erase(it->data);
+      it = free_.erase(it);
+    }
+  }
+
+ private:
+  bool grow(int64_t bytes) {
     const int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
-    void* raw = mmap(nullptr, static_cast<size_t>(size + kHugePage), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) out_of_memory(bytes, use);
-    auto address = reinterpret_cast<uintptr_t>(raw);
-    char* data =
-        static_cast<char*>(raw) + (round_up(static_cast<int64_t>(address), kHugePage) - static_cast<int64_t>(address));
-    madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
+    char* data = source_.take(size);
+    if (!data) return false;
     ++stats_.system_allocations;
     stats_.bytes_reserved += size;
-    give(data, {size, false, use, 0, nullptr, nullptr});
+    give(data, {size, false, MemoryUse::kActivations, 0, nullptr, nullptr, this});
+    return true;
   }
 
-  std::mutex mutex_;
-  std::unordered_map<char*, Block> blocks_;
+  Blocks& blocks_;
+  Source& source_;
+  AllocatorStats& stats_;
   std::set<ByFit> free_;
   uint64_t clock_ = 0;
-  AllocatorStats stats_;
 };
 
-// Never destroyed: tensors of other static objects may outlive it.
-Arena& arena() {
-  static Arena* instance = new Arena;
-  return *instance;
-}
-
-// A meta device's: sizes without memory.
-class Counter {
+// One memory: what is in use of it, and how it is found.
+class Memory {
  public:
-  void* allocate(int64_t bytes, MemoryUse use) {
-    bytes = rounded(bytes);
-    std::lock_guard lock(mutex_);
-    // Not one address of them is ever mapped (it is no canonical one on any 64-bit machine), nor given out twice.
-    void* data = reinterpret_cast<void*>(next_);
-    next_ += static_cast<uintptr_t>(bytes);
-    blocks_[data] = {bytes, use};
-    count_in(stats_, bytes, use);
-    return data;
-  }
-  void release(void* data) {
-    if (!data) return;
-    std::lock_guard lock(mutex_);
-    auto it = blocks_.find(data);
-    count_out(stats_, it->second.first, it->second.second);
-    blocks_.erase(it);
-  }
+  virtual ~Memory() = default;
+  virtual void* allocate(int64_t bytes, MemoryUse use) = 0;
+  virtual void release(void* data) = 0;
+
   AllocatorStats stats() {
     std::lock_guard lock(mutex_);
     return stats_;
@@ -216,48 +222,228 @@ class Counter {
     restart_peak(stats_);
   }
 
- private:
+ protected:
   std::mutex mutex_;
-  std::unordered_map<void*, std::pair<int64_t, MemoryUse>> blocks_;
-  uintptr_t next_ = uintptr_t(1) << 60;
   AllocatorStats stats_;
 };
 
-struct Counters {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Counter>> all;
+class Arena : public Memory {
+ public:
+  Arena(Device device, std::unique_ptr<Source> source) : device_(device), source_(std::move(source)) {}
+
+  void* allocate(int64_t bytes, MemoryUse use) override {
+    bytes = rounded(bytes);
+    std::lock_guard lock(mutex_);
+    char* data = find(bytes, use);
+    if (!data) out_of_memory(bytes, use);
+    count_in(stats_, bytes, use);
+    return data;
+  }
+
+  void release(void* data) override {
+    if (!data) return;
+    std::lock_guard lock(mutex_);
+    auto it = blocks_.find(static_cast<char*>(data));
+    count_out(stats_, it->second.size, it->second.use);
+    free_block(it->first, it->second);
+  }
+
+ protected:
+  virtual char* find(int64_t bytes, MemoryUse use) {
+    if (!kCaching) return system_block(bytes, use);
+    return pool_.take(bytes, use);
+  }
+  virtual void free_block(char* data, const Block& block) {
+    if (kCaching) return pool_.give(data, block);
+    blocks_.erase(data);
+    std::free(data);
+  }
+
+  const Device device_;
+  const std::unique_ptr<Source> source_;
+  Blocks blocks_;
+  Pool pool_{blocks_, *source_, stats_};
+
+ private:
+  [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
+    const bool gpu = device_.type == DeviceType::kCuda;
+    const std::string_view whom = context().memory_for;
+    throw Error(
+        gpu ? ExitCode::kDevice : ExitCode::kInternal,
+        cat("out of memory", gpu || device_.type == DeviceType::kPinned ? cat(" on ", device_) : "", ": ", bytes,
+            " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats_.bytes_in_use, " in use (",
+            census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()));
+  }
+
+  char* system_block(int64_t bytes, MemoryUse use) {
+    char* data = static_cast<char*>(std::aligned_alloc(static_cast<size_t>(kAlign), static_cast<size_t>(bytes)));
+    if (!data) return nullptr;
+    blocks_[data] = {bytes, false, use, 0, nullptr, nullptr, nullptr};
+    ++stats_.system_allocations;
+    return data;
+  }
 };
-Counters& counters() {
-  static Counters* instance = new Counters;
+
+// Of a GPU, or pinned for one: blocks that work under way may still use.
+class QueuedArena : public Arena {
+ protected:
+  using Arena::Arena;
+
+  void hold(char* data, std::shared_ptr<DeviceEvent> event) { held_.emplace_back(std::move(event), data); }
+  virtual void give(char* data, const Block& block) = 0;
+  // Those whose events have happened; or all, and the host waits.
+  void take_back(bool all) {
+    std::erase_if(held_, [&](auto& held) {
+      if (!happened(*held.first, all)) return false;
+      give(held.second, blocks_[held.second]);
+      return true;
+    });
+  }
+
+ private:
+  // An error of the work before it is told to those who wait for that work.
+  static bool happened(DeviceEvent& event, bool wait) {
+    try {
+      if (wait) event.wait();
+      return wait || event.done();
+    } catch (...) {
+      return true;
+    }
+  }
+
+  std::vector<std::pair<std::shared_ptr<DeviceEvent>, char*>> held_;
+};
+
+class GpuArena final : public QueuedArena {
+ public:
+  explicit GpuArena(int index) : QueuedArena({DeviceType::kCuda, index}, std::make_unique<GpuSource>(index)) {}
+
+ private:
+  // Of the current stream; null where the thread has none on this GPU.
+  std::shared_ptr<DeviceQueue> here() const {
+    Stream* now = context().stream;
+    return now && now->device() == device_ ? now->device_queue() : nullptr;
+  }
+
+  char* find(int64_t bytes, MemoryUse use) override {
+    const auto queue = here();
+    Pool& pool = pool_of(queue);
+    take_back(false);
+    if (char* data = pool.take(bytes, use)) return data;
+    take_back(true);
+    for (auto& [q, other] : pools_) other.pool->trim();
+    return pool.take(bytes, use);
+  }
+
+  // A new stream's is that of one that is no more, where there is one: what it did is done.
+  Pool& pool_of(const std::shared_ptr<DeviceQueue>& queue) {
+    auto it = pools_.find(queue.get());
+    if (it != pools_.end()) return *it->second.pool;
+    it = std::find_if(pools_.begin(), pools_.end(), [](auto& p) { return p.first && p.second.queue.use_count() == 1; });
+    Owned owned{queue,
+                it == pools_.end() ? std::make_unique<Pool>(blocks_, *source_, stats_) : std::move(it->second.pool)};
+    if (it != pools_.end()) pools_.erase(it);
+    return *(pools_[queue.get()] = std::move(owned)).pool;
+  }
+
+  void free_block(char* data, const Block& block) override {
+    const auto now = here();
+    if (now && &pool_of(now) != block.pool) hold(data, now->record());
+    else give(data, block);
+  }
+  void give(char* data, const Block& block) override { block.pool->give(data, block); }
+
+  struct Owned {
+    std::shared_ptr<DeviceQueue> queue;  // its address is the key: it must not become another's
+    std::unique_ptr<Pool> pool;
+  };
+  std::map<DeviceQueue*, Owned> pools_;
+};
+
+class PinnedArena final : public QueuedArena {
+ public:
+  explicit PinnedArena(int index) : QueuedArena({DeviceType::kPinned, index}, std::make_unique<PinnedSource>(index)) {}
+
+ private:
+  char* find(int64_t bytes, MemoryUse use) override {
+    take_back(false);
+    return pool_.take(bytes, use);
+  }
+  void free_block(char* data, const Block& block) override {
+    Stream* now = context().stream;
+    if (now && now->device_queue()) hold(data, now->device_queue()->record());
+    else give(data, block);
+  }
+  void give(char* data, const Block& block) override { pool_.give(data, block); }
+};
+
+// A meta device's: sizes without memory.
+class Counter final : public Memory {
+ public:
+  void* allocate(int64_t bytes, MemoryUse use) override {
+    bytes = rounded(bytes);
+    std::lock_guard lock(mutex_);
+    // Not one address of them is ever mapped (it is no canonical one on any 64-bit machine), nor given out twice.
+    void* data = reinterpret_cast<void*>(next_);
+    next_ += static_cast<uintptr_t>(bytes);
+    blocks_[data] = {bytes, use};
+    count_in(stats_, bytes, use);
+    return data;
+  }
+  void release(void* data) override {
+    if (!data) return;
+    std::lock_guard lock(mutex_);
+    auto it = blocks_.find(data);
+    count_out(stats_, it->second.first, it->second.second);
+    blocks_.erase(it);
+  }
+
+ private:
+  std::unordered_map<void*, std::pair<int64_t, MemoryUse>> blocks_;
+  uintptr_t next_ = uintptr_t(1) << 60;
+};
+
+// Never destroyed: tensors of other static objects may outlive it.
+struct Memories {
+  std::mutex mutex;
+  Arena host{{}, std::make_unique<HostSource>()};
+  std::map<int, std::unique_ptr<Memory>> gpus, pinned;
+  std::vector<std::unique_ptr<Memory>> counters;
+};
+Memories& memories() {
+  static Memories* instance = new Memories;
   return *instance;
 }
-Counter& counter_of(const Device& device) {
-  std::lock_guard lock(counters().mutex);
-  check(device.index >= 0 && device.index < static_cast<int>(counters().all.size()), "there is no device ", device);
-  return *counters().all[static_cast<size_t>(device.index)];
+
+Memory& memory_of(const Device& device) {
+  Memories& all = memories();
+  if (device.type == DeviceType::kCpu || device.type == DeviceType::kAsyncCpu) return all.host;
+  std::lock_guard lock(all.mutex);
+  if (device.type == DeviceType::kMeta) {
+    check(device.index >= 0 && device.index < static_cast<int>(all.counters.size()), "there is no device ", device);
+    return *all.counters[static_cast<size_t>(device.index)];
+  }
+  const bool gpu = device.type == DeviceType::kCuda;
+  auto& made = (gpu ? all.gpus : all.pinned)[device.index];
+  if (!made && gpu) made = std::make_unique<GpuArena>(device.index);
+  else if (!made) made = std::make_unique<PinnedArena>(device.index);
+  return *made;
 }
 
 }  // namespace
 
 void* allocate_bytes(int64_t bytes, const Device& device, MemoryUse use) {
-  return device.has_bytes() ? arena().allocate(bytes, use) : counter_of(device).allocate(bytes, use);
+  return memory_of(device).allocate(bytes, use);
 }
-void free_bytes(void* data, const Device& device) noexcept {
-  if (device.has_bytes()) arena().release(data);
-  else counter_of(device).release(data);
-}
-AllocatorStats allocator_stats(const Device& device) {
-  return device.has_bytes() ? arena().stats() : counter_of(device).stats();
-}
-void reset_peak_bytes(const Device& device) {
-  if (device.has_bytes()) arena().reset_peak();
-  else counter_of(device).reset_peak();
-}
+void free_bytes(void* data, const Device& device) noexcept { memory_of(device).release(data); }
+AllocatorStats allocator_stats(const Device& device) { return memory_of(device).stats(); }
+void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
 
 Device new_meta_device() {
-  std::lock_guard lock(counters().mutex);
-  counters().all.push_back(std::make_unique<Counter>());
-  return {DeviceType::kMeta, static_cast<int>(counters().all.size()) - 1};
+  Memories& all = memories();
+  std::lock_guard lock(all.mutex);
+  all.counters.push_back(std::make_unique<Counter>());
+  return {DeviceType::kMeta, static_cast<int>(all.counters.size()) - 1};
 }
 
 std::string census_text(const BytesByUse& bytes) {

@@ -1,6 +1,12 @@
-// Caching allocator for CPU memory: blocks cut from large huge-page segments, merged when freed, never given back, so
-// that a training loop's steady state asks the system for nothing and touches no fresh page. One per process; any
-// thread may call it. Meta devices have one each that only counts. Knows nothing of tensors or streams.
+// Caching allocator: blocks cut from large segments, merged when freed, given back only where a GPU has no more, so
+// that a training loop's steady state asks the system for nothing and touches no fresh page. Each memory has one: the
+// CPU's (huge pages), each GPU's, the pinned memory of each GPU, and each meta device's, which only counts. Any thread
+// may call it.
+//
+// A GPU's blocks belong to the stream that was current when they were taken, and are used again at once in its order;
+// what is freed while another stream of that GPU is current, when that one has passed the place. So are pinned blocks,
+// which the host writes, wherever they were freed. A thread without a current stream frees what nothing uses any more.
+// Knows nothing of tensors.
 #pragma once
 
 #include <array>
@@ -26,8 +32,9 @@ struct AllocatorStats {
   int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
-// 256-byte aligned. Throws ExitCode::kInternal with the sizes, and what holds them, when the system has no more. On a
-// meta device the address is unique and must not be followed.
+// 256-byte aligned. When there is no more, throws with the sizes, what holds them, and for whom it was
+// (context().memory_for): ExitCode::kDevice on a GPU, kInternal elsewhere. On a meta device the address is unique and
+// must not be followed.
 void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
 void free_bytes(void* data, const Device& device = {}) noexcept;
 AllocatorStats allocator_stats(const Device& device = {});

@@ -29,6 +29,7 @@ struct Context {
   bool grad = true;
   bool anomaly = false;
   MemoryUse memory_use = MemoryUse::kActivations;
+  std::string_view memory_for;  // module, operation or group that allocates, in out-of-memory messages
   RandomKey random;
   SiteCalls site_calls;
 };
@@ -86,6 +87,19 @@ class WithMemoryUse {
 
  private:
   MemoryUse before_;
+};
+
+// For whom tensors are allocated meanwhile; an empty name leaves what is there. `name` must outlive this.
+class WithMemoryFor {
+ public:
+  explicit WithMemoryFor(std::string_view name) : before_(context().memory_for) {
+    if (!name.empty()) context().memory_for = name;
+  }
+  ~WithMemoryFor() { context().memory_for = before_; }
+  WithMemoryFor(const WithMemoryFor&) = delete;
+
+ private:
+  std::string_view before_;
 };
 
 // One micro-batch: its key, and call counts from zero; or from where they stood, to draw the same numbers again.

@@ -13,6 +13,7 @@ struct Event::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
+  std::shared_ptr<DeviceEvent> device;  // a queue's; the rest is a thread's
 
   void finish(std::exception_ptr e) {
     {
@@ -24,8 +25,28 @@ struct Event::State {
   }
 };
 
+namespace {
+
+// Busy for as long as a kernel takes, then at ease.
+bool wait_for_device(DeviceEvent& event, std::optional<Seconds> deadline) {
+  if (!deadline) {
+    event.wait();
+    return true;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int turn = 0; !event.done(); ++turn) {
+    if (std::chrono::steady_clock::now() - start >= *deadline) return false;
+    if (turn < 1000) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+}  // namespace
+
 bool Event::synchronize(std::optional<Seconds> deadline) const {
   if (!state_) return true;
+  if (state_->device) return wait_for_device(*state_->device, deadline);
   std::unique_lock lock(state_->mutex);
   auto is_done = [&] { return state_->done; };
   if (deadline) {
@@ -39,6 +60,7 @@ bool Event::synchronize(std::optional<Seconds> deadline) const {
 
 bool Event::done() const {
   if (!state_) return true;
+  if (state_->device) return state_->device->done();
   std::lock_guard lock(state_->mutex);
   return state_->done;
 }
@@ -52,8 +74,20 @@ struct Stream::Queue {
   std::thread thread;
 };
 
-Stream::Stream(Device device, Mode mode, int threads)
-    : device_(device), mode_(device.has_bytes() ? mode : Mode::kDrop), pool_(device.has_bytes() ? threads : 1) {
+namespace {
+
+Stream::Mode mode_of(const Device& device, Stream::Mode asked) {
+  if (device.type == DeviceType::kCuda) return Stream::Mode::kQueue;
+  return device.has_bytes() ? asked : Stream::Mode::kDrop;
+}
+
+}  // namespace
+
+Stream::Stream(Device device, Mode mode, int threads, Priority priority)
+    : device_(device),
+      mode_(mode_of(device, mode)),
+      pool_(mode_ == Mode::kInline || mode_ == Mode::kThread ? threads : 1) {
+  if (mode_ == Mode::kQueue) device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
     queue_->thread = std::thread([this] { loop(); });
@@ -61,6 +95,13 @@ Stream::Stream(Device device, Mode mode, int threads)
 }
 
 Stream::~Stream() {
+  if (device_queue_) {
+    try {
+      synchronize();
+    } catch (...) {
+      // Whoever waited for that work was told.
+    }
+  }
   if (!queue_) return;
   {
     std::lock_guard lock(queue_->mutex);
@@ -80,8 +121,12 @@ void Stream::push(Task task) {
 
 Event Stream::record() {
   Event event;
-  if (mode_ != Mode::kThread) return event;
+  if (mode_ == Mode::kInline || mode_ == Mode::kDrop) return event;
   event.state_ = std::make_shared<Event::State>();
+  if (mode_ == Mode::kQueue) {
+    event.state_->device = device_queue_->record();
+    return event;
+  }
   {
     std::lock_guard lock(queue_->mutex);
     queue_->items.emplace_back(Task(), event.state_);
@@ -92,7 +137,8 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (mode_ != Mode::kThread) event.synchronize();
+  if (mode_ == Mode::kQueue && event.state_->device) device_queue_->wait(*event.state_->device);
+  else if (mode_ != Mode::kThread) event.synchronize();
   else push([event](Parallel&) { event.synchronize(); });
 }
 

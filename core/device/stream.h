@@ -1,7 +1,7 @@
 // Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every
-// stream of the async test device, are first-in-first-out threads; a stream of a meta device drops its work. Streams
-// are owned by whoever runs ranks (launch/world), by communicators, and by tests; events are shared values. Knows
-// nothing of tensors.
+// stream of the async test device, are first-in-first-out threads; a GPU's stream is a queue of its backend, in which
+// tasks set kernels in motion; a stream of a meta device drops its work. Streams are owned by whoever runs ranks
+// (launch/world), by communicators, and by tests; events are shared values. Knows nothing of tensors.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/device/backend.h"
 #include "core/device/device.h"
 #include "core/device/thread_pool.h"
 
@@ -33,10 +34,12 @@ class Event {
 class Stream {
  public:
   using Task = std::function<void(Parallel&)>;
-  enum class Mode { kInline, kThread, kDrop };
+  enum class Mode { kInline, kThread, kQueue, kDrop };
+  enum class Priority { kNormal, kHigh };  // only queues tell them apart
 
-  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, whatever is asked for.
-  Stream(Device device, Mode mode, int threads = 1);
+  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, a GPU's kQueue, whatever is
+  // asked for. Throws ExitCode::kDevice where the GPU is not there.
+  Stream(Device device, Mode mode, int threads = 1, Priority priority = Priority::kNormal);
   ~Stream();  // finishes what was enqueued
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -44,16 +47,21 @@ class Stream {
   const Device& device() const { return device_; }
   Mode mode() const { return mode_; }
   int threads() const { return pool_.threads(); }
+  // Of a GPU's stream; null elsewhere. It outlives the stream where memory still belongs to it.
+  const std::shared_ptr<DeviceQueue>& device_queue() const { return device_queue_; }
 
-  // Runs task(Parallel&) after all that was enqueued before; inline streams run it now. What an earlier task of a
-  // threaded stream threw stops the later ones and is thrown by synchronize().
+  // Runs task(Parallel&) after all that was enqueued before. Inline streams run it now. So do queues, but what it hands
+  // to the queue runs later: on a GPU a task is kernels and copies, never a look at memory. What an earlier task of a
+  // threaded stream threw stops the later ones and is thrown by synchronize(); so are a GPU's own errors.
   template <class F>
   void enqueue(F&& task) {
     if (mode_ == Mode::kInline) task(static_cast<Parallel&>(pool_));
     else if (mode_ == Mode::kThread) push(Task(std::forward<F>(task)));
+    else if (mode_ == Mode::kQueue) task(static_cast<Parallel&>(*device_queue_));
   }
   Event record();
-  void wait(const Event& event);  // later tasks run after it; the host goes on
+  // Later tasks run after it. The host goes on, but where an inline stream or a GPU's waits for a thread's event.
+  void wait(const Event& event);
   // Blocks the host until all is done. False when the deadline passed first.
   bool synchronize(std::optional<Seconds> deadline = {});
 
@@ -66,6 +74,7 @@ class Stream {
   Mode mode_;
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
+  std::shared_ptr<DeviceQueue> device_queue_;
 };
 
 }  // namespace lockstep

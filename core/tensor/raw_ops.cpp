@@ -88,6 +88,23 @@ RowOperand write_one_per_row(const Tensor& t) { return {t.write(), t.dtype(), 1}
 
 void fill(const Tensor& out, double value) { pointwise(PointwiseOp::kFill, {out}, {}, value); }
 void copy(const Tensor& out, const Tensor& in) {
+  if (current_stream().device_queue() && out.numel() > 0) {
+    const Device here = current_device();
+    if (out.dtype() == in.dtype() && out.shape() == in.shape() && out.is_contiguous() && in.is_contiguous()) {
+      const void* from = in.read();
+      void* to = out.write();
+      return current_stream().enqueue(
+          [to, from, bytes = out.bytes()](Parallel& p) { static_cast<DeviceQueue&>(p).copy(to, from, bytes); });
+    }
+    // Kernels do not reach plain host memory: whole and as it is, it travels.
+    if (in.device().type == DeviceType::kCpu) return copy(out, to_device(in, here));
+    if (out.device().type == DeviceType::kCpu) {
+      Tensor ready = Tensor::empty(out.shape(), out.dtype());
+      copy(ready, in);
+      check(out.is_contiguous(), "a copy from ", in, " into ", out, ", which is not contiguous");
+      return copy(out, ready);
+    }
+  }
   // Whole numbers of 64 bits would pass through fp64, which holds 53: between themselves they travel as patterns.
   if (out.dtype() == DType::kInt64 && in.dtype() == DType::kInt64)
     return pointwise(PointwiseOp::kCopy, {out.as(DType::kFloat64)}, {in.as(DType::kFloat64)});
@@ -107,6 +124,19 @@ Tensor cast(const Tensor& t, DType dtype) {
   Tensor out = Tensor::empty(t.shape(), dtype);
   copy(out, t);
   return out;
+}
+
+Tensor to_device(const Tensor& t, Device device) {
+  if (t.device() == device) return contiguous(t);
+  check(t.is_contiguous() || t.device().type != DeviceType::kCpu, "to_device: ", t, " is not contiguous");
+  Tensor out = Tensor::unallocated(t.shape(), t.dtype(), device);
+  out.allocate();
+  copy(out, contiguous(t));
+  return out;
+}
+
+Tensor to_host(const Tensor& t) {
+  return to_device(t, t.device().in_host_memory() ? t.device() : host_memory_of(t.device()));
 }
 
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate) {

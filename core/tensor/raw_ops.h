@@ -33,10 +33,14 @@ RowOperand write_rows(const Tensor& matrix, int64_t cols);
 RowOperand write_one_per_row(const Tensor& vector);
 
 void fill(const Tensor& out, double value);
-void copy(const Tensor& out, const Tensor& in);  // with conversion, broadcast and strides
+// With conversion, broadcast and strides; between a GPU and the host too, in the order of the current stream.
+void copy(const Tensor& out, const Tensor& in);
 void add(const Tensor& out, const Tensor& a, const Tensor& b);
-Tensor contiguous(const Tensor& t);         // itself where it is
-Tensor cast(const Tensor& t, DType dtype);  // itself where it has that type
+Tensor contiguous(const Tensor& t);                // itself where it is
+Tensor cast(const Tensor& t, DType dtype);         // itself where it has that type
+Tensor to_device(const Tensor& t, Device device);  // contiguous; itself where it is there
+// Contiguous, in memory that the host can read once the current stream is synchronised; itself where it is.
+Tensor to_host(const Tensor& t);
 // Sums over `dims` (sorted); out has those extents as 1, or dropped. Contiguous input.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
 // Sums what broadcasting repeated: `in` of a broadcast shape back to `shape`; itself where there is nothing to sum.

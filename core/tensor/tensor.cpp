@@ -70,10 +70,11 @@ template <class T>
 Tensor Tensor::of(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::of: ", static_cast<int64_t>(values.size()),
         " values for shape ", shape);
-  Tensor t = empty(shape, dtype_of<T>());
-  if (!values.empty() && t.device().has_bytes())
-    memcpy(t.mutable_values<T>(), values.data(), values.size() * sizeof(T));
-  return t;
+  const Device here = current_device();
+  Tensor t = unallocated(shape, dtype_of<T>(), here.type == DeviceType::kCuda ? host_memory_of(here) : here);
+  t.allocate();
+  if (!values.empty() && t.device().has_bytes()) memcpy(t.write(), values.data(), values.size() * sizeof(T));
+  return raw::to_device(t, here);
 }
 template Tensor Tensor::of(const std::vector<float>&, const Shape&);
 template Tensor Tensor::of(const std::vector<double>&, const Shape&);
@@ -123,7 +124,7 @@ void* Tensor::write() const {
 template <class T>
 const T* Tensor::values() const {
   check(dtype_ == dtype_of<T>() && is_contiguous(), "values() of ", *this, " as another type, or not contiguous");
-  check(device().has_bytes(), "values() of ", *this, ", a device without bytes: ask the device first");
+  check(device().in_host_memory(), "values() of ", *this, ", where the host cannot look: ask the device first");
   current_stream().synchronize();
   return static_cast<const T*>(read());
 }
@@ -147,7 +148,7 @@ template uint8_t* Tensor::mutable_values() const;
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  Tensor dense = raw::contiguous(detach());
+  Tensor dense = raw::to_host(detach());
   current_stream().synchronize();
   std::vector<T> out(static_cast<size_t>(numel()));
   if (!device().has_bytes()) return out;

@@ -55,8 +55,9 @@ class Tensor {
   const void* read() const;
   // First element, for writing; counts as a write of the whole storage.
   void* write() const;
-  // Typed access to host memory of a contiguous tensor, after synchronising the current stream. On a meta device
-  // values() throws, and to_vector() and item() are zeros.
+  // Typed access to host memory of a contiguous tensor, after synchronising the current stream; throws for memory that
+  // the host cannot reach (to_host brings it). to_vector() and item() copy, from anywhere; on a meta device they are
+  // zeros.
   template <class T>
   const T* values() const;
   template <class T>

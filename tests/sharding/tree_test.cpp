@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "core/base/philox.h"
+#include "core/device/context.h"
+#include "core/kernels/kernels.h"
 
 namespace lockstep {
 namespace {
@@ -39,6 +41,16 @@ std::vector<Range> random_partition(int64_t total, int parts, uint64_t seed) {
   return out;
 }
 
+// As the kernel adds values[r.begin .. r.end).
+double tree_sum(std::vector<double> values, Range r) {
+  const int64_t range[2] = {r.begin, r.end};
+  double sum = 0;
+  TreeSumsArgs a;
+  a.values = values.data(), a.ranges = range, a.count = 1, a.out = &sum;
+  current_stream().enqueue([&](Parallel& p) { kernels(p).tree_sums(p, a); });
+  return sum;
+}
+
 TEST(Tree, ItsNodesAreThoseOfItsDefinition) {
   for (int64_t total = 1; total <= 40; ++total) {
     std::vector<Range> nodes;
@@ -69,12 +81,12 @@ TEST(Tree, MaximalNodesTileTheirRangeAndAreFew) {
 TEST(Tree, AnyPartitionJoinsToTheWholeAndToTheSameBits) {
   for (int64_t total : {1, 2, 3, 5, 7, 8, 13, 64, 100, 257}) {
     const auto v = values_of(total);
-    const double expected = tree_sum(v.data(), {0, total});
+    const double expected = tree_sum(v, {0, total});
     for (uint64_t seed = 0; seed < 40; ++seed) {
       TreeStack<double> stack(total);
       for (const Range& part : random_partition(total, 1 + static_cast<int>(seed % 6), seed))
         for (const Range& node : maximal_nodes(part, total))
-          stack.push(node, tree_sum(v.data(), node), [](double& into, double from) { into += from; });
+          stack.push(node, tree_sum(v, node), [](double& into, double from) { into += from; });
       ASSERT_TRUE(stack.complete());
       ASSERT_EQ(stack.nodes()[0].second, expected) << total << " values, seed " << seed;
     }
@@ -91,7 +103,7 @@ TEST(Tree, OneByOneHoldsFewNodesAtATime) {
     most = std::max(most, stack.nodes().size());
   }
   EXPECT_TRUE(stack.complete());
-  EXPECT_EQ(stack.nodes()[0].second, tree_sum(v.data(), {0, total}));
+  EXPECT_EQ(stack.nodes()[0].second, tree_sum(v, {0, total}));
   EXPECT_LE(most, 11u);
 }
 

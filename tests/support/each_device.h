@@ -1,6 +1,6 @@
 // each_device: the same work on every kind of stream: inline and asynchronous, with one compute thread and with
-// several. Plain functions; each run owns its stream. Knows nothing of what is computed: results come back as values,
-// and must agree in every bit.
+// several, and in the queue of a GPU that the CPU plays. Plain functions; each run owns its stream. Knows nothing of
+// what is computed: results come back as values, and must agree in every bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/device/context.h"
+#include "tests/support/fake_gpu.h"
 
 namespace lockstep::testing {
 
@@ -36,8 +37,8 @@ inline void expect_equal_bits(const Values& a, const Values& b, const std::strin
   }
 }
 
-// Fails the running test where 2, 3 or 5 threads, or the asynchronous device, change a bit of one inline thread's
-// results.
+// Fails the running test where 2, 3 or 5 threads, the asynchronous device, or the fake GPU change a bit of one inline
+// thread's results.
 inline void same_on_each_device(const std::function<Values()>& work) {
   const Values expected = on_stream(Device{}, 1, work);
   for (int threads : {2, 3, 5})
@@ -45,6 +46,7 @@ inline void same_on_each_device(const std::function<Values()>& work) {
   for (int threads : {1, 3})
     expect_equal_bits(expected, on_stream(Device{DeviceType::kAsyncCpu}, threads, work),
                       cat("async device, ", threads, " threads"));
+  expect_equal_bits(expected, on_stream(fake_gpu(), 1, work), "fake GPU");
 }
 
 }  // namespace lockstep::testing

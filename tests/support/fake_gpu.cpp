@@ -1,0 +1,254 @@
+#include "tests/support/fake_gpu.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/device/stream.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int64_t kSpan = int64_t(1) << 36;  // of addresses, of all devices
+constexpr int64_t kPage = int64_t(2) << 20;
+
+char* reserve(int protection) {
+  void* p = mmap(nullptr, static_cast<size_t>(kSpan), protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  check(p != MAP_FAILED, "the fake GPU's addresses cannot be reserved");
+  return static_cast<char*>(p);
+}
+
+class FakeGpu;
+FakeGpu& gpu();
+
+class FakeEvent final : public DeviceEvent {
+ public:
+  explicit FakeEvent(Event event) : event(std::move(event)) {}
+  bool done() override { return event.done() && event.synchronize(); }
+  void wait() override { event.synchronize(); }
+  const Event event;
+};
+
+class FakeQueue final : public DeviceQueue {
+ public:
+  const KernelTable& kernels() const override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  std::shared_ptr<DeviceEvent> record() override { return std::make_shared<FakeEvent>(thread.record()); }
+  void wait(DeviceEvent& event) override { thread.wait(static_cast<FakeEvent&>(event).event); }
+  void* native() override { return this; }
+
+  Stream thread{Device{DeviceType::kAsyncCpu}, Stream::Mode::kThread};
+};
+
+class FakeGpu final : public DeviceBackend {
+ public:
+  std::string name() const override { return "fake"; }
+  std::string versions() const override { return "fake 1"; }
+  int count() const override { return limits.devices; }
+  DeviceProperties properties(int index) const override {
+    return {"Fake GPU", "cpu", cat("0000:0", index, ":00.0"), 1, limits.memory_bytes};
+  }
+  int64_t free_memory(int index) const override {
+    std::lock_guard lock(mutex_);
+    auto it = used_.find(index);
+    return limits.memory_bytes - (it == used_.end() ? 0 : it->second);
+  }
+
+  void* allocate(int index, int64_t bytes) override {
+    std::lock_guard lock(mutex_);
+    if (used_[index] + bytes > limits.memory_bytes || next_ + bytes > kSpan) return nullptr;
+    used_[index] += bytes;
+    char* p = hidden_ + next_;
+    segments_[p] = bytes;
+    memset(seen_ + next_, 0xFF, static_cast<size_t>(bytes));  // NaN in every type: nothing reads what nobody wrote
+    next_ += (bytes + kPage - 1) / kPage * kPage;             // an address never means other memory
+    return p;
+  }
+  void release(int index, void* data) noexcept override {
+    std::lock_guard lock(mutex_);
+    const int64_t bytes = segments_[static_cast<char*>(data)];
+    madvise(seen_ + (static_cast<char*>(data) - hidden_), static_cast<size_t>(bytes), MADV_DONTNEED);
+    segments_.erase(static_cast<char*>(data));
+    used_[index] -= bytes;
+  }
+  void* allocate_pinned(int, int64_t bytes) override {
+    void* p = std::aligned_alloc(4096, static_cast<size_t>((bytes + 4095) / 4096 * 4096));
+    if (!p) return nullptr;
+    std::lock_guard lock(mutex_);
+    pinned_[static_cast<char*>(p)] = bytes;
+    return p;
+  }
+  void release_pinned(int, void* data) noexcept override {
+    std::lock_guard lock(mutex_);
+    pinned_.erase(static_cast<char*>(data));
+    std::free(data);
+  }
+  std::shared_ptr<DeviceQueue> make_queue(int index, bool) override {
+    require(index >= 0 && index < limits.devices, ExitCode::kDevice, "there is no GPU ", index, ": ", limits.devices,
+            " are there");
+    return std::make_shared<FakeQueue>();
+  }
+
+  bool is_hidden(const void* p) const { return p >= hidden_ && p < hidden_ + kSpan; }
+  bool is_pinned(const void* p) const {
+    std::lock_guard lock(mutex_);
+    auto it = pinned_.upper_bound(const_cast<char*>(static_cast<const char*>(p)));
+    if (it == pinned_.begin()) return false;
+    --it;
+    return static_cast<const char*>(p) < it->first + it->second;
+  }
+  void* seen(const void* p) const {
+    return is_hidden(p) ? seen_ + (static_cast<const char*>(p) - hidden_) : const_cast<void*>(p);
+  }
+  // As a kernel may use it.
+  template <class T>
+  void reach(T*& p) const {
+    if (!p) return;
+    check(is_hidden(p) || is_pinned(p), "a kernel was given plain host memory, which a GPU does not reach");
+    p = static_cast<T*>(seen(p));
+  }
+
+  FakeGpuLimits limits;
+
+ private:
+  char *hidden_ = reserve(PROT_NONE), *seen_ = reserve(PROT_READ | PROT_WRITE);
+  mutable std::mutex mutex_;
+  int64_t next_ = 0;
+  std::map<int, int64_t> used_;
+  std::map<char*, int64_t> segments_, pinned_;
+};
+
+FakeGpu& gpu() {
+  static FakeGpu* instance = new FakeGpu;
+  return *instance;
+}
+
+void FakeQueue::copy(void* to, const void* from, int64_t bytes) {
+  const bool plain = !(gpu().is_hidden(to) || gpu().is_pinned(to)) || !(gpu().is_hidden(from) || gpu().is_pinned(from));
+  thread.enqueue([to = gpu().seen(to), from = gpu().seen(from), bytes](Parallel&) {
+    memcpy(to, from, static_cast<size_t>(bytes));
+  });
+  if (plain) thread.synchronize();
+}
+
+// --- Kernels: the CPU's, on the bytes behind the addresses
+
+void reach(PointwiseArgs& a) {
+  for (int j = 0; j < a.ins; ++j) gpu().reach(a.in[j].data);
+  for (int j = 0; j < a.outs; ++j) gpu().reach(a.out[j].data);
+  gpu().reach(a.control);
+}
+void reach(RowArgs& a) {
+  for (RowOperand& o : a.in) gpu().reach(o.data);
+  for (RowOperand& o : a.out) gpu().reach(o.data);
+}
+void reach(ColumnArgs& a) {
+  gpu().reach(a.in);
+  gpu().reach(a.out);
+}
+void reach(NormColumnsArgs& a) {
+  for (const void** p : {&a.g, &a.x, &a.mean, &a.rstd}) gpu().reach(*p);
+  for (void** p : {&a.dweight, &a.dbias}) gpu().reach(*p);
+}
+void reach(GatherArgs& a) {
+  gpu().reach(a.table);
+  gpu().reach(a.index);
+  gpu().reach(a.rows_data);
+}
+void reach(GemmArgs& a) {
+  for (Matrix* m : {&a.a, &a.b, &a.c}) gpu().reach(m->data);
+  gpu().reach(a.bias);
+}
+void reach(ConvArgs& a) {
+  for (void** p : {&a.x, &a.weight, &a.y}) gpu().reach(*p);
+  gpu().reach(a.bias);
+}
+void reach(PoolArgs& a) {
+  for (void** p : {&a.x, &a.y}) gpu().reach(*p);
+  gpu().reach(a.index);
+}
+void reach(AttentionArgs& a) {
+  for (void** p : {&a.qkv, &a.y, &a.dy, &a.dqkv, &a.lse}) gpu().reach(*p);
+}
+void reach(InitialArgs& a) { gpu().reach(a.out); }
+void reach(TreeSumsArgs& a) {
+  gpu().reach(a.values);
+  gpu().reach(a.ranges);
+  gpu().reach(a.out);
+}
+void reach(StoreArgs& a) { gpu().reach(a.out); }
+void reach(RangeArgs& a) { gpu().reach(a.index); }
+
+template <auto Kernel, class Args>
+void run(Parallel& p, const Args& args) {
+  Args here = args;
+  reach(here);
+  static_cast<FakeQueue&>(p).thread.enqueue([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
+}
+template <auto Kernel, class Op, class Args>
+void run_op(Parallel& p, Op op, const Args& args) {
+  Args here = args;
+  reach(here);
+  static_cast<FakeQueue&>(p).thread.enqueue([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
+}
+void tree_add(Parallel& p, float* sum, const float* other, int64_t n) {
+  gpu().reach(sum);
+  gpu().reach(other);
+  static_cast<FakeQueue&>(p).thread.enqueue([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
+}
+void chunk_norms(Parallel& p, const float* x, int64_t n, double* out) {
+  gpu().reach(x);
+  gpu().reach(out);
+  static_cast<FakeQueue&>(p).thread.enqueue([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
+}
+
+const KernelTable& table() {
+  static const KernelTable instance = {
+      kernels().isa,  // its bits
+      run_op<&KernelTable::pointwise, PointwiseOp, PointwiseArgs>,
+      run_op<&KernelTable::update, UpdateOp, PointwiseArgs>,
+      run_op<&KernelTable::row, RowOp, RowArgs>,
+      run<&KernelTable::column_sum, ColumnArgs>,
+      run<&KernelTable::norm_columns, NormColumnsArgs>,
+      run<&KernelTable::gather, GatherArgs>,
+      run<&KernelTable::scatter_add, GatherArgs>,
+      run<&KernelTable::gemm, GemmArgs>,
+      run<&KernelTable::conv, ConvArgs>,
+      run<&KernelTable::conv_backward_input, ConvArgs>,
+      run<&KernelTable::conv_backward_weight, ConvArgs>,
+      run<&KernelTable::max_pool, PoolArgs>,
+      run<&KernelTable::max_pool_backward, PoolArgs>,
+      run<&KernelTable::attention, AttentionArgs>,
+      run<&KernelTable::attention_backward, AttentionArgs>,
+      run<&KernelTable::initial, InitialArgs>,
+      tree_add,
+      chunk_norms,
+      run<&KernelTable::tree_sums, TreeSumsArgs>,
+      run<&KernelTable::store, StoreArgs>,
+      run<&KernelTable::check_range, RangeArgs>,
+  };
+  return instance;
+}
+
+const KernelTable& FakeQueue::kernels() const { return table(); }
+
+}  // namespace
+
+Device fake_gpu(int index, const FakeGpuLimits& limits) {
+  gpu().limits = limits;
+  set_device_backend(&gpu());
+  return {DeviceType::kCuda, index};
+}
+void* fake_gpu_bytes(const void* p) { return gpu().seen(p); }
+void fake_gpu_enqueue(DeviceQueue& queue, std::function<void()> work) {
+  static_cast<FakeQueue&>(queue).thread.enqueue([work = std::move(work)](Parallel&) { work(); });
+}
+void fake_gpu_enqueue(void* native, std::function<void()> work) {
+  fake_gpu_enqueue(*static_cast<FakeQueue*>(native), std::move(work));
+}
+
+}  // namespace lockstep::testing
