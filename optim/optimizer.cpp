@@ -88,6 +88,7 @@ constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that a
 Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
   WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
+    WithMemoryFor named(s.name);
     moments_.emplace_back();
     for (int i = 0; i < moments; ++i) {
       WithMemoryUse place(s.in_host_memory ? MemoryUse::kInHost : MemoryUse::kMoments);

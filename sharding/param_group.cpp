@@ -37,6 +37,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
   WithMemoryUse use(MemoryUse::kParameters);
+  WithMemoryFor named(name_);
   whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
   const bool one_memory = !streamed_ && !offloaded_ && compute_ == DType::kFloat32;
@@ -92,6 +93,7 @@ void ParamGroup::gather() {
   if (!values_changed_) same.emplace(*whole_.storage());
   values_changed_ = false;
   WithMemoryUse use(MemoryUse::kGathered);
+  WithMemoryFor named(name_);
   whole_.allocate();
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
   if (!master_.same_place(mine)) raw::copy(mine, master_);
@@ -117,6 +119,7 @@ Range ParamGroup::part_of(int world_rank) const {
 
 Tensor ParamGroup::take_leaf() {
   WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
   if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
   if (spare_.empty()) {
     spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
@@ -164,6 +167,7 @@ void ParamGroup::begin_leaf() {
   if (!leaf_ || leaf_.allocated()) return;
   if (before_leaf_) before_leaf_();
   WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
   leaf_.allocate();
   for (const Layout::Piece& p : layout_.pieces()) {
     const int64_t end = p.offset + p.numel(), gap = round_up(end, Layout::kUnit) - end;
@@ -265,6 +269,7 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
 
 void ParamGroup::reduce(const Round& round, Stream& merging) {
   WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
   const int shards = mesh_.shards(), replicas = mesh_.replicas();
   Nodes nodes = std::move(nodes_.nodes());
   nodes_ = TreeStack<Tensor>(micro_count_);

@@ -140,6 +140,7 @@ class Sweep {
         if (node->grad.defined()) {  // else nothing reached it
           check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
                 " a second time: its buffers were freed by the first sweep");
+          WithMemoryFor named(node->memory_for);
           Gradients grads(*node, *this);
           Tensor grad = std::exchange(node->grad, Tensor());
           node->backward(grad, grads);
@@ -276,6 +277,7 @@ Tensor recorded(const char* name, Place place, Tensor out, const Inputs& inputs,
   node->place = place;
   if (context().anomaly) check_finite(out, "the result", *node);
   if (!record_it) return out;
+  node->memory_for = context().memory_for;
   node->sequence = next_sequence();
   node->shape = out.shape();
   node->dtype = out.dtype();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/tensor/tensor.h"
@@ -24,6 +25,7 @@ using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
 struct Node {
   const char* name = "";
   Place place;
+  std::string_view memory_for;                // as it was in the forward pass (core/device/context.h)
   uint64_t sequence = 0;                      // order of creation; leaves come last, so that the sweep takes them first
   std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
   Backward backward;                          // empty for leaves
@@ -112,6 +114,8 @@ class Saved {
   explicit Saved(const Tensor& t)
       : tensor_(t.defined() ? t.detach() : t), version_(t.defined() ? t.storage()->version() : 0) {}
   const Tensor& get(const char* op) const;
+  // Nobody else sees its bytes: the last who reads them may write there.
+  bool unshared() const { return tensor_.defined() && tensor_.storage().use_count() == 1; }
 
  private:
   Tensor tensor_;

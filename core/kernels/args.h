@@ -86,7 +86,8 @@ enum class RowOp : uint8_t {
   kSoftmax,               // in: x; out: y
   kSoftmaxBackward,       // in: g, y; out: dx
   kCrossEntropy,          // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
-  kCrossEntropyBackward,  // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits; i0
+  kCrossEntropyBackward,  // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits, which may be logits;
+                          // i0
   kDropout,      // in: x, sample ids (int64, one a sample); out: y; s0: drop probability; i0: rows a sample; key: seed,
                  // step, site
   kSum,          // in: x; out: sum[rows]

@@ -61,8 +61,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored
   raw::sum_dims(total, losses, {0});
   return result_of("cross_entropy", place, total, {&logits},
                    [x = Saved(dense), target = Saved(target), lse = Saved(lse), r](const Tensor& g, Gradients& grads) {
+                     const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
                      const Tensor& logits = x.get("cross_entropy");
-                     Tensor dx = Tensor::empty(logits.shape(), logits.dtype());
+                     const Tensor dx = in_place ? logits : Tensor::empty(logits.shape(), logits.dtype());
                      RowArgs b;
                      b.rows = r.rows, b.cols = r.cols;
                      b.integers[0] = r.integers[0];

@@ -1,0 +1,183 @@
+// A GPU's streams, events and memory, on the GPU that the CPU plays: order between streams of every kind, blocks that
+// wait for the streams that used them, and what is said when memory ends.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/device/allocator.h"
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using testing::fake_gpu;
+
+Stream gpu_stream(const testing::FakeGpuLimits& limits = {}) {
+  return Stream(fake_gpu(0, limits), Stream::Mode::kInline);
+}
+
+// Keeps a queue busy, so that what comes after it is far behind the host.
+void delay(Stream& stream, int milliseconds) {
+  stream.enqueue([&](Parallel& p) {
+    testing::fake_gpu_enqueue(static_cast<DeviceQueue&>(p),
+                              [=] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); });
+  });
+}
+
+TEST(GpuStream, RunsBehindTheHostAndEventsTellWhen) {
+  Stream stream = gpu_stream();
+  EXPECT_EQ(stream.mode(), Stream::Mode::kQueue);
+  delay(stream, 100);
+  const Event event = stream.record();
+  EXPECT_FALSE(event.done());
+  EXPECT_FALSE(event.synchronize(Seconds(0.01)));
+  EXPECT_TRUE(event.synchronize());
+  EXPECT_TRUE(event.done());
+  EXPECT_TRUE(event.synchronize(Seconds(0)));
+}
+
+TEST(GpuStream, AnotherStreamWaitsInItsOwnOrderNotTheHost) {
+  Stream producer = gpu_stream(), consumer(fake_gpu(), Stream::Mode::kInline);
+  Tensor value;
+  {
+    WithStream with(producer);
+    value = Tensor::zeros({1000});
+    delay(producer, 100);
+    raw::fill(value, 3);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  consumer.wait(producer.record());
+  WithStream with(consumer);
+  const Tensor twice = Tensor::empty({1000});
+  raw::pointwise(PointwiseOp::kAffine, {twice}, {value}, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(80));
+  EXPECT_EQ(twice.to_vector(), std::vector<double>(1000, 6));
+}
+
+TEST(GpuStream, AndThreadsWaitForEachOther) {
+  Stream gpu = gpu_stream(), thread(Device{}, Stream::Mode::kThread), host(Device{}, Stream::Mode::kInline);
+  std::atomic<int> seen{0};
+  delay(gpu, 50);
+  gpu.enqueue([&](Parallel& p) { testing::fake_gpu_enqueue(static_cast<DeviceQueue&>(p), [&] { seen = 1; }); });
+  int by_thread = -1;
+  thread.wait(gpu.record());
+  thread.enqueue([&](Parallel&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    by_thread = seen.exchange(2);
+  });
+  gpu.wait(thread.record());
+  int by_gpu = -1;
+  gpu.enqueue([&](Parallel& p) { testing::fake_gpu_enqueue(static_cast<DeviceQueue&>(p), [&] { by_gpu = seen; }); });
+  host.wait(gpu.record());
+  EXPECT_EQ(by_thread, 1);
+  EXPECT_EQ(by_gpu, 2);
+}
+
+TEST(GpuStream, TellsOfBadDataWhenTheHostNextWaits) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  const Tensor y = embedding(Tensor::zeros({4, 2}), Tensor::of(std::vector<int32_t>{1, 4}, {2}));
+  test::expect_error(ExitCode::kBadData, {"index 4 at position 1", "4 rows"}, [&] { y.to_vector(); });
+}
+
+TEST(GpuMemory, TheHostMayNotLook) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  const Tensor t = Tensor::full({8}, 2);
+  EXPECT_EQ(to_text(t), "fp32[8] on cuda:0");
+  EXPECT_THROW(t.values<float>(), Error);
+  EXPECT_EQ(raw::to_host(t).values<float>()[7], 2);
+  EXPECT_EQ(t.slice(0, 2, 3).item(), 2);
+}
+
+TEST(GpuMemory, CopiesConvertAndCrossEveryBorder) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  Tensor plain = Tensor::unallocated({3, 4}, DType::kFloat64, Device{});
+  plain.allocate();
+  for (int i = 0; i < 12; ++i) static_cast<double*>(plain.write())[i] = i;
+  const Tensor gpu = Tensor::empty({3, 4}, DType::kBFloat16);
+  raw::copy(gpu, plain);
+  raw::copy(plain, gpu.slice(0, 1, 2).expand({3, 4}));
+  EXPECT_EQ(plain.to_vector(), (std::vector<double>{4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7}));
+}
+
+TEST(GpuMemory, ABlockOfOneStreamIsNotTakenWhileAnotherUsesIt) {
+  Stream compute = gpu_stream(), other(fake_gpu(), Stream::Mode::kInline);
+  WithStream with(compute);
+  Tensor first = Tensor::full({1 << 16}, 1);
+  const void* place = first.read();
+  const Tensor copy = Tensor::empty({1 << 16});
+  {
+    WithStream there(other);
+    other.wait(compute.record());
+    delay(other, 100);
+    raw::copy(copy, first);
+    first = Tensor();  // dropped while the other stream has not come to it
+  }
+  const Tensor next = Tensor::full({1 << 16}, 2);
+  EXPECT_NE(next.read(), place);
+  other.synchronize();
+  EXPECT_EQ(copy.slice(0, 0, 1).item(), 1);
+  const Tensor later = Tensor::empty({1 << 16});
+  EXPECT_EQ(later.read(), place) << "and is taken once it has";
+}
+
+TEST(GpuMemory, PinnedBlocksWaitForTheCopyThatReadsThem) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  const Tensor gpu = Tensor::empty({1000});
+  delay(stream, 50);
+  auto fill = [&](float value) {
+    Tensor host = Tensor::unallocated({1000}, DType::kFloat32, host_memory_of(gpu.device()));
+    host.allocate();
+    std::fill_n(static_cast<float*>(host.write()), 1000, value);
+    return host;
+  };
+  raw::copy(gpu, fill(1));
+  const Tensor other = fill(2);
+  EXPECT_EQ(gpu.to_vector(), std::vector<double>(1000, 1));
+}
+
+TEST(GpuMemory, IsTakenFromOtherStreamsWhereThereIsNoMore) {
+  const int64_t all = int64_t(256) << 20;
+  fake_gpu(3, {.memory_bytes = all});
+  Stream one({DeviceType::kCuda, 3}, Stream::Mode::kInline), two({DeviceType::kCuda, 3}, Stream::Mode::kInline);
+  {
+    WithStream with(one);
+    Tensor::zeros({all / 8});
+  }
+  WithStream with(two);
+  const Tensor large = Tensor::full({3 * (all / 16)}, 4);  // 3/4 of all
+  EXPECT_EQ(large.slice(0, 0, 1).item(), 4);
+}
+
+TEST(GpuMemory, ItsEndNamesWhoAskedWhatHoldsTheRestAndWhatIsFree) {
+  fake_gpu(2, {.memory_bytes = int64_t(128) << 20});
+  Stream stream({DeviceType::kCuda, 2}, Stream::Mode::kInline);
+  WithStream with(stream);
+  WithMemoryFor named("blocks.3");
+  Tensor moments, activations = Tensor::empty({1000});
+  {
+    WithMemoryUse use(MemoryUse::kMoments);
+    moments = Tensor::empty({1 << 24});
+  }
+  test::expect_error(ExitCode::kDevice,
+                     {"out of memory on cuda:2: 100000000 bytes asked for (activations of blocks.3)",
+                      "(moments 67108864, activations 4096)", "the GPU has", "of 134217728 bytes free"},
+                     [] { Tensor::empty({25000000}); });
+  EXPECT_EQ(Tensor::full({10}, 1).to_vector(), std::vector<double>(10, 1)) << "and work goes on";
+}
+
+TEST(Gpu, IsMissingInOneClearLine) {
+  fake_gpu();
+  test::expect_error(ExitCode::kDevice, {"there is no GPU 7", "4 are there"}, [] {
+    Stream({DeviceType::kCuda, 7}, Stream::Mode::kInline);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
