@@ -318,6 +318,18 @@ class GpuArena final : public QueuedArena {
  public:
   explicit GpuArena(int index) : QueuedArena({DeviceType::kCuda, index}, std::make_unique<GpuSource>(index)) {}
 
+  void end_graph(const void* graph) {
+    std::lock_guard lock(mutex_);
+    for (auto it = pools_.begin(); it != pools_.end();) {
+      if (it->first.second != graph) {
+        ++it;
+        continue;
+      }
+      idle_.push_back(std::move(it->second.pool));
+      it = pools_.erase(it);
+    }
+  }
+
  private:
   // Of the current stream; null where the thread has none on this GPU.
   std::shared_ptr<DeviceQueue> here() const {
@@ -331,19 +343,28 @@ class GpuArena final : public QueuedArena {
     take_back(false);
     if (char* data = pool.take(bytes, use)) return data;
     take_back(true);
-    for (auto& [q, other] : pools_) other.pool->trim();
+    for (auto& [key, other] : pools_)
+      if (!key.second) other.pool->trim();
+    for (auto& other : idle_) other->trim();
     return pool.take(bytes, use);
   }
 
-  // A new stream's is that of one that is no more, where there is one: what it did is done.
+  // A graph that is being recorded shares with nobody: it uses its blocks at every launch.
   Pool& pool_of(const std::shared_ptr<DeviceQueue>& queue) {
-    auto it = pools_.find(queue.get());
+    const Key key{queue.get(), queue ? context().recording : nullptr};
+    auto it = pools_.find(key);
     if (it != pools_.end()) return *it->second.pool;
-    it = std::find_if(pools_.begin(), pools_.end(), [](auto& p) { return p.first && p.second.queue.use_count() == 1; });
-    Owned owned{queue,
-                it == pools_.end() ? std::make_unique<Pool>(blocks_, *source_, stats_) : std::move(it->second.pool)};
-    if (it != pools_.end()) pools_.erase(it);
-    return *(pools_[queue.get()] = std::move(owned)).pool;
+    // That of a stream that is no more, where there is one: what it did is done.
+    it = std::find_if(pools_.begin(), pools_.end(),
+                      [](auto& p) { return p.first.first && !p.first.second && p.second.queue.use_count() == 1; });
+    if (it != pools_.end()) {
+      idle_.push_back(std::move(it->second.pool));
+      pools_.erase(it);
+    }
+    if (idle_.empty()) idle_.push_back(std::make_unique<Pool>(blocks_, *source_, stats_));
+    Owned& owned = pools_[key] = {queue, std::move(idle_.back())};
+    idle_.pop_back();
+    return *owned.pool;
   }
 
   void free_block(char* data, const Block& block) override {
@@ -357,7 +378,9 @@ class GpuArena final : public QueuedArena {
     std::shared_ptr<DeviceQueue> queue;  // its address is the key: it must not become another's
     std::unique_ptr<Pool> pool;
   };
-  std::map<DeviceQueue*, Owned> pools_;
+  using Key = std::pair<DeviceQueue*, const void*>;  // and the graph that records it
+  std::map<Key, Owned> pools_;
+  std::vector<std::unique_ptr<Pool>> idle_;  // of streams and graphs that are no more
 };
 
 class PinnedArena final : public QueuedArena {
@@ -438,6 +461,10 @@ void* allocate_bytes(int64_t bytes, const Device& device, MemoryUse use) {
 void free_bytes(void* data, const Device& device) noexcept { memory_of(device).release(data); }
 AllocatorStats allocator_stats(const Device& device) { return memory_of(device).stats(); }
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
+
+void free_graph_memory(const void* graph, const Device& device) {
+  static_cast<GpuArena&>(memory_of(device)).end_graph(graph);
+}
 
 Device new_meta_device() {
   Memories& all = memories();

@@ -39,6 +39,8 @@ void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = M
 void free_bytes(void* data, const Device& device = {}) noexcept;
 AllocatorStats allocator_stats(const Device& device = {});
 void reset_peak_bytes(const Device& device = {});
+// What was taken of a GPU while `graph` was recorded (context().recording) was its own; from now on others may have it.
+void free_graph_memory(const void* graph, const Device& device);
 
 // Another device without bytes, whose counters begin at 0. They stay for the life of the process.
 Device new_meta_device();

@@ -31,6 +31,12 @@ class DeviceEvent {
   virtual void wait() = 0;  // blocks the host
 };
 
+// Work that was recorded, to be set in motion at once and again.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
 // Work in order on one device. Kernels of kernels() take it where a CPU's take threads: they are set in motion and run
 // later. Used by one thread at a time; threads may follow each other.
 class DeviceQueue : public Parallel {
@@ -50,6 +56,11 @@ class DeviceQueue : public Parallel {
   virtual std::shared_ptr<DeviceEvent> record() = 0;
   virtual void wait(DeviceEvent& event) = 0;  // later work runs after it; of this backend's queues
   virtual void* native() = 0;                 // cudaStream_t
+  // From here on work of this queue is recorded, not run, and so is that of queues that wait for its events, until it
+  // has waited for theirs and the recording ends. Events of recorded work are done once it has ended.
+  virtual void begin_recording() = 0;
+  virtual std::shared_ptr<DeviceGraph> end_recording() = 0;
+  virtual void launch(DeviceGraph& graph) = 0;
 };
 
 class DeviceBackend {

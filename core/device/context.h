@@ -29,7 +29,8 @@ struct Context {
   bool grad = true;
   bool anomaly = false;
   MemoryUse memory_use = MemoryUse::kActivations;
-  std::string_view memory_for;  // module, operation or group that allocates, in out-of-memory messages
+  const void* recording = nullptr;  // a StreamGraph whose work is being recorded: its memory is its own
+  std::string_view memory_for;      // module, operation or group that allocates, in out-of-memory messages
   RandomKey random;
   SiteCalls site_calls;
 };

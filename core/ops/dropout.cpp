@@ -1,3 +1,4 @@
+#include "core/device/graph.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -34,6 +35,7 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
         ": its first dimension must be the ",
         random.samples ? static_cast<int64_t>(random.samples->size()) : int64_t(0),
         " samples of the micro-batch (WithRandom)");
+  not_in_a_graph("dropout, which draws other numbers at every step,");
   const Tensor samples = Tensor::of(*random.samples, {x.dim(0)});
   const DropoutKey key{random.seed, static_cast<uint64_t>(random.step), site, p};
   return result_of(

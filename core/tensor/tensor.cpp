@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/device/allocator.h"
+#include "core/device/graph.h"
 #include "core/kernels/stage.h"
 #include "core/tensor/raw_ops.h"
 
@@ -70,6 +71,7 @@ template <class T>
 Tensor Tensor::of(const std::vector<T>& values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "Tensor::of: ", static_cast<int64_t>(values.size()),
         " values for shape ", shape);
+  not_in_a_graph("a tensor made of the host's values");
   const Device here = current_device();
   Tensor t = unallocated(shape, dtype_of<T>(), here.type == DeviceType::kCuda ? host_memory_of(here) : here);
   t.allocate();

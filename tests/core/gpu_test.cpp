@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/device/allocator.h"
+#include "core/device/graph.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/fake_gpu.h"
@@ -170,6 +171,48 @@ TEST(GpuMemory, ItsEndNamesWhoAskedWhatHoldsTheRestAndWhatIsFree) {
                       "(moments 67108864, activations 4096)", "the GPU has", "of 134217728 bytes free"},
                      [] { Tensor::empty({25000000}); });
   EXPECT_EQ(Tensor::full({10}, 1).to_vector(), std::vector<double>(10, 1)) << "and work goes on";
+}
+
+TEST(GpuGraph, RunsAgainOnWhatIsThereThen) {
+  Stream stream = gpu_stream(), side(fake_gpu(), Stream::Mode::kInline);
+  WithStream with(stream);
+  Tensor x = Tensor::of(std::vector<float>{1, 2, 3}, {3}), w = Tensor::full({3}, 2), loss;
+  require_grad(w);
+  StreamGraph graph(stream);
+  graph.record([&] {
+    loss = sum(mul(x, w));
+    clear_grad(w);
+    backward(loss);
+    side.wait(stream.record());
+    {
+      WithStream there(side);
+      raw::pointwise(PointwiseOp::kAffine, {loss}, {loss}, 10);
+    }
+    stream.wait(side.record());
+  });
+  const Tensor gradient = grad_of(w);
+  for (float value : {1.0f, 5.0f}) {
+    raw::fill(x, value);
+    graph.launch();
+    const Tensor stranger = Tensor::full({1000}, 7);  // takes no block that the graph uses
+    EXPECT_EQ(loss.item(), 60 * value);
+    EXPECT_EQ(gradient.to_vector(), std::vector<double>(3, value));
+  }
+}
+
+TEST(GpuGraph, RefusesWhatWouldNotBeTheSameAgain) {
+  Stream stream = gpu_stream();
+  WithStream with(stream);
+  const Tensor x = Tensor::full({2, 3}, 2);
+  StreamGraph graph(stream);
+  test::expect_error(ExitCode::kConfig, {"dropout", "graph: false"}, [&] {
+    graph.record([&] {
+      WithRandom random({1, 1, std::make_shared<std::vector<int64_t>>(2)});
+      dropout(x, 0.5, 1);
+    });
+  });
+  EXPECT_FALSE(graph.recorded());
+  EXPECT_EQ(sum(x).item(), 12) << "and the stream goes on";
 }
 
 TEST(Gpu, IsMissingInOneClearLine) {

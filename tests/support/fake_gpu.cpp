@@ -25,22 +25,54 @@ char* reserve(int protection) {
 class FakeGpu;
 FakeGpu& gpu();
 
+// What is recorded, in the order in which the host said it: an order in which it may run, whatever the queue.
+struct FakeGraph final : public DeviceGraph {
+  std::vector<std::function<void(Parallel&)>> work;
+  bool ended = false;
+};
+thread_local std::shared_ptr<FakeGraph> recording;
+
 class FakeEvent final : public DeviceEvent {
  public:
-  explicit FakeEvent(Event event) : event(std::move(event)) {}
-  bool done() override { return event.done() && event.synchronize(); }
-  void wait() override { event.synchronize(); }
+  FakeEvent(Event event, std::shared_ptr<FakeGraph> graph) : event(std::move(event)), graph(std::move(graph)) {}
+  bool done() override { return graph ? graph->ended : event.done() && event.synchronize(); }
+  void wait() override {
+    if (graph) check(graph->ended, "the host waits for work that is being recorded");
+    else event.synchronize();
+  }
   const Event event;
+  const std::shared_ptr<FakeGraph> graph;
 };
 
 class FakeQueue final : public DeviceQueue {
  public:
   const KernelTable& kernels() const override;
   void copy(void* to, const void* from, int64_t bytes) override;
-  std::shared_ptr<DeviceEvent> record() override { return std::make_shared<FakeEvent>(thread.record()); }
-  void wait(DeviceEvent& event) override { thread.wait(static_cast<FakeEvent&>(event).event); }
+  std::shared_ptr<DeviceEvent> record() override {
+    return std::make_shared<FakeEvent>(recording ? Event() : thread.record(), recording);
+  }
+  void wait(DeviceEvent& e) override {
+    const auto& event = static_cast<FakeEvent&>(e);
+    check(!recording || event.graph || event.event.done(), "recorded work waits for work that is not");
+    if (!event.graph) thread.wait(event.event);
+  }
   void* native() override { return this; }
+  void begin_recording() override { recording = std::make_shared<FakeGraph>(); }
+  std::shared_ptr<DeviceGraph> end_recording() override {
+    recording->ended = true;
+    return std::exchange(recording, nullptr);
+  }
+  void launch(DeviceGraph& graph) override {
+    thread.enqueue([work = static_cast<FakeGraph&>(graph).work](Parallel& cpu) {
+      for (auto& w : work) w(cpu);
+    });
+  }
+  void add(std::function<void(Parallel&)> work) {
+    if (recording) recording->work.push_back(std::move(work));
+    else thread.enqueue(std::move(work));
+  }
 
+ private:
   Stream thread{Device{DeviceType::kAsyncCpu}, Stream::Mode::kThread};
 };
 
@@ -129,7 +161,8 @@ FakeGpu& gpu() {
 
 void FakeQueue::copy(void* to, const void* from, int64_t bytes) {
   const bool plain = !(gpu().is_hidden(to) || gpu().is_pinned(to)) || !(gpu().is_hidden(from) || gpu().is_pinned(from));
-  thread.enqueue([to = gpu().seen(to), from = gpu().seen(from), bytes](Parallel&) {
+  check(!plain || !recording, "a copy of plain host memory in recorded work");
+  add([to = gpu().seen(to), from = gpu().seen(from), bytes](Parallel&) {
     memcpy(to, from, static_cast<size_t>(bytes));
   });
   if (plain) thread.synchronize();
@@ -187,23 +220,23 @@ template <auto Kernel, class Args>
 void run(Parallel& p, const Args& args) {
   Args here = args;
   reach(here);
-  static_cast<FakeQueue&>(p).thread.enqueue([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
+  static_cast<FakeQueue&>(p).add([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
 }
 template <auto Kernel, class Op, class Args>
 void run_op(Parallel& p, Op op, const Args& args) {
   Args here = args;
   reach(here);
-  static_cast<FakeQueue&>(p).thread.enqueue([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
+  static_cast<FakeQueue&>(p).add([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
 }
 void tree_add(Parallel& p, float* sum, const float* other, int64_t n) {
   gpu().reach(sum);
   gpu().reach(other);
-  static_cast<FakeQueue&>(p).thread.enqueue([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
+  static_cast<FakeQueue&>(p).add([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
 }
 void chunk_norms(Parallel& p, const float* x, int64_t n, double* out) {
   gpu().reach(x);
   gpu().reach(out);
-  static_cast<FakeQueue&>(p).thread.enqueue([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
+  static_cast<FakeQueue&>(p).add([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
 }
 
 const KernelTable& table() {
@@ -245,7 +278,7 @@ Device fake_gpu(int index, const FakeGpuLimits& limits) {
 }
 void* fake_gpu_bytes(const void* p) { return gpu().seen(p); }
 void fake_gpu_enqueue(DeviceQueue& queue, std::function<void()> work) {
-  static_cast<FakeQueue&>(queue).thread.enqueue([work = std::move(work)](Parallel&) { work(); });
+  static_cast<FakeQueue&>(queue).add([work = std::move(work)](Parallel&) { work(); });
 }
 void fake_gpu_enqueue(void* native, std::function<void()> work) {
   fake_gpu_enqueue(*static_cast<FakeQueue*>(native), std::move(work));
