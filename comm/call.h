@@ -34,6 +34,7 @@ struct Call {
   int64_t numel = 0;  // of all_reduce, broadcast, send, receive
   const void* in = nullptr;
   void* out = nullptr;
+  Device in_device, out_device;  // where `in` and `out` lie
   // In elements, one a rank. all_gather and reduce_scatter: counts, and the offsets that follow from them.
   std::vector<int64_t> counts, offsets;            // all_to_all: of what is received
   std::vector<int64_t> send_counts, send_offsets;  // all_to_all

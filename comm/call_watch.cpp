@@ -15,18 +15,22 @@ void CallWatch::set_board(std::unique_ptr<ProgressBoard> board, std::vector<int>
   places_ = std::move(places);
 }
 
-void CallWatch::begin(const Call& call) {
-  const std::string text = to_text(call);
+void CallWatch::post(const Call& call) {
   {
     std::lock_guard lock(mutex_);
     if (error_) throw *error_;
+  }
+  if (!board_) return;
+  const int place = place_of(rank_);
+  board_->post(place, between_two(call.kind) ? board_->number(place) : call.number, to_text(call));
+}
+
+void CallWatch::follow(const Call& call) {
+  {
+    std::lock_guard lock(mutex_);
     current_kind_ = {call.kind, call.peer};
     current_number_ = call.number;
-    current_ = text;
-  }
-  if (board_) {
-    const int place = place_of(rank_);
-    board_->post(place, between_two(call.kind) ? board_->number(place) : call.number, text);
+    current_ = to_text(call);
   }
   advance();
 }
@@ -70,6 +74,15 @@ void CallWatch::poison(const Error& error) const {
 bool CallWatch::poisoned() const {
   std::lock_guard lock(mutex_);
   return error_.has_value();
+}
+
+std::optional<Error> CallWatch::failure() const {
+  try {
+    look();
+  } catch (const Error& error) {
+    return error;
+  }
+  return {};
 }
 
 std::string CallWatch::last_of(int rank) const {

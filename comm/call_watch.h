@@ -24,7 +24,14 @@ class CallWatch {
   // `places`: of each rank on the board; -1 for ranks of other hosts. The board may be null.
   void set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places);
 
-  void begin(const Call& call);  // throws where poisoned
+  void begin(const Call& call) {  // throws where poisoned
+    post(call);
+    follow(call);
+  }
+  // Where calls are set in motion and end later: `post` tells the board that this rank came to the call, `follow` says
+  // which of the posted ones is now the oldest under way.
+  void post(const Call& call);
+  void follow(const Call& call);
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
   void end() { since_ = 0; }
   bool idle() const { return since_ == 0; }
@@ -35,6 +42,7 @@ class CallWatch {
   void poison(
       const Error& error) const;  // the first error counts; ranks of this host see it within a tenth of a second
   bool poisoned() const;
+  std::optional<Error> failure() const;  // after another look
 
  private:
   using Clock = std::chrono::steady_clock;

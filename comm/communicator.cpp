@@ -13,17 +13,37 @@ void wait_watched(const Event& event, const Work::Watch& watch, const std::strin
   while (!event.synchronize(kGlance)) watch(std::chrono::steady_clock::now() - start, what);
 }
 
-Tensor bytes_tensor(int64_t size) { return Tensor::empty({size}, DType::kUInt8); }
+// Plain host memory, which no stream has a part in: the host fills it at once, and reads it once the work is done.
+Tensor host_tensor(int64_t n, DType dtype) {
+  const Device here = current_device();
+  Tensor t = Tensor::unallocated({n}, dtype, here.has_bytes() ? Device{} : here);
+  t.allocate();
+  return t;
+}
+
+Tensor bytes_tensor(int64_t size) { return host_tensor(size, DType::kUInt8); }
+
+Tensor value_tensor(int64_t value) {
+  const Tensor t = host_tensor(1, DType::kInt64);
+  if (t.device().has_bytes()) memcpy(t.write(), &value, sizeof value);
+  return t;
+}
 
 void write_text(const Tensor& to, std::string_view text) {
-  if (!text.empty() && to.device().has_bytes()) memcpy(to.mutable_values<uint8_t>(), text.data(), text.size());
+  if (!text.empty() && to.device().has_bytes()) memcpy(to.write(), text.data(), text.size());
 }
+
+// The operation, or the watch, keeps the deadline.
+void finish(const Work& work) { work.synchronize(Seconds(1e9)); }
 
 }  // namespace
 
 void Work::wait() const {
   Stream& now = current_stream();
-  if (watch_)
+  if (queued_ && now.mode() == Stream::Mode::kQueue) {
+    if (watch_) (*watch_)(Seconds(0), what_);
+    now.wait(event_);
+  } else if (watch_)
     now.enqueue([event = event_, watch = watch_, what = what_](Parallel&) { wait_watched(event, *watch, what); });
   else now.wait(event_);
 }
@@ -32,8 +52,10 @@ void Work::synchronize(Seconds deadline) const {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const Seconds waited = std::chrono::steady_clock::now() - start;
-    if (event_.synchronize(std::clamp(deadline - waited, Seconds(0), kGlance))) return;
-    if (watch_) (*watch_)(waited, what_);
+    const bool done = event_.synchronize(std::clamp(deadline - waited, Seconds(0), kGlance));
+    // A GPU's work ends without a word where its communicator is poisoned.
+    if (watch_ && (!done || queued_)) (*watch_)(waited, what_);
+    if (done) return;
     require(waited < deadline, ExitCode::kRankLost, what_, ": not done within ", deadline.count(), " s");
   }
 }
@@ -45,10 +67,10 @@ std::string ending_text(int rank) { return cat("rank ", rank, kEnding); }
 bool is_ending_text(std::string_view what) { return what.find(kEnding) != std::string_view::npos; }
 
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
-  const Tensor in = Tensor::of<int64_t>({mine}, {1}), out = Tensor::empty({comm.size()}, DType::kInt64);
-  comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label).wait();
+  const Tensor in = value_tensor(mine), out = host_tensor(comm.size(), DType::kInt64);
+  finish(comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label));
   if (!out.device().has_bytes()) return std::vector<int64_t>(static_cast<size_t>(comm.size()), mine);
-  const int64_t* values = out.values<int64_t>();
+  const auto* values = static_cast<const int64_t*>(out.read());
   return {values, values + comm.size()};
 }
 
@@ -58,9 +80,9 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
   for (int64_t size : sizes) total += size;
   const Tensor in = bytes_tensor(static_cast<int64_t>(mine.size())), out = bytes_tensor(total);
   write_text(in, mine);
-  comm.all_gather(out, in, sizes, label).wait();
+  finish(comm.all_gather(out, in, sizes, label));
   if (!out.device().has_bytes()) return std::vector<std::string>(sizes.size(), std::string(mine));
-  const char* next = reinterpret_cast<const char*>(out.values<uint8_t>());
+  const auto* next = static_cast<const char*>(out.read());
   std::vector<std::string> texts;
   for (int64_t size : sizes) {
     texts.emplace_back(next, static_cast<size_t>(size));
@@ -70,14 +92,15 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
 }
 
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label) {
-  const Tensor size = Tensor::of<int64_t>({static_cast<int64_t>(text.size())}, {1});
-  comm.broadcast(size, root, label).wait();
+  const Tensor size = value_tensor(static_cast<int64_t>(text.size()));
+  finish(comm.broadcast(size, root, label));
   const bool silent = !size.device().has_bytes();
-  const Tensor bytes = bytes_tensor(silent ? static_cast<int64_t>(text.size()) : *size.values<int64_t>());
+  const Tensor bytes =
+      bytes_tensor(silent ? static_cast<int64_t>(text.size()) : *static_cast<const int64_t*>(size.read()));
   if (comm.rank() == root) write_text(bytes, text);
-  comm.broadcast(bytes, root, label).wait();
+  finish(comm.broadcast(bytes, root, label));
   if (silent) return std::string(text);
-  return {reinterpret_cast<const char*>(bytes.values<uint8_t>()), static_cast<size_t>(bytes.numel())};
+  return {static_cast<const char*>(bytes.read()), static_cast<size_t>(bytes.numel())};
 }
 
 }  // namespace lockstep

@@ -1,12 +1,13 @@
 // Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends
-// are LocalComm (threads of one process), MpiComm (MPI processes) and PlanComm (no other rank: it counts). Owned by
-// whoever made it (make_communicator, split); used by one rank's thread. Knows nothing of parameters, and nothing of
-// what is reduced.
+// are LocalComm (threads of one process), MpiComm (MPI processes), NcclComm (GPUs, beside one of the two) and PlanComm
+// (no other rank: it counts). Owned by whoever made it (make_..., split); used by one rank's thread. Knows nothing of
+// parameters, and nothing of what is reduced.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,11 +26,12 @@ class Work {
   // Called every tenth of a second while a wait for `what` lasts; throws to end it. For backends whose operations
   // cannot keep the deadline themselves (MPI).
   using Watch = std::function<void(Seconds waited, const std::string& what)>;
-  Work(Event event, std::string what, std::shared_ptr<const Watch> watch = nullptr)
-      : event_(std::move(event)), what_(std::move(what)), watch_(std::move(watch)) {}
-  // Orders the current stream after the operation. On an inline stream this blocks the host, for at most the
-  // communicator's deadline, which the operation itself keeps: it throws ExitCode::kRankLost naming collective,
-  // sequence number, tensor and missing ranks.
+  // `queued`: the event is a GPU's, which other GPU streams wait for without the host; the watch is asked once.
+  Work(Event event, std::string what, std::shared_ptr<const Watch> watch = nullptr, bool queued = false)
+      : event_(std::move(event)), what_(std::move(what)), watch_(std::move(watch)), queued_(queued) {}
+  // Orders the current stream after the operation. On an inline stream, and on a GPU's where the operation is the
+  // host's, this blocks the host, for at most the communicator's deadline, which the operation itself keeps: it throws
+  // ExitCode::kRankLost naming collective, sequence number, tensor and missing ranks.
   void wait() const;
   // Blocks the host. Throws ExitCode::kRankLost when `deadline` passes first.
   void synchronize(Seconds deadline) const;
@@ -39,6 +41,7 @@ class Work {
   Event event_;
   std::string what_;
   std::shared_ptr<const Watch> watch_;
+  bool queued_ = false;
 };
 
 class Communicator {
@@ -46,7 +49,7 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "local", "mpi", "plan"
+  virtual std::string_view backend() const = 0;  // "local", "mpi", "nccl", "plan"
 
   // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not
   // be touched until the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in
@@ -77,12 +80,15 @@ class Communicator {
   // Payload that this rank has sent so far, through this communicator and those split from it, by the convention of
   // wire_bytes (comm/call.h).
   virtual int64_t bytes_sent() const = 0;
-  // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`.
+  // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`. From
+  // any thread.
   virtual void abort(std::string_view why) = 0;
+  // What poisoned it. From any thread.
+  virtual std::optional<Error> failure() const = 0;
 };
 
-// Small host-side exchanges, built on the operations above; they block the host. On a device without bytes nothing
-// comes, and every rank counts as saying the same.
+// Small exchanges of host memory, whatever the current device, built on the operations above; they block the host. On
+// a device without bytes nothing comes, and every rank counts as saying the same.
 std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mine, std::string_view label);
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);

@@ -6,6 +6,7 @@
 #include "comm/local_group.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
+#include "comm/staged_channel.h"
 #include "core/base/partition.h"
 
 namespace lockstep {
@@ -95,6 +96,7 @@ class LocalChannel final : public Channel {
 
   void finish_sends(const std::function<bool()>&) override {}
   void abort(std::string_view why) override { group_->abort(ExitCode::kRankLost, std::string(why)); }
+  std::optional<Error> failure() const override { return group_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return nullptr; }
   bool close(Stream& stream) override {
     try {
@@ -139,7 +141,7 @@ std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, co
   auto group = std::make_shared<LocalGroup>(size, options);
   std::vector<std::unique_ptr<Communicator>> out;
   for (int rank = 0; rank < size; ++rank)
-    out.push_back(std::make_unique<QueuedComm>(std::make_shared<LocalChannel>(group, rank)));
+    out.push_back(std::make_unique<QueuedComm>(make_staged_channel(std::make_shared<LocalChannel>(group, rank))));
   return out;
 }
 

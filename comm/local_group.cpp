@@ -231,6 +231,12 @@ void LocalGroup::throw_poison() const {
   throw Error(code_, why_);
 }
 
+std::optional<Error> LocalGroup::failure() const {
+  std::lock_guard lock(mutex_);
+  if (arrivals_.load() & kPoison) return Error(code_, why_);
+  return {};
+}
+
 void LocalGroup::leave(int rank) {
   {
     std::lock_guard lock(mutex_);

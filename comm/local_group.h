@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class LocalGroup {
   void receive(int to, const Call& call);  // waits for the sender, for at most the deadline
 
   void abort(ExitCode code, std::string why);
+  std::optional<Error> failure() const;
   void leave(int rank);  // makes no more calls; those who wait for it are told at once
   void add_child(const std::shared_ptr<LocalGroup>& child);  // poisoned together with this group
 

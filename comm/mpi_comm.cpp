@@ -13,6 +13,7 @@
 #include "comm/mpi_session.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
+#include "comm/staged_channel.h"
 #include "core/base/log.h"
 #include "core/device/allocator.h"
 
@@ -51,6 +52,7 @@ class MpiChannel final : public Channel {
     session().broken = true;
     state_->poison(Error(ExitCode::kRankLost, std::string(why)));
   }
+  std::optional<Error> failure() const override { return state_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return watch_; }
   bool close(Stream& stream) override;
 
@@ -381,7 +383,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions& options) 
   session();
   MPI_Comm comm = MPI_COMM_NULL;
   must(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
-  return std::make_unique<QueuedComm>(std::make_shared<MpiChannel>(comm, options, nullptr));
+  return std::make_unique<QueuedComm>(make_staged_channel(std::make_shared<MpiChannel>(comm, options, nullptr)));
 }
 
 }  // namespace lockstep

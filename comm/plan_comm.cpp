@@ -23,6 +23,7 @@ class PlanChannel final : public Channel {
   }
   void finish_sends(const std::function<bool()>&) override {}
   void abort(std::string_view) override {}
+  std::optional<Error> failure() const override { return {}; }
   std::shared_ptr<const Work::Watch> watch() override { return nullptr; }
   bool close(Stream&) override { return true; }
 

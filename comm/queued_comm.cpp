@@ -1,5 +1,6 @@
 #include "comm/queued_comm.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <numeric>
@@ -54,19 +55,30 @@ void check_parts(const Call& call, const Tensor& t, const std::vector<int64_t>& 
           ": the part of rank ", r, ", [", offsets[r], ", ", offsets[r] + counts[r], "), is not within ", t);
 }
 
+// By work of `now` that is still to come. A GPU's queue writes no plain host memory once the host goes on.
+bool may_be_written(const Stream& now, const std::vector<Tensor>& tensors) {
+  if (now.mode() != Stream::Mode::kQueue || tensors.empty()) return true;
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.device() != Device{}; });
+}
+
 }  // namespace
 
 struct QueuedComm::Counters {
   std::atomic<int64_t> queued{0}, begun{0};
 };
 
-QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode)
+QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode, const QueuedComm* parent)
+    : QueuedComm(std::move(channel), std::make_unique<Stream>(Device{}, mode), parent) {}
+
+QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, std::unique_ptr<Stream> stream, const QueuedComm* parent)
     : channel_(std::move(channel)),
       counters_(std::make_shared<Counters>()),
-      stream_(std::make_unique<Stream>(Device{}, mode)),
+      stream_(std::move(stream)),
       sends_(static_cast<size_t>(channel_->size())),
       receives_(static_cast<size_t>(channel_->size())),
-      exceptions_(std::uncaught_exceptions()) {}
+      exceptions_(std::uncaught_exceptions()) {
+  if (parent) sent_bytes_->parent = parent->sent_bytes_;
+}
 
 QueuedComm::~QueuedComm() {
   if (std::uncaught_exceptions() > exceptions_) channel_->abort(ending_text(rank()));
@@ -87,7 +99,8 @@ Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Tas
   if (const int64_t bytes = wire_bytes(call, rank(), size()); bytes > 0)
     for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);
   Stream& now = current_stream();
-  if (now.mode() == Stream::Mode::kThread) stream_->wait(now.record());
+  const bool later = now.mode() == Stream::Mode::kThread || now.mode() == Stream::Mode::kQueue;
+  if (later && may_be_written(now, held)) stream_->wait(now.record());
   counters_->queued.fetch_add(1, std::memory_order_relaxed);
   stream_->enqueue([counters = counters_, held, task = std::move(task)](Parallel& p) {
     counters->begun.fetch_add(1, std::memory_order_relaxed);
@@ -99,8 +112,8 @@ Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Tas
     stream_->enqueue([counters = counters_, channel = channel_](Parallel&) {
       channel->finish_sends([&] { return counters->queued.load() > counters->begun.load(); });
     });
-  if (now.mode() == Stream::Mode::kThread) held_.emplace_back(done, std::move(held));
-  return Work(std::move(done), to_text(call), channel_->watch());
+  if (later) held_.emplace_back(done, std::move(held));
+  return Work(std::move(done), to_text(call), channel_->watch(), stream_->mode() == Stream::Mode::kQueue);
 }
 
 Work QueuedComm::run(Call call, std::vector<Tensor> held) {
@@ -116,6 +129,7 @@ Work QueuedComm::all_reduce(const Tensor& tensor, ReduceOp op, std::string_view 
   call.op = op;
   call.numel = tensor.numel();
   call.in = call.out = tensor.write();
+  call.in_device = call.out_device = tensor.device();
   return run(std::move(call), {tensor});
 }
 
@@ -129,6 +143,8 @@ Work QueuedComm::reduce_scatter(const Tensor& out, const Tensor& in, const std::
   call.op = op;
   call.in = in.read();
   call.out = out.write();
+  call.in_device = in.device();
+  call.out_device = out.device();
   return run(std::move(call), {out, in});
 }
 
@@ -141,6 +157,8 @@ Work QueuedComm::all_gather(const Tensor& out, const Tensor& in, const std::vect
   call.dtype = in.dtype();
   call.in = in.read();
   call.out = out.write();
+  call.in_device = in.device();
+  call.out_device = out.device();
   return run(std::move(call), {out, in});
 }
 
@@ -162,6 +180,8 @@ Work QueuedComm::all_to_all(const Tensor& out, const std::vector<int64_t>& recei
   call.send_offsets = send_offsets;
   call.in = in.read();
   call.out = out.write();
+  call.in_device = in.device();
+  call.out_device = out.device();
   return run(std::move(call), {out, in});
 }
 
@@ -172,6 +192,7 @@ Work QueuedComm::broadcast(const Tensor& tensor, int root, std::string_view labe
   call.dtype = tensor.dtype();
   call.peer = root;
   call.numel = tensor.numel();
+  call.in_device = call.out_device = tensor.device();
   call.in = tensor.read();
   call.out = root == rank() ? nullptr : tensor.write();
   return run(std::move(call), {tensor});
@@ -191,6 +212,7 @@ Call QueuedComm::between_two(CallKind kind, const Tensor& tensor, int peer, std:
   check_tensor(tensor, call);
   call.dtype = tensor.dtype();
   call.numel = tensor.numel();
+  call.in_device = call.out_device = tensor.device();
   return call;
 }
 
@@ -221,10 +243,7 @@ std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_
   call->key = key;
   auto made = std::make_shared<std::shared_ptr<Channel>>();
   finish(enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }));
-  if (!*made) return nullptr;
-  auto part = std::make_unique<QueuedComm>(std::move(*made), stream_->mode());
-  part->sent_bytes_->parent = sent_bytes_;
-  return part;
+  return *made ? std::make_unique<QueuedComm>(std::move(*made), stream_->mode(), this) : nullptr;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // QueuedComm: what all backends share. It checks arguments, orders each call after the current stream's work, and runs
-// it on the communicator's own stream thread; a Channel carries it out there. Owned by a rank, like any Communicator.
-// Knows nothing of threads of other ranks, or of MPI.
+// it on the communicator's own stream; a Channel carries it out there. Owned by a rank, like any Communicator. Knows
+// nothing of threads of other ranks, of MPI, or of NCCL.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@ class Channel {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
-  // On the stream thread: blocks until this rank's share is done. Throws what ends the communicator.
+  // On the stream thread: blocks until this rank's share is done. On a GPU's stream, where the rank's own thread calls
+  // it: sets the share in motion. Throws what ends the communicator.
   virtual void run(const Call& call) = 0;
   // The same for CallKind::kSplit; null for color < 0.
   virtual std::shared_ptr<Channel> split(const Call& call) = 0;
@@ -34,6 +35,7 @@ class Channel {
   virtual void finish_sends(const std::function<bool()>& more) = 0;
   // From any thread.
   virtual void abort(std::string_view why) = 0;
+  virtual std::optional<Error> failure() const = 0;
   // What waits look at (communicator.h); null where run() keeps the deadline itself.
   virtual std::shared_ptr<const Work::Watch> watch() = 0;
   // The rank makes no more calls. False: a thread may hang in run() for ever, so the stream must not be joined.
@@ -42,8 +44,12 @@ class Channel {
 
 class QueuedComm final : public Communicator {
  public:
-  // Stream::Mode::kInline is for a channel that never waits: its calls are done when they return.
-  explicit QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode = Stream::Mode::kThread);
+  // Stream::Mode::kInline is for a channel that never waits: its calls are done when they return. What is sent counts
+  // in `parent`, if there is one, too.
+  explicit QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode = Stream::Mode::kThread,
+                      const QueuedComm* parent = nullptr);
+  // A channel that sets work in motion on a GPU's stream.
+  QueuedComm(std::shared_ptr<Channel> channel, std::unique_ptr<Stream> stream, const QueuedComm* parent);
   ~QueuedComm() override;
 
   int rank() const override { return channel_->rank(); }
@@ -65,6 +71,7 @@ class QueuedComm final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
   int64_t bytes_sent() const override { return sent_bytes_->own; }
   void abort(std::string_view why) override { channel_->abort(why); }
+  std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:
   struct Counters;  // of calls, shared with the stream thread

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "core/tensor/raw_ops.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {
@@ -87,6 +89,57 @@ TEST(LocalComm, OnAnAsynchronousStreamTheErrorComesWithTheResult) {
         EXPECT_EQ(error_of([&] { t.to_vector(); }).code(), ExitCode::kRankLost);
       },
       impatient());
+}
+
+TEST(LocalComm, OnAGpuTheWaitThrows) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(500));
+              const Tensor t = Tensor::zeros({4});
+              const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait(); });
+              EXPECT_EQ(e.code(), ExitCode::kRankLost);
+              expect_parts(e.what(), {"all_reduce #1 of grads.3", "rank 1 did not arrive within 0.3 s"});
+              EXPECT_EQ(comm.failure()->code(), ExitCode::kRankLost);
+            },
+            {.comm = {.deadline = Seconds(0.3)}, .device = fake_gpu()});
+}
+
+// Training asks such things in the middle of a step.
+TEST(LocalComm, TextsDoNotWaitForTheGpu) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              EXPECT_FALSE(comm.failure());
+              std::atomic<bool> over = false;
+              fake_gpu_enqueue(*current_stream().device_queue(), [&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                over = true;
+              });
+              EXPECT_EQ(all_gather_text(comm, cat("rank ", comm.rank()), "who")[1], "rank 1");
+              EXPECT_EQ(broadcast_text(comm, "said", 1, "text"), "said");
+              EXPECT_FALSE(over);
+              const Tensor t = Tensor::full({3}, 1);  // what the GPU writes is waited for
+              comm.all_reduce(t, ReduceOp::kSum, "x").wait();
+              EXPECT_TRUE(over);
+              EXPECT_EQ(t.to_vector(), std::vector<double>(3, 2));
+            },
+            {.device = fake_gpu()});
+}
+
+// Staging memory grows with the calls and holds parts with gaps between them, which stay as they were.
+TEST(LocalComm, OnAGpuGapsBetweenPartsStay) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              for (int64_t n : {3, 700'000, 5}) {
+                const Tensor in = Tensor::full({2 * n + 1}, comm.rank() + 1), out = Tensor::full({2 * n + 2}, -7);
+                comm.all_to_all(out, {n, n}, {0, n + 1}, in, {n, n}, {0, n + 1}, "parts").wait();
+                const auto got = out.to_vector();
+                EXPECT_EQ(got[0], 1);
+                EXPECT_EQ(got[static_cast<size_t>(n)], -7);
+                EXPECT_EQ(got[static_cast<size_t>(n + 1)], 2);
+                EXPECT_EQ(got[static_cast<size_t>(2 * n + 1)], -7);
+              }
+            },
+            {.device = fake_gpu()});
 }
 
 TEST(LocalComm, DifferingCallsAreAnErrorThatNamesBoth) {

@@ -12,16 +12,17 @@
 #include "core/base/philox.h"
 #include "core/device/allocator.h"
 #include "core/tensor/raw_ops.h"
+#include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {
 
 void on_ranks(const std::function<void(Communicator&)>& body) {
-  for (DeviceType type : {DeviceType::kCpu, DeviceType::kAsyncCpu}) {
-    const Device device{type};
+  for (const Device device : {Device{}, Device{DeviceType::kAsyncCpu}, fake_gpu()}) {
     SCOPED_TRACE(to_text(device));
     if (mpi_launched()) {
-      Stream stream(device, type == DeviceType::kCpu ? Stream::Mode::kInline : Stream::Mode::kThread);
+      const bool async = device.type == DeviceType::kAsyncCpu;
+      Stream stream(device, async ? Stream::Mode::kThread : Stream::Mode::kInline);
       WithStream with(stream);
       auto comm = make_mpi_communicator({.deadline = Seconds(60)});
       body(*comm);
