@@ -1,5 +1,6 @@
 #include "core/device/stream.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -8,20 +9,30 @@
 
 namespace lockstep {
 
+struct Stream::ThreadError {
+  std::mutex mutex;
+  std::exception_ptr error;
+};
+
 struct Event::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
-  std::shared_ptr<DeviceEvent> device;  // a queue's; the rest is a thread's
+  std::vector<std::function<void(std::exception_ptr)>> then;  // called once, when it is done
+  // A queue's event; all above is a thread's.
+  std::shared_ptr<DeviceEvent> device;
+  std::shared_ptr<const Stream::ThreadErrors> errors;
 
   void finish(std::exception_ptr e) {
     {
       std::lock_guard lock(mutex);
       done = true;
-      error = std::move(e);
+      error = e;
     }
     changed.notify_all();
+    for (auto& f : then) f(e);  // nothing is added any more
+    then.clear();
   }
 };
 
@@ -46,7 +57,11 @@ bool wait_for_device(DeviceEvent& event, std::optional<Seconds> deadline) {
 
 bool Event::synchronize(std::optional<Seconds> deadline) const {
   if (!state_) return true;
-  if (state_->device) return wait_for_device(*state_->device, deadline);
+  if (state_->device) {
+    if (!wait_for_device(*state_->device, deadline)) return false;
+    check_errors();
+    return true;
+  }
   std::unique_lock lock(state_->mutex);
   auto is_done = [&] { return state_->done; };
   if (deadline) {
@@ -58,9 +73,20 @@ bool Event::synchronize(std::optional<Seconds> deadline) const {
   return true;
 }
 
+void Event::check_errors() const {
+  for (auto& e : *state_->errors) {
+    std::lock_guard lock(e->mutex);
+    if (e->error) std::rethrow_exception(e->error);
+  }
+}
+
 bool Event::done() const {
   if (!state_) return true;
-  if (state_->device) return state_->device->done();
+  if (state_->device) {
+    if (!state_->device->done()) return false;
+    check_errors();
+    return true;
+  }
   std::lock_guard lock(state_->mutex);
   return state_->done;
 }
@@ -87,7 +113,10 @@ Stream::Stream(Device device, Mode mode, int threads, Priority priority)
     : device_(device),
       mode_(mode_of(device, mode)),
       pool_(mode_ == Mode::kInline || mode_ == Mode::kThread ? threads : 1) {
-  if (mode_ == Mode::kQueue) device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
+  if (mode_ == Mode::kQueue) {
+    device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
+    errors_ = std::make_shared<const ThreadErrors>(1, std::make_shared<ThreadError>());
+  }
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
     queue_->thread = std::thread([this] { loop(); });
@@ -125,6 +154,7 @@ Event Stream::record() {
   event.state_ = std::make_shared<Event::State>();
   if (mode_ == Mode::kQueue) {
     event.state_->device = device_queue_->record();
+    event.state_->errors = errors_;
     return event;
   }
   {
@@ -137,9 +167,33 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (mode_ == Mode::kQueue && event.state_->device) device_queue_->wait(*event.state_->device);
-  else if (mode_ != Mode::kThread) event.synchronize();
-  else push([event](Parallel&) { event.synchronize(); });
+  if (mode_ == Mode::kThread) return push([event](Parallel&) { event.synchronize(); });
+  if (mode_ != Mode::kQueue) {
+    event.synchronize();
+    return;
+  }
+  Event::State& state = *event.state_;
+  if (state.device) {
+    device_queue_->wait(*state.device);
+    ThreadErrors all = *errors_;
+    for (auto& e : *state.errors)
+      if (std::find(all.begin(), all.end(), e) == all.end()) all.push_back(e);
+    if (all.size() > errors_->size()) errors_ = std::make_shared<const ThreadErrors>(std::move(all));
+    return;
+  }
+  // A thread's: the queue is let go, and told of an error, by that thread.
+  std::lock_guard lock(state.mutex);
+  if (state.done && !state.error) return;
+  auto go_on = [error = errors_->front(), let_go = state.done ? std::function<void()>([] {})
+                                                              : device_queue_->wait_for_host()](std::exception_ptr e) {
+    if (e) {
+      std::lock_guard lock(error->mutex);
+      if (!error->error) error->error = e;
+    }
+    let_go();
+  };
+  if (state.done) go_on(state.error);
+  else state.then.push_back(std::move(go_on));
 }
 
 bool Stream::synchronize(std::optional<Seconds> deadline) { return record().synchronize(deadline); }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/device/backend.h"
 #include "core/device/device.h"
@@ -28,6 +29,7 @@ class Event {
  private:
   friend class Stream;
   struct State;
+  void check_errors() const;
   std::shared_ptr<State> state_;
 };
 
@@ -60,12 +62,12 @@ class Stream {
     else if (mode_ == Mode::kQueue) task(static_cast<Parallel&>(*device_queue_));
   }
   Event record();
-  // Later tasks run after it. The host goes on, but where an inline stream or a GPU's waits for a thread's event.
-  void wait(const Event& event);
+  void wait(const Event& event);  // later tasks run after it; the host goes on, but for an inline stream
   // Blocks the host until all is done. False when the deadline passed first.
   bool synchronize(std::optional<Seconds> deadline = {});
 
  private:
+  friend class Event;
   void push(Task task);
   void loop();
   struct Queue;
@@ -75,6 +77,10 @@ class Stream {
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;
+  // Of a GPU's stream: what threads that it waited for threw, itself or by way of other streams.
+  struct ThreadError;
+  using ThreadErrors = std::vector<std::shared_ptr<ThreadError>>;
+  std::shared_ptr<const ThreadErrors> errors_;
 };
 
 }  // namespace lockstep

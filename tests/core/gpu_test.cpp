@@ -2,6 +2,7 @@
 // wait for the streams that used them, and what is said when memory ends.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "core/device/allocator.h"
@@ -46,15 +47,15 @@ TEST(GpuStream, AnotherStreamWaitsInItsOwnOrderNotTheHost) {
   {
     WithStream with(producer);
     value = Tensor::zeros({1000});
-    delay(producer, 100);
+    delay(producer, 500);
     raw::fill(value, 3);
   }
-  const auto start = std::chrono::steady_clock::now();
-  consumer.wait(producer.record());
+  const Event filled = producer.record();
+  consumer.wait(filled);
   WithStream with(consumer);
   const Tensor twice = Tensor::empty({1000});
   raw::pointwise(PointwiseOp::kAffine, {twice}, {value}, 2);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(80));
+  EXPECT_FALSE(filled.done()) << "the host is ahead";
   EXPECT_EQ(twice.to_vector(), std::vector<double>(1000, 6));
 }
 
@@ -75,6 +76,22 @@ TEST(GpuStream, AndThreadsWaitForEachOther) {
   host.wait(gpu.record());
   EXPECT_EQ(by_thread, 1);
   EXPECT_EQ(by_gpu, 2);
+}
+
+TEST(GpuStream, LetsTheHostGoOnWhileItWaitsForAThreadAndTellsOfItsError) {
+  Stream gpu = gpu_stream(), follower(fake_gpu(), Stream::Mode::kInline), thread(Device{}, Stream::Mode::kThread);
+  std::promise<void> gate;
+  thread.enqueue([opened = gate.get_future().share()](Parallel&) {
+    opened.wait();
+    throw Error(ExitCode::kRankLost, "lost");
+  });
+  gpu.wait(thread.record());
+  follower.wait(gpu.record());
+  const Event after = follower.record();
+  EXPECT_FALSE(after.done()) << "and this line is reached";
+  gate.set_value();
+  test::expect_error(ExitCode::kRankLost, {"lost"}, [&] { after.synchronize(); });
+  test::expect_error(ExitCode::kRankLost, {"lost"}, [&] { gpu.synchronize(); });
 }
 
 TEST(GpuStream, TellsOfBadDataWhenTheHostNextWaits) {

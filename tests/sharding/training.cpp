@@ -9,6 +9,7 @@
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 #include "optim/optimizer.h"
 
 namespace lockstep::testing {
@@ -84,8 +85,9 @@ Outcome train_one(Communicator& comm, const Job& job) {
   if (!job.state.empty()) {
     for (const StateEntry& e : entries())
       if (e.data.numel() > 0)
-        memcpy(e.data.mutable_values<float>(), job.state.at(e.name).data() + e.offset,
-               static_cast<size_t>(e.data.numel()) * sizeof(float));
+        raw::copy(e.data, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
+                                                        job.state.at(e.name).begin() + e.offset + e.data.numel()),
+                                     e.data.shape()));
     parallel.loaded();
   }
   parallel.set_loss_scale(job.loss_scale);

@@ -1,5 +1,6 @@
 #include "tests/support/run_ranks.h"
 
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -8,18 +9,31 @@
 #include "comm/local_comm.h"
 #include "core/base/log.h"
 #include "core/device/context.h"
+#include "tests/support/fake_gpu.h"
 
 namespace lockstep::testing {
+namespace {
+
+Device device_of(const RankOptions& options) {
+  const char* wish = std::getenv("LOCKSTEP_TEST_DEVICE");
+  if (!wish) return options.device;
+  if (std::string_view(wish) == "fake-gpu") return fake_gpu();
+  check(std::string_view(wish) == "cuda", "LOCKSTEP_TEST_DEVICE=", wish, " is neither fake-gpu nor cuda");
+  return {DeviceType::kCuda, 0};
+}
+
+}  // namespace
 
 void run_ranks(int size, const std::function<void(Communicator&)>& body, const RankOptions& options) {
+  const Device device = device_of(options);
   auto communicators = make_local_communicators(size, options.comm);
   std::mutex mutex;
   std::exception_ptr first;
   bool only_lost = true;  // so far: ranks that lost another
   auto rank_main = [&](std::unique_ptr<Communicator> comm) {
     set_log_prefix(cat("rank ", comm->rank()));
-    const bool async = options.device.type == DeviceType::kAsyncCpu;
-    Stream stream(options.device, async ? Stream::Mode::kThread : Stream::Mode::kInline, options.threads);
+    const bool async = device.type == DeviceType::kAsyncCpu;
+    Stream stream(device, async ? Stream::Mode::kThread : Stream::Mode::kInline, options.threads);
     WithStream with(stream);
     auto failed = [&](const char* what, bool lost) {
       {

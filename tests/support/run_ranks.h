@@ -11,8 +11,10 @@ namespace lockstep::testing {
 
 struct RankOptions {
   CommOptions comm{.deadline = Seconds(30)};
-  Device device = {};  // kAsyncCpu: every stream is a thread
-  int threads = 1;     // compute threads of each rank
+  // kAsyncCpu: every stream is a thread. LOCKSTEP_TEST_DEVICE=fake-gpu (tests/support/fake_gpu.h) or cuda (the GPU that
+  // is there, shared by all ranks) in the environment stands above this: whole suites run there.
+  Device device = {};
+  int threads = 1;  // compute threads of each rank
 };
 
 // Runs body(communicator) on `size` ranks. What a rank throws aborts the group; the first such exception is rethrown
