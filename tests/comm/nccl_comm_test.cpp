@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
+#include "core/device/graph.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/nccl_ranks.h"
 
@@ -65,6 +67,35 @@ TEST(NcclComm, TheHostWaitsForNothing) {
     EXPECT_EQ(parts.to_vector(), std::vector<double>(3, 12));
     EXPECT_TRUE(released);
     EXPECT_TRUE(sum.done());
+  });
+}
+
+TEST(NcclComm, AGraphHoldsCollectives) {
+  run_nccl_ranks(3, [](Communicator& comm) {
+    const auto me = static_cast<size_t>(comm.rank());
+    const std::vector<int64_t> counts = {2, 0, 3}, offsets = {0, 2, 2};
+    const Tensor x = Tensor::full({5}, 1), whole = Tensor::zeros({5});
+    const Tensor part = whole.slice(0, offsets[me], offsets[me] + counts[me]);
+    StreamGraph graph(current_stream());
+    // Nine times x: three times the sum, of which each rank's part is doubled and gathered.
+    auto step = [&] {
+      comm.all_reduce(x, ReduceOp::kSum, "x").wait();
+      const Tensor mine = x.slice(0, offsets[me], offsets[me] + counts[me]);
+      if (counts[me] > 0) raw::add(part, mine, mine);
+      comm.all_gather(whole, part, counts, "whole").wait();
+      raw::add(x, x, whole);
+    };
+    graph.record(step);
+    for (int k = 1; k <= 3; ++k) {
+      graph.launch();
+      EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, k)));
+    }
+    const Error e = error_of([&] { graph.record([&] { comm.all_reduce(x, ReduceOp::kMax, "x").wait(); }); });
+    EXPECT_EQ(e.code(), ExitCode::kConfig);
+    expect_parts(e.what(), {"by way of the host cannot be part of a recorded step: set graph: false"});
+    step();
+    EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, 4)));
+    comm.barrier("end");
   });
 }
 

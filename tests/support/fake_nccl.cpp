@@ -63,7 +63,7 @@ struct Group {
 struct Rank {
   std::shared_ptr<Group> group;
   int rank;
-  int64_t next = 0;  // operation
+  int64_t next = 0;  // operation; only its queue's thread
 };
 
 void copy(void* to, const void* from, int64_t bytes) {
@@ -129,17 +129,19 @@ struct Started {
     void* bytes;
     int64_t size;
   };
-  Rank* rank = nullptr;
+  std::shared_ptr<Rank> rank;
   DeviceQueue* queue = nullptr;
-  std::vector<std::pair<int64_t, Operation>> operations;
+  std::vector<Operation> operations;
   std::vector<Post> sends, receives;
 };
 thread_local bool grouped = false;
 thread_local Started started;
 
-// All messages of a group go at once, and it ends when all have arrived.
-void run(Group& group, int rank, const Started& s) {
-  for (const auto& [number, operation] : s.operations) meet(group, rank, number, operation);
+// All messages of a group go at once, and it ends when all have arrived. Numbered now: a graph runs it again and again.
+void run(const Started& s) {
+  Group& group = *s.rank->group;
+  const int rank = s.rank->rank;
+  for (const Operation& operation : s.operations) meet(group, rank, s.rank->next++, operation);
   std::unique_lock lock(group.mutex);
   std::vector<std::shared_ptr<Group::Message>> sent;
   for (const auto& post : s.sends) {
@@ -162,9 +164,8 @@ void run(Group& group, int rank, const Started& s) {
 
 void enqueue() {
   if (grouped || !started.rank) return;
-  fake_gpu_enqueue(*started.queue,
-                   [group = started.rank->group, rank = started.rank->rank, s = started] { run(*group, rank, s); });
-  started = {};
+  DeviceQueue& queue = *started.queue;
+  fake_gpu_enqueue(queue, [s = std::exchange(started, {})] { run(s); });
 }
 
 class FakeNccl final : public NcclApi {
@@ -187,11 +188,11 @@ class FakeNccl final : public NcclApi {
     ++group->connected;
     group->changed.notify_all();
     group->wait(lock, [&] { return group->connected == size; });
-    return new Rank{group, rank};
+    return new std::shared_ptr<Rank>(new Rank{group, rank});
   }
   void close(Handle comm) override {
-    std::unique_ptr<Rank> rank(static_cast<Rank*>(comm));
-    Group& group = *rank->group;
+    const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
+    Group& group = *(*rank)->group;
     std::unique_lock lock(group.mutex);
     ++group.closed;
     group.changed.notify_all();
@@ -200,10 +201,11 @@ class FakeNccl final : public NcclApi {
   // Reaches the peers, as real NCCL's does by the connections that break.
   void abort(Handle comm) override {
     if (asked().abort_hangs) hang();
-    std::unique_ptr<Rank> rank(static_cast<Rank*>(comm));
-    std::lock_guard lock(rank->group->mutex);
-    rank->group->aborted = true;
-    rank->group->changed.notify_all();
+    const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
+    Group& group = *(*rank)->group;
+    std::lock_guard lock(group.mutex);
+    group.aborted = true;
+    group.changed.notify_all();
   }
   std::string async_error(Handle) override { return asked().async_error; }
 
@@ -251,7 +253,7 @@ class FakeNccl final : public NcclApi {
     for (;;) std::this_thread::sleep_for(Seconds(3600));
   }
   static Started& begin(Handle comm, DeviceQueue& queue) {
-    auto* rank = static_cast<Rank*>(comm);
+    const auto& rank = *static_cast<std::shared_ptr<Rank>*>(comm);
     check(!started.rank || (started.rank == rank && started.queue == &queue),
           "a group of operations of several communicators");
     started.rank = rank;
@@ -259,7 +261,7 @@ class FakeNccl final : public NcclApi {
     return started;
   }
   static void start(Handle comm, const Operation& operation, DeviceQueue& queue) {
-    begin(comm, queue).operations.emplace_back(static_cast<Rank*>(comm)->next++, operation);
+    begin(comm, queue).operations.push_back(operation);
     enqueue();
   }
 
