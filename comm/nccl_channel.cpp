@@ -159,6 +159,25 @@ std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
   return nullptr;
 }
 
+// The watch leaves the communicator alone meanwhile, for a while.
+class NcclChannel::InLibrary {
+ public:
+  explicit InLibrary(NcclChannel& channel) : channel_(channel) { set(true); }
+  ~InLibrary() {
+    set(false);
+    channel_.changed_.notify_all();
+  }
+  InLibrary(const InLibrary&) = delete;
+  InLibrary& operator=(const InLibrary&) = delete;
+
+ private:
+  void set(bool in) {
+    std::lock_guard lock(channel_.mutex_);
+    channel_.in_library_ = in;
+  }
+  NcclChannel& channel_;
+};
+
 void NcclChannel::run(const Call& call) {
   state_->post(call);
   const uint64_t print = fingerprint(call);
@@ -167,7 +186,7 @@ void NcclChannel::run(const Call& call) {
   try {
     if (options_.check_calls) state_->compare(call);
     {
-      std::lock_guard in_library(library_mutex_);
+      InLibrary here(*this);
       if (!comm_) state_->look();  // aborted just now
       check(comm_ != nullptr, to_text(call), ": the communicator is closed");
       issue(call);
@@ -301,9 +320,12 @@ void NcclChannel::follow_flights() {
 // The GPU's kernels would wait for ever, and the rank for them.
 void NcclChannel::end_hanging_work() {
   const Seconds patience = std::min(kPatience, 10 * options_.deadline);
-  const bool mine = library_mutex_.try_lock_for(kHandOver);  // else the rank's thread hangs in the library: so be it
-  const NcclApi::Handle comm = std::exchange(comm_, nullptr);
-  if (mine) library_mutex_.unlock();
+  NcclApi::Handle comm = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kHandOver, [&] { return !in_library_; });  // what hangs there too is ended by this
+    comm = std::exchange(comm_, nullptr);
+  }
   std::string problem = "it hangs";
   try {
     if (done_within(

@@ -43,6 +43,8 @@ class NcclChannel final : public Channel {
     std::shared_ptr<DeviceEvent> done;
   };
 
+  class InLibrary;
+
   void make_board();
   void connect(int gpu);
   void issue(const Call& call);
@@ -67,12 +69,11 @@ class NcclChannel final : public Channel {
   int64_t calls_ = 0;
   uint64_t calls_hash_ = 0;
 
-  std::timed_mutex library_mutex_;  // held while the rank's thread is in the library
-  NcclApi::Handle comm_ = nullptr;  // null once aborted or closed
-
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  std::deque<Flight> flights_;  // set in motion, not known to be done
+  NcclApi::Handle comm_ = nullptr;  // null once aborted or closed
+  bool in_library_ = false;         // the rank's thread is
+  std::deque<Flight> flights_;      // set in motion, not known to be done
   bool stopping_ = false, look_now_ = false;
   std::thread thread_;
 };

@@ -22,6 +22,10 @@ const CommOptions kImpatient{.deadline = Seconds(0.5)};
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }
 
+void wait_until(const std::function<bool()>& ready) {
+  while (!ready()) sleep_for(0.01);
+}
+
 template <class F>
 Error error_of(F&& f) {
   try {
@@ -147,16 +151,18 @@ TEST(NcclComm, RanksThatDoNotConnectEndAtTheDeadline) {
 }
 
 TEST(NcclComm, AMissedDeadlineNamesTheRankAndItsLastCall) {
+  std::atomic<int> told = 0;
   run_nccl_ranks(
       3,
-      [](Communicator& comm) {
+      [&](Communicator& comm) {
         const Tensor t = Tensor::zeros({8});
         comm.broadcast(t, 0, "params.1").wait();
-        if (comm.rank() == 1) return sleep_for(1.5);
+        if (comm.rank() == 1) return wait_until([&] { return told == 2; });
         const auto start = Clock::now();
         const Work work = comm.all_reduce(t, ReduceOp::kSum, "grads.3");
         const Error e = error_of([&] { work.synchronize(Seconds(30)); });
-        EXPECT_LT(Clock::now() - start, Seconds(1.4));
+        EXPECT_LT(Clock::now() - start, Seconds(5));
+        ++told;
         EXPECT_EQ(e.code(), ExitCode::kRankLost);
         expect_parts(e.what(), {"all_reduce #2 of grads.3", "rank 1 did not arrive within 0.5 s",
                                 "its last: broadcast #1 of params.1", "arrived: ranks 0 and 2"});
@@ -169,13 +175,15 @@ TEST(NcclComm, AMissedDeadlineNamesTheRankAndItsLastCall) {
 }
 
 TEST(NcclComm, AWaitThatLooksAtNothingEndsToo) {
+  std::atomic<bool> told = false;
   run_nccl_ranks(
       2,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) return sleep_for(1.2);
+      [&](Communicator& comm) {
+        if (comm.rank() == 1) return wait_until([&] { return told.load(); });
         const Tensor t = Tensor::zeros({8});
         comm.all_reduce(t, ReduceOp::kSum, "x").wait();
         t.to_vector();  // of a GPU that hung
+        told = true;
         const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "y"); });
         expect_parts(e.what(), {"all_reduce #1 of x: rank 1 did not arrive within 0.5 s", "it made no call yet"});
       },
