@@ -123,15 +123,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
 std::string disagreement_text(const std::vector<std::string>& details) {
   std::string out = "the ranks of a communicator disagree: ";
   std::vector<bool> told(details.size(), false);
+  bool first = true;
   for (size_t r = 0; r < details.size(); ++r) {
-    if (told[r]) continue;
+    if (told[r] || details[r].empty()) continue;
     std::vector<int> same;
     for (size_t q = r; q < details.size(); ++q)
       if (details[q] == details[r]) {
         told[q] = true;
         same.push_back(static_cast<int>(q));
       }
-    out += cat(r ? "; " : "", ranks_text(same), same.size() == 1 ? " calls " : " call ", details[r]);
+    out += cat(first ? "" : "; ", ranks_text(same), same.size() == 1 ? " calls " : " call ", details[r]);
+    first = false;
   }
   return out;
 }

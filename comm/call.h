@@ -65,7 +65,7 @@ uint64_t exchange_balance(const Call& call, int rank);
 
 // "rank 2", "ranks 0, 1 and 3"
 std::string ranks_text(const std::vector<int>& ranks);
-// Which ranks make which call; `details` holds one text a rank.
+// Which ranks make which call; `details` holds one text a rank, empty where that is not known.
 std::string disagreement_text(const std::vector<std::string>& details);
 
 }  // namespace lockstep

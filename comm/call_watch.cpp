@@ -76,6 +76,25 @@ bool CallWatch::poisoned() const {
   return error_.has_value();
 }
 
+void CallWatch::compare(const Call& call) const {
+  if (!board_) return;
+  board_->mark(
+      place_of(rank_), call.number,
+      {fingerprint(call), call.kind == CallKind::kAllToAll ? exchange_balance(call, rank_) : 0, details_of(call)});
+  std::vector<std::string> details(static_cast<size_t>(size_));
+  bool same = true, all = true;
+  uint64_t balance = 0;
+  for (int r = 0; r < size_; ++r) {
+    const auto theirs = known(r) ? board_->mark_of(place_of(r), call.number) : std::nullopt;
+    all = all && theirs;
+    if (!theirs) continue;
+    same = same && theirs->fingerprint == fingerprint(call);
+    balance += theirs->balance;
+    details[static_cast<size_t>(r)] = theirs->details;
+  }
+  require(same && (!all || balance == 0), ExitCode::kRanksDisagree, disagreement_text(details));
+}
+
 std::optional<Error> CallWatch::failure() const {
   try {
     look();

@@ -32,6 +32,9 @@ class CallWatch {
   // which of the posted ones is now the oldest under way.
   void post(const Call& call);
   void follow(const Call& call);
+  // Posts what `call`, a collective, is and compares it with what the other ranks of this host posted for that number:
+  // whoever comes last sees a difference. Throws ExitCode::kRanksDisagree.
+  void compare(const Call& call) const;
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
   void end() { since_ = 0; }
   bool idle() const { return since_ == 0; }

@@ -23,6 +23,12 @@ struct alignas(64) ProgressBoard::Place {
   std::atomic<uint32_t> version;  // odd while the text is written
   std::atomic<bool> left;
   std::atomic<uint64_t> text[kWords];
+  struct MarkedCall {
+    static constexpr size_t kWords = 13;
+    std::atomic<int64_t> number;  // 0 while the rest is written
+    std::atomic<uint64_t> fingerprint, balance, details[kWords];
+  };
+  MarkedCall marks[kMarks];
 };
 
 namespace {
@@ -92,6 +98,28 @@ std::string ProgressBoard::last(int place) const {
     if (before % 2 == 0 && p.version.load() == before) break;
   }
   return reinterpret_cast<const char*>(words);
+}
+
+void ProgressBoard::mark(int place, int64_t number, const Mark& mark) {
+  Place::MarkedCall& call = at(place).marks[number % kMarks];
+  uint64_t words[Place::MarkedCall::kWords] = {};
+  memcpy(words, mark.details.data(), std::min(mark.details.size(), sizeof words - 1));
+  call.number.store(0);
+  call.fingerprint.store(mark.fingerprint);
+  call.balance.store(mark.balance);
+  for (size_t i = 0; i < Place::MarkedCall::kWords; ++i) call.details[i].store(words[i]);
+  call.number.store(number);
+}
+
+std::optional<ProgressBoard::Mark> ProgressBoard::mark_of(int place, int64_t number) const {
+  const Place::MarkedCall& call = at(place).marks[number % kMarks];
+  if (call.number.load() != number) return {};
+  uint64_t words[Place::MarkedCall::kWords + 1] = {};
+  Mark mark{call.fingerprint.load(), call.balance.load(), {}};
+  for (size_t i = 0; i < Place::MarkedCall::kWords; ++i) words[i] = call.details[i].load();
+  if (call.number.load() != number) return {};  // overwritten meanwhile
+  mark.details = reinterpret_cast<const char*>(words);
+  return mark;
 }
 
 void ProgressBoard::abort(ExitCode code, const std::string& why) {

@@ -1,6 +1,7 @@
 // ProgressBoard: shared memory in which the ranks of one host post what they call, so that whoever misses a rank can
-// say what it did last, and an abort reaches ranks that no message reaches. Each rank maps it; the system frees it with
-// the last of them. Knows nothing of MPI: whoever makes it spreads the name.
+// say what it did last, calls that differ are seen where no message compares them, and an abort reaches ranks that no
+// message reaches. Each rank maps it; the system frees it with the last of them. Knows nothing of MPI: whoever makes it
+// spreads the name.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,15 @@ class ProgressBoard {
   int64_t number(int place) const;  // collectives arrived at
   std::string last(int place) const;
   bool left(int place) const;
+
+  // What a rank calls at `number`, for the others to compare. Kept until kMarks calls later.
+  struct Mark {
+    uint64_t fingerprint = 0, balance = 0;  // comm/call.h
+    std::string details;                    // cut to fit
+  };
+  static constexpr int64_t kMarks = 64;
+  void mark(int place, int64_t number, const Mark& mark);
+  std::optional<Mark> mark_of(int place, int64_t number) const;  // nothing where that rank is not so far, or long past
 
   void abort(ExitCode code, const std::string& why);  // the first one counts
   std::optional<Error> aborted() const;

@@ -5,6 +5,8 @@
 #include <exception>
 #include <numeric>
 
+#include "core/device/graph.h"
+
 namespace lockstep {
 namespace {
 
@@ -95,6 +97,7 @@ Call QueuedComm::start(CallKind kind, std::string_view label) {
 }
 
 Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
+  if (stream_->mode() == Stream::Mode::kThread) not_in_a_graph("an exchange of ranks by way of the host");
   number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
   if (const int64_t bytes = wire_bytes(call, rank(), size()); bytes > 0)
     for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);

@@ -92,14 +92,17 @@ TEST(LocalComm, OnAnAsynchronousStreamTheErrorComesWithTheResult) {
 }
 
 TEST(LocalComm, OnAGpuTheWaitThrows) {
+  std::atomic<bool> told = false;
   run_ranks(2,
-            [](Communicator& comm) {
-              if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            [&](Communicator& comm) {
+              while (comm.rank() == 1 && !told) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+              if (comm.rank() == 1) return;
               const Tensor t = Tensor::zeros({4});
               const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait(); });
               EXPECT_EQ(e.code(), ExitCode::kRankLost);
               expect_parts(e.what(), {"all_reduce #1 of grads.3", "rank 1 did not arrive within 0.3 s"});
               EXPECT_EQ(comm.failure()->code(), ExitCode::kRankLost);
+              told = true;
             },
             {.comm = {.deadline = Seconds(0.3)}, .device = fake_gpu()});
 }

@@ -46,5 +46,21 @@ TEST(ProgressBoard, TheFirstAbortCounts) {
   EXPECT_EQ(board->aborted()->code(), ExitCode::kRankLost);
 }
 
+TEST(ProgressBoard, MarksAreKeptForAWhile) {
+  auto board = ProgressBoard::create(kName, 2);
+  ASSERT_TRUE(board);
+  ProgressBoard::unlink(kName);
+  EXPECT_FALSE(board->mark_of(1, 1));
+  for (int64_t n = 1; n <= ProgressBoard::kMarks + 1; ++n) board->mark(1, n, {7, 9, std::string(200, 'x')});
+  EXPECT_FALSE(board->mark_of(1, 1)) << "overwritten";
+  EXPECT_FALSE(board->mark_of(0, 2)) << "another rank's";
+  EXPECT_FALSE(board->mark_of(1, ProgressBoard::kMarks + 2)) << "not there yet";
+  const auto mark = board->mark_of(1, 2);
+  ASSERT_TRUE(mark);
+  EXPECT_EQ(mark->fingerprint, 7u);
+  EXPECT_EQ(mark->balance, 9u);
+  EXPECT_EQ(mark->details, std::string(103, 'x'));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "core/device/allocator.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/nccl_ranks.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {
@@ -26,6 +27,10 @@ void on_ranks(const std::function<void(Communicator&)>& body) {
       WithStream with(stream);
       auto comm = make_mpi_communicator({.deadline = Seconds(60)});
       body(*comm);
+      if (comm->size() == 1 && device.type == DeviceType::kCuda) {  // a fake NCCL knows of one process only
+        fake_nccl();
+        body(*make_nccl_communicator(*comm, device));
+      }
       stream.synchronize();
     } else {
       for (int size = 1; size <= 5; ++size) {
@@ -34,6 +39,11 @@ void on_ranks(const std::function<void(Communicator&)>& body) {
       }
     }
   }
+  if (!mpi_launched())
+    for (int size = 1; size <= 5; ++size) {
+      SCOPED_TRACE(cat(size, " ranks by NCCL"));
+      run_nccl_ranks(size, body);
+    }
 }
 
 int64_t value_of(int rank, int64_t i) { return (i * 7 + rank * 3) % 11 + (rank == 1 && i % 5 == 0 ? 13 : 0); }

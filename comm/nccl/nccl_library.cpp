@@ -1,0 +1,151 @@
+// liblockstep_nccl.so: NcclApi by NCCL itself. The only file that includes its header.
+#include <nccl.h>
+
+#include <cstring>
+
+#include "comm/nccl_api.h"
+
+namespace lockstep {
+namespace {
+
+std::string version_text(int code) {
+  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);  // NCCL_VERSION's coding from 2.9 on
+}
+
+ExitCode code_of(ncclResult_t result) {
+  switch (result) {
+    case ncclUnhandledCudaError: return ExitCode::kDevice;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+    case ncclInternalError: return ExitCode::kInternal;
+    default: return ExitCode::kRankLost;
+  }
+}
+
+std::string words(ncclResult_t result, ncclComm_t comm) {
+  const char* more = ncclGetLastError(comm);
+  return more && *more ? cat(ncclGetErrorString(result), ": ", more) : std::string(ncclGetErrorString(result));
+}
+
+void must(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
+  if (result == ncclSuccess) return;
+  throw Error(code_of(result),
+              cat("NCCL: ", what, ": ", words(result, comm), "; NCCL_DEBUG=INFO in the environment makes it say more"));
+}
+
+void must(cudaError_t result, std::string_view what) {
+  require(result == cudaSuccess, ExitCode::kDevice, "CUDA: ", what, ": ", cudaGetErrorString(result));
+}
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return ncclFloat32;
+    case DType::kFloat64: return ncclFloat64;
+    case DType::kBFloat16: return ncclBfloat16;
+    case DType::kFloat16: return ncclFloat16;
+    case DType::kInt64: return ncclInt64;
+    case DType::kInt32: return ncclInt32;
+    case DType::kUInt8: return ncclUint8;
+  }
+  throw Error(ExitCode::kInternal, "NCCL has no such element type");
+}
+
+ncclRedOp_t op_of(ReduceOp op) { return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin; }
+
+ncclComm_t comm_of(NcclApi::Handle handle) { return static_cast<ncclComm_t>(handle); }
+cudaStream_t stream_of(DeviceQueue& queue) { return static_cast<cudaStream_t>(queue.native()); }
+
+class NcclLibrary final : public NcclApi {
+ public:
+  NcclLibrary() {
+    int code = 0;
+    must(ncclGetVersion(&code), "asking for its version");
+    version_ = version_text(code);
+    // Minor versions change what calls mean; patches do not.
+    require(code / 100 == NCCL_VERSION_CODE / 100, ExitCode::kDevice, "NCCL ", version_,
+            " was found, but this lockstep was compiled with ", version_text(NCCL_VERSION_CODE),
+            ": put that version first in LD_LIBRARY_PATH, or build again with the one that is there");
+  }
+
+  std::string version() const override { return version_; }
+
+  std::string new_id() override {
+    ncclUniqueId id;
+    must(ncclGetUniqueId(&id), "making an id for the ranks");
+    return {id.internal, sizeof id.internal};
+  }
+
+  // Blocking: one that is not makes a thread for each operation (and cannot be captured in a graph). Who calls it keeps
+  // the deadline.
+  Handle connect(const std::string& bytes, int rank, int size, int gpu) override {
+    ncclUniqueId id;
+    check(bytes.size() == sizeof id.internal, "an NCCL id of ", static_cast<int64_t>(bytes.size()), " bytes");
+    memcpy(id.internal, bytes.data(), sizeof id.internal);
+    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    ncclComm_t comm = nullptr;
+    must(ncclCommInitRankConfig(&comm, size, id, rank, &config), cat("connecting rank ", rank, " of ", size));
+    return comm;
+  }
+
+  void close(Handle comm) override {
+    must(ncclCommFinalize(comm_of(comm)), "finishing a communicator", comm_of(comm));
+    must(ncclCommDestroy(comm_of(comm)), "freeing a communicator");
+  }
+  void abort(Handle comm) override { must(ncclCommAbort(comm_of(comm)), "aborting a communicator"); }
+
+  std::string async_error(Handle comm) override {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_of(comm), &state);
+    if (asked != ncclSuccess) return words(asked, comm_of(comm));
+    return state == ncclSuccess || state == ncclInProgress ? "" : words(state, comm_of(comm));
+  }
+
+  void group_start() override { must(ncclGroupStart(), "beginning a group"); }
+  void group_end() override { must(ncclGroupEnd(), "running a group"); }
+
+  void all_reduce(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op,
+                  DeviceQueue& queue) override {
+    must(ncclAllReduce(in, out, static_cast<size_t>(n), type_of(dtype), op_of(op), comm_of(comm), stream_of(queue)),
+         "all_reduce", comm_of(comm));
+  }
+  void reduce(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op, int root,
+              DeviceQueue& queue) override {
+    must(ncclReduce(in, out, static_cast<size_t>(n), type_of(dtype), op_of(op), root, comm_of(comm), stream_of(queue)),
+         "reduce", comm_of(comm));
+  }
+  void reduce_scatter(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op,
+                      DeviceQueue& queue) override {
+    must(ncclReduceScatter(in, out, static_cast<size_t>(n), type_of(dtype), op_of(op), comm_of(comm), stream_of(queue)),
+         "reduce_scatter", comm_of(comm));
+  }
+  void all_gather(Handle comm, const void* in, void* out, int64_t n, DType dtype, DeviceQueue& queue) override {
+    must(ncclAllGather(in, out, static_cast<size_t>(n), type_of(dtype), comm_of(comm), stream_of(queue)), "all_gather",
+         comm_of(comm));
+  }
+  void broadcast(Handle comm, const void* in, void* out, int64_t n, DType dtype, int root,
+                 DeviceQueue& queue) override {
+    must(ncclBroadcast(in, out, static_cast<size_t>(n), type_of(dtype), root, comm_of(comm), stream_of(queue)),
+         "broadcast", comm_of(comm));
+  }
+  void send(Handle comm, const void* in, int64_t n, DType dtype, int to, DeviceQueue& queue) override {
+    must(ncclSend(in, static_cast<size_t>(n), type_of(dtype), to, comm_of(comm), stream_of(queue)), "send",
+         comm_of(comm));
+  }
+  void receive(Handle comm, void* out, int64_t n, DType dtype, int from, DeviceQueue& queue) override {
+    must(ncclRecv(out, static_cast<size_t>(n), type_of(dtype), from, comm_of(comm), stream_of(queue)), "receive",
+         comm_of(comm));
+  }
+
+ private:
+  std::string version_;
+};
+
+}  // namespace
+}  // namespace lockstep
+
+extern "C" __attribute__((visibility("default"))) lockstep::NcclApi* lockstep_nccl_api() {
+  static auto* library = new lockstep::NcclLibrary();
+  return library;
+}

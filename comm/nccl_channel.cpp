@@ -1,0 +1,378 @@
+#include "comm/nccl_channel.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <utility>
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Seconds kGlance{0.1};   // how often the watch looks, and waits do
+constexpr Seconds kPatience{10};  // with the library where it should only clean up
+constexpr Seconds kHandOver{1};   // for the rank's thread to come out of the library before it is ended there
+
+// Runs `work` on a thread of its own, since a library may hang in it. False, and the thread is left behind, where it is
+// not done within `limit`. `glance` is called meanwhile, and may throw to end the wait. Rethrows what `work` threw.
+template <class Work, class Glance>
+bool done_within(Seconds limit, Work work, const Glance& glance) {
+  auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
+  std::future<void> result = task->get_future();
+  const auto start = Clock::now();
+  std::thread([task] { (*task)(); }).detach();
+  while (result.wait_for(std::min(limit, kGlance)) != std::future_status::ready) {
+    glance();
+    if (Clock::now() - start >= limit) return false;
+  }
+  result.get();
+  return true;
+}
+
+bool all_equal(const std::vector<int64_t>& counts) {
+  return std::all_of(counts.begin(), counts.end(), [&](int64_t c) { return c == counts[0]; });
+}
+
+// A group of operations; closed also where one of them throws.
+class Group {
+ public:
+  explicit Group(NcclApi& api) : api_(api) { api_.group_start(); }
+  ~Group() {
+    if (!open_) return;
+    try {
+      api_.group_end();
+    } catch (...) {
+      // The first error is under way.
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  void run() {
+    open_ = false;
+    api_.group_end();
+  }
+
+ private:
+  NcclApi& api_;
+  bool open_ = true;
+};
+
+// Ranks that give the same text may share memory.
+std::string machine() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+[[noreturn]] void end_process(const std::string& why) {
+  log_error(why);
+  close_log_file();
+  std::fflush(nullptr);
+  _exit(static_cast<int>(ExitCode::kRankLost));
+}
+
+}  // namespace
+
+NcclChannel::NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, int gpu, std::shared_ptr<DeviceQueue> queue,
+                         const CommOptions& options, std::shared_ptr<const CallWatch> parent)
+    : api_(api),
+      host_(std::move(host)),
+      queue_(std::move(queue)),
+      options_(options),
+      rank_(host_->rank()),
+      size_(host_->size()),
+      state_(std::make_shared<CallWatch>(rank_, size_, options.deadline, std::move(parent))),
+      watch_(std::make_shared<const Work::Watch>([state = state_](Seconds, const std::string&) { state->look(); })) {
+  make_board();
+  connect(gpu);
+  thread_ = std::thread([this, prefix = log_prefix()] {
+    set_log_prefix(prefix);
+    watch_calls();
+  });
+}
+
+NcclChannel::~NcclChannel() { stop_watching(); }
+
+void NcclChannel::make_board() {
+  static std::atomic<int> boards{0};
+  const std::vector<std::string> machines = all_gather_text(*host_, machine(), "machines");
+  std::vector<int> places(machines.size(), -1);
+  const std::string& mine = machines[static_cast<size_t>(rank_)];
+  int count = 0, first = -1;
+  for (size_t r = 0; r < machines.size(); ++r) {
+    if (machines[r] != mine) continue;
+    if (first < 0) first = static_cast<int>(r);
+    places[r] = count++;
+  }
+  std::string name;
+  std::unique_ptr<ProgressBoard> board;
+  if (rank_ == first) {
+    name = cat("/lockstep-", getpid(), "-nccl-", boards++, "-", Clock::now().time_since_epoch().count());
+    board = ProgressBoard::create(name, count);
+  }
+  name = all_gather_text(*host_, name, "board")[static_cast<size_t>(first)];
+  if (rank_ != first) board = ProgressBoard::open(name, count);
+  const std::vector<int64_t> good = all_gather_values(*host_, board != nullptr, "board");
+  if (rank_ == first) ProgressBoard::unlink(name);
+  for (size_t r = 0; r < machines.size(); ++r)
+    if (machines[r] == mine && !good[r]) board.reset();
+  state_->set_board(std::move(board), std::move(places));
+}
+
+void NcclChannel::connect(int gpu) {
+  const std::string id = broadcast_text(*host_, rank_ == 0 ? api_.new_id() : "", 0, "NCCL id");
+  auto made = std::make_shared<NcclApi::Handle>(nullptr);
+  try {
+    const bool connected = done_within(
+        options_.deadline,
+        [&api = api_, id, rank = rank_, size = size_, gpu, made] { *made = api.connect(id, rank, size, gpu); },
+        [&] {
+          if (auto error = host_->failure()) throw *error;
+        });
+    require(connected, ExitCode::kRankLost, "NCCL did not connect the ", size_, " ranks within ",
+            options_.deadline.count(),
+            " s, though all are there: NCCL_DEBUG=INFO in the environment says what it waits ",
+            "for, NCCL_SOCKET_IFNAME names the network interface to use");
+  } catch (const Error& error) {
+    host_->abort(error.what());
+    throw;
+  }
+  comm_ = *made;
+}
+
+std::string NcclChannel::history() const {
+  char hash[17];
+  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(calls_hash_));
+  return cat(calls_, " calls of GPUs, ", hash);
+}
+
+std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
+  check(false, to_text(call), ": the host's communicator is split first");
+  return nullptr;
+}
+
+// The watch leaves the communicator alone meanwhile, for a while.
+class NcclChannel::InLibrary {
+ public:
+  explicit InLibrary(NcclChannel& channel) : channel_(channel) { set(true); }
+  ~InLibrary() {
+    set(false);
+    channel_.changed_.notify_all();
+  }
+  InLibrary(const InLibrary&) = delete;
+  InLibrary& operator=(const InLibrary&) = delete;
+
+ private:
+  void set(bool in) {
+    std::lock_guard lock(channel_.mutex_);
+    channel_.in_library_ = in;
+  }
+  NcclChannel& channel_;
+};
+
+void NcclChannel::run(const Call& call) {
+  state_->post(call);
+  const uint64_t print = fingerprint(call);
+  calls_hash_ = hash64(&print, sizeof print, calls_hash_);
+  ++calls_;
+  try {
+    if (options_.check_calls) state_->compare(call);
+    {
+      InLibrary here(*this);
+      if (!comm_) state_->look();  // aborted just now
+      check(comm_ != nullptr, to_text(call), ": the communicator is closed");
+      issue(call);
+    }
+    std::lock_guard lock(mutex_);
+    if (flights_.empty()) state_->follow(call);
+    flights_.push_back({call, queue_->record()});
+  } catch (const Error& error) {
+    poison(error);
+    throw;
+  }
+}
+
+void NcclChannel::issue(const Call& call) {
+  switch (call.kind) {
+    case CallKind::kAllReduce:
+      if (call.numel > 0) api_.all_reduce(comm_, call.in, call.out, call.numel, call.dtype, call.op, *queue_);
+      return;
+    case CallKind::kReduceScatter: return reduce_parts(call);
+    case CallKind::kAllGather: return gather_parts(call);
+    case CallKind::kAllToAll: return exchange_parts(call);
+    case CallKind::kBroadcast:
+      if (call.numel > 0)
+        api_.broadcast(comm_, call.in, call.out ? call.out : const_cast<void*>(call.in), call.numel, call.dtype,
+                       call.peer, *queue_);
+      return;
+    default: check(false, to_text(call), ": is the host's");
+  }
+}
+
+// NCCL has parts of one size only. Others come one after the other, each from its rank.
+void NcclChannel::gather_parts(const Call& call) {
+  if (all_equal(call.counts)) {
+    if (call.counts[0] > 0) api_.all_gather(comm_, call.in, call.out, call.counts[0], call.dtype, *queue_);
+    return;
+  }
+  Group group(api_);
+  for (int r = 0; r < size_; ++r) {
+    const auto i = static_cast<size_t>(r);
+    char* place = call.out_at(call.offsets[i]);
+    if (call.counts[i] > 0)
+      api_.broadcast(comm_, r == rank_ ? call.in : place, place, call.counts[i], call.dtype, r, *queue_);
+  }
+  group.run();
+}
+
+void NcclChannel::reduce_parts(const Call& call) {
+  if (all_equal(call.counts)) {
+    if (call.counts[0] > 0) api_.reduce_scatter(comm_, call.in, call.out, call.counts[0], call.dtype, call.op, *queue_);
+    return;
+  }
+  Group group(api_);
+  for (int r = 0; r < size_; ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (call.counts[i] > 0)
+      api_.reduce(comm_, call.in_at(call.offsets[i]), r == rank_ ? call.out : nullptr, call.counts[i], call.dtype,
+                  call.op, r, *queue_);
+  }
+  group.run();
+}
+
+// Every rank begins with its neighbours, so that not all send to one.
+void NcclChannel::exchange_parts(const Call& call) {
+  const auto me = static_cast<size_t>(rank_), n = static_cast<size_t>(size_);
+  if (call.counts[me] > 0)
+    queue_->copy(call.out_at(call.offsets[me]), call.in_at(call.send_offsets[me]),
+                 call.counts[me] * size_of(call.dtype));
+  Group group(api_);
+  for (size_t i = 1; i < n; ++i) {
+    const size_t to = (me + i) % n, from = (me + n - i) % n;
+    if (call.send_counts[to] > 0)
+      api_.send(comm_, call.in_at(call.send_offsets[to]), call.send_counts[to], call.dtype, static_cast<int>(to),
+                *queue_);
+    if (call.counts[from] > 0)
+      api_.receive(comm_, call.out_at(call.offsets[from]), call.counts[from], call.dtype, static_cast<int>(from),
+                   *queue_);
+  }
+  group.run();
+}
+
+// The board first: it keeps the exit code.
+void NcclChannel::poison(const Error& error) {
+  state_->poison(error);
+  if (!host_->failure()) host_->abort(error.what());
+  {
+    std::lock_guard lock(mutex_);
+    look_now_ = true;
+  }
+  changed_.notify_all();
+}
+
+void NcclChannel::abort(std::string_view why) { poison(Error(ExitCode::kRankLost, std::string(why))); }
+
+void NcclChannel::watch_calls() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kGlance, [&] { return stopping_ || look_now_; });
+      look_now_ = false;
+      if (stopping_) return;
+    }
+    try {
+      look();
+    } catch (const Error& error) {
+      poison(error);
+      break;
+    }
+  }
+  end_hanging_work();
+}
+
+void NcclChannel::look() {
+  follow_flights();
+  state_->look();
+  if (auto error = host_->failure()) throw *error;
+  const std::string error = api_.async_error(comm_);
+  require(error.empty(), ExitCode::kRankLost, "NCCL on rank ", rank_, ": ", error);
+}
+
+void NcclChannel::follow_flights() {
+  std::lock_guard lock(mutex_);
+  bool moved = false;
+  while (!flights_.empty() && flights_.front().done->done()) {
+    flights_.pop_front();
+    moved = true;
+  }
+  if (flights_.empty()) state_->end();
+  else if (moved) state_->follow(flights_.front().call);
+}
+
+// The GPU's kernels would wait for ever, and the rank for them.
+void NcclChannel::end_hanging_work() {
+  const Seconds patience = std::min(kPatience, 10 * options_.deadline);
+  NcclApi::Handle comm = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kHandOver, [&] { return !in_library_; });  // what hangs there too is ended by this
+    comm = std::exchange(comm_, nullptr);
+  }
+  std::string problem = "it hangs";
+  try {
+    if (done_within(
+            patience, [&api = api_, comm] { api.abort(comm); }, [] {}))
+      return;
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  end_process(cat("rank ", rank_, " ends at once, since NCCL's communicator cannot be aborted (", problem,
+                  "); the cause: ", state_->failure()->what()));
+}
+
+void NcclChannel::stop_watching() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool NcclChannel::close(Stream& stream) {
+  // Once poisoned, the watch ends the work, or the process; what does not come back then is the GPU itself.
+  bool idle = false;
+  std::optional<Clock::time_point> poisoned;
+  while (!idle && !(poisoned && Clock::now() - *poisoned > 2 * kPatience)) {
+    try {
+      idle = stream.synchronize(kGlance);
+    } catch (...) {
+      idle = true;  // whoever waited for that work was told
+    }
+    if (!poisoned && state_->poisoned()) poisoned = Clock::now();
+  }
+  stop_watching();
+  state_->leave();
+  if (comm_ && state_->poisoned()) end_hanging_work();
+  if (!comm_) return idle;
+  const NcclApi::Handle comm = std::exchange(comm_, nullptr);
+  try {
+    if (done_within(
+            kPatience, [&api = api_, comm] { api.close(comm); }, [] {}))
+      return idle;
+    log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
+  } catch (const Error& error) {
+    log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));
+  }
+  return idle;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+#include "comm/nccl_comm.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <utility>
+
+#include "comm/nccl_channel.h"
+
+namespace lockstep {
+namespace {
+
+bool on_gpu(const Tensor& t) { return !t.defined() || t.device().type == DeviceType::kCuda; }
+bool on_gpu(const Tensor& a, const Tensor& b) { return on_gpu(a) || on_gpu(b); }
+
+bool keeps_nan(ReduceOp op, const Tensor& t) { return op == ReduceOp::kSum || !t.defined() || !is_floating(t.dtype()); }
+
+class NcclComm final : public Communicator {
+ public:
+  NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const NcclComm* parent);
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  std::string_view backend() const override { return "nccl"; }
+
+  Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label) override {
+    if (!on_gpu(tensor) || !keeps_nan(op, tensor)) return host_->all_reduce(tensor, op, label);
+    return last_ = queued_->all_reduce(tensor, op, label);
+  }
+  Work reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
+                      std::string_view label) override {
+    if (!on_gpu(out, in) || !keeps_nan(op, in)) return host_->reduce_scatter(out, in, counts, op, label);
+    return last_ = queued_->reduce_scatter(out, in, counts, op, label);
+  }
+  Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts,
+                  std::string_view label) override {
+    if (!on_gpu(out, in)) return host_->all_gather(out, in, counts, label);
+    return last_ = queued_->all_gather(out, in, counts, label);
+  }
+  Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts,
+                  const std::vector<int64_t>& receive_offsets, const Tensor& in,
+                  const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
+                  std::string_view label) override {
+    if (!on_gpu(out, in))
+      return host_->all_to_all(out, receive_counts, receive_offsets, in, send_counts, send_offsets, label);
+    return last_ = queued_->all_to_all(out, receive_counts, receive_offsets, in, send_counts, send_offsets, label);
+  }
+  Work broadcast(const Tensor& tensor, int root, std::string_view label) override {
+    if (!on_gpu(tensor)) return host_->broadcast(tensor, root, label);
+    return last_ = queued_->broadcast(tensor, root, label);
+  }
+  Work send(const Tensor& tensor, int to, std::string_view label) override { return host_->send(tensor, to, label); }
+  Work receive(const Tensor& tensor, int from, std::string_view label) override {
+    return host_->receive(tensor, from, label);
+  }
+
+  void barrier(std::string_view label) override {
+    last_.synchronize(Seconds(1e9));  // the watch keeps the deadline
+    host_->barrier(with_history(label));
+  }
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override {
+    auto part = host_->split(color, key, with_history(label));
+    return part ? std::make_unique<NcclComm>(std::move(part), device_, options_, this) : nullptr;
+  }
+
+  int64_t bytes_sent() const override { return host_->bytes_sent() + queued_->bytes_sent() - setup_->bytes; }
+  void abort(std::string_view why) override { channel_->abort(why); }
+  std::optional<Error> failure() const override { return channel_->failure(); }
+
+ private:
+  // What connecting sent by the host's communicator, which counts in those that it was split from.
+  struct SetupBytes {
+    std::atomic<int64_t> bytes{0};
+    std::shared_ptr<SetupBytes> parent;
+  };
+
+  // Ranks that called other things before are ranks that disagree on this call.
+  std::string with_history(std::string_view label) const {
+    return options_.check_calls ? cat(label, " (after ", channel_->history(), ")") : std::string(label);
+  }
+
+  const std::shared_ptr<Communicator> host_;
+  const Device device_;
+  const CommOptions options_;
+  const std::shared_ptr<SetupBytes> setup_ = std::make_shared<SetupBytes>();
+  std::shared_ptr<NcclChannel> channel_;
+  std::unique_ptr<QueuedComm> queued_;
+  Work last_;  // on the GPU
+};
+
+NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options,
+                   const NcclComm* parent)
+    : host_(std::move(host)), device_(device), options_(options) {
+  const int64_t before = host_->bytes_sent();
+  auto stream = std::make_unique<Stream>(device_, Stream::Mode::kQueue, 1, Stream::Priority::kHigh);
+  channel_ = std::make_shared<NcclChannel>(nccl_api(), host_, device_.index, stream->device_queue(), options_,
+                                           parent ? parent->channel_->state() : nullptr);
+  queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), parent ? parent->queued_.get() : nullptr);
+  if (parent) setup_->parent = parent->setup_;
+  const int64_t sent = host_->bytes_sent() - before;
+  for (SetupBytes* s = setup_.get(); s; s = s->parent.get()) s->bytes += sent;
+}
+
+std::string host_name() {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// What a rank says of itself: "2.28.9 | node3 | 0000:3b:00.0", or "! why it cannot".
+constexpr std::string_view kBetween = " | ", kCannot = "! ";
+
+std::string introduction(const Device& device) {
+  std::string why;
+  const NcclApi* api = find_nccl_api(&why);
+  if (!api) return cat(kCannot, why);
+  return cat(api->version(), kBetween, host_name(), kBetween, device_backend().properties(device.index).bus);
+}
+
+// Why NCCL cannot serve these ranks; nothing where it can.
+std::string obstacle(const std::vector<std::string>& all) {
+  for (size_t r = 0; r < all.size(); ++r)
+    if (all[r].starts_with(kCannot)) return cat("rank ", static_cast<int>(r), ": ", all[r].substr(kCannot.size()));
+  for (size_t r = 0; r < all.size(); ++r) {
+    std::vector<int> same;
+    for (size_t q = 0; q < all.size(); ++q)
+      if (all[q] == all[r]) same.push_back(static_cast<int>(q));
+    if (same.size() > 1)
+      return cat("NCCL wants a GPU for each rank, but ", ranks_text(same), " share one (", all[r],
+                 "): they exchange by way of the host, which is slower");
+  }
+  return "";
+}
+
+void check_versions(const std::vector<std::string>& all) {
+  auto version = [&](size_t r) { return all[r].substr(0, all[r].find(kBetween)); };
+  for (size_t r = 1; r < all.size(); ++r)
+    require(version(r) == version(0), ExitCode::kRanksDisagree, "the ranks' NCCL differs: rank 0 has ", version(0),
+            ", rank ", static_cast<int>(r), " has ", version(r), ": give all hosts one LD_LIBRARY_PATH");
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device device, const CommOptions& options,
+                                                     std::string* why) {
+  check(device.type == DeviceType::kCuda, "NCCL for ", to_text(device));
+  const std::vector<std::string> all = all_gather_text(host, introduction(device), "GPUs of ranks");
+  if (const std::string reason = obstacle(all); !reason.empty()) {
+    if (why) *why = reason;
+    return nullptr;
+  }
+  check_versions(all);
+  return std::make_unique<NcclComm>(host.split(0, host.rank(), "NCCL's host side"), device, options, nullptr);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,310 @@
+// What the suite (suite.cpp) leaves open of ranks with a GPU each: that the host waits for nothing, and how a group
+// ends. By an NCCL that the CPU plays; NCCL itself is only seen to load, where it was built.
+#include "comm/nccl_comm.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "core/device/graph.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/support/nccl_ranks.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const CommOptions kImpatient{.deadline = Seconds(0.5)};
+
+void sleep_for(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }
+
+void wait_until(const std::function<bool()>& ready) {
+  while (!ready()) sleep_for(0.01);
+}
+
+template <class F>
+Error error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e;
+  }
+  return Error(ExitCode::kOk, "no error");
+}
+
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+}
+
+// Until the communicator fails: what the GPU was doing ends without a word, the next call throws.
+Error next_error(Communicator& comm) {
+  return error_of([&] {
+    const auto start = Clock::now();
+    while (Clock::now() - start < Seconds(20)) {
+      comm.all_reduce(Tensor::zeros({2}), ReduceOp::kSum, "next").wait();
+      sleep_for(0.01);
+    }
+  });
+}
+
+TEST(NcclComm, TheHostWaitsForNothing) {
+  run_nccl_ranks(3, [](Communicator& comm) {
+    EXPECT_EQ(comm.backend(), "nccl");
+    std::atomic<bool> released = comm.rank() != 2;
+    if (!released)  // this rank's GPU is late
+      fake_gpu_enqueue(*current_stream().device_queue(), [&] {
+        sleep_for(0.3);
+        released = true;
+      });
+    const Tensor x = Tensor::full({1000}, comm.rank() + 1), y = Tensor::zeros({1000}), parts = Tensor::zeros({3});
+    const auto start = Clock::now();
+    const Work sum = comm.all_reduce(x, ReduceOp::kSum, "x");
+    EXPECT_FALSE(sum.done());
+    sum.wait();
+    raw::add(y, x, x);
+    comm.all_gather(parts, y.slice(0, 0, 1), {1, 1, 1}, "parts").wait();
+    EXPECT_LT(Clock::now() - start, Seconds(0.2));
+    EXPECT_EQ(parts.to_vector(), std::vector<double>(3, 12));
+    EXPECT_TRUE(released);
+    EXPECT_TRUE(sum.done());
+  });
+}
+
+TEST(NcclComm, AGraphHoldsCollectives) {
+  run_nccl_ranks(3, [](Communicator& comm) {
+    const auto me = static_cast<size_t>(comm.rank());
+    const std::vector<int64_t> counts = {2, 0, 3}, offsets = {0, 2, 2};
+    const Tensor x = Tensor::full({5}, 1), whole = Tensor::zeros({5});
+    const Tensor part = whole.slice(0, offsets[me], offsets[me] + counts[me]);
+    StreamGraph graph(current_stream());
+    // Nine times x: three times the sum, of which each rank's part is doubled and gathered.
+    auto step = [&] {
+      comm.all_reduce(x, ReduceOp::kSum, "x").wait();
+      const Tensor mine = x.slice(0, offsets[me], offsets[me] + counts[me]);
+      if (counts[me] > 0) raw::add(part, mine, mine);
+      comm.all_gather(whole, part, counts, "whole").wait();
+      raw::add(x, x, whole);
+    };
+    graph.record(step);
+    for (int k = 1; k <= 3; ++k) {
+      graph.launch();
+      EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, k)));
+    }
+    const Error e = error_of([&] { graph.record([&] { comm.all_reduce(x, ReduceOp::kMax, "x").wait(); }); });
+    EXPECT_EQ(e.code(), ExitCode::kConfig);
+    expect_parts(e.what(), {"by way of the host cannot be part of a recorded step: set graph: false"});
+    step();
+    EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, 4)));
+    comm.barrier("end");
+  });
+}
+
+TEST(NcclComm, TwoRanksOfOneGpuAreRefusedOnEveryRank) {
+  fake_nccl();
+  fake_gpu(0, {.devices = 2});
+  run_ranks(3, [](Communicator& host) {
+    const Device device{DeviceType::kCuda, host.rank() == 1 ? 1 : 0};
+    std::string why;
+    EXPECT_FALSE(make_nccl_communicator(host, device, {}, &why));
+    expect_parts(why, {"NCCL wants a GPU for each rank, but ranks 0 and 2 share one", "0000:00:00.0"});
+    host.barrier("the host's communicator serves");
+  });
+}
+
+TEST(NcclComm, WithoutALibraryTheHostServes) {
+  fake_gpu(0, {.devices = 2});
+  set_nccl_api(nullptr);
+  run_ranks(2, [](Communicator& host) {
+    std::string why;
+    EXPECT_FALSE(make_nccl_communicator(host, {DeviceType::kCuda, host.rank()}, {}, &why));
+    expect_parts(why, {"rank 0: this lockstep cannot use NCCL", "liblockstep_nccl.so"});
+  });
+  EXPECT_EQ(error_of([] { nccl_api(); }).code(), ExitCode::kDevice);
+}
+
+TEST(NcclComm, OtherVersionsOnOtherRanksAreAnError) {
+  fake_nccl();
+  fake_gpu(0, {.devices = 2});
+  run_ranks(2, [](Communicator& host) {
+    if (host.rank() == 1) {
+      sleep_for(0.2);  // rank 0 has said its own
+      fake_nccl({.version = "2.27.3"});
+    }
+    const Error e = error_of([&] { make_nccl_communicator(host, {DeviceType::kCuda, host.rank()}); });
+    EXPECT_EQ(e.code(), ExitCode::kRanksDisagree);
+    expect_parts(e.what(), {"rank 0 has 2.28.9, rank 1 has 2.27.3"});
+  });
+}
+
+TEST(NcclComm, RanksThatDoNotConnectEndAtTheDeadline) {
+  fake_nccl({.connect_hangs = true});
+  fake_gpu(0, {.devices = 2});
+  run_ranks(2, [](Communicator& host) {
+    const Error e = error_of([&] { make_nccl_communicator(host, {DeviceType::kCuda, host.rank()}, kImpatient); });
+    EXPECT_EQ(e.code(), ExitCode::kRankLost);
+    expect_parts(e.what(), {"NCCL did not connect the 2 ranks within 0.5 s"});
+  });
+}
+
+TEST(NcclComm, AMissedDeadlineNamesTheRankAndItsLastCall) {
+  std::atomic<int> told = 0;
+  run_nccl_ranks(
+      3,
+      [&](Communicator& comm) {
+        const Tensor t = Tensor::zeros({8});
+        comm.broadcast(t, 0, "params.1").wait();
+        if (comm.rank() == 1) return wait_until([&] { return told == 2; });
+        const auto start = Clock::now();
+        const Work work = comm.all_reduce(t, ReduceOp::kSum, "grads.3");
+        const Error e = error_of([&] { work.synchronize(Seconds(30)); });
+        EXPECT_LT(Clock::now() - start, Seconds(5));
+        ++told;
+        EXPECT_EQ(e.code(), ExitCode::kRankLost);
+        expect_parts(e.what(), {"all_reduce #2 of grads.3", "rank 1 did not arrive within 0.5 s",
+                                "its last: broadcast #1 of params.1", "arrived: ranks 0 and 2"});
+        // Poisoned for good, its host's side too; what the GPU was at has ended.
+        current_stream().synchronize();
+        EXPECT_EQ(error_of([&] { comm.barrier("later"); }).code(), ExitCode::kRankLost);
+        EXPECT_EQ(error_of([&] { all_gather_values(comm, 1, "values"); }).code(), ExitCode::kRankLost);
+      },
+      kImpatient);
+}
+
+TEST(NcclComm, AWaitThatLooksAtNothingEndsToo) {
+  std::atomic<bool> told = false;
+  run_nccl_ranks(
+      2,
+      [&](Communicator& comm) {
+        if (comm.rank() == 1) return wait_until([&] { return told.load(); });
+        const Tensor t = Tensor::zeros({8});
+        comm.all_reduce(t, ReduceOp::kSum, "x").wait();
+        t.to_vector();  // of a GPU that hung
+        told = true;
+        const Error e = error_of([&] { comm.all_reduce(t, ReduceOp::kSum, "y"); });
+        expect_parts(e.what(), {"all_reduce #1 of x: rank 1 did not arrive within 0.5 s", "it made no call yet"});
+      },
+      kImpatient);
+}
+
+TEST(NcclComm, DifferingCallsAreAnErrorThatNamesBoth) {
+  auto both = [](const std::function<void(Communicator&)>& call, const std::vector<std::string>& parts) {
+    run_nccl_ranks(3, [&](Communicator& comm) {
+      const auto start = Clock::now();
+      const Error first = error_of([&] { call(comm); });
+      const Error e = first.code() == ExitCode::kOk ? next_error(comm) : first;
+      EXPECT_LT(Clock::now() - start, Seconds(5));
+      EXPECT_EQ(e.code(), ExitCode::kRanksDisagree);
+      expect_parts(e.what(), parts);
+    });
+  };
+  // Whoever comes first is told later: by then the others' text holds it all.
+  auto late = [](Communicator& c, int rank) {
+    if (c.rank() == rank) sleep_for(0.1);
+  };
+  both(
+      [&](Communicator& c) {
+        late(c, 1);
+        if (c.rank() == 1) c.broadcast(Tensor::zeros({4}), 0, "w").wait();
+        else c.all_reduce(Tensor::zeros({4}), ReduceOp::kSum, "w").wait();
+      },
+      {"ranks 0 and 2 call all_reduce #1 of w (sum, fp32, 4 elements)", "rank 1 calls broadcast #1 of w (root 0"});
+  both(
+      [&](Communicator& c) {
+        late(c, 2);
+        c.all_reduce(Tensor::zeros({c.rank() == 2 ? 5 : 4}), ReduceOp::kSum, "w").wait();
+      },
+      {"rank 2 calls all_reduce #1 of w (sum, fp32, 5 elements)"});
+  both(
+      [&](Communicator& c) {
+        late(c, 0);
+        const std::vector<int64_t> sent(3, 2), received(3, c.rank() == 1 ? 1 : 2), places = {0, 2, 4};
+        c.all_to_all(Tensor::zeros({6}), received, places, Tensor::zeros({6}), sent, places, "w").wait();
+      },
+      {"rank 1 calls all_to_all", "receives [1, 1, 1]", "receives [2, 2, 2]"});
+  // As on hosts of other ranks: seen where all meet next.
+  both(
+      [&](Communicator& c) {
+        if (c.rank() == 1) c.all_reduce(Tensor::zeros({0}), ReduceOp::kSum, "w").wait();
+        c.barrier("end");
+      },
+      {"ranks 0 and 2 call barrier #", " of end (after 0 calls of GPUs", "rank 1 calls barrier #",
+       " of end (after 1 calls of GPUs"});
+}
+
+TEST(NcclComm, CallsThatAgreeMayBeFarApart) {
+  run_nccl_ranks(2, [](Communicator& comm) {
+    const Tensor t = Tensor::full({3}, 1);
+    if (comm.rank() == 1) sleep_for(0.2);  // rank 0 is further ahead than marks are kept
+    for (int k = 0; k < 200; ++k) comm.broadcast(t, k % 2, cat("x", k)).wait();
+    comm.barrier("end");
+    EXPECT_EQ(t.to_vector(), std::vector<double>(3, 1));
+  });
+}
+
+TEST(NcclComm, AnErrorOfTheLibraryReachesEveryRank) {
+  run_nccl_ranks(2, [](Communicator& comm) {
+    auto half = comm.split(0, comm.rank(), "half");
+    comm.barrier("start");
+    if (comm.rank() == 0) fake_nccl({.async_error = "remote process exited"});
+    for (Communicator* c : {&comm, half.get()}) {
+      const Error e = next_error(*c);
+      EXPECT_EQ(e.code(), ExitCode::kRankLost);
+      expect_parts(e.what(), {"NCCL on rank", "remote process exited"});
+    }
+  });
+}
+
+TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
+  const auto start = Clock::now();
+  run_nccl_ranks(4, [](Communicator& comm) {
+    auto half = comm.split(comm.rank() / 2, 0, "half");
+    auto inner = half->split(0, 0, "inner");
+    if (comm.rank() == 3) {
+      sleep_for(0.05);
+      comm.abort("the disk of rank 3 is full");
+    }
+    // Ranks 0 and 1 are complete, so that only the poison can end them.
+    const Error e = next_error(comm.rank() == 2 ? *inner : *half);
+    EXPECT_EQ(e.code(), ExitCode::kRankLost);
+    expect_parts(e.what(), {"the disk of rank 3 is full"});
+    expect_parts(comm.failure()->what(), {"the disk of rank 3 is full"});
+  });
+  EXPECT_LT(Clock::now() - start, Seconds(5));
+}
+
+TEST(NcclComm, AnExceptionOfOneRankEndsAllAndIsTheOneRethrown) {
+  const auto start = Clock::now();
+  const Error e = error_of([] {
+    run_nccl_ranks(3, [](Communicator& comm) {
+      auto sub = comm.split(0, 0, "sub");
+      const Tensor t = Tensor::zeros({4});
+      if (comm.rank() == 1) throw Error(ExitCode::kNumeric, "NaN in rank 1");
+      sub->all_reduce(t, ReduceOp::kSum, "x").wait();
+      t.to_vector();
+      throw next_error(*sub);
+    });
+  });
+  EXPECT_EQ(e.code(), ExitCode::kNumeric);
+  EXPECT_STREQ(e.what(), "NaN in rank 1");
+  EXPECT_LT(Clock::now() - start, Seconds(5));
+}
+
+TEST(NcclComm, AnAbortThatHangsEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto late = [](Communicator& comm) {
+    const Tensor t = Tensor::zeros({8});
+    if (comm.rank() == 1) sleep_for(60);
+    comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait();
+    t.to_vector();
+  };
+  EXPECT_EXIT(run_nccl_ranks(2, late, {.deadline = Seconds(0.1)}, {.abort_hangs = true}),
+              ::testing::ExitedWithCode(static_cast<int>(ExitCode::kRankLost)),
+              "cannot be aborted .it hangs.; the cause: all_reduce #1 of grads.3: rank 1 did not arrive within 0.1 s");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,283 @@
+#include "tests/support/fake_nccl.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/reduce.h"
+#include "tests/support/fake_gpu.h"
+
+namespace lockstep::testing {
+namespace {
+
+enum class Kind { kAllReduce, kReduce, kReduceScatter, kAllGather, kBroadcast };
+
+struct Operation {
+  Kind kind;
+  const void* in;
+  void* out;
+  int64_t n;
+  DType dtype;
+  ReduceOp op;
+  int root;
+
+  bool fits(const Operation& o) const {
+    return kind == o.kind && n == o.n && dtype == o.dtype && op == o.op && root == o.root;
+  }
+  int64_t bytes() const { return n * size_of(dtype); }
+};
+
+// What the ranks of one communicator share.
+struct Group {
+  explicit Group(int size) : size(size) {}
+
+  struct Meeting {  // of all ranks at one operation
+    std::vector<const Operation*> operations;
+    int here = 0, gone = 0;
+    bool done = false;
+  };
+  struct Message {
+    const void* bytes;
+    int64_t size;
+    bool taken = false;
+  };
+
+  const int size;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int connected = 0, closed = 0;
+  bool aborted = false;
+  std::map<int64_t, Meeting> meetings;
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> mail;
+
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
+    changed.wait(lock, [&] { return aborted || ready(); });
+  }
+};
+
+struct Rank {
+  std::shared_ptr<Group> group;
+  int rank;
+  int64_t next = 0;  // operation; only its queue's thread
+};
+
+void copy(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) memmove(to, from, static_cast<size_t>(bytes));
+}
+
+// Once all are here, the last one does it all.
+void carry_out(const std::vector<const Operation*>& all) {
+  const Operation& first = *all[0];
+  for (const Operation* o : all) check(first.fits(*o), "the ranks' operations differ: real NCCL would hang, or worse");
+  const int64_t bytes = first.bytes();
+  auto part = [&](const void* whole, size_t r) {
+    return static_cast<char*>(fake_gpu_bytes(whole)) + static_cast<int64_t>(r) * bytes;
+  };
+  auto reduce = [&](size_t from, std::vector<void*> to) {
+    std::vector<const void*> in;
+    for (const Operation* o : all) in.push_back(part(o->in, from));
+    reduce_in_order(first.op, first.dtype, in, to, first.n);
+  };
+  std::vector<void*> outs;
+  for (const Operation* o : all) outs.push_back(o->out ? fake_gpu_bytes(o->out) : nullptr);
+  const auto root = static_cast<size_t>(first.root);
+  switch (first.kind) {
+    case Kind::kAllReduce: return reduce(0, outs);
+    case Kind::kReduce: return reduce(0, {outs[root]});
+    case Kind::kReduceScatter: {
+      // Not in place: an output may lie in a part that others still read.
+      std::vector<std::vector<char>> sums(all.size(), std::vector<char>(static_cast<size_t>(bytes)));
+      for (size_t r = 0; r < all.size(); ++r) reduce(r, {sums[r].data()});
+      for (size_t r = 0; r < all.size(); ++r) copy(outs[r], sums[r].data(), bytes);
+      return;
+    }
+    case Kind::kAllGather:
+      for (size_t to = 0; to < all.size(); ++to)
+        for (size_t from = 0; from < all.size(); ++from)
+          copy(part(all[to]->out, from), fake_gpu_bytes(all[from]->in), bytes);
+      return;
+    case Kind::kBroadcast:
+      for (void* out : outs) copy(out, fake_gpu_bytes(all[root]->in), bytes);
+      return;
+  }
+}
+
+void meet(Group& group, int rank, int64_t number, const Operation& operation) {
+  std::unique_lock lock(group.mutex);
+  if (group.aborted) return;
+  Group::Meeting& meeting = group.meetings[number];
+  meeting.operations.resize(static_cast<size_t>(group.size));
+  meeting.operations[static_cast<size_t>(rank)] = &operation;
+  if (++meeting.here == group.size) {
+    carry_out(meeting.operations);
+    meeting.done = true;
+    group.changed.notify_all();
+  }
+  group.wait(lock, [&] { return meeting.done; });
+  if (++meeting.gone == group.size) group.meetings.erase(number);
+}
+
+// What a thread has started and not yet run.
+struct Started {
+  struct Post {
+    int peer;
+    void* bytes;
+    int64_t size;
+  };
+  std::shared_ptr<Rank> rank;
+  DeviceQueue* queue = nullptr;
+  std::vector<Operation> operations;
+  std::vector<Post> sends, receives;
+};
+thread_local bool grouped = false;
+thread_local Started started;
+
+// All messages of a group go at once, and it ends when all have arrived. Numbered now: a graph runs it again and again.
+void run(const Started& s) {
+  Group& group = *s.rank->group;
+  const int rank = s.rank->rank;
+  for (const Operation& operation : s.operations) meet(group, rank, s.rank->next++, operation);
+  std::unique_lock lock(group.mutex);
+  std::vector<std::shared_ptr<Group::Message>> sent;
+  for (const auto& post : s.sends) {
+    sent.push_back(std::make_shared<Group::Message>(Group::Message{fake_gpu_bytes(post.bytes), post.size}));
+    group.mail[{rank, post.peer}].push_back(sent.back());
+  }
+  group.changed.notify_all();
+  for (const auto& post : s.receives) {
+    auto& mail = group.mail[{post.peer, rank}];
+    group.wait(lock, [&] { return !mail.empty(); });
+    if (group.aborted) return;
+    check(mail.front()->size == post.size, "a message of another size: real NCCL would hang, or worse");
+    copy(fake_gpu_bytes(post.bytes), mail.front()->bytes, post.size);
+    mail.front()->taken = true;
+    mail.pop_front();
+    group.changed.notify_all();
+  }
+  for (const auto& message : sent) group.wait(lock, [&] { return message->taken; });
+}
+
+void enqueue() {
+  if (grouped || !started.rank) return;
+  DeviceQueue& queue = *started.queue;
+  fake_gpu_enqueue(queue, [s = std::exchange(started, {})] { run(s); });
+}
+
+class FakeNccl final : public NcclApi {
+ public:
+  std::string version() const override { return asked().version; }
+  std::string new_id() override {
+    std::lock_guard lock(mutex_);
+    return cat("id ", ++ids_);
+  }
+  Handle connect(const std::string& id, int rank, int size, int) override {
+    if (asked().connect_hangs) hang();
+    std::shared_ptr<Group> group;
+    {
+      std::lock_guard lock(mutex_);
+      auto& place = groups_[id];
+      if (!place) place = std::make_shared<Group>(size);
+      group = place;
+    }
+    std::unique_lock lock(group->mutex);
+    ++group->connected;
+    group->changed.notify_all();
+    group->wait(lock, [&] { return group->connected == size; });
+    return new std::shared_ptr<Rank>(new Rank{group, rank});
+  }
+  void close(Handle comm) override {
+    const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
+    Group& group = *(*rank)->group;
+    std::unique_lock lock(group.mutex);
+    ++group.closed;
+    group.changed.notify_all();
+    group.wait(lock, [&] { return group.closed == group.size; });
+  }
+  // Reaches the peers, as real NCCL's does by the connections that break.
+  void abort(Handle comm) override {
+    if (asked().abort_hangs) hang();
+    const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
+    Group& group = *(*rank)->group;
+    std::lock_guard lock(group.mutex);
+    group.aborted = true;
+    group.changed.notify_all();
+  }
+  std::string async_error(Handle) override { return asked().async_error; }
+
+  void group_start() override { grouped = true; }
+  void group_end() override {
+    grouped = false;
+    enqueue();
+  }
+
+  void all_reduce(Handle c, const void* in, void* out, int64_t n, DType d, ReduceOp op, DeviceQueue& q) override {
+    start(c, {Kind::kAllReduce, in, out, n, d, op, 0}, q);
+  }
+  void reduce(Handle c, const void* in, void* out, int64_t n, DType d, ReduceOp op, int root, DeviceQueue& q) override {
+    start(c, {Kind::kReduce, in, out, n, d, op, root}, q);
+  }
+  void reduce_scatter(Handle c, const void* in, void* out, int64_t n, DType d, ReduceOp op, DeviceQueue& q) override {
+    start(c, {Kind::kReduceScatter, in, out, n, d, op, 0}, q);
+  }
+  void all_gather(Handle c, const void* in, void* out, int64_t n, DType d, DeviceQueue& q) override {
+    start(c, {Kind::kAllGather, in, out, n, d, ReduceOp::kSum, 0}, q);
+  }
+  void broadcast(Handle c, const void* in, void* out, int64_t n, DType d, int root, DeviceQueue& q) override {
+    start(c, {Kind::kBroadcast, in, out, n, d, ReduceOp::kSum, root}, q);
+  }
+  void send(Handle c, const void* in, int64_t n, DType d, int to, DeviceQueue& q) override {
+    begin(c, q).sends.push_back({to, const_cast<void*>(in), n * size_of(d)});
+    enqueue();
+  }
+  void receive(Handle c, void* out, int64_t n, DType d, int from, DeviceQueue& q) override {
+    begin(c, q).receives.push_back({from, out, n * size_of(d)});
+    enqueue();
+  }
+
+  void set(const FakeNcclFaults& f) {
+    std::lock_guard lock(mutex_);
+    faults_ = f;
+  }
+
+ private:
+  FakeNcclFaults asked() const {
+    std::lock_guard lock(mutex_);
+    return faults_;
+  }
+  [[noreturn]] static void hang() {
+    for (;;) std::this_thread::sleep_for(Seconds(3600));
+  }
+  static Started& begin(Handle comm, DeviceQueue& queue) {
+    const auto& rank = *static_cast<std::shared_ptr<Rank>*>(comm);
+    check(!started.rank || (started.rank == rank && started.queue == &queue),
+          "a group of operations of several communicators");
+    started.rank = rank;
+    started.queue = &queue;
+    return started;
+  }
+  static void start(Handle comm, const Operation& operation, DeviceQueue& queue) {
+    begin(comm, queue).operations.push_back(operation);
+    enqueue();
+  }
+
+  mutable std::mutex mutex_;
+  FakeNcclFaults faults_;
+  int ids_ = 0;
+  std::map<std::string, std::shared_ptr<Group>> groups_;
+};
+
+}  // namespace
+
+NcclApi& fake_nccl(const FakeNcclFaults& faults) {
+  static auto* api = new FakeNccl;
+  api->set(faults);
+  set_nccl_api(api);
+  return *api;
+}
+
+}  // namespace lockstep::testing
