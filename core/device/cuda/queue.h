@@ -23,6 +23,9 @@ struct RangeTrap {
   int64_t value = 0, position = 0, end = 0;
 };
 
+// That of a queue, and of those that it waited for: what they spoiled may be in its work too.
+using RangeTraps = std::vector<std::shared_ptr<RangeTrap>>;
+
 // Used CUDA events of one GPU, for the next points to record: making one takes longer than recording it.
 class CudaEventPool {
  public:
@@ -43,17 +46,18 @@ class CudaEventPool {
 
 class CudaEvent final : public DeviceEvent {
  public:
-  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<RangeTrap> trap, cudaStream_t stream);
+  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps, cudaStream_t stream);
   ~CudaEvent() override { pool_->give(event_); }
   // Both throw what stopped the work before: Error(kDevice), or Error(kBadData) for an index outside its table.
   bool done() override;
   void wait() override;
   cudaEvent_t event() const { return event_; }
+  const RangeTraps& traps() const { return *traps_; }
 
  private:
   void finish();
   std::shared_ptr<CudaEventPool> pool_;
-  std::shared_ptr<RangeTrap> trap_;
+  std::shared_ptr<const RangeTraps> traps_;
   cudaEvent_t event_;
   std::atomic<bool> finished_ = false;
 };
@@ -84,7 +88,7 @@ class CudaQueue final : public DeviceQueue {
   // Device memory of this queue, 256-byte aligned, kept between calls and used in the queue's order; contents
   // undefined. Slots 0 to 3 are for plain kernels, 4 for cuBLASLt, 5 for cuDNN.
   void* scratch_memory(int slot, int64_t bytes);
-  RangeTrap* trap() { return trap_.get(); }  // one address for host and GPU
+  RangeTrap* trap() { return traps_->front().get(); }  // one address for host and GPU
   // A library's handle for this queue, made by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. Destroyed with the
   // queue.
   std::shared_ptr<void>& library(int which) { return libraries_.at(static_cast<size_t>(which)); }
@@ -98,7 +102,7 @@ class CudaQueue final : public DeviceQueue {
   const KernelTable& table_;
   int processors_;
   cudaStream_t stream_ = nullptr;
-  std::shared_ptr<RangeTrap> trap_;
+  std::shared_ptr<const RangeTraps> traps_;  // its own first
   std::array<Scratch, kScratchSlots> scratch_;
   std::array<std::shared_ptr<void>, 2> libraries_;
 };
