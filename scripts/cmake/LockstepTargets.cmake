@@ -142,13 +142,13 @@ function(lockstep_cuda_library name)
     "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;--threads=2;-Xcompiler=${nvcc_host_flags}>")
   target_link_options(${target} PRIVATE LINKER:--no-undefined)
   target_link_libraries(${target} PRIVATE CUDA::cudart ${ARG_LINK})
-  # CUDA's libraries lie beside it, in an installation's lib, or where they were found.
-  set(rpath "$ORIGIN" "$ORIGIN/../lib" /usr/local/cuda/lib64 ${CUDAToolkit_LIBRARY_DIR})
+  # CUDA's libraries lie beside it, or where they were found.
+  set(rpath "$ORIGIN" /usr/local/cuda/lib64 ${CUDAToolkit_LIBRARY_DIR})
   set_target_properties(${target} PROPERTIES
     CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON LINKER_LANGUAGE CXX
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${rpath}")
-  install(TARGETS ${target} LIBRARY DESTINATION lib)  # the program looks in ../lib
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${rpath}")
+  install(TARGETS ${target} LIBRARY DESTINATION lib)  # here and there, programs look in ../lib
 endfunction()
 
 function(lockstep_install)

@@ -65,6 +65,7 @@ class CudaBackendTest : public Test {
     EXPECT_TRUE(fake_cuda().misuse.empty()) << fake_cuda().misuse.front() << " with another GPU current";
     backend.reset();
     EXPECT_EQ(fake_cuda().events, 0);
+    EXPECT_EQ(fake_cuda().graphs, 0);
     EXPECT_TRUE(fake_cuda().streams.empty());
     EXPECT_TRUE(fake_cuda().device_memory.empty());
   }
@@ -202,21 +203,68 @@ TEST_F(CudaBackendTest, TheHostWaitsWhereOneSideOfACopyIsPlain) {
 
 TEST_F(CudaBackendTest, ScratchIsKeptAndGrows) {
   auto queue = backend->make_queue(1, false);
-  cuda(queue).stream();
   void* a = cuda(queue).scratch_memory(3, 100);
   EXPECT_EQ(fake_cuda().device_memory[a].first, 1);
   EXPECT_EQ(cuda(queue).scratch_memory(3, 1000), a);
   const int64_t more = fake_cuda().device_memory[a].second + 1;
   EXPECT_NE(cuda(queue).scratch_memory(4, 10), a);
-  fake_cuda().capturing = true;
-  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { cuda(queue).scratch_memory(3, more); }), {"captured"}));
-  EXPECT_EQ(cuda(queue).scratch_memory(3, 1000), a);
-  fake_cuda().capturing = false;
   ASSERT_NE(cuda(queue).scratch_memory(3, more), nullptr);
   EXPECT_EQ(fake_cuda().device_memory.size(), 3u) << "two slots and the trap: the old one is gone";
   EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { cuda(queue).scratch_memory(3, int64_t(1) << 40); }),
                    {"GPU 1: out of memory", "scratch"}));
   EXPECT_NE(cuda(queue).scratch_memory(3, 100), nullptr) << "after it failed, a smaller one is had";
+}
+
+TEST_F(CudaBackendTest, AGraphRecordsItsQueueAndThoseThatWaitForIt) {
+  auto queue = backend->make_queue(0, false), side = backend->make_queue(0, false),
+       other = backend->make_queue(0, false);
+  void* early = cuda(queue).scratch_memory(0, 100);
+  auto before = other->record();
+  queue->begin_recording();
+  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { queue->begin_recording(); }), {"two graphs at once"}));
+  auto inside = queue->record();
+  EXPECT_FALSE(inside->done());
+  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { inside->wait(); }), {"being recorded"}));
+  queue->wait(*before);  // done, so nothing is to be recorded
+  fake_cuda().busy = true;
+  auto running = other->record();
+  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { queue->wait(*running); }), {"waits for work that is not"}));
+  fake_cuda().busy = false;
+  side->wait(*inside);
+  EXPECT_EQ(fake_cuda().capturing.count(static_cast<cudaStream_t>(side->native())), 1u);
+  queue->wait(*side->record());
+  char plain[4] = {};
+  void* pinned = backend->allocate_pinned(0, 4);
+  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { side->copy(pinned, plain, 4); }), {"plain host memory"}));
+  void* grown = cuda(queue).scratch_memory(0, int64_t(8) << 20);  // of what the graph uses, nothing goes
+  EXPECT_EQ(fake_cuda().device_memory.count(early), 1u);
+  auto graph = queue->end_recording();
+  EXPECT_TRUE(inside->done());
+  inside->wait();
+  cuda(queue).scratch_memory(0, int64_t(80) << 20);
+  EXPECT_EQ(fake_cuda().device_memory.count(grown), 1u);
+  // Both run again, and what was recorded is waited for by nobody.
+  other->wait(*inside);
+  side->wait(*queue->record());
+  side->copy(pinned, plain, 4);
+  queue->launch(*graph);
+  queue->launch(*graph);
+  EXPECT_EQ(fake_cuda().launches, 2);
+  EXPECT_TRUE(says(error_of(ExitCode::kInternal, [&] { queue->end_recording(); }), {"did not begin"}));
+  backend->release_pinned(0, pinned);
+}
+
+TEST_F(CudaBackendTest, ARecordingThatIsBrokenOffEndsWithItsQueue) {
+  auto queue = backend->make_queue(0, false);
+  queue->begin_recording();
+  auto inside = queue->record();
+  queue.reset();
+  EXPECT_TRUE(fake_cuda().capturing.empty());
+  EXPECT_TRUE(inside->done());
+  queue = backend->make_queue(0, false);
+  queue->begin_recording();
+  fake_cuda().fails["cudaGraphInstantiate"] = cudaErrorMemoryAllocation;
+  EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { queue->end_recording(); }), {"out of memory", "graph"}));
 }
 
 TEST_F(CudaBackendTest, ABadIndexIsToldByEventsOfItsQueueAndOfThoseThatWaitedForIt) {

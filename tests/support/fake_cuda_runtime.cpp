@@ -21,7 +21,9 @@ bool fails(const char* call, cudaError_t* error) {
 
 struct FakeEvent {
   int gpu;
+  bool captured = false;
 };
+FakeEvent& event_of(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
 
 void on(int gpu, const char* call) {
   if (gpu != state.current) state.misuse.push_back(call);
@@ -123,16 +125,8 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
   if (flags != (cudaHostAllocPortable | cudaHostAllocMapped)) return cudaErrorInvalidValue;
   return give_memory(data, bytes, -1, "cudaHostAlloc");
 }
-cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
-  on(state.streams.at(stream).first, "cudaMallocAsync");
-  return give_memory(data, bytes, state.current, "cudaMallocAsync");
-}
 cudaError_t cudaFree(void* data) { return take_memory(data); }
 cudaError_t cudaFreeHost(void* data) { return take_memory(data); }
-cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
-  on(state.streams.at(stream).first, "cudaFreeAsync");
-  return take_memory(data);
-}
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
   *attributes = {};
   attributes->type = cudaMemoryTypeUnregistered;
@@ -165,13 +159,53 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete reinterpret_cast<int*>(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = state.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return state.capturing.count(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (mode != cudaStreamCaptureModeRelaxed) return cudaErrorInvalidValue;
+  on(state.streams.at(stream).first, "cudaStreamBeginCapture");
+  state.capturing.insert(stream);
   return cudaSuccess;
 }
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!state.capturing.erase(stream)) return cudaErrorIllegalState;
+  state.capturing.clear();
+  *graph = reinterpret_cast<cudaGraph_t>(new int);
+  ++state.graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<int*>(graph);
+  --state.graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t, unsigned long long) {
+  FAILS_IF_ASKED("cudaGraphInstantiate");
+  *executable = reinterpret_cast<cudaGraphExec_t>(new int);
+  ++state.graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete reinterpret_cast<int*>(executable);
+  --state.graphs;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t stream) {
+  on(state.streams.at(stream).first, "cudaGraphLaunch");
+  if (state.capturing.count(stream)) return cudaErrorStreamCaptureUnsupported;
+  ++state.launches;
+  return cudaSuccess;
+}
+// As the runtime has it: a stream that waits for captured work is captured; captured work waits for no other.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   on(state.streams.at(stream).first, "cudaStreamWaitEvent");
+  if (event_of(event).captured) {
+    if (state.capturing.empty()) return cudaErrorCapturedEvent;
+    state.capturing.insert(stream);
+  } else if (state.capturing.count(stream)) {
+    return cudaErrorStreamCaptureIsolation;
+  }
   state.waited.emplace_back(stream, event);
   return cudaSuccess;
 }
@@ -183,23 +217,26 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete reinterpret_cast<FakeEvent*>(event);
+  delete &event_of(event);
   --state.events;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   on(state.streams.at(stream).first, "cudaEventRecord");
-  on(reinterpret_cast<FakeEvent*>(event)->gpu, "cudaEventRecord");
+  on(event_of(event).gpu, "cudaEventRecord");
+  event_of(event).captured = state.capturing.count(stream) > 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  on(reinterpret_cast<FakeEvent*>(event)->gpu, "cudaEventQuery");
+  on(event_of(event).gpu, "cudaEventQuery");
   FAILS_IF_ASKED("cudaEventQuery");
+  if (event_of(event).captured) return cudaErrorCapturedEvent;
   return state.busy ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  on(reinterpret_cast<FakeEvent*>(event)->gpu, "cudaEventSynchronize");
+  on(event_of(event).gpu, "cudaEventSynchronize");
   FAILS_IF_ASKED("cudaEventSynchronize");
+  if (event_of(event).captured) return cudaErrorCapturedEvent;
   ++state.waits;
   return cudaSuccess;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +23,13 @@ struct FakeCudaRuntime {
   int driver = CUDART_VERSION;
   std::map<std::string, cudaError_t> fails;  // by the call's name, each time
   bool busy = false;                         // streams have not finished
-  bool capturing = false;
 
   // What was seen.
   int current = 0;
-  int waits = 0;                                             // of the host, on events
+  int waits = 0;   // of the host, on events
+  int graphs = 0;  // made and not destroyed
+  int launches = 0;
+  std::set<cudaStream_t> capturing;
   int events = 0;                                            // made and not destroyed
   std::map<void*, std::pair<int, int64_t>> device_memory;    // GPU (-1: pinned), bytes
   std::map<cudaStream_t, std::pair<int, int>> streams;       // GPU, priority

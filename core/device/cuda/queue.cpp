@@ -50,8 +50,9 @@ void CudaEventPool::give(cudaEvent_t event) noexcept {
   free_.push_back(event);
 }
 
-CudaEvent::CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps, cudaStream_t stream)
-    : pool_(std::move(pool)), traps_(std::move(traps)), event_(pool_->take()) {
+CudaEvent::CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps,
+                     std::shared_ptr<CudaRecording> recording, cudaStream_t stream)
+    : pool_(std::move(pool)), traps_(std::move(traps)), recording_(std::move(recording)), event_(pool_->take()) {
   if (cudaError_t error = cudaEventRecord(event_, stream); error != cudaSuccess) {
     pool_->give(event_);
     throw_cuda_error(error, "recording an event");
@@ -59,6 +60,7 @@ CudaEvent::CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const 
 }
 
 bool CudaEvent::done() {
+  if (recording_) return recording_->ended;
   if (finished_) return true;
   make_current(pool_->gpu());
   const cudaError_t error = cudaEventQuery(event_);
@@ -72,7 +74,8 @@ bool CudaEvent::done() {
 }
 
 void CudaEvent::wait() {
-  if (finished_) return;
+  check(!recording_ || recording_->ended, "the host waits for work that is being recorded");
+  if (recording_ || finished_) return;
   make_current(pool_->gpu());
   check_cuda(cudaEventSynchronize(event_), "waiting for the GPU");
   finish();
@@ -100,24 +103,42 @@ CudaQueue::CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& t
 CudaQueue::~CudaQueue() {
   // After a fault each of these fails, and there is nobody left to tell.
   (void)cudaSetDevice(index());
+  if (recording()) {
+    cudaGraph_t broken_off = nullptr;
+    if (cudaStreamEndCapture(stream_, &broken_off) == cudaSuccess) (void)cudaGraphDestroy(broken_off);
+    recording_->ended = true;
+  }
   (void)cudaStreamSynchronize(stream_);
   for (std::shared_ptr<void>& library : libraries_) library.reset();
-  for (Scratch& scratch : scratch_)
-    if (scratch.data) (void)cudaFreeAsync(scratch.data, stream_);
+  for (const Scratch& scratch : scratch_)
+    if (scratch.data) (void)cudaFree(scratch.data);
+  for (void* data : outgrown_) (void)cudaFree(data);
   (void)cudaStreamDestroy(stream_);
+  (void)cudaGetLastError();
 }
 
 void CudaQueue::copy(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return;
+  const bool plain = is_plain(to) || is_plain(from);
+  check(!plain || !recording(), "a copy of plain host memory in recorded work");
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream()), "copying");
-  if (is_plain(to) || is_plain(from)) record()->wait();
+  if (plain) record()->wait();
 }
 
-std::shared_ptr<DeviceEvent> CudaQueue::record() { return std::make_shared<CudaEvent>(events_, traps_, stream()); }
+std::shared_ptr<DeviceEvent> CudaQueue::record() {
+  return std::make_shared<CudaEvent>(events_, traps_, recording(), stream());
+}
 
 void CudaQueue::wait(DeviceEvent& event) {
   const auto& other = static_cast<CudaEvent&>(event);
-  check_cuda(cudaStreamWaitEvent(stream(), other.event(), 0), "waiting for another stream");
+  const bool recorded = other.recording() && !other.recording()->ended;
+  if (recorded) recording_ = other.recording();  // whoever waits for recorded work is recorded too
+  if (recorded || (!other.recording() && !recording())) {
+    check_cuda(cudaStreamWaitEvent(stream(), other.event(), 0), "waiting for another stream");
+  } else {
+    // What a graph does is ordered by its launches, and those come after.
+    check(event.done(), "recorded work waits for work that is not");
+  }
   for (const std::shared_ptr<RangeTrap>& trap : other.traps()) {
     if (std::find(traps_->begin(), traps_->end(), trap) != traps_->end()) continue;
     auto more = std::make_shared<RangeTraps>(*traps_);  // events hold what was there
@@ -126,29 +147,54 @@ void CudaQueue::wait(DeviceEvent& event) {
   }
 }
 
+void CudaQueue::begin_recording() {
+  check(!recording(), "a queue records two graphs at once");
+  // Relaxed: the allocator may have to take a segment meanwhile, and other threads go on with their own work.
+  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "beginning to record a graph");
+  recording_ = std::make_shared<CudaRecording>();
+}
+
+std::shared_ptr<DeviceGraph> CudaQueue::end_recording() {
+  check(recording() != nullptr, "a queue ends a recording that it did not begin");
+  recording_->ended = true;
+  cudaGraph_t graph = nullptr;
+  check_cuda(cudaStreamEndCapture(stream(), &graph), "recording a graph");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check_cuda(error, "making a graph ready");
+  return std::make_shared<CudaGraph>(executable);
+}
+
+void CudaQueue::launch(DeviceGraph& graph) {
+  check_cuda(cudaGraphLaunch(static_cast<CudaGraph&>(graph).graph(), stream()), "launching a graph");
+}
+
 void* CudaQueue::scratch_memory(int slot, int64_t bytes) {
   Scratch& scratch = scratch_.at(static_cast<size_t>(slot));
   if (bytes <= scratch.bytes) return scratch.data;
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(stream(), &capturing), "asking whether a graph is captured");
-  check(capturing == cudaStreamCaptureStatusNone, "a queue's scratch memory must grow to ", bytes,
-        " bytes while a graph is captured: the step must have run once before");
+  make_current(index());
+  if (void* old = std::exchange(scratch.data, nullptr)) {
+    scratch.bytes = 0;
+    if (recording_) {
+      outgrown_.push_back(old);
+    } else {
+      check_cuda(cudaStreamSynchronize(stream_), "waiting for the GPU");
+      check_cuda(cudaFree(old), "giving scratch memory back");
+    }
+  }
   constexpr int64_t kPiece = int64_t(2) << 20;  // what the driver hands out
   const int64_t size = round_up(bytes, kPiece);
-  if (scratch.data) {
-    check_cuda(cudaFreeAsync(std::exchange(scratch.data, nullptr), stream_), "giving scratch memory back");
-    scratch.bytes = 0;
-  }
-  const cudaError_t error = cudaMallocAsync(&scratch.data, static_cast<size_t>(size), stream_);
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(size));
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    scratch.data = nullptr;
     throw Error(ExitCode::kDevice, cat("GPU ", index(), ": out of memory: ", size,
                                        " bytes of scratch for its kernels; lower the batch, or shard more"));
   }
   check_cuda(error, "taking scratch memory");
-  scratch.bytes = size;
-  return scratch.data;
+  scratch = {data, size};
+  return data;
 }
 
 }  // namespace lockstep

@@ -44,20 +44,41 @@ class CudaEventPool {
   std::vector<cudaEvent_t> free_;
 };
 
+// One recording of work for a graph, as queues and events that take part in it know it.
+struct CudaRecording {
+  std::atomic<bool> ended = false;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaGraph() override { (void)cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
+};
+
 class CudaEvent final : public DeviceEvent {
  public:
-  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps, cudaStream_t stream);
+  // `recording`: the one that `stream` takes part in now; null where its work runs.
+  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps,
+            std::shared_ptr<CudaRecording> recording, cudaStream_t stream);
   ~CudaEvent() override { pool_->give(event_); }
   // Both throw what stopped the work before: Error(kDevice), or Error(kBadData) for an index outside its table.
   bool done() override;
   void wait() override;
   cudaEvent_t event() const { return event_; }
   const RangeTraps& traps() const { return *traps_; }
+  const std::shared_ptr<CudaRecording>& recording() const { return recording_; }
 
  private:
   void finish();
   std::shared_ptr<CudaEventPool> pool_;
   std::shared_ptr<const RangeTraps> traps_;
+  std::shared_ptr<CudaRecording> recording_;
   cudaEvent_t event_;
   std::atomic<bool> finished_ = false;
 };
@@ -77,6 +98,9 @@ class CudaQueue final : public DeviceQueue {
   std::shared_ptr<DeviceEvent> record() override;
   void wait(DeviceEvent& event) override;
   void* native() override { return stream_; }
+  void begin_recording() override;
+  std::shared_ptr<DeviceGraph> end_recording() override;
+  void launch(DeviceGraph& graph) override;
 
   // Also makes this queue's GPU current on the calling thread: who asks for the stream is about to use it.
   cudaStream_t stream() const {
@@ -94,6 +118,9 @@ class CudaQueue final : public DeviceQueue {
   std::shared_ptr<void>& library(int which) { return libraries_.at(static_cast<size_t>(which)); }
 
  private:
+  // The recording that this queue takes part in now, or null.
+  std::shared_ptr<CudaRecording> recording() const { return recording_ && !recording_->ended ? recording_ : nullptr; }
+
   struct Scratch {
     void* data = nullptr;
     int64_t bytes = 0;
@@ -102,8 +129,10 @@ class CudaQueue final : public DeviceQueue {
   const KernelTable& table_;
   int processors_;
   cudaStream_t stream_ = nullptr;
-  std::shared_ptr<const RangeTraps> traps_;  // its own first
+  std::shared_ptr<const RangeTraps> traps_;   // its own first
+  std::shared_ptr<CudaRecording> recording_;  // the latest
   std::array<Scratch, kScratchSlots> scratch_;
+  std::vector<void*> outgrown_;  // scratch that graphs use
   std::array<std::shared_ptr<void>, 2> libraries_;
 };
 
