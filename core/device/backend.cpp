@@ -13,7 +13,7 @@ DeviceBackend* backend = nullptr;
 bool searched = false;
 std::string missing;
 
-// Beside the program, as a build leaves it; as an installation does; and where the system's loader looks.
+// Beside the program; in ../lib, where builds and installations put it; and where the system's loader looks.
 std::string program_folder() {
   std::string path(4096, '\0');
   const ssize_t n = readlink("/proc/self/exe", path.data(), path.size());
@@ -56,8 +56,12 @@ DeviceBackend* find_device_backend(std::string* why) {
         missing = error.what();
       }
     } else {
-      missing = cat("this lockstep cannot use GPUs: ", said,
-                    "; build it with the preset cuda-release, and keep liblockstep_cuda.so beside the program");
+      // The loader names what it did not find: ours, or a library of CUDA that ours needs.
+      const bool built = said.find("liblockstep_cuda.so: cannot open") == std::string::npos;
+      missing =
+          cat("this lockstep cannot use GPUs: ", said,
+              built ? "; install that library, or put its folder on LD_LIBRARY_PATH"
+                    : "; build it with the preset cuda-release, and keep liblockstep_cuda.so in ../lib of the program");
     }
   }
   if (!backend && why) *why = missing;

@@ -8,7 +8,7 @@ trap 'rm -rf "$tree"' EXIT
 
 new_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,comm,sharding,optim,data,launch,tests/data}
+  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data,launch,tests/data}
   echo '#include <vector>' >"$tree/core/base/error.h"
   printf '%s\n' '// a tensor' '#include "core/base/error.h"' >"$tree/core/tensor/tensor.h"
   printf '%s\n' '#include "core/tensor/tensor.h"' '#include <sys/stat.h>' >"$tree/core/ops/add.h"
@@ -19,6 +19,8 @@ new_tree() {
   printf '%s\n' '#include <zlib.h>' '#include "core/tensor/tensor.h"' >"$tree/data/import.cpp"
   printf '%s\n' '#include "sharding/layout.h"' '#include "optim/adamw.h"' >"$tree/launch/main.cpp"
   printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
+  echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/queue.h"
+  echo '#include "core/device/cuda/queue.h"' >"$tree/core/kernels/apply.h"
   touch "$tree/launch/own.h" "$tree/tests/data/support.h"
 }
 
@@ -54,6 +56,10 @@ fails_with sharding/layout.cpp '#include <mpi.h>\n' '<mpi.h> has one door: comm/
 fails_with launch/config.cpp '#include <yaml-cpp/yaml.h>\n' '<yaml-cpp/yaml.h> has one door: launch/config_tree.cpp'
 fails_with core/ops/fast.cpp '#include <immintrin.h>\n' '<immintrin.h> has one door'
 fails_with core/base/hash.h '#include <boost/crc.hpp>\n' '<boost/crc.hpp> has one door: core/base/hash.cpp'
+fails_with core/device/stream.h '#include <cuda_runtime_api.h>\n' '<cuda_runtime_api.h> has one door: core/device/cuda/'
+fails_with comm/nccl_comm.cpp '#include <nccl.h>\n' '<nccl.h> has one door: comm/nccl/'
+fails_with comm/gpu.cpp '#include "core/device/cuda/queue.h"\n' 'comm/gpu.cpp:1: <core/device/cuda/queue.h> has one door'
+fails_with core/kernels/gpu.h '#include "core/device/cuda/queue.h"\n' 'core/kernels/gpu.h:1: core/kernels may not include core/device'
 fails_with core/ops/solve.cpp '#include <Eigen/Dense>\n' '<Eigen/Dense> has no door'
 fails_with core/ops/gone.cpp '#include "core/ops/gone.h"\n' '"core/ops/gone.h" does not exist'
 fails_with data/import.h '#include "import.cpp"\n' '"import.cpp" does not exist'

@@ -79,6 +79,42 @@ run build
 expect "a useful one missing: exit 0" test "$code" -eq 0
 expect "a useful one missing: says so" says "goes on without: ccache"
 
+# cudnn-frontend's headers: by pip, checked, once; only where nvcc is, and clearly where they cannot be had.
+for tool in find rm cp cut mktemp; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+stand_in nvcc 'exit 0'
+stand_in pip3 'exit 0'
+stand_in dpkg-query 'shift 2; for p in "$@"; do echo "ii  $p"; done'
+stand_in python3 'echo "E: no route to index"; exit 1'
+header=$work/repo/build/third_party/cudnn_frontend/include/cudnn_frontend.h
+run build cuda --check
+expect "headers, --check: exit 66" test "$code" -eq 66
+expect "headers, --check: how to get them" says "scripts/install_packages cuda fetches them"
+run build
+expect "headers are not asked for: exit 0" test "$code" -eq 0
+run build cuda
+expect "headers, no network: exit 66" test "$code" -eq 66
+expect "headers, no network: pip's words" says "E: no route to index"
+expect "headers, no network: by hand" says "set CUDNN_FRONTEND_DIR to the folder that holds its include/"
+# The first call downloads a wheel, the second unpacks it.
+stand_in python3 'for last; do :; done
+case $2 in
+  pip) while [ "$1" != --dest ]; do shift; done; echo wheel >"$2/a.whl" ;;
+  zipfile) mkdir -p "$last/include"; echo header >"$last/include/cudnn_frontend.h" ;;
+esac'
+stand_in sha256sum 'if [ "$1" = --check ]; then exit 1; fi; echo "0123  $1"'
+run build cuda
+expect "headers, another wheel: exit 66" test "$code" -eq 66
+expect "headers, another wheel: its checksum" says "(sha256 0123, expected "
+expect "headers, another wheel: nothing is kept" test ! -e "$header"
+stand_in sha256sum 'exit 0'
+run build cuda
+expect "headers: exit 0" test "$code" -eq 0
+expect "headers: there" test -f "$header"
+stand_in python3 'exit 1'
+run build cuda
+expect "headers are there: exit 0" test "$code" -eq 0
+expect "headers are there: silent" test ! -s "$work/said"
+
 run --sideways
 expect "unknown argument: exit 64" test "$code" -eq 64
 exit "$failed"

@@ -17,7 +17,7 @@ for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id find
 done
 stand_in "$work/bin/git" 'exit 128'
 stand_in "$work/bin/cmake" 'mkdir -p build/quickstart/bin; touch build/quickstart/build.ninja
-echo "LOCKSTEP_CUDA_KERNELS:STRING=OFF" >build/quickstart/CMakeCache.txt
+echo "LOCKSTEP_CUDA:STRING=OFF" >build/quickstart/CMakeCache.txt
 cat "$STAND_IN_LOCKSTEP" >build/quickstart/bin/lockstep; chmod +x build/quickstart/bin/lockstep'
 stand_in "$work/bin/mpirun" 'echo "mpirun $1 $2" >>calls; shift 2; exec "$@"'
 stand_in "$work/lockstep" 'echo "$@" >>calls
