@@ -61,6 +61,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);

@@ -41,6 +41,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   world.deadline_s = settings->deadline;
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {

@@ -456,6 +456,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = mpi_launched() ? 0 : plan.world;
   world.threads = settings.compute.threads;
+  world.device = settings.device;
   // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
   world.deadline_s = settings.deadline * plan.world;
   SharedData data(app, settings);

@@ -135,6 +135,7 @@ void bind_rest(Settings& s, bool keys_only) {
   s.config.know("data", unused, "has no effect with this data.name");
   s.config.bind("", fields(s.parallel));
   s.config.bind("", comm_fields(s));
+  s.config.bind("", fields(s.device));
   s.config.bind("checkpoint", fields(s.checkpoint));
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));

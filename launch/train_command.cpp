@@ -274,6 +274,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   world.deadline_s = settings->deadline;
   world.on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
