@@ -57,6 +57,7 @@ Outcome outcome_of(const Job& job) {
   world.ranks = job.ranks;
   world.threads = 1;
   world.device = job.device;
+  world.deadline_s = 20;
   std::string problem;
   world.on_failure = [&](const Error& e, int) { problem = e.what(); };
   const int code = run_world(world, [&](Communicator& comm) {
