@@ -34,14 +34,6 @@ std::string gpu_text(const DeviceProperties& p) {
   return cat(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
 }
 
-// What a rank tells the others.
-struct Seat {
-  std::string host, why;  // why it has no GPU
-  int gpus = 0;           // that its process sees
-  int index = 0;          // the one it would take, and
-  std::string bus, gpu;   // where that is, and what
-};
-
 Seat seat_of(int local_rank, const DeviceOptions& options) {
   Seat s;
   s.host = host_name();
@@ -98,50 +90,53 @@ std::optional<std::string> sharing_text(const std::vector<Seat>& seats) {
 }  // namespace
 
 std::vector<Field> fields(DeviceOptions& o) {
-  return {enum_field("device", o.choice,
-                     {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
-                     "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
-              .without_effect_on_math(),
-          field("share_gpu", o.share_gpu,
-                "several ranks may use one GPU; what they exchange then goes through host memory")
-              .without_effect_on_math()};
+  return {
+      enum_field("device", o.choice,
+                 {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+                 "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
+          .without_effect_on_math(),
+      field("share_gpu", o.share_gpu, "several ranks may use one GPU; what they exchange then goes through host memory")
+          .without_effect_on_math()};
 }
 
-Placement place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options) {
+Seating seating_of(const std::vector<Seat>& seats, const DeviceOptions& options) {
+  if (options.choice == DeviceChoice::kCpu) return {};
+  const bool asked = options.choice == DeviceChoice::kCuda;
+  const auto without = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus == 0; });
+  if (without != seats.end()) {
+    const int speaker = static_cast<int>(without - seats.begin());
+    if (asked) return {false, wanted_text(without->why), ExitCode::kDevice, speaker};
+    const auto with = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus > 0; });
+    if (with == seats.end()) return {false, cat("no GPU: ", without->why)};
+    return {false,
+            cat("no GPU can be used here: ", without->why, "; but rank ", with - seats.begin(), " on ", with->host,
+                " has one. Mend this, or compute on CPUs everywhere by device=cpu"),
+            ExitCode::kRanksDisagree, speaker};
+  }
+  const auto sharing = sharing_text(seats);
+  if (!sharing || options.share_gpu) return {true};
+  if (asked) return {false, cat("device: cuda, but ", *sharing), ExitCode::kDevice, 0};
+  return {false, *sharing};
+}
+
+Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options) {
   std::vector<Seat> seats;
   for (const std::string& line : all_gather_text(comm, to_line(seat_of(local_rank, options)), "devices"))
     seats.push_back(parse_seat(line));
-  if (options.choice == DeviceChoice::kCpu) return {};
-  auto fail = [&](size_t speaker, ExitCode code, const std::string& message) {
-    throw Error(code, comm.rank() == static_cast<int>(speaker) ? message : "");
-  };
-  const auto without = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus == 0; });
-  const auto with = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus > 0; });
+  const Seating seating = seating_of(seats, options);
+  if (seating.error != ExitCode::kOk) throw Error(seating.error, comm.rank() == seating.speaker ? seating.text : "");
   const bool first = comm.rank() == 0;
-  if (without != seats.end()) {
-    const auto speaker = static_cast<size_t>(without - seats.begin());
-    if (options.choice == DeviceChoice::kCuda) fail(speaker, ExitCode::kDevice, wanted_text(without->why));
-    if (with != seats.end())
-      fail(speaker, ExitCode::kRanksDisagree,
-           cat("no GPU can be used here: ", without->why, "; but rank ", with - seats.begin(), " on ", with->host,
-               " has one. Mend this, or compute on CPUs everywhere by device=cpu"));
-    // On a machine that has GPUs somebody may wonder.
-    if (first) log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (no GPU: ", without->why, ")"));
-    return {};
-  }
-  const auto sharing = sharing_text(seats);
-  if (sharing && !options.share_gpu) {
-    if (options.choice == DeviceChoice::kCuda) fail(0, ExitCode::kDevice, cat("device: cuda, but ", *sharing));
-    if (first) log_warning(cat("device: cpu (", *sharing, ")"));
+  if (!seating.on_gpus) {
+    // Only on a machine that has GPUs somebody wonders.
+    if (first && !seating.text.empty())
+      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", seating.text, ")"));
     return {};
   }
   if (first)
     for (size_t r = 0; r < seats.size(); ++r)
-      log_info(cat("device: ", seats.size() > 1 ? cat("rank ", r, " on ", seats[r].host, ": ") : "", "cuda:",
-                   seats[r].index, ", ", seats[r].gpu));
-  if (first && sharing) log_info("ranks share a GPU: what they exchange goes through host memory");
-  const Seat& mine = seats[static_cast<size_t>(comm.rank())];
-  return {{DeviceType::kCuda, mine.index}, sharing.has_value()};
+      log_info(cat("device: ", seats.size() > 1 ? cat("rank ", r, " on ", seats[r].host, ": ") : "",
+                   "cuda:", seats[r].index, ", ", seats[r].gpu));
+  return {DeviceType::kCuda, seats[static_cast<size_t>(comm.rank())].index};
 }
 
 Device place_alone(const DeviceOptions& options) {
@@ -153,13 +148,14 @@ Device place_alone(const DeviceOptions& options) {
 }
 
 std::string devices_text() {
-  std::string out = cat("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
+  std::string out =
+      cat("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
   std::string why;
   DeviceBackend* backend = find_device_backend(&why);
   if (!backend) return out + cat("no GPU: ", why, "\n");
   for (int i = 0; i < backend->count(); ++i)
-    out += cat(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ", bytes_text(backend->free_memory(i)),
-               " free\n");
+    out += cat(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ",
+               bytes_text(backend->free_memory(i)), " free\n");
   return out + backend->versions() + "\n";
 }
 

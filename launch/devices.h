@@ -18,17 +18,28 @@ struct DeviceOptions {
 };
 std::vector<Field> fields(DeviceOptions& o);
 
-struct Placement {
-  Device device;        // of this rank
-  bool shared = false;  // some GPU serves several ranks
+// What a rank tells the others before any of them computes.
+struct Seat {
+  std::string host, why;  // why it can use no GPU
+  int gpus = 0;           // that its process sees
+  int index = 0;          // the one it would take, and
+  std::string bus, gpu;   // where that is, and what
 };
+// What all ranks conclude from all seats, alike.
+struct Seating {
+  bool on_gpus = false;
+  std::string text = {};           // why not; or what is wrong:
+  ExitCode error = ExitCode::kOk;  // and
+  int speaker = 0;                 // the rank that says so
+};
+Seating seating_of(const std::vector<Seat>& seats, const DeviceOptions& options);
 
 // Rank `local_rank` of this machine takes GPU local_rank modulo the GPUs that its process sees. With `auto`, ranks
-// compute on GPUs where each has one of its own (or share_gpu is set), otherwise all on CPUs; rank 0 says in one line
-// which and why, and lists ranks and GPUs. Collective, on a communicator between hosts. Throws ExitCode::kDevice where
-// `cuda` cannot be had, or where ranks would share a GPU unasked; kRanksDisagree where only some ranks see GPUs: one
-// rank with the message, the others with an empty one, which is not reported.
-Placement place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options);
+// compute on GPUs where each has one of its own (or share_gpu is set), otherwise all on CPUs. Rank 0 lists ranks and
+// GPUs, or says why there is none. Collective, on a communicator between hosts. Throws ExitCode::kDevice where `cuda`
+// cannot be had, or where ranks would share a GPU unasked; kRanksDisagree where only some ranks see GPUs: one rank with
+// the message, the others with an empty one, which is not reported.
+Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options);
 // The same for a process without ranks.
 Device place_alone(const DeviceOptions& options);
 

@@ -10,6 +10,7 @@
 #include "data/vocabulary.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_advice.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
 
@@ -47,9 +48,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   world.deadline_s = settings->deadline;
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
-    Trainer trainer(*settings, data.open(comm, true), comm);
-    agree(comm, [&] { trainer.load_parameters(checkpoint); });
-    const EvalReport e = trainer.evaluate();
+    const EvalReport e = with_memory_advice(*settings, comm.size(), [&] {
+      Trainer trainer(*settings, data.open(comm, true), comm);
+      agree(comm, [&] { trainer.load_parameters(checkpoint); });
+      return trainer.evaluate();
+    });
     JsonObject line{
         {"checkpoint", checkpoint.dir}, {"step", checkpoint.info.step}, {"loss", e.loss}, {"targets", e.targets}};
     if (e.accuracy >= 0) line.emplace_back("accuracy", e.accuracy);

@@ -56,9 +56,10 @@ struct Entry {
   const char* name;
   int (*run)(const App&, const std::vector<std::string>&);
 };
-const Entry kCommands[] = {{"train", train_command}, {"eval", eval_command},     {"generate", generate_command},
-                           {"data", data_command},   {"config", config_command}, {"checkpoint", checkpoint_command},
-                           {"plan", plan_command},   {"prove", prove_command},   {"bench", bench_command},   {"devices", devices_command}};
+const Entry kCommands[] = {{"train", train_command},    {"eval", eval_command},     {"generate", generate_command},
+                           {"data", data_command},      {"config", config_command}, {"checkpoint", checkpoint_command},
+                           {"plan", plan_command},      {"prove", prove_command},   {"bench", bench_command},
+                           {"devices", devices_command}};
 
 }  // namespace
 

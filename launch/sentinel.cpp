@@ -46,16 +46,17 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     const int64_t n = e.data.numel();
     if (n == 0) continue;
     std::mutex mutex;
-    for_each_stretch(e, e.data.device().in_host_memory() ? n : kStretch, [&](int64_t at, const float* values, int64_t m) {
-      auto piece = [&](int64_t begin, int64_t end) {
-        const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};
-        const Hash128 sum = digest_of(e.name, e.offset + at + r.begin, values + r.begin, r.size());
-        std::lock_guard lock(mutex);
-        out[i] += sum;
-      };
-      hashing.enqueue([&](Parallel& p) { p.run(ceil_div(m, kStateChunk), kGrain, piece); });
-      hashing.synchronize();
-    });
+    for_each_stretch(e, e.data.device().in_host_memory() ? n : kStretch,
+                     [&](int64_t at, const float* values, int64_t m) {
+                       auto piece = [&](int64_t begin, int64_t end) {
+                         const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};
+                         const Hash128 sum = digest_of(e.name, e.offset + at + r.begin, values + r.begin, r.size());
+                         std::lock_guard lock(mutex);
+                         out[i] += sum;
+                       };
+                       hashing.enqueue([&](Parallel& p) { p.run(ceil_div(m, kStateChunk), kGrain, piece); });
+                       hashing.synchronize();
+                     });
   }
   return out;
 }

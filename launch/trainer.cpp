@@ -102,7 +102,8 @@ void Trainer::preflight() {
   std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
   if (current_stream().device_queue()) {
     const DeviceBackend& backend = device_backend();
-    mine += cat("gpu: ", backend.properties(current_device().index).name, "\ngpu libraries: ", backend.versions(), "\n");
+    mine +=
+        cat("gpu: ", backend.properties(current_device().index).name, "\ngpu libraries: ", backend.versions(), "\n");
   }
   for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();

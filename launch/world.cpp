@@ -47,8 +47,7 @@ int threads_for(const WorldOptions& options, int local_ranks) {
 
 void run_rank(Communicator& comm, int local_rank, int threads, const WorldOptions& options,
               const std::function<void(Communicator&)>& body) {
-  const Placement place = place_ranks(comm, local_rank, options.device);
-  Stream stream(place.device, Stream::Mode::kInline, threads);
+  Stream stream(place_ranks(comm, local_rank, options.device), Stream::Mode::kInline, threads);
   WithStream with(stream);
   body(comm);
 }

@@ -107,12 +107,16 @@ class PartReader {
 
   // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
   void read(const StoredSlice& s, Range range, float* out) {
-    if (out) return read_pieces(s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
+    if (out)
+      return read_pieces(
+          s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
     std::vector<float> scratch(static_cast<size_t>(std::min(kPiece, range.size())));
-    read_pieces(s, range, [&](Range) { return scratch.data(); }, [](Range) {});
+    read_pieces(
+        s, range, [&](Range) { return scratch.data(); }, [](Range) {});
   }
 
-  // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current stream.
+  // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
+  // stream.
   void read(const StoredSlice& s, Range range, const StateEntry& e) {
     if (e.data.device().in_host_memory())
       return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
