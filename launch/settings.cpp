@@ -179,6 +179,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   const bool streams = p.level == ShardLevel::kParameters;
   refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
   refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
+  refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");
   for (const OptimRule& r : s->optim.rules)
