@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/tensor/raw_ops.h"
 #include "data/sampler.h"
 
 namespace lockstep {
@@ -18,8 +19,9 @@ namespace lockstep {
 class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
-      : dataset_(dataset), options_(options), size_(dataset.size()), device_(current_device()) {
+      : dataset_(dataset), options_(options), size_(dataset.size()), device_(home()) {
     check_options();
+    if (current_stream().device_queue()) copies_ = std::make_unique<Stream>(current_device(), Stream::Mode::kInline);
     planned_ = taken_cursor_ = valid_start();
     ready_.resize(static_cast<size_t>(options_.prefetch));
     const int threads = device_.has_bytes() ? options_.threads : 0;  // what is only counted is counted in order
@@ -40,6 +42,34 @@ class Loader::Impl {
 
   StepBatch next() {
     check(!done(), "next() after the last step of an evaluation pass");
+    if (!copies_) return next_built();
+    if (!ahead_) copy_ahead();
+    Ahead now = *std::exchange(ahead_, std::nullopt);
+    current_stream().wait(now.copied);
+    if (!done() && is_built()) copy_ahead();
+    return std::move(now.batch);
+  }
+
+  bool done() const { return !ahead_ && ended(taken_cursor_); }
+  int64_t steps_per_epoch() const { return ceil_div(size_, options_.batch_global); }
+
+ private:
+  struct Slot {
+    std::optional<StepBatch> batch;
+    std::exception_ptr failure;
+  };
+  struct Ahead {
+    StepBatch batch;
+    Event copied;
+  };
+
+  // Where batches are built.
+  static Device home() {
+    const Device here = current_device();
+    return here.type == DeviceType::kCuda ? host_memory_of(here) : here;
+  }
+
+  StepBatch next_built() {
     if (failure_) std::rethrow_exception(failure_);
     Slot slot = threads_.empty() ? build_or_fail(planned_) : take();
     if (threads_.empty() && slot.batch) planned_ = slot.batch->next;
@@ -49,14 +79,25 @@ class Loader::Impl {
     return std::move(*slot.batch);
   }
 
-  bool done() const { return ended(taken_cursor_); }
-  int64_t steps_per_epoch() const { return ceil_div(size_, options_.batch_global); }
+  // Would next_built() neither wait nor throw?
+  bool is_built() {
+    std::lock_guard lock(mutex_);
+    return !threads_.empty() && slot_of(taken_).has_value() && !slot_of(taken_)->failure;
+  }
 
- private:
-  struct Slot {
-    std::optional<StepBatch> batch;
-    std::exception_ptr failure;
-  };
+  // The copies' memory belongs to the copying stream: it is used again once the work of the step that had it is done.
+  void copy_ahead() {
+    Ahead ahead{next_built(), {}};
+    const Device here = current_device();
+    WithStream with(*copies_);
+    WithMemoryUse use(MemoryUse::kBatches);
+    for (MicroBatch& m : ahead.batch.mine) {
+      m.input = raw::to_device(m.input, here);
+      m.target = raw::to_device(m.target, here);
+    }
+    ahead.copied = copies_->record();
+    ahead_ = std::move(ahead);
+  }
 
   void stop() {
     {
@@ -197,8 +238,10 @@ class Loader::Impl {
   const LoaderOptions options_;
   const int64_t size_;
   const Device device_;
-  Cursor taken_cursor_;         // of next(); the caller's thread alone
-  std::exception_ptr failure_;  // likewise
+  std::unique_ptr<Stream> copies_;  // to a GPU
+  std::optional<Ahead> ahead_;      // the caller's thread alone, as the next two
+  Cursor taken_cursor_;             // of next_built()
+  std::exception_ptr failure_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

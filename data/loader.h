@@ -56,13 +56,14 @@ struct LoaderOptions {
 class Loader {
  public:
   // Throws ExitCode::kConfig for impossible batch sizes. `dataset` must outlive the loader. Tensors are made on the
-  // device that is current here; where it has no bytes, no sample is read and every target counts.
+  // device that is current here; where it has no bytes, no sample is read and every target counts. To a GPU a step is
+  // copied from pinned memory by a stream of the loader's own, beside the work of the step before.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step's share; waits for it. Rethrows what building it threw, then and ever after.
+  // The next step's share, for the current stream; waits for it. Rethrows what building it threw, then and ever after.
   StepBatch next();
   bool done() const;                // one_epoch only: the pass is over
   int64_t steps_per_epoch() const;  // of a whole epoch

@@ -1,14 +1,17 @@
 #include "launch/agree.h"
 
+#include <exception>
 #include <string>
 
 namespace lockstep {
 
 void agree(Communicator& comm, const std::function<void()>& mine, std::string_view label) {
   std::string problem;
+  std::exception_ptr own;
   try {
     mine();
   } catch (const Error& e) {
+    own = std::current_exception();
     problem = cat(static_cast<int>(e.code()), " ", e.what());
   } catch (const std::exception& e) {
     problem = cat(static_cast<int>(ExitCode::kInternal), " ", e.what());
@@ -17,8 +20,8 @@ void agree(Communicator& comm, const std::function<void()>& mine, std::string_vi
   for (int r = 0; r < comm.size(); ++r) {
     const std::string& text = all[static_cast<size_t>(r)];
     if (text.empty()) continue;
-    const auto code = static_cast<ExitCode>(std::stoi(text));
-    throw Error(code, r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
+    if (r == comm.rank() && own) std::rethrow_exception(own);
+    throw Error(static_cast<ExitCode>(std::stoi(text)), r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
   }
 }
 

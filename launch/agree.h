@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Runs `mine` on every rank. Where one throws, all do: the first such rank with its message, the others with an empty
-// one, which is not reported: one message for one cause. Collective.
+// Runs `mine` on every rank. Where one throws, all do: the first such rank the same, the others an Error with an empty
+// message, which is not reported: one message for one cause. Collective.
 void agree(Communicator& comm, const std::function<void()>& mine, std::string_view label = "setup");
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "core/io/json.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_advice.h"
 #include "launch/memory_report.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
@@ -46,7 +47,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       "Times training steps without writing anything. The last line is one JSON object: median and least step time in\n"
       "ms, its parts, items a second, time from the program's start to the end of the first step, memory: the most "
       "that\n"
-      "this process had in use, in all and by use; and the bytes that rank 0 sends in a step.",
+      "this process, or rank 0's GPU, had in use, in all and by use; and the bytes that rank 0 sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"}},
@@ -61,20 +62,21 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   SharedData data(app, *settings);
-  return run_world(world, [&](Communicator& comm) {
+  const auto bench = [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);
     std::vector<double> total, loading, forward, backward, exposed, optimizer;
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};
     int64_t wire = 0;
     for (int64_t i = 0; i < warmup + steps; ++i) {
-      if (i == warmup) reset_peak_bytes();
+      if (i == warmup) reset_peak_of_run();
       const int64_t sent = comm.bytes_sent();
       const StepReport r = trainer.step();
       wire = std::max(wire, comm.bytes_sent() - sent);
       if (i == 0) first_s = process_age();
-      if (i == warmup) before = allocator_stats();
+      if (i == warmup) before = stats_of_run();
       items = static_cast<double>(r.items);
       loss = r.result.loss;
       if (i < warmup) continue;
@@ -87,7 +89,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     }
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    const AllocatorStats after = allocator_stats();
+    const AllocatorStats after = stats_of_run();
     const double ms = median(total);
     if (comm.rank() == 0) {
       JsonObject line{{"model", settings->model_name},
@@ -95,6 +97,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
                       {"ranks", static_cast<int64_t>(comm.size())},
                       {"backend", std::string(comm.backend())},
                       {"threads", static_cast<int64_t>(current_stream().threads())},
+                      {"device", to_text(current_device())},
                       {"isa", trainer.info().isa},
                       {"ms", rounded(ms)},
                       {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
@@ -112,7 +115,9 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       print(json_line(line) + "\n");
     }
     comm.barrier("end of bench");
-  });
+  };
+  return run_world(world,
+                   [&](Communicator& comm) { with_memory_advice(*settings, comm.size(), [&] { bench(comm); }); });
 }
 
 }  // namespace lockstep

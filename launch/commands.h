@@ -16,6 +16,7 @@ int generate_command(const App& app, const std::vector<std::string>& arguments);
 int data_command(const App& app, const std::vector<std::string>& arguments);
 int config_command(const App& app, const std::vector<std::string>& arguments);
 int checkpoint_command(const App& app, const std::vector<std::string>& arguments);
+int devices_command(const App& app, const std::vector<std::string>& arguments);
 int plan_command(const App& app, const std::vector<std::string>& arguments);
 int prove_command(const App& app, const std::vector<std::string>& arguments);
 int bench_command(const App& app, const std::vector<std::string>& arguments);

@@ -6,9 +6,11 @@
 #include "core/io/json.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_advice.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
 
@@ -18,7 +20,8 @@ namespace {
 // The configuration that a checkpoint was made with, and overrides on top.
 std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
                                       int ranks) {
-  std::vector<std::string> all{"sharding.group=0"};  // may not divide the ranks of today
+  // A group may not divide the ranks of today; a GPU may not be here.
+  std::vector<std::string> all{"sharding.group=0", "device=auto"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", all), ranks);
 }
@@ -41,12 +44,15 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   world.deadline_s = settings->deadline;
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
-    Trainer trainer(*settings, data.open(comm, true), comm);
-    agree(comm, [&] { trainer.load_parameters(checkpoint); });
-    const EvalReport e = trainer.evaluate();
+    const EvalReport e = with_memory_advice(*settings, comm.size(), [&] {
+      Trainer trainer(*settings, data.open(comm, true), comm);
+      agree(comm, [&] { trainer.load_parameters(checkpoint); });
+      return trainer.evaluate();
+    });
     JsonObject line{
         {"checkpoint", checkpoint.dir}, {"step", checkpoint.info.step}, {"loss", e.loss}, {"targets", e.targets}};
     if (e.accuracy >= 0) line.emplace_back("accuracy", e.accuracy);
@@ -79,7 +85,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
           ": was not trained on text; there is nothing to generate");
   if (!is_first_process()) return 0;
   auto settings = settings_of(app, checkpoint, {}, 1);
-  Stream stream(Device{}, Stream::Mode::kInline, available_cores());
+  Stream stream(place_alone(settings->device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
   NoGrad no_grad;
   auto model = settings->model->build({checkpoint.info.input, checkpoint.info.classes});
@@ -100,8 +106,9 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
     const size_t used = std::min(tokens.size(), static_cast<size_t>(context));
     Tensor input = Tensor::of(std::vector<int32_t>(tokens.end() - static_cast<int64_t>(used), tokens.end()),
                               {1, static_cast<int64_t>(used)});
-    Tensor logits = (*model)(input);
-    const float* last = logits.values<float>() + (logits.numel() - classes);
+    const Tensor logits = (*model)(input).flatten();
+    const Tensor host = raw::to_host(logits.slice(0, logits.numel() - classes, logits.numel()));
+    const float* last = host.values<float>();
     for (int64_t i = 0; i < classes; ++i) ranked[static_cast<size_t>(i)] = {last[i], static_cast<int32_t>(i)};
     std::sort(ranked.begin(), ranked.end(),
               [](auto& a, auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/device/context.h"
 
 namespace lockstep {
 
@@ -37,6 +38,25 @@ std::string bytes_text(int64_t bytes) {
                                           : "%.2f %s",
                 value, kUnits[unit]);
   return out;
+}
+
+AllocatorStats stats_of_run() {
+  const Device here = current_device();
+  AllocatorStats stats = allocator_stats(here);
+  if (here.type != DeviceType::kCuda) return stats;
+  const AllocatorStats host = allocator_stats(host_memory_of(here));
+  constexpr auto kUse = static_cast<size_t>(MemoryUse::kInHost);
+  stats.by_use[kUse] += host.by_use[kUse];
+  stats.bytes_in_use += host.by_use[kUse];
+  stats.peak_by_use[kUse] += host.peak_by_use[kUse];
+  stats.peak_bytes += host.peak_by_use[kUse];
+  return stats;
+}
+
+void reset_peak_of_run() {
+  const Device here = current_device();
+  reset_peak_bytes(here);
+  if (here.type == DeviceType::kCuda) reset_peak_bytes(host_memory_of(here));
 }
 
 int64_t device_peak(const AllocatorStats& stats) {

@@ -16,6 +16,9 @@ namespace lockstep {
 int64_t parse_bytes(std::string_view text, std::string_view option);
 std::string bytes_text(int64_t bytes);  // "1.50 GiB"
 
+// Of the current device; on a GPU, with what it keeps in host memory.
+AllocatorStats stats_of_run();
+void reset_peak_of_run();
 // The most that was in use since reset_peak_bytes: peak_bytes (device_peak), and of each use by itself, such as
 // parameters_bytes; then wire_bytes of a step.
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);

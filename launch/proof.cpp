@@ -8,6 +8,8 @@
 #include <limits>
 #include <sstream>
 
+#include "core/tensor/raw_ops.h"
+
 namespace lockstep {
 namespace {
 
@@ -48,9 +50,11 @@ void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
     if (!wanted(e.name)) continue;
     for (int64_t at = 0; at < e.data.numel(); at += kStretch) {
       const int64_t n = std::min(kStretch, e.data.numel() - at);
-      query.back() = {e.name, e.shape, e.offset + at, Tensor::empty({n})};
+      query.back() = {e.name, e.shape, e.offset + at, Tensor::unallocated({n}, DType::kFloat32, Device{})};
+      query.back().data.allocate();
       load_entries(checkpoint, query);
-      visit({e.name, e.shape, e.offset + at, e.data.slice(0, at, at + n)}, query.back().data.values<float>());
+      visit({e.name, e.shape, e.offset + at, raw::to_host(e.data.slice(0, at, at + n))},
+            query.back().data.values<float>());
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "core/io/json.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_advice.h"
 #include "launch/progress.h"
 #include "launch/proof.h"
 #include "launch/saver.h"
@@ -288,13 +289,17 @@ class Prover {
 
   ProofRecord train(const Row& row, int64_t last, const Proof::AtEnd& at_end) {
     running_ = row.name();
-    if (!row.saved_by) return proof_.train(*row.layout->settings, row.layout->ranks, {"", 0, last}, at_end);
-    const ProofRecord before = proof_.train(*row.saved_by->settings, row.saved_by->ranks, {"", 0, plan_.half},
-                                            [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
-    ProofRecord record = proof_.train(*row.layout->settings, row.layout->ranks,
-                                      {shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+    if (!row.saved_by) return train(*row.layout, {"", 0, last}, at_end);
+    const ProofRecord before =
+        train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
+    ProofRecord record =
+        train(*row.layout, {shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
     return record;
+  }
+  ProofRecord train(const Layout& layout, const Proof::Span& span, const Proof::AtEnd& at_end) {
+    return with_memory_advice(*layout.settings, layout.ranks,
+                              [&] { return proof_.train(*layout.settings, layout.ranks, span, at_end); });
   }
 
   void name_element(const std::string& where) {
@@ -456,6 +461,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = mpi_launched() ? 0 : plan.world;
   world.threads = settings.compute.threads;
+  world.device = settings.device;
   // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
   world.deadline_s = settings.deadline * plan.world;
   SharedData data(app, settings);

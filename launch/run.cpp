@@ -46,6 +46,8 @@ const char* kHelp =
     "machine\n"
     "  lockstep prove FILE.yaml [key.path=value ...] [--ranks 1,2,4]          the same bits at every layout of ranks?\n"
     "  lockstep bench FILE.yaml [key.path=value ...]                          time training steps\n"
+    "  lockstep devices                                                       CPU and GPUs of this machine; why no GPU "
+    "can be used\n"
     "\n"
     "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
     "README.md.\n";
@@ -54,9 +56,10 @@ struct Entry {
   const char* name;
   int (*run)(const App&, const std::vector<std::string>&);
 };
-const Entry kCommands[] = {{"train", train_command}, {"eval", eval_command},     {"generate", generate_command},
-                           {"data", data_command},   {"config", config_command}, {"checkpoint", checkpoint_command},
-                           {"plan", plan_command},   {"prove", prove_command},   {"bench", bench_command}};
+const Entry kCommands[] = {{"train", train_command},    {"eval", eval_command},     {"generate", generate_command},
+                           {"data", data_command},      {"config", config_command}, {"checkpoint", checkpoint_command},
+                           {"plan", plan_command},      {"prove", prove_command},   {"bench", bench_command},
+                           {"devices", devices_command}};
 
 }  // namespace
 

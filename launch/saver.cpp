@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 
+#include "core/tensor/raw_ops.h"
 #include "launch/agree.h"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& reten
     : comm_(comm.split(0, comm.rank(), "checkpoint")),
       checkpoints_(std::move(checkpoints)),
       retention_(retention),
+      memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
       busy_(elements > 0),
       thread_([this, elements] {
         if (elements > 0) ready(elements);
@@ -80,7 +82,7 @@ void Saver::reserve(int64_t elements) {
   if (buffer_.defined() && buffer_.numel() == elements) return;
   entries_.clear();
   buffer_ = Tensor();  // before the next: not both at once
-  buffer_ = Tensor::unallocated({elements}, DType::kFloat32, Device{});
+  buffer_ = Tensor::unallocated({elements}, DType::kFloat32, memory_);
   buffer_.allocate();
 }
 
@@ -93,10 +95,14 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
   int64_t at = 0;
   for (StateEntry& e : entries_) {
     const int64_t n = e.data.numel();
-    const float* from = e.data.values<float>();
-    e.data = buffer_.slice(0, at, at + n);
-    float* to = e.data.mutable_values<float>();
+    const Tensor live = std::exchange(e.data, buffer_.slice(0, at, at + n));
     at += n;
+    if (now.device_queue()) {
+      raw::copy(e.data, live);
+      continue;
+    }
+    const auto* from = static_cast<const float*>(live.read());
+    auto* to = static_cast<float*>(e.data.write());
     now.enqueue([from, to, n](Parallel& parallel) {
       auto body = [&](int64_t begin, int64_t end) {
         std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
@@ -104,7 +110,7 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
       parallel.run(n, 1 << 18, body);
     });
   }
-  now.synchronize();
+  copied_ = now.record();
 }
 
 void Saver::work() {
@@ -147,6 +153,7 @@ void Saver::save() {
           *comm_, [&] { done.get(); }, "checkpoint");
     };
     together([&] {
+      copied_.synchronize();
       if (first) begin_checkpoint(pending);
     });
     together([&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });

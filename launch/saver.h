@@ -1,5 +1,5 @@
-// Saver: saves checkpoints while training goes on. It copies the rank's entries, and a thread of its own writes the
-// copy; the ranks' threads meet on a communicator of their own. One save at a time.
+// Saver: saves checkpoints while training goes on. It copies the rank's entries, from a GPU in the order of its stream,
+// and a thread of its own writes the copy; the ranks' threads meet on a communicator of their own. One save at a time.
 // Owned by the command that trains, one a rank; owns thread, communicator and copy, which stays for the next save: as
 // much host memory as the rank's entries have.
 // Knows nothing of models or of the training loop.
@@ -40,8 +40,8 @@ class Saver {
   // All ranks call these at the same points. A save that failed is thrown on all ranks (agree.h) by the next call that
   // waits for it, once; it leaves no trace on disk, and the earlier checkpoints stay. Errors: ExitCode::kStorage,
   // kRankLost.
-  // Waits for the save before; where that failed, throws and begins none. Otherwise copies `entries`, which may change
-  // when it returns, and begins to save them: together those of all ranks cover each tensor once.
+  // Waits for the save before; where that failed, throws and begins none. Otherwise copies `entries`, which later work
+  // of the current stream may change, and begins to save them: together those of all ranks cover each tensor once.
   void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries);
   void finish();
 
@@ -59,11 +59,13 @@ class Saver {
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
   const Retention retention_;
+  const Device memory_;  // of the copy
 
   // The thread's while busy_, otherwise the caller's.
   CheckpointInfo info_;
-  Tensor buffer_;  // fp32 [n], host memory
+  Tensor buffer_;  // fp32 [n]
   std::vector<StateEntry> entries_;
+  Event copied_;
   SaveReport report_;
   std::optional<Error> failure_;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -13,6 +14,9 @@ namespace {
 
 constexpr int64_t kGrain = 1024;  // chunks that are worth a thread: 256 KiB
 constexpr size_t kNamed = 4;      // tensors that a message names
+// Of a state on a GPU: elements copied at a time, and threads that hash them faster than they come.
+constexpr int64_t kStretch = 4 << 20;
+constexpr int kHashThreads = 4;
 
 std::string ranks_text(const std::set<int>& ranks) {
   std::string out;
@@ -33,20 +37,26 @@ std::string lines_of(int rank, const std::vector<StateEntry>& state, const std::
 
 std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
   std::vector<Hash128> out(entries.size());
+  std::optional<Stream> host;
+  if (current_stream().device_queue())
+    host.emplace(Device{}, Stream::Mode::kInline, std::min(available_cores(), kHashThreads));
+  Stream& hashing = host ? *host : current_stream();
   for (size_t i = 0; i < entries.size(); ++i) {
     const StateEntry& e = entries[i];
     const int64_t n = e.data.numel();
     if (n == 0) continue;
-    const float* values = e.data.values<float>();
     std::mutex mutex;
-    auto piece = [&](int64_t begin, int64_t end) {
-      const Range r{begin * kStateChunk, std::min(end * kStateChunk, n)};
-      const Hash128 sum = digest_of(e.name, e.offset + r.begin, values + r.begin, r.size());
-      std::lock_guard lock(mutex);
-      out[i] += sum;
-    };
-    current_stream().enqueue([&](Parallel& p) { p.run(ceil_div(n, kStateChunk), kGrain, piece); });
-    current_stream().synchronize();
+    for_each_stretch(e, e.data.device().in_host_memory() ? n : kStretch,
+                     [&](int64_t at, const float* values, int64_t m) {
+                       auto piece = [&](int64_t begin, int64_t end) {
+                         const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};
+                         const Hash128 sum = digest_of(e.name, e.offset + at + r.begin, values + r.begin, r.size());
+                         std::lock_guard lock(mutex);
+                         out[i] += sum;
+                       };
+                       hashing.enqueue([&](Parallel& p) { p.run(ceil_div(m, kStateChunk), kGrain, piece); });
+                       hashing.synchronize();
+                     });
   }
   return out;
 }
@@ -56,13 +66,8 @@ void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state) {
   const std::vector<Hash128> digests = digests_of(state);
   Hash128 sum;
   for (const Hash128& h : digests) sum += h;
-  const Tensor mine = Tensor::of<int64_t>({static_cast<int64_t>(sum.high), static_cast<int64_t>(sum.low)}, {2});
-  const Tensor all = Tensor::empty({2 * copies_.size()}, DType::kInt64);
-  copies_.all_gather(all, mine, std::vector<int64_t>(static_cast<size_t>(copies_.size()), 2), "verify").wait();
-  const int64_t* values = all.values<int64_t>();
-  bool equal = true;
-  for (int r = 1; r < copies_.size(); ++r)
-    equal = equal && values[2 * r] == values[0] && values[2 * r + 1] == values[1];
+  const auto all = all_gather_text(copies_, to_hex(sum), "verify");
+  const bool equal = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
   // All ranks end together: those of other groups would only say that they lost one.
   bool all_equal = equal;
   if (world_.size() > copies_.size())

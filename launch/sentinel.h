@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// digest_of each entry, by the current stream's compute threads.
+// digest_of each entry, by the current stream's compute threads; by threads of its own where that is a GPU's.
 std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries);
 
 class Sentinel {

@@ -135,6 +135,7 @@ void bind_rest(Settings& s, bool keys_only) {
   s.config.know("data", unused, "has no effect with this data.name");
   s.config.bind("", fields(s.parallel));
   s.config.bind("", comm_fields(s));
+  s.config.bind("", fields(s.device));
   s.config.bind("checkpoint", fields(s.checkpoint));
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));
@@ -178,6 +179,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   const bool streams = p.level == ShardLevel::kParameters;
   refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
   refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
+  refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");
   for (const OptimRule& r : s->optim.rules)

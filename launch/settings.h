@@ -11,6 +11,7 @@
 #include "data/data_options.h"
 #include "launch/app.h"
 #include "launch/config.h"
+#include "launch/devices.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "sharding/options.h"
@@ -53,6 +54,7 @@ std::vector<Field> fields(InitOptions& o);
 
 struct Settings {
   int64_t seed = 1;
+  DeviceOptions device;
   RunOptions run;
   TrainOptions train;
   BatchOptions batch;

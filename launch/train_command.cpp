@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
+#include "launch/memory_advice.h"
 #include "launch/metrics.h"
 #include "launch/progress.h"
 #include "launch/run_dir.h"
@@ -274,6 +275,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
+  world.device = settings->device;
   world.deadline_s = settings->deadline;
   world.on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
@@ -282,8 +284,10 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   SharedData data(app, *settings);
   std::atomic<int> code{0};
   const int failed = run_world(world, [&](Communicator& comm) {
-    Run run(*settings, data.open(comm), comm, arguments.has("resume"));
-    const int result = run.go();
+    const int result = with_memory_advice(*settings, comm.size(), [&] {
+      Run run(*settings, data.open(comm), comm, arguments.has("resume"));
+      return run.go();
+    });
     if (comm.rank() == 0) code = result;
     comm.barrier("end of training");
   });

@@ -75,7 +75,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   info_.input = spec.input_shape;
   info_.classes = spec.classes;
-  info_.isa = kernels().isa;
+  const auto& queue = current_stream().device_queue();
+  info_.isa = queue ? queue->kernels().isa : kernels().isa;
   info_.writer = kVersion;
   info_.ranks = comm_.size();
   agree(comm_, [&] {
@@ -99,6 +100,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
 void Trainer::preflight() {
   if (comm_.size() == 1) return;
   std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
+  if (current_stream().device_queue()) {
+    const DeviceBackend& backend = device_backend();
+    mine +=
+        cat("gpu: ", backend.properties(current_device().index).name, "\ngpu libraries: ", backend.versions(), "\n");
+  }
   for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();
   const auto all = all_gather_text(comm_, mine, "preflight");

@@ -45,8 +45,9 @@ int threads_for(const WorldOptions& options, int local_ranks) {
   return std::max(1, available_cores() / std::max(1, local_ranks));
 }
 
-void run_rank(Communicator& comm, int threads, const std::function<void(Communicator&)>& body) {
-  Stream stream(Device{}, Stream::Mode::kInline, threads);
+void run_rank(Communicator& comm, int local_rank, int threads, const WorldOptions& options,
+              const std::function<void(Communicator&)>& body) {
+  Stream stream(place_ranks(comm, local_rank, options.device), Stream::Mode::kInline, threads);
   WithStream with(stream);
   body(comm);
 }
@@ -58,7 +59,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
   auto comms = make_local_communicators(size, {.deadline = Seconds(options.deadline_s)});
   if (size == 1) {
     try {
-      run_rank(*comms[0], threads_for(options, 1), body);
+      run_rank(*comms[0], 0, threads_for(options, 1), options, body);
       return 0;
     } catch (...) {
       const Error error = as_error(std::current_exception());
@@ -74,7 +75,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
     ranks.emplace_back([&, r] {
       set_log_prefix(cat("rank ", r));
       try {
-        run_rank(*comms[static_cast<size_t>(r)], threads_for(options, size), body);
+        run_rank(*comms[static_cast<size_t>(r)], r, threads_for(options, size), options, body);
       } catch (...) {
         const Error error = as_error(std::current_exception());
         std::lock_guard lock(mutex);
@@ -112,7 +113,7 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   std::unique_ptr<Communicator> comm;
   try {
     comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
-    run_rank(*comm, threads_for(options, place.local_size), body);
+    run_rank(*comm, place.local_rank, threads_for(options, place.local_size), options, body);
     return 0;
   } catch (...) {
     const Error error = as_error(std::current_exception());

@@ -1,5 +1,6 @@
 // World: the ranks of a job: MPI processes where an MPI launcher started us, otherwise N threads of this process.
-// Plain functions; each rank's thread owns its communicator and compute stream while `body` runs.
+// Each is bound to its CPU or GPU before anything else. Plain functions; each rank's thread owns its communicators and
+// compute stream while `body` runs.
 // Knows nothing of training.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "launch/devices.h"
 
 namespace lockstep {
 
@@ -14,6 +16,7 @@ struct WorldOptions {
   int ranks = 0;        // asked for by --ranks; 0: what the launcher says, or 1
   int64_t threads = 0;  // compute threads a rank; 0: cores shared among this machine's ranks
   double deadline_s = 60;
+  DeviceOptions device = {};
   // Called on the rank that failed first, before the job ends: failure.json.
   std::function<void(const Error& error, int rank)> on_failure;
 };

@@ -268,11 +268,14 @@ class Arena : public Memory {
   [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
     const bool gpu = device_.type == DeviceType::kCuda;
     const std::string_view whom = context().memory_for;
-    throw Error(
+    BytesByUse held = stats_.by_use;
+    held[static_cast<size_t>(use)] += bytes;
+    throw OutOfMemory(
         gpu ? ExitCode::kDevice : ExitCode::kInternal,
         cat("out of memory", gpu || device_.type == DeviceType::kPinned ? cat(" on ", device_) : "", ": ", bytes,
             " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats_.bytes_in_use, " in use (",
-            census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()));
+            census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()),
+        held);
   }
 
   char* system_block(int64_t bytes, MemoryUse use) {

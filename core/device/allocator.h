@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/base/error.h"
 #include "core/device/device.h"
 #include "core/device/memory_use.h"
 
@@ -32,9 +33,16 @@ struct AllocatorStats {
   int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
-// 256-byte aligned. When there is no more, throws with the sizes, what holds them, and for whom it was
-// (context().memory_for): ExitCode::kDevice on a GPU, kInternal elsewhere. On a meta device the address is unique and
-// must not be followed.
+// There is no more: says the sizes, what holds them, and for whom it was (context().memory_for). ExitCode::kDevice on a
+// GPU, kInternal elsewhere.
+class OutOfMemory final : public Error {
+ public:
+  OutOfMemory(ExitCode code, std::string message, const BytesByUse& held_then)
+      : Error(code, std::move(message)), held(held_then) {}
+  const BytesByUse held;  // in use then, and what was asked for
+};
+
+// 256-byte aligned. Throws OutOfMemory. On a meta device the address is unique and must not be followed.
 void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
 void free_bytes(void* data, const Device& device = {}) noexcept;
 AllocatorStats allocator_stats(const Device& device = {});

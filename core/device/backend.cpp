@@ -44,12 +44,19 @@ void* library_symbol(const std::string& library, const char* symbol, std::string
   return found;
 }
 
+bool has_gpu_driver() {
+  static const bool found = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+  return found;
+}
+
 DeviceBackend* find_device_backend(std::string* why) {
   std::lock_guard lock(mutex);
   if (!backend && !searched) {
     searched = true;
     std::string said;
-    if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said)) {
+    if (!has_gpu_driver()) {
+      missing = "no NVIDIA driver: libcuda.so.1, which is part of it, cannot be opened";
+    } else if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said)) {
       try {
         backend = reinterpret_cast<MakeDeviceBackend*>(make)();
       } catch (const Error& error) {

@@ -89,6 +89,8 @@ class DeviceBackend {
 DeviceBackend& device_backend();
 // Null, and `why` in words, instead.
 DeviceBackend* find_device_backend(std::string* why = nullptr);
+// Can the driver's library be opened? Without it nothing of a backend is: that costs neither time nor memory.
+bool has_gpu_driver();
 // For tests, before anything asks for one.
 void set_device_backend(DeviceBackend* backend);
 

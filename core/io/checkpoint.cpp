@@ -17,6 +17,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -106,23 +107,56 @@ class PartReader {
 
   // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
   void read(const StoredSlice& s, Range range, float* out) {
+    if (out)
+      return read_pieces(
+          s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
+    std::vector<float> scratch(static_cast<size_t>(std::min(kPiece, range.size())));
+    read_pieces(
+        s, range, [&](Range) { return scratch.data(); }, [](Range) {});
+  }
+
+  // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
+  // stream.
+  void read(const StoredSlice& s, Range range, const StateEntry& e) {
+    if (e.data.device().in_host_memory())
+      return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
+    Tensor pieces[2];
+    Event copied[2];
+    int turn = 0;
+    auto room = [&](Range r) {
+      turn ^= 1;
+      copied[turn].synchronize();
+      if (!pieces[turn]) {
+        pieces[turn] = Tensor::unallocated({r.size()}, DType::kFloat32, host_memory_of(e.data.device()));
+        pieces[turn].allocate();
+      }
+      return static_cast<float*>(pieces[turn].write());
+    };
+    read_pieces(s, range, room, [&](Range r) {
+      raw::copy(e.data.slice(0, r.begin - e.offset, r.end - e.offset), pieces[turn].slice(0, 0, r.size()));
+      copied[turn] = current_stream().record();
+    });
+  }
+
+ private:
+  // `room` says where the elements of a piece go; `filled`, that they are there.
+  template <class Room, class Filled>
+  void read_pieces(const StoredSlice& s, Range range, const Room& room, const Filled& filled) {
     open(s);
     if (range.empty()) return;
     const bool whole = range.size() == s.count;
     Hash128 hash;
     for (Range r{range.begin, std::min(range.begin + kPiece, range.end)}; !r.empty();
          r = {r.end, std::min(r.end + kPiece, range.end)}) {
-      if (!out)
-        scratch_.resize(static_cast<size_t>(std::max<int64_t>(r.size(), static_cast<int64_t>(scratch_.size()))));
-      float* to = out ? out + (r.begin - range.begin) : scratch_.data();
+      float* to = room(r);
       file_->read(dataset_name(s), StoredType::kFloat32, {r.begin - s.offset, r.end - s.offset}, to);
       if (whole) hash += digest_of(s.name, r.begin, to, r.size());
+      filled(r);
     }
     require(!whole || hash == s.hash, ExitCode::kBadData, file_->path(), ": tensor ", s.name,
             " differs from its checksum; this checkpoint is damaged");
   }
 
- private:
   void open(const StoredSlice& s) {
     if (s.part != part_) {
       const std::string path = cat(checkpoint_.dir, "/", part_name(s.part, checkpoint_.info.ranks));
@@ -146,7 +180,6 @@ class PartReader {
   const Checkpoint& checkpoint_;
   std::unique_ptr<Hdf5File> file_;
   int64_t part_ = -1, size_ = 0;
-  std::vector<float> scratch_;
 };
 
 std::vector<const StoredSlice*> by_part(const Checkpoint& c) {
@@ -218,15 +251,13 @@ std::vector<StoredSlice> write_part(const std::string& pending, int part, int pa
   Hdf5File file = Hdf5File::create(path);
   for (const StateEntry& e : entries) {
     StoredSlice s{e.name, e.shape, e.offset, e.data.numel(), part, {}};
-    const float* values = e.data.values<float>();
     file.create_dataset(dataset_name(s), StoredType::kFloat32, {s.count});
     // Piece by piece: a reader of other HDF5 files in this process gets its turn in between.
-    for (int64_t at = 0; at < s.count; at += kPiece) {
-      const int64_t n = std::min(kPiece, s.count - at);
+    for_each_stretch(e, kPiece, [&](int64_t at, const float* values, int64_t n) {
       require(!give_up || !*give_up, ExitCode::kStorage, path, ": given up");
-      s.hash += digest_of(e.name, e.offset + at, values + at, n);
-      file.write(dataset_name(s), StoredType::kFloat32, {at, at + n}, values + at);
-    }
+      s.hash += digest_of(e.name, e.offset + at, values, n);
+      file.write(dataset_name(s), StoredType::kFloat32, {at, at + n}, values);
+    });
     out.push_back(std::move(s));
   }
   file.close();
@@ -466,7 +497,7 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
     if (found == wanted.end()) continue;
     for (const StateEntry* e : found->second) {
       const Range r = intersect({e->offset, e->end()}, {s->offset, s->offset + s->count});
-      if (!r.empty()) reader.read(*s, r, e->data.mutable_values<float>() + (r.begin - e->offset));
+      if (!r.empty()) reader.read(*s, r, *e);
     }
   }
 }

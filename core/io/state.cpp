@@ -1,9 +1,16 @@
 #include "core/io/state.h"
 
+#include <algorithm>
+
 #include "core/base/partition.h"
 #include "core/base/philox.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
+namespace {
+constexpr int64_t kStretch = 1 << 20;  // a multiple of kStateChunk
+}  // namespace
+
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size) {
   std::vector<StateEntry> out;
   for (const StateEntry& e : entries) {
@@ -13,6 +20,35 @@ std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int
     out.push_back({e.name, e.shape, e.offset + r.begin, e.data.slice(0, r.begin, r.end)});
   }
   return out;
+}
+
+void for_each_stretch(const StateEntry& entry, int64_t most,
+                      const std::function<void(int64_t at, const float* values, int64_t n)>& visit) {
+  const int64_t n = entry.data.numel();
+  if (entry.data.device().in_host_memory()) {
+    const float* values = entry.data.values<float>();
+    for (int64_t at = 0; at < n; at += most) visit(at, values + at, std::min(most, n - at));
+    return;
+  }
+  check(entry.data.device().has_bytes(), "values of ", entry.name, " on ", entry.data.device());
+  Tensor copies[2];
+  Event there[2];
+  auto fetch = [&](int64_t at, int turn) {
+    if (at >= n) return;
+    const int64_t count = std::min(most, n - at);
+    if (!copies[turn]) {
+      copies[turn] = Tensor::unallocated({count}, DType::kFloat32, host_memory_of(entry.data.device()));
+      copies[turn].allocate();
+    }
+    raw::copy(copies[turn].slice(0, 0, count), entry.data.slice(0, at, at + count));
+    there[turn] = current_stream().record();
+  };
+  fetch(0, 0);
+  for (int64_t at = 0, turn = 0; at < n; at += most, turn ^= 1) {
+    fetch(at + most, static_cast<int>(turn ^ 1));
+    there[turn].synchronize();
+    visit(at, static_cast<const float*>(copies[turn].read()), std::min(most, n - at));
+  }
 }
 
 Hash128 digest_of(std::string_view name, int64_t offset, const float* values, int64_t n) {
@@ -29,7 +65,10 @@ Hash128 digest_of(std::string_view name, int64_t offset, const float* values, in
 
 Hash128 digest_of(const std::vector<StateEntry>& entries) {
   Hash128 sum;
-  for (const StateEntry& e : entries) sum += digest_of(e.name, e.offset, e.data.values<float>(), e.data.numel());
+  for (const StateEntry& e : entries)
+    for_each_stretch(e, kStretch, [&](int64_t at, const float* values, int64_t n) {
+      sum += digest_of(e.name, e.offset + at, values, n);
+    });
   return sum;
 }
 

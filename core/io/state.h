@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,19 @@ struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."
   Shape shape;         // of the whole tensor
   int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of kStateChunk
-  Tensor data;         // fp32 [n], host memory
+  Tensor data;         // fp32 [n]; where the run has it, also on a GPU
 
   int64_t end() const { return offset + data.numel(); }
 };
 
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size);
+
+// Calls visit(at, values, n) for stretches of the entry's elements, first to last, of at most `most`: `at` counts from
+// the entry's first. Values lie in host memory: the entry's own where that is host memory, otherwise copies, the next
+// one under way during a visit. Of work of the current stream enqueued before.
+void for_each_stretch(const StateEntry& entry, int64_t most,
+                      const std::function<void(int64_t at, const float* values, int64_t n)>& visit);
 
 // Sum mod 2^128 of one hash for each chunk of kStateChunk elements, keyed by name and chunk index: slices of any layout
 // add up to one value.

@@ -16,9 +16,9 @@ int64_t count_correct(const Tensor& output, const Tensor& target) {
       !output.is_contiguous() || output.numel() != target.numel() * output.dim(-1))
     return -1;
   const int64_t classes = output.dim(-1);
-  const Tensor logits = raw::cast(output.detach(), DType::kFloat32);
+  const Tensor logits = raw::to_host(raw::cast(output.detach(), DType::kFloat32)), targets = raw::to_host(target);
   const float* values = logits.values<float>();
-  const int32_t* wanted = target.values<int32_t>();
+  const int32_t* wanted = targets.values<int32_t>();
   int64_t correct = 0;
   for (int64_t i = 0; i < target.numel(); ++i) {
     if (wanted[i] == kIgnoreIndex) continue;

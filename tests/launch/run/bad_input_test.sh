@@ -24,6 +24,7 @@ refuses "no such choice" 78 'override 2 \(optim.name=adam\): .*adamw' lockstep t
 refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.momentum: key without effect in this run: .*optim.name: sgd' \
   lockstep train text.yaml run.dir=new optim.momentum=0.9
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
+refuses "sharing of GPUs on CPUs" 78 '.*share_gpu: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu share_gpu=true
 printf 'seed: [1\n' >broken.yaml
 refuses "no YAML" 78 'broken.yaml:[0-9]+' lockstep train broken.yaml
 refuses "a shard group that does not divide the ranks" 78 'override [0-9] \(sharding.group=2\): sharding.group: 2 does not divide the 3 ranks' \
@@ -144,6 +145,15 @@ same "a disk that fills: the earlier checkpoint is whole" "$part" "$(fingerprint
 succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.steps=20 schedule.name=constant --resume
 succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20 schedule.name=constant
 same "a disk that filled: the same run in the end" "$(digest never)" "$(digest part)"
+
+# No GPU: 67, where there is none.
+if lockstep devices | grep -q '^no GPU: '; then
+  for ranks in 1 3; do
+    refuses "a GPU for each of $ranks ranks that is not there" 67 '.*device: cuda, but no GPU can be used: ..' \
+      lockstep train text.yaml run.dir=new device=cuda --ranks "$ranks"
+  done
+  succeeds "a GPU if there is one" lockstep train text.yaml run.dir=auto device=auto train.steps=2 schedule.name=constant
+fi
 
 # Damaged checkpoints: the newest valid one is taken, and a warning names the other; none left: 65.
 cp -r good damaged

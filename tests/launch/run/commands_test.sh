@@ -5,10 +5,10 @@
 . "$(dirname "$0")/common.sh"
 
 succeeds "--help" lockstep --help
-for command in train eval generate data config checkpoint plan bench; do
+for command in train eval generate data config checkpoint plan bench devices; do
   expect "--help lists $command" grep -q "lockstep $command " out
 done
-for command in train eval generate "data import" "data inspect" config checkpoint plan bench; do
+for command in train eval generate "data import" "data inspect" config checkpoint plan bench devices; do
   # shellcheck disable=SC2086  # two words
   succeeds "$command --help" lockstep $command --help
   expect "$command --help: usage" grep -q "^usage: lockstep $command " out
@@ -23,6 +23,14 @@ expect "train without a file: exit 64" test "$code" -eq 64
 expect "train without a file: usage" grep -q '^usage: lockstep train FILE.yaml' err
 run lockstep train a.yaml --rank 2
 expect "an unknown option: exit 64" test "$code" -eq 64
+
+# Devices.
+succeeds "devices" lockstep devices
+expect "devices: the CPU" grep -qE '^cpu +[0-9]+ cores?, ' out
+expect "devices: GPUs, or why there are none" grep -qE '^(cuda:0  |no GPU: ..)' out
+with_gpu=$(grep -c '^cuda:' out || true)
+succeeds "devices --json" lockstep devices --json
+same "devices --json: a line each" "$((1 + (with_gpu > 0 ? with_gpu : 1)))" "$(grep -c '^{"device":' out)"
 
 # Data.
 make_text text.txt 2300

@@ -1,0 +1,116 @@
+// Which rank computes where: on a GPU of its own, on one that is shared where that is allowed, on CPUs, or not at all.
+#include "launch/devices.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/launch/scratch.h"
+#include "tests/support/fake_gpu.h"
+#include "tests/support/run_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::fake_gpu;
+using testing::run_ranks;
+
+constexpr DeviceOptions kAuto{DeviceChoice::kAuto, false}, kCpu{DeviceChoice::kCpu, false},
+    kCuda{DeviceChoice::kCuda, false}, kShared{DeviceChoice::kCuda, true}, kAutoShared{DeviceChoice::kAuto, true};
+
+std::vector<Device> places(int ranks, const DeviceOptions& options) {
+  std::vector<Device> out(static_cast<size_t>(ranks));
+  std::mutex mutex;
+  run_ranks(ranks, [&](Communicator& comm) {
+    const Device d = place_ranks(comm, comm.rank(), options);
+    std::lock_guard lock(mutex);
+    out[static_cast<size_t>(comm.rank())] = d;
+  });
+  return out;
+}
+
+Device cuda(int index) { return {DeviceType::kCuda, index}; }
+
+TEST(Devices, EachRankTakesTheGpuOfItsPlaceOnTheMachine) {
+  fake_gpu(0, {.devices = 4});
+  for (const DeviceOptions& o : {kAuto, kCuda, kShared}) {
+    EXPECT_EQ(places(1, o), (std::vector{cuda(0)}));
+    EXPECT_EQ(places(3, o), (std::vector{cuda(0), cuda(1), cuda(2)}));
+  }
+  EXPECT_EQ(places(2, kCpu), (std::vector<Device>(2)));
+  EXPECT_EQ(place_alone(kAuto), cuda(0));
+  EXPECT_EQ(place_alone(kCuda), cuda(0));
+  EXPECT_EQ(place_alone(kCpu), Device{});
+}
+
+TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
+  fake_gpu(0, {.devices = 2});
+  EXPECT_EQ(places(3, kShared), (std::vector{cuda(0), cuda(1), cuda(0)}));
+  EXPECT_EQ(places(3, kAutoShared), (std::vector{cuda(0), cuda(1), cuda(0)}));
+  EXPECT_EQ(places(3, kAuto), (std::vector<Device>(3))) << "the same file everywhere";
+  ::setenv("CUDA_VISIBLE_DEVICES", "4,5", 1);
+  std::mutex mutex;
+  std::vector<std::string> said;
+  run_ranks(3, [&](Communicator& comm) {
+    const auto [code, text] = error_of([&] { place_ranks(comm, comm.rank(), kCuda); });
+    EXPECT_EQ(code, ExitCode::kDevice);
+    std::lock_guard lock(mutex);
+    if (!text.empty()) said.push_back(text);
+  });
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_EQ(said.size(), 1u) << "one rank says it";
+  EXPECT_TRUE(contains(said[0], "device: cuda, but 3 ranks on ")) << said[0];
+  EXPECT_TRUE(contains(said[0],
+                       ", but 2 GPUs visible (CUDA_VISIBLE_DEVICES=4,5): start 2 there, or let ranks share a "
+                       "GPU, at a loss of speed, by share_gpu=true"))
+      << said[0];
+}
+
+// Ranks as processes, on machines of their own; here only what they tell each other.
+Seat seat(const std::string& host, int gpus, int index, const std::string& bus, const std::string& why = "") {
+  return {host, why, gpus, index, bus, "GPU"};
+}
+
+TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
+  // As a batch system binds them: index 0 in each process, another card each time.
+  const std::vector<Seat> bound{seat("a", 1, 0, "01"), seat("a", 1, 0, "02"), seat("b", 1, 0, "01")};
+  for (const DeviceOptions& o : {kAuto, kCuda}) EXPECT_TRUE(seating_of(bound, o).on_gpus);
+  const std::vector<Seat> badly{seat("b", 1, 0, "01"), seat("a", 1, 0, "01"), seat("a", 1, 0, "01")};
+  const Seating s = seating_of(badly, kCuda);
+  EXPECT_EQ(s.error, ExitCode::kDevice);
+  EXPECT_TRUE(contains(s.text, "2 ranks on a, but 1 GPU visible: start 1 rank there")) << s.text;
+  EXPECT_TRUE(seating_of(badly, kShared).on_gpus);
+  EXPECT_FALSE(seating_of(badly, kAuto).on_gpus);
+  EXPECT_EQ(seating_of(badly, kAuto).error, ExitCode::kOk);
+}
+
+TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {
+  const std::vector<Seat> mixed{seat("a", 2, 0, "01"), seat("a", 2, 1, "02"), seat("b", 0, 0, "", "driver too old")};
+  const Seating chosen = seating_of(mixed, kAuto), asked = seating_of(mixed, kCuda);
+  EXPECT_EQ(chosen.error, ExitCode::kRanksDisagree);
+  EXPECT_EQ(chosen.speaker, 2);
+  EXPECT_TRUE(contains(chosen.text, "no GPU can be used here: driver too old; but rank 0 on a has one")) << chosen.text;
+  EXPECT_EQ(asked.error, ExitCode::kDevice);
+  EXPECT_EQ(asked.speaker, 2);
+  EXPECT_EQ(asked.text, "device: cuda, but no GPU can be used: driver too old");
+  EXPECT_EQ(seating_of(mixed, kCpu).error, ExitCode::kOk);
+
+  const std::vector<Seat> none{seat("a", 0, 0, "", "no driver"), seat("b", 0, 0, "", "no driver")};
+  const Seating cpus = seating_of(none, kAuto);
+  EXPECT_FALSE(cpus.on_gpus);
+  EXPECT_EQ(cpus.error, ExitCode::kOk);
+  EXPECT_EQ(cpus.text, "no GPU: no driver");
+}
+
+TEST(Devices, TheListNamesEachGpu) {
+  fake_gpu(0, {.devices = 2, .memory_bytes = int64_t(3) << 30});
+  const std::string text = devices_text(), json = devices_json();
+  EXPECT_TRUE(text.starts_with("cpu ")) << text;
+  EXPECT_TRUE(contains(text, ":0  Fake GPU, ") && contains(text, ":1  Fake GPU, ")) << text;
+  EXPECT_TRUE(contains(text, "3.00 GiB, PCI 0000:01:00.0, 3.00 GiB free\nfake 1\n")) << text;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 3);
+  EXPECT_TRUE(contains(json, "\"bus\":\"0000:01:00.0\"") && contains(json, "\"memory_bytes\":3221225472")) << json;
+}
+
+}  // namespace
+}  // namespace lockstep
