@@ -7,6 +7,13 @@
 
 #include "core/kernels/stage.h"
 
+// CUDA's own word would be taken for one of the host compiler's where that one reads the file.
+#if defined(__CUDACC__)
+#define LOCKSTEP_NOINLINE __noinline__
+#else
+#define LOCKSTEP_NOINLINE __attribute__((noinline))
+#endif
+
 namespace lockstep::inline LOCKSTEP_ISA {
 
 constexpr int kChunk = 8;
@@ -34,20 +41,20 @@ __device__ inline uint32_t pair_of(uint32_t low, uint32_t high) { return low | h
 // The slow ways, for rows that are not aligned, for rests and for other types, are not inlined: rare and long. `left`
 // elements are there (more than 0); in the chunk the last of them fills what is beyond.
 template <class T>
-__noinline__ __device__ Chunk<T> load_each(const void* data, DType dtype, int64_t at, int left) {
+LOCKSTEP_NOINLINE __device__ Chunk<T> load_each(const void* data, DType dtype, int64_t at, int left) {
   Chunk<T> c;
 #pragma unroll
   for (int l = 0; l < kChunk; ++l) c.v[l] = load_element<T>(data, dtype, at + (l < left ? l : left - 1));
   return c;
 }
 template <class T>
-__noinline__ __device__ void store_each(void* data, DType dtype, int64_t at, int left, Chunk<T> c) {
+LOCKSTEP_NOINLINE __device__ void store_each(void* data, DType dtype, int64_t at, int left, Chunk<T> c) {
 #pragma unroll
   for (int l = 0; l < kChunk; ++l)
     if (l < left) store_element<T>(data, dtype, at + l, c.v[l]);
 }
 // As it is stored; of types that do not fit, as fp32.
-static __noinline__ __device__ Raw load_raw_each(const void* data, DType dtype, int64_t at, int left) {
+static LOCKSTEP_NOINLINE __device__ Raw load_raw_each(const void* data, DType dtype, int64_t at, int left) {
   uint32_t w[kChunk];
   if (is_half(dtype)) {
     const uint16_t* p = static_cast<const uint16_t*>(data) + at;

@@ -29,7 +29,7 @@ void launch(void (*kernel)(P...), CudaQueue& queue, const Grid& grid, const A&..
   std::tuple<std::remove_const_t<P>...> values(args...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {
-        void* pointers[] = {&value...};
+        void* pointers[] = {&value..., nullptr};
         return cudaLaunchKernel(kernel, dim3(narrow<unsigned>(grid.blocks)), dim3(static_cast<unsigned>(grid.threads)),
                                 pointers, static_cast<size_t>(grid.shared_bytes), queue.stream());
       },
