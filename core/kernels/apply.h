@@ -1,9 +1,10 @@
 // for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU
-// threads, or, where nvcc compiles the file, by a CUDA grid. Stateless. Knows nothing of which functors there are.
+// threads, in core/device/cuda/grid.h by a grid of CUDA threads. Stateless. Knows nothing of which functors there are.
 //
 // A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns
-// one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class Row
-// below).
+// one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class CpuRow
+// below). It says which of its operands are rows (row_in, row_out): kKept those that several passes read, which a GPU
+// holds near, and kPassed the rest. In a pass it may touch element i of its rows alone.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -35,16 +36,6 @@ HD inline auto call(const F& f, const T* v) {
   if constexpr (F::kIns == 5) return f(v[0], v[1], v[2], v[3], v[4]);
 }
 
-// Element offset of linear index i in an operand.
-HD inline int64_t offset_of(const PointwiseArgs& a, const Operand& o, int64_t i) {
-  int64_t offset = 0;
-  for (int d = a.dims - 1; d >= 0; --d) {
-    offset += (i % a.sizes[d]) * o.strides[d];
-    i /= a.sizes[d];
-  }
-  return offset;
-}
-
 inline bool any_wide(const PointwiseArgs& a) {
   auto wide = [](const Operand& o) {
     return o.dtype == DType::kFloat64 || o.dtype == DType::kInt64 || o.dtype == DType::kInt32;
@@ -55,10 +46,23 @@ inline bool any_wide(const PointwiseArgs& a) {
   return found;
 }
 
-#if !defined(__CUDACC__)
+HD constexpr unsigned row_in(int j) { return 1u << j; }
+HD constexpr unsigned row_out(int j) { return 1u << (8 + j); }
+
+#if !defined(LOCKSTEP_GRID)
 
 constexpr int64_t kTile = 1024;
 constexpr int64_t kPointwiseGrain = 16384;  // below this a second thread costs more than it brings
+
+// Element offset of linear index i in an operand.
+inline int64_t offset_of(const PointwiseArgs& a, const Operand& o, int64_t i) {
+  int64_t offset = 0;
+  for (int d = a.dims - 1; d >= 0; --d) {
+    offset += (i % a.sizes[d]) * o.strides[d];
+    i /= a.sizes[d];
+  }
+  return offset;
+}
 
 inline bool is_linear(const PointwiseArgs& a, const Operand& o) {
   int64_t step = 1;
@@ -157,7 +161,10 @@ class CpuRow {
     load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, staged);
     return staged;
   }
-  T in_value(int j) const { return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride); }
+  // Element i of row j; of an operand with one value a row, that value.
+  T in_value(int j, int64_t i = 0) const {
+    return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride + i);
+  }
   int64_t in_integer(int j) const {
     const RowOperand& o = args.in[j];
     return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
@@ -176,6 +183,11 @@ class CpuRow {
   void each(int64_t n, G g) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) g(i);
+  }
+  // g is given every fourth element, and deals with those that follow it as well, where they are below n.
+  template <class G>
+  void each_four(int64_t n, G g) {
+    for (int64_t i = 0; i < n; i += 4) g(i);
   }
   template <class G>
   auto sum(int64_t n, G g) {
@@ -238,138 +250,6 @@ template <class F>
 void for_each_row(Parallel& parallel, const RowArgs& a) {
   if (a.in[0].dtype == DType::kFloat64) rows_in<F, double>(parallel, a);
   else rows_in<F, float>(parallel, a);
-}
-
-#else  // CUDA: the same functors on a grid
-
-using CudaStream = void*;
-
-template <class F, class T>
-__global__ void pointwise_grid(PointwiseArgs a) {
-  const F f(a);
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.numel; i += step) {
-    T v[F::kIns > 0 ? F::kIns : 1];
-    for (int j = 0; j < F::kIns; ++j) v[j] = load_element<T>(a.in[j].data, a.in[j].dtype, offset_of(a, a.in[j], i));
-    auto r = call<F, T>(f, v);
-    for (int j = 0; j < F::kOuts; ++j)
-      store_element<T>(a.out[j].data, a.out[j].dtype, offset_of(a, a.out[j], i), pick<F::kOuts>(r, j));
-  }
-}
-
-template <class F>
-void for_each(CudaStream stream, const PointwiseArgs& a) {
-  auto s = static_cast<cudaStream_t>(stream);
-  int64_t blocks = (a.numel + 255) / 256;
-  if (blocks > 4096) blocks = 4096;
-  if (blocks == 0) return;
-  // clang-format 14 would split the launch brackets
-  // clang-format off
-  if (any_wide(a)) pointwise_grid<F, double><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
-  else pointwise_grid<F, float><<<static_cast<unsigned>(blocks), 256, 0, s>>>(a);
-  // clang-format on
-}
-
-template <class T>
-struct CudaIn {
-  const RowOperand& o;
-  int64_t base;
-  __device__ T operator[](int64_t i) const { return load_element<T>(o.data, o.dtype, base + i); }
-};
-template <class T>
-struct CudaOut {
-  const RowOperand& o;
-  int64_t base;
-  struct Ref {
-    const CudaOut& out;
-    int64_t i;
-    __device__ T operator=(T v) const {
-      store_element<T>(out.o.data, out.o.dtype, out.base + i, v);
-      return v;
-    }
-    __device__ operator T() const { return load_element<T>(out.o.data, out.o.dtype, out.base + i); }
-  };
-  __device__ Ref operator[](int64_t i) const { return {*this, i}; }
-};
-
-// One block a row; lanes are threads, folded in a fixed tree.
-template <class T>
-class CudaRow {
- public:
-  __device__ CudaRow(const RowArgs& a, int64_t r, double* shared) : args(a), row(r), shared_(shared) {}
-  const RowArgs& args;
-  int64_t row;
-  __device__ bool has(int j) const { return args.in[j].data != nullptr; }
-  __device__ bool writes(int j) const { return args.out[j].data != nullptr; }
-  __device__ CudaIn<T> in(int j) { return {args.in[j], row * args.in[j].row_stride}; }
-  __device__ T in_value(int j) const {
-    return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride);
-  }
-  __device__ int64_t in_integer(int j) const {
-    const RowOperand& o = args.in[j];
-    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
-                                    : static_cast<const int32_t*>(o.data)[row * o.row_stride];
-  }
-  __device__ CudaOut<T> out(int j) { return {args.out[j], row * args.out[j].row_stride}; }
-  __device__ void out_value(int j, T v) {
-    if (threadIdx.x == 0) store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v);
-  }
-  __device__ void out_wide(int j, double v) {
-    if (threadIdx.x == 0) static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v;
-  }
-  template <class G>
-  __device__ void each(int64_t n, G g) {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) g(i);
-    __syncthreads();
-  }
-  template <class G>
-  __device__ auto sum(int64_t n, G g) {
-    using S = decltype(g(int64_t(0)));
-    return fold<S>(n, S(0), g, [](S a, S b) { return a + b; });
-  }
-  template <class G>
-  __device__ T max(int64_t n, G g) {
-    return fold<T>(n, T(-INFINITY), g, [](T a, T b) { return b > a ? b : a; });
-  }
-
- private:
-  template <class S, class G, class Join>
-  __device__ S fold(int64_t n, S start, G g, Join join) {
-    S mine = start;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) mine = join(mine, g(i));
-    __syncthreads();
-    shared_[threadIdx.x] = static_cast<double>(mine);
-    for (int half = static_cast<int>(blockDim.x) / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (static_cast<int>(threadIdx.x) < half)
-        shared_[threadIdx.x] = static_cast<double>(
-            join(static_cast<S>(shared_[threadIdx.x]), static_cast<S>(shared_[threadIdx.x + half])));
-    }
-    __syncthreads();
-    return static_cast<S>(shared_[0]);
-  }
-  double* shared_;
-};
-
-template <class F, class T>
-__global__ void row_grid(RowArgs a) {
-  __shared__ double shared[256];
-  for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
-    CudaRow<T> row(a, r, shared);
-    F::template run<T>(row);
-    __syncthreads();
-  }
-}
-
-template <class F>
-void for_each_row(CudaStream stream, const RowArgs& a) {
-  auto s = static_cast<cudaStream_t>(stream);
-  unsigned blocks = static_cast<unsigned>(a.rows < 65535 ? a.rows : 65535);
-  if (blocks == 0) return;
-  // clang-format off
-  if (a.in[0].dtype == DType::kFloat64) row_grid<F, double><<<blocks, 256, 0, s>>>(a);
-  else row_grid<F, float><<<blocks, 256, 0, s>>>(a);
-  // clang-format on
 }
 
 #endif

@@ -11,6 +11,7 @@
 
 #if defined(__CUDACC__)
 #define HD __host__ __device__
+#define LOCKSTEP_GRID  // a file is compiled for a grid of threads: by nvcc, or by tests against a stand-in for CUDA
 #else
 #define HD
 #endif

@@ -158,8 +158,9 @@ struct Square : Plain<1> {
   }
 };
 
-template <class Where>
-void dispatch(Where&& where, PointwiseOp op, const PointwiseArgs& a) {
+}  // namespace
+
+void pointwise(Parallel& where, PointwiseOp op, const PointwiseArgs& a) {
   switch (op) {
     case PointwiseOp::kCopy: return for_each<Copy>(where, a);
     case PointwiseOp::kFill: return for_each<Fill>(where, a);
@@ -183,13 +184,5 @@ void dispatch(Where&& where, PointwiseOp op, const PointwiseArgs& a) {
     case PointwiseOp::kSquare: return for_each<Square>(where, a);
   }
 }
-
-}  // namespace
-
-#if defined(__CUDACC__)
-void pointwise(CudaStream stream, PointwiseOp op, const PointwiseArgs& a) { dispatch(stream, op, a); }
-#else
-void pointwise(Parallel& parallel, PointwiseOp op, const PointwiseArgs& a) { dispatch(parallel, op, a); }
-#endif
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -8,6 +8,7 @@ namespace {
 
 // y = (x - mean) * rstd * weight + bias; Ba et al. 2016. Mean and variance in two passes: no cancellation.
 struct LayerNorm {
+  static constexpr unsigned kKept = row_in(0), kPassed = row_in(1) | row_in(2) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
@@ -34,6 +35,7 @@ struct LayerNorm {
 
 // dx = rstd * (g w - mean(g w) - xhat mean(g w xhat)) (+ addend)
 struct LayerNormBackward {
+  static constexpr unsigned kKept = row_in(0) | row_in(1), kPassed = row_in(2) | row_in(5) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
@@ -55,6 +57,7 @@ struct LayerNormBackward {
 };
 
 struct Softmax {
+  static constexpr unsigned kKept = row_in(0) | row_out(0), kPassed = 0;
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
@@ -72,6 +75,7 @@ struct Softmax {
 };
 
 struct SoftmaxBackward {
+  static constexpr unsigned kKept = row_in(0) | row_in(1), kPassed = row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
@@ -85,6 +89,7 @@ struct SoftmaxBackward {
 
 // loss = log(sum exp(x)) - x[target]; 0 where the target is the ignored one.
 struct CrossEntropy {
+  static constexpr unsigned kKept = row_in(0), kPassed = 0;
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols, target = row.in_integer(1);
@@ -93,12 +98,13 @@ struct CrossEntropy {
     const T sum = row.sum(n, [&](int64_t i) -> T { return exp_of(x[i] - max); });
     const T lse = max + log_of(sum);
     row.out_value(1, lse);
-    row.out_value(0, target == row.args.integers[0] ? T(0) : lse - x[target]);
+    row.out_value(0, target == row.args.integers[0] ? T(0) : lse - row.in_value(0, target));
   }
 };
 
 // dx = g * (softmax(x) - onehot(target)); 0 for an ignored row.
 struct CrossEntropyBackward {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols, target = row.in_integer(1);
@@ -110,14 +116,13 @@ struct CrossEntropyBackward {
       row.each(n, [&](int64_t i) { dx[i] = T(0); });
       return;
     }
-    const T hot = x[target];
-    row.each(n, [&](int64_t i) { dx[i] = g * exp_of(x[i] - lse); });
-    row.each(1, [&](int64_t i) { dx[target + i] = g * (exp_of(hot - lse) - T(1)); });
+    row.each(n, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? T(1) : T(0))); });
   }
 };
 
 // y = keep ? x / (1 - p) : 0; keep is a function of (key, sample, element), never of the rank or the row's place.
 struct Dropout {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
@@ -131,15 +136,16 @@ struct Dropout {
     const T scale = static_cast<T>(1.0 / (1.0 - row.args.scalars[0]));
     auto x = row.in(0);
     auto y = row.out(0);
-    row.each(static_cast<int64_t>(groups), [&](int64_t q) {
-      Philox4 r = philox(key, part * groups + static_cast<uint64_t>(q), high);
+    row.each_four(n, [&](int64_t i) {
+      Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i / 4), high);
       for (int64_t j = 0; j < 4; ++j)
-        if (4 * q + j < n) y[4 * q + j] = uniform_of(r.v[j]) < p ? T(0) : x[4 * q + j] * scale;
+        if (i + j < n) y[i + j] = uniform_of(r.v[j]) < p ? T(0) : x[i + j] * scale;
     });
   }
 };
 
 struct Sum {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     auto x = row.in(0);
@@ -148,6 +154,7 @@ struct Sum {
 };
 
 struct Max {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     auto x = row.in(0);
@@ -156,6 +163,7 @@ struct Max {
 };
 
 struct NormSquared {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0);
   template <class T, class Row>
   HD static void run(Row& row) {
     auto x = row.in(0);
@@ -166,8 +174,9 @@ struct NormSquared {
   }
 };
 
-template <class Where>
-void dispatch(Where&& where, RowOp op, const RowArgs& a) {
+}  // namespace
+
+void row(Parallel& where, RowOp op, const RowArgs& a) {
   switch (op) {
     case RowOp::kLayerNorm: return for_each_row<LayerNorm>(where, a);
     case RowOp::kLayerNormBackward: return for_each_row<LayerNormBackward>(where, a);
@@ -181,13 +190,5 @@ void dispatch(Where&& where, RowOp op, const RowArgs& a) {
     case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);
   }
 }
-
-}  // namespace
-
-#if defined(__CUDACC__)
-void row(CudaStream stream, RowOp op, const RowArgs& a) { dispatch(stream, op, a); }
-#else
-void row(Parallel& parallel, RowOp op, const RowArgs& a) { dispatch(parallel, op, a); }
-#endif
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -17,12 +17,23 @@ namespace lockstep::inline LOCKSTEP_ISA {
 
 HD inline float from_bf16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 HD inline uint16_t to_bf16(float x) {  // to nearest, ties to even; NaN stays NaN
+#if defined(__CUDA_ARCH__)
+  uint16_t h;  // the same rounding as one instruction
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
   uint32_t u = bits_of(x);
   uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1)) >> 16;
   return static_cast<uint16_t>(x != x ? (u >> 16) | 0x40 : rounded);
+#endif
 }
 
 HD inline float from_fp16(uint16_t h) {
+#if defined(__CUDA_ARCH__)
+  float exact;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(exact) : "h"(h));
+  return exact;
+#else
   uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   uint32_t rest = static_cast<uint32_t>(h & 0x7FFFu) << 13;
   uint32_t exponent = h & 0x7C00u;
@@ -31,8 +42,14 @@ HD inline float from_fp16(uint16_t h) {
   if (exponent == 0) value = static_cast<float>(h & 0x3FFu) * 0x1p-24f;  // exact, also where denormals are flushed
   uint32_t u = exponent == 0x7C00u ? (rest | 0x7F800000u) : bits_of(value);
   return float_of(u | sign);
+#endif
 }
 HD inline uint16_t to_fp16(float x) {
+#if defined(__CUDA_ARCH__)
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
   uint32_t u = bits_of(x), sign = (u >> 16) & 0x8000u;
   u &= 0x7FFFFFFFu;
   if (u > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
@@ -42,6 +59,7 @@ HD inline uint16_t to_fp16(float x) {
     return static_cast<uint16_t>(sign | (bits_of(scaled) - 0x4B400000u));
   }
   return static_cast<uint16_t>(sign | ((u - 0x38000000u + 0xFFFu + ((u >> 13) & 1)) >> 13));
+#endif
 }
 
 template <class T>
@@ -76,7 +94,7 @@ inline constexpr DType kTypeOf = DType::kFloat32;
 template <>
 inline constexpr DType kTypeOf<double> = DType::kFloat64;
 
-#if !defined(__CUDACC__)
+#if !defined(LOCKSTEP_GRID)
 
 // out[i] = source[offset + i * stride] for i in [0, n)
 template <class T>

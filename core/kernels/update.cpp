@@ -53,20 +53,13 @@ struct AdamW {
   }
 };
 
-template <class Where>
-void dispatch(Where&& where, UpdateOp op, const PointwiseArgs& a) {
+}  // namespace
+
+void update(Parallel& where, UpdateOp op, const PointwiseArgs& a) {
   switch (op) {
     case UpdateOp::kSgd: return for_each<Sgd>(where, a);
     case UpdateOp::kAdamW: return for_each<AdamW>(where, a);
   }
 }
-
-}  // namespace
-
-#if defined(__CUDACC__)
-void update(CudaStream stream, UpdateOp op, const PointwiseArgs& a) { dispatch(stream, op, a); }
-#else
-void update(Parallel& parallel, UpdateOp op, const PointwiseArgs& a) { dispatch(parallel, op, a); }
-#endif
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

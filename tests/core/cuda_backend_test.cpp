@@ -268,7 +268,7 @@ TEST_F(CudaBackendTest, ARecordingThatIsBrokenOffEndsWithItsQueue) {
 }
 
 TEST_F(CudaBackendTest, AStreamWaitsForWordsThatTheHostWrites) {
-  const auto queue = backend_->make_queue(1, false);
+  const auto queue = backend->make_queue(1, false);
   auto first = queue->wait_for_host(), second = queue->wait_for_host();
   const auto open = [](size_t i) {
     const auto& [word, value] = fake_cuda().gates.at(i);

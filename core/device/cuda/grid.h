@@ -1,0 +1,406 @@
+// for_each and for_each_row on a grid of CUDA threads. No result depends on the grid: a pointwise element is one
+// thread's alone, and the order of a row's sum follows from its length. Stateless. Knows nothing of which functors
+// there are.
+#pragma once
+
+#include <bit>
+
+#include "core/device/cuda/chunk.h"
+#include "core/device/cuda/launch.h"
+#include "core/kernels/apply.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+constexpr int kPointwiseThreads = 256;
+
+// Element by element, with any strides and types; from `first` on.
+template <class F, class T>
+__device__ void pointwise_elements(const PointwiseArgs& a, const F& f, uint32_t first) {
+  const uint32_t step = gridDim.x * blockDim.x, end = static_cast<uint32_t>(a.numel);
+  for (uint32_t i = first + blockIdx.x * blockDim.x + threadIdx.x; i < end; i += step) {
+    int64_t in_at[kMaxIns] = {}, out_at[kMaxOuts] = {};
+    uint32_t rest = i;
+    for (int d = a.dims - 1; d >= 0; --d) {
+      const uint32_t size = static_cast<uint32_t>(a.sizes[d]), above = d > 0 ? rest / size : 0;
+      const int64_t c = rest - above * size;
+      rest = above;
+      for (int j = 0; j < F::kIns; ++j) in_at[j] += c * a.in[j].strides[d];
+      for (int j = 0; j < F::kOuts; ++j) out_at[j] += c * a.out[j].strides[d];
+    }
+    T v[F::kIns > 0 ? F::kIns : 1];
+    for (int j = 0; j < F::kIns; ++j) v[j] = load_element<T>(a.in[j].data, a.in[j].dtype, in_at[j]);
+    const auto r = call<F, T>(f, v);
+    for (int j = 0; j < F::kOuts; ++j) store_element<T>(a.out[j].data, a.out[j].dtype, out_at[j], pick<F::kOuts>(r, j));
+  }
+}
+
+template <class F>
+__global__ void __launch_bounds__(kPointwiseThreads) pointwise_wide(const __grid_constant__ PointwiseArgs a) {
+  pointwise_elements<F, double>(a, F(a), 0);
+}
+
+// `chunks` whole chunks, `per_line` to a line of the last dimension, and what is left of a single line.
+template <class F>
+__global__ void __launch_bounds__(kPointwiseThreads)
+    pointwise_grid(const __grid_constant__ PointwiseArgs a, uint32_t chunks, uint32_t per_line) {
+  const F f(a);
+  const int last = a.dims - 1;
+  for (uint32_t q = blockIdx.x * blockDim.x + threadIdx.x; q < chunks; q += gridDim.x * blockDim.x) {
+    uint32_t line = last > 0 ? q / per_line : 0;
+    const int64_t column = static_cast<int64_t>(q - line * per_line) * kChunk;
+    int64_t in_at[kMaxIns], out_at[kMaxOuts];
+    for (int j = 0; j < F::kIns; ++j) in_at[j] = column * a.in[j].strides[last];
+    for (int j = 0; j < F::kOuts; ++j) out_at[j] = column;
+    for (int d = last - 1; d >= 0; --d) {
+      const uint32_t size = static_cast<uint32_t>(a.sizes[d]), above = d > 0 ? line / size : 0;
+      const int64_t c = line - above * size;
+      line = above;
+      for (int j = 0; j < F::kIns; ++j) in_at[j] += c * a.in[j].strides[d];
+      for (int j = 0; j < F::kOuts; ++j) out_at[j] += c * a.out[j].strides[d];
+    }
+    Raw raw[F::kIns > 0 ? F::kIns : 1];
+#pragma unroll
+    for (int j = 0; j < F::kIns; ++j)
+      raw[j] = a.in[j].strides[last] == 0 ? load_same(a.in[j].data, a.in[j].dtype, in_at[j])
+                                          : load_whole(a.in[j].data, a.in[j].dtype, in_at[j]);
+    Chunk<float> in[F::kIns > 0 ? F::kIns : 1], out[F::kOuts];
+#pragma unroll
+    for (int j = 0; j < F::kIns; ++j) in[j] = chunk_of(raw[j], a.in[j].dtype);
+#pragma unroll
+    for (int l = 0; l < kChunk; ++l) {
+      float v[F::kIns > 0 ? F::kIns : 1];
+#pragma unroll
+      for (int j = 0; j < F::kIns; ++j) v[j] = in[j].v[l];
+      const auto r = call<F, float>(f, v);
+#pragma unroll
+      for (int j = 0; j < F::kOuts; ++j) out[j].v[l] = pick<F::kOuts>(r, j);
+    }
+#pragma unroll
+    for (int j = 0; j < F::kOuts; ++j) store_whole(a.out[j].data, a.out[j].dtype, out_at[j], out[j]);
+  }
+  pointwise_elements<F, float>(a, f, chunks * kChunk);
+}
+
+// Whether a line of the last dimension falls into whole chunks that lie in memory as such; a single line may leave a
+// rest.
+inline bool in_chunks(const PointwiseArgs& a) {
+  const int last = a.dims - 1;
+  if (last < 0 || (last > 0 && a.sizes[last] % kChunk != 0)) return false;
+  auto whole = [&](const Operand& o, bool may_repeat) {
+    if (!fits_chunk(o.dtype)) return false;
+    if (may_repeat && o.strides[last] == 0) return true;
+    bool holds = o.strides[last] == 1 && is_aligned(o.data);
+    for (int d = 0; d < last; ++d) holds &= o.strides[d] * size_of(o.dtype) % 16 == 0;
+    return holds;
+  };
+  bool holds = true;
+  for (int j = 0; j < a.ins; ++j) holds &= whole(a.in[j], true);
+  for (int j = 0; j < a.outs; ++j) holds &= whole(a.out[j], false);
+  return holds;
+}
+
+// The kernels count elements in 32 bits; more of them are several grids.
+constexpr int64_t kMostElements = int64_t(1) << 30;
+
+// The outermost dimension in two.
+template <class Run>
+inline void halve(PointwiseArgs a, Run run) {
+  int d = 0;
+  while (a.sizes[d] == 1) ++d;
+  const int64_t size = a.sizes[d];
+  int64_t half = size / 2;
+  if (half > 4096) half -= half % 4096;  // stays aligned
+  a.numel = a.numel / size * half;
+  a.sizes[d] = half;
+  run(a);
+  a.numel = a.numel / half * (size - half);
+  a.sizes[d] = size - half;
+  auto skip = [&](Operand& o) { o.data = static_cast<char*>(o.data) + half * o.strides[d] * size_of(o.dtype); };
+  for (int j = 0; j < a.ins; ++j) skip(a.in[j]);
+  for (int j = 0; j < a.outs; ++j) skip(a.out[j]);
+  run(a);
+}
+
+template <class F>
+void for_each(Parallel& where, const PointwiseArgs& a) {
+  if (a.numel > kMostElements) return halve(a, [&](const PointwiseArgs& half) { for_each<F>(where, half); });
+  CudaQueue& queue = cuda_queue(where);
+  if (any_wide(a)) {
+    launch(pointwise_wide<F>, queue, blocks_for(queue, a.numel, kPointwiseThreads), kPointwiseThreads, a);
+    return;
+  }
+  const uint32_t chunks = in_chunks(a) ? static_cast<uint32_t>(a.numel / kChunk) : 0;
+  const uint32_t per_line = a.dims > 0 ? static_cast<uint32_t>(chunks_of(a.sizes[a.dims - 1])) : 1;
+  const int64_t items = chunks > 0 ? chunks : a.numel;
+  launch(pointwise_grid<F>, queue, blocks_for(queue, items, kPointwiseThreads), kPointwiseThreads, a, chunks, per_line);
+}
+
+// What a row functor sees: its row, and a team of threads that pass over it: a warp, or a block where rows are long.
+// Chunks of 8 elements are dealt out in turn, so that a thread meets the same elements in every pass; they are in
+// registers while the functor deals with them. Rows of kKept stay in shared memory, in T, where each thread reads what
+// it has put there itself: no barrier but those of the sums.
+template <class T, bool kWarp, unsigned kKept, unsigned kPassed>
+class GridRow {
+  static_assert(kKept == 0 || sizeof(T) == sizeof(float));
+
+ public:
+  __device__ GridRow(const RowArgs& a, int64_t r, uint4* near, double (*partial)[32], int& turn)
+      : args(a), row(r), near_(near), partial_(partial), turn_(turn) {}
+
+  const RowArgs& args;
+  const int64_t row;
+
+  struct In {
+    GridRow& row;
+    int j;
+    __device__ T operator[](int64_t i) const { return row.in_[j].v[i - row.base_]; }
+  };
+  struct Element {
+    GridRow& row;
+    int j;
+    int64_t i;
+    __device__ void operator=(T value) const {
+      row.out_[j].v[i - row.base_] = value;
+      row.written_[j] = true;
+    }
+    __device__ operator T() const { return row.out_[j].v[i - row.base_]; }
+  };
+  struct Out {
+    GridRow& row;
+    int j;
+    __device__ Element operator[](int64_t i) const { return {row, j, i}; }
+  };
+
+  __device__ bool has(int j) const { return args.in[j].data != nullptr; }
+  __device__ bool writes(int j) const { return args.out[j].data != nullptr; }
+  __device__ In in(int j) {
+    in_open_[j] = true;
+    if (is_kept(row_in(j))) keep(j);
+    return {*this, j};
+  }
+  __device__ Out out(int j) {
+    out_open_[j] = true;
+    return {*this, j};
+  }
+  // An index from data that lies outside is not followed: check_range has it reported when the host next waits.
+  __device__ T in_value(int j, int64_t i = 0) const {
+    return i < 0 || i >= args.cols ? T(0) : load_element<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + i);
+  }
+  __device__ int64_t in_integer(int j) const {
+    const RowOperand& o = args.in[j];
+    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[in_begin(j)]
+                                    : static_cast<const int32_t*>(o.data)[in_begin(j)];
+  }
+  __device__ void out_value(int j, T v) {
+    if (thread() == 0) store_element<T>(args.out[j].data, args.out[j].dtype, out_begin(j), v);
+  }
+  __device__ void out_wide(int j, double v) {
+    if (thread() == 0) static_cast<double*>(args.out[j].data)[out_begin(j)] = v;
+  }
+
+  template <class G>
+  __device__ void each(int64_t, G g) {
+    for (int q = thread(); q < chunks(); q += threads()) {
+      const int left = open(q);
+#pragma unroll
+      for (int l = 0; l < kChunk; ++l) g(base_ + l);
+      close(q, left);
+    }
+  }
+  template <class G>
+  __device__ void each_four(int64_t, G g) {
+    for (int q = thread(); q < chunks(); q += threads()) {
+      const int left = open(q);
+#pragma unroll
+      for (int l = 0; l < kChunk; l += 4) g(base_ + l);
+      close(q, left);
+    }
+  }
+  template <class G>
+  __device__ auto sum(int64_t, G g) {
+    using S = decltype(g(int64_t(0)));
+    return fold<S>(S(0), g, [](S a, S b) { return a + b; });
+  }
+  template <class G>
+  __device__ T max(int64_t, G g) {
+    return fold<T>(T(-INFINITY), g, [](T a, T b) { return b > a ? b : a; });
+  }
+
+  // After the functor: rows kept near go out.
+  __device__ void flush() {
+#pragma unroll
+    for (int j = 0; j < 3; ++j)
+      if (is_kept(row_out(j)))
+        for (int q = thread(); q < chunks(); q += threads())
+          store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + begin_of(q), left_at(q),
+                      from_near(row_out(j), q));
+  }
+
+ private:
+  static constexpr __device__ bool is_kept(unsigned operand) { return (kKept & operand) != 0; }
+  static constexpr __device__ bool is_passed(unsigned operand) { return (kPassed & operand) != 0; }
+  __device__ int thread() const { return static_cast<int>(kWarp ? threadIdx.x % 32 : threadIdx.x); }
+  __device__ int threads() const { return static_cast<int>(kWarp ? 32 : blockDim.x); }
+  __device__ int chunks() const { return static_cast<int>(chunks_of(args.cols)); }
+  __device__ int left_at(int q) const {
+    const int64_t left = args.cols - begin_of(q);
+    return left < kChunk ? static_cast<int>(left) : kChunk;
+  }
+  __device__ static int64_t begin_of(int q) { return int64_t(q) * kChunk; }
+  __device__ int64_t in_begin(int j) const { return row * args.in[j].row_stride; }
+  __device__ int64_t out_begin(int j) const { return row * args.out[j].row_stride; }
+
+  // A kept chunk lies in two halves of 16 bytes, each beside its neighbours', so that threads meet no banks twice.
+  __device__ uint4* near(unsigned operand, int q) const {
+    int slot = 0;
+    for (unsigned below = kKept & (operand - 1); below; below &= below - 1) ++slot;
+    return near_ + 2 * slot * chunks() + q;
+  }
+  __device__ Chunk<T> from_near(unsigned operand, int q) const {
+    Chunk<T> c{};
+    if constexpr (kKept != 0) {
+      const uint4* p = near(operand, q);
+      c = chunk_of(Raw{p[0], p[chunks()]}, DType::kFloat32);
+    }
+    return c;
+  }
+  __device__ void to_near(unsigned operand, int q, const Chunk<T>& c) const {
+    if constexpr (kKept != 0) {
+      const float* v = c.v;
+      uint4* p = near(operand, q);
+      p[0] = make_uint4(bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
+      p[chunks()] = make_uint4(bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]));
+    }
+  }
+  __device__ void keep(int j) {
+    constexpr int kAtOnce = 4;  // loads under way
+    for (int q0 = thread(); q0 < chunks(); q0 += kAtOnce * threads()) {
+      Loaded<T> loaded[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (const int q = q0 + k * threads(); q < chunks())
+          loaded[k] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + begin_of(q), left_at(q));
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (const int q = q0 + k * threads(); q < chunks())
+          to_near(row_in(j), q, value_of<T>(loaded[k], args.in[j].dtype));
+    }
+  }
+
+  // The chunk of every open operand. Those that a pass does not read, the compiler leaves out.
+  __device__ int open(int q) {
+    base_ = begin_of(q);
+    const int left = left_at(q);
+    Loaded<T> ins[6], outs[3];
+#pragma unroll
+    for (int j = 0; j < 6; ++j)
+      if (is_passed(row_in(j)) && in_open_[j])
+        ins[j] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + base_, left);
+#pragma unroll
+    for (int j = 0; j < 3; ++j)
+      if (is_passed(row_out(j)) && out_open_[j])
+        outs[j] = load<T>(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left);
+#pragma unroll
+    for (int j = 0; j < 6; ++j) {
+      if (is_passed(row_in(j)) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
+      if (is_kept(row_in(j)) && in_open_[j]) in_[j] = from_near(row_in(j), q);
+    }
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+      if (is_passed(row_out(j)) && out_open_[j]) out_[j] = value_of<T>(outs[j], args.out[j].dtype);
+      if (is_kept(row_out(j)) && out_open_[j]) out_[j] = from_near(row_out(j), q);
+      written_[j] = false;
+    }
+    return left;
+  }
+  __device__ void close(int q, int left) {
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+      if (is_kept(row_out(j)) && written_[j]) to_near(row_out(j), q, out_[j]);
+      if (is_passed(row_out(j)) && written_[j])
+        store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left, out_[j]);
+    }
+  }
+
+  // Elements of a chunk one after another, a thread's chunks one after another, then a tree over the threads.
+  template <class S, class G, class Join>
+  __device__ S fold(S start, G g, Join join) {
+    S mine = start;
+    for (int q = thread(); q < chunks(); q += threads()) {
+      const int left = open(q);
+#pragma unroll
+      for (int l = 0; l < kChunk; ++l) {
+        const S value = g(base_ + l);
+        mine = l < left ? join(mine, value) : mine;
+      }
+      close(q, left);
+    }
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) mine = join(mine, __shfl_xor_sync(0xFFFFFFFFu, mine, half));
+    if constexpr (!kWarp) {
+      // Two sets of partial sums in turn: one barrier is enough.
+      double* const partial = partial_[turn_];
+      turn_ ^= 1;
+      if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = static_cast<double>(mine);
+      __syncthreads();
+      mine = static_cast<S>(partial[0]);
+      for (unsigned w = 1; w < blockDim.x / 32; ++w) mine = join(mine, static_cast<S>(partial[w]));
+    }
+    return mine;
+  }
+
+  uint4* near_;
+  double (*partial_)[32];
+  int& turn_;
+  int64_t base_ = 0;
+  Chunk<T> in_[6], out_[3];
+  bool in_open_[6] = {}, out_open_[3] = {}, written_[3] = {};
+};
+
+constexpr int kWarpRowThreads = 128, kMostRowThreads = 512;
+
+template <class F, class T, bool kWarp, bool kNear>
+__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads)
+    row_grid(const __grid_constant__ RowArgs a, int64_t near_size) {
+  constexpr unsigned kKept = kNear ? F::kKept : 0, kPassed = kNear ? F::kPassed : F::kPassed | F::kKept;
+  extern __shared__ uint4 near_memory[];
+  __shared__ double partial[2][32];
+  int turn = 0;
+  const int teams = kWarp ? static_cast<int>(blockDim.x / 32) : 1;
+  const int team = kWarp ? static_cast<int>(threadIdx.x / 32) : 0;
+  for (int64_t r = int64_t(blockIdx.x) * teams + team; r < a.rows; r += int64_t(gridDim.x) * teams) {
+    GridRow<T, kWarp, kKept, kPassed> row(a, r, near_memory + team * near_size, partial, turn);
+    F::template run<T>(row);
+    row.flush();
+  }
+}
+
+template <class F, class T, bool kWarp, bool kNear>
+void launch_rows(CudaQueue& queue, const RowArgs& a, int threads) {
+  const int64_t teams = kWarp ? threads / 32 : 1;
+  const int64_t near_size = kNear ? 2 * std::popcount(F::kKept) * chunks_of(a.cols) : 0;
+  const int64_t blocks = blocks_for(queue, (a.rows + teams - 1) / teams * threads, threads);
+  launch(row_grid<F, T, kWarp, kNear>, queue,
+         Grid{blocks, threads, teams * near_size * static_cast<int64_t>(sizeof(uint4))}, a, near_size);
+}
+
+// A warp a row up to this length, beyond it a block, whose size and so the order of sums depends on the length alone.
+constexpr int64_t kWarpCols = 1024;
+
+template <class F>
+void for_each_row(Parallel& where, const RowArgs& a) {
+  CudaQueue& queue = cuda_queue(where);
+  const int64_t chunks = chunks_of(a.cols);
+  const int threads = chunks <= 512 ? 128 : chunks <= 2048 ? 256 : kMostRowThreads;
+  constexpr bool kKeeps = F::kKept != 0;
+  if (!fits_chunk(a.in[0].dtype)) return launch_rows<F, double, false, false>(queue, a, threads);
+  if (a.cols <= kWarpCols) return launch_rows<F, float, true, kKeeps>(queue, a, kWarpRowThreads);
+  if constexpr (kKeeps) {
+    constexpr int64_t kFits = Grid::kMostShared - 1024;  // besides the partial sums
+    if (2 * std::popcount(F::kKept) * chunks * static_cast<int64_t>(sizeof(uint4)) <= kFits)
+      return launch_rows<F, float, false, true>(queue, a, threads);
+  }
+  launch_rows<F, float, false, false>(queue, a, threads);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

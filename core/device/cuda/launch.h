@@ -1,0 +1,52 @@
+// launch(): sets a kernel in motion on a queue; and how many blocks a grid takes. By the runtime's C call in place of
+// <<<>>>, so that a host compiler reads the same text against a stand-in for CUDA (tests/support/cuda_stand_in).
+// Stateless. Knows nothing of which kernels there are.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <tuple>
+#include <utility>
+
+#include "core/device/cuda/queue.h"
+
+namespace lockstep {
+
+// The error in words, naming the kernel: Error(ExitCode::kDevice).
+[[noreturn]] void throw_launch_error(cudaError_t error, const void* kernel);
+
+struct Grid {
+  int64_t blocks = 1;
+  int threads = 1;           // of a block
+  int64_t shared_bytes = 0;  // what the kernel's `extern __shared__` array takes; at most kMostShared with the rest
+  static constexpr int64_t kMostShared = 48 << 10;  // of a block, on any GPU and without asking
+};
+
+template <class... P, class... A>
+void launch(void (*kernel)(P...), CudaQueue& queue, const Grid& grid, const A&... args) {
+  if (grid.blocks == 0) return;
+  static_assert(sizeof...(P) == sizeof...(A));
+  std::tuple<std::remove_const_t<P>...> values(args...);
+  const cudaError_t error = std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {&value..., nullptr};
+        return cudaLaunchKernel(kernel, dim3(narrow<unsigned>(grid.blocks)), dim3(static_cast<unsigned>(grid.threads)),
+                                pointers, static_cast<size_t>(grid.shared_bytes), queue.stream());
+      },
+      values);
+  if (error != cudaSuccess) [[unlikely]]
+    throw_launch_error(error, reinterpret_cast<const void*>(kernel));
+}
+template <class... P, class... A>
+void launch(void (*kernel)(P...), CudaQueue& queue, int64_t blocks, int threads, const A&... args) {
+  launch(kernel, queue, Grid{blocks, threads}, args...);
+}
+
+// Blocks for `items` with one thread each, at most as many as the GPU holds at once: kernels step by their grid.
+inline int64_t blocks_for(const CudaQueue& queue, int64_t items, int threads) {
+  constexpr int kResident = 2048;  // threads of a multiprocessor
+  const int64_t wanted = (items + threads - 1) / threads, most = int64_t(queue.processors()) * (kResident / threads);
+  return wanted < most ? wanted : most;
+}
+
+}  // namespace lockstep
