@@ -1,0 +1,109 @@
+// CudaQueue: a CUDA stream as the device's queue: order, events, copies, and what kernels need of it: scratch memory,
+// a place to report bad indices, and the handles of libraries. Owned by streams (core/device/stream.h). Knows nothing
+// of tensors.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/device/backend.h"
+#include "core/device/cuda/check.h"
+
+namespace lockstep {
+
+// The first bad index that a kernel of the queue met, in pinned memory that host and GPU both reach. A kernel that
+// finds `set` 0 fills the rest, and `set` last; the host takes it when it looks at an event (core/kernels/range.h has
+// its words).
+struct RangeTrap {
+  int32_t set = 0;
+  int32_t use = 0;  // RangeArgs::Use
+  int64_t value = 0, position = 0, end = 0;
+};
+
+// Used CUDA events of one GPU, for the next points to record: making one takes longer than recording it.
+class CudaEventPool {
+ public:
+  explicit CudaEventPool(int gpu) : gpu_(gpu) {}
+  ~CudaEventPool();
+  CudaEventPool(const CudaEventPool&) = delete;
+  CudaEventPool& operator=(const CudaEventPool&) = delete;
+
+  int gpu() const { return gpu_; }
+  cudaEvent_t take();
+  void give(cudaEvent_t event) noexcept;
+
+ private:
+  int gpu_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<RangeTrap> trap, cudaStream_t stream);
+  ~CudaEvent() override { pool_->give(event_); }
+  // Both throw what stopped the work before: Error(kDevice), or Error(kBadData) for an index outside its table.
+  bool done() override;
+  void wait() override;
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  void finish();
+  std::shared_ptr<CudaEventPool> pool_;
+  std::shared_ptr<RangeTrap> trap_;
+  cudaEvent_t event_;
+  std::atomic<bool> finished_ = false;
+};
+
+class CudaQueue final : public DeviceQueue {
+ public:
+  static constexpr int kScratchSlots = 6;
+
+  // `table`: of this GPU; outlives the queue.
+  CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& table, int processors, bool high_priority);
+  ~CudaQueue() override;  // waits for the GPU
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  const KernelTable& kernels() const override { return table_; }
+  void copy(void* to, const void* from, int64_t bytes) override;
+  std::shared_ptr<DeviceEvent> record() override;
+  void wait(DeviceEvent& event) override;
+  void* native() override { return stream_; }
+
+  // Also makes this queue's GPU current on the calling thread: who asks for the stream is about to use it.
+  cudaStream_t stream() const {
+    make_current(index());
+    return stream_;
+  }
+  int index() const { return events_->gpu(); }
+  int processors() const { return processors_; }  // multiprocessors
+  // Device memory of this queue, 256-byte aligned, kept between calls and used in the queue's order; contents
+  // undefined. Slots 0 to 3 are for plain kernels, 4 for cuBLASLt, 5 for cuDNN.
+  void* scratch_memory(int slot, int64_t bytes);
+  RangeTrap* trap() { return trap_.get(); }  // one address for host and GPU
+  // A library's handle for this queue, made by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. Destroyed with the
+  // queue.
+  std::shared_ptr<void>& library(int which) { return libraries_.at(static_cast<size_t>(which)); }
+
+ private:
+  struct Scratch {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+  std::shared_ptr<CudaEventPool> events_;
+  const KernelTable& table_;
+  int processors_;
+  cudaStream_t stream_ = nullptr;
+  std::shared_ptr<RangeTrap> trap_;
+  std::array<Scratch, kScratchSlots> scratch_;
+  std::array<std::shared_ptr<void>, 2> libraries_;
+};
+
+// What kernels of the table get is their own backend's queue.
+inline CudaQueue& cuda_queue(Parallel& parallel) { return static_cast<CudaQueue&>(parallel); }
+
+}  // namespace lockstep
