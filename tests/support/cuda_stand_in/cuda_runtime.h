@@ -168,6 +168,8 @@ inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess;
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) { return *least = *most = 0, cudaSuccess; }
 
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t);
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t);
 inline cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
@@ -196,6 +198,25 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+
+// Nothing here is recorded, and nothing waits for the host.
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+constexpr unsigned long long cudaEnableDefault = 0;
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
+  return cudaErrorInvalidValue;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** entry, unsigned, unsigned long long,
+                                                    cudaDriverEntryPointQueryResult* result) {
+  return *entry = nullptr, *result = cudaDriverEntryPointSymbolNotFound, cudaSuccess;
+}
 
 namespace cuda_stand_in {
 cudaError_t launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
