@@ -67,7 +67,11 @@ namespace {
 
 std::vector<Field> top_fields(Settings& s) {
   return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15),
-          recompute_field(s.recompute)};
+          recompute_field(s.recompute),
+          field("graph", s.graph,
+                "record a step's forward and backward passes as one CUDA graph and launch that: small batches then do "
+                "not wait for the host; needs fixed shapes and no dropout, and sharding.level none or optimizer")
+              .without_effect_on_math()};
 }
 std::vector<Field> comm_fields(Settings& s) {
   return {field("comm.deadline", s.deadline,
@@ -179,6 +183,10 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   const bool streams = p.level == ShardLevel::kParameters;
   refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
   refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
+  refuse(!s->graph || !s->train.anomaly, "graph", "has no effect with train.anomaly, which looks at every result");
+  refuse(!s->graph || s->parallel.compute != DType::kFloat16, "graph",
+         "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
+  refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");

@@ -64,6 +64,7 @@ struct Settings {
   InitOptions init;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;
+  bool graph = false;
   std::string model_name;
   std::unique_ptr<ModelOptions> model;
   DataOptions data;

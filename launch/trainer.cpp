@@ -8,10 +8,14 @@
 #include "core/base/log.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
 namespace {
+
+// Steps before one is recorded: libraries choose and prepare, and take the memory that they keep.
+constexpr int64_t kUnrecordedSteps = 2;
 
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
@@ -88,6 +92,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     apply_rules(settings_.optim, slots_, names);
     optimizer_ = make_optimizer(settings_.optim, slots_);
     if (settings_.parallel.compute == DType::kFloat16) loss_scale_ = LossScale::dynamic();
+    if (settings_.graph) {
+      const std::string why = parallel_->why_not_recorded();
+      require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
+    }
   });
   preflight();
   if (settings_.verify.every > 0 && has_replicas())
@@ -148,16 +156,9 @@ StepReport Trainer::step(bool stop) {
   StepBatch batch = loader_->next();
   report.data_ms = ms_since(begun);
   parallel_->set_loss_scale(loss_scale_.value());
-  parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
-  for (MicroBatch& m : batch.mine) {
-    WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
-    const auto forward = Clock::now();
-    Tensor loss = model_->loss((*model_)(input_of(m)), m.target);
-    report.forward_ms += ms_since(forward);
-    const auto backward = Clock::now();
-    parallel_->backward(m.index, loss, m.targets);
-    report.backward_ms += ms_since(backward);
-  }
+  if (settings_.graph && steps_here_ >= kUnrecordedSteps) run_recorded(batch, report);
+  else run(batch, batch.mine, report);
+  ++steps_here_;
   report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
   report.transfers = parallel_->transfers();
   const auto update = Clock::now();
@@ -182,6 +183,49 @@ StepReport Trainer::step(bool stop) {
   report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
   report.step_ms = ms_since(begun);
   return report;
+}
+
+void Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, StepReport& report) {
+  parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
+  for (const MicroBatch& m : mine) {
+    WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+    const auto forward = Clock::now();
+    Tensor loss = model_->loss((*model_)(input_of(m)), m.target);
+    report.forward_ms += ms_since(forward);
+    const auto backward = Clock::now();
+    parallel_->backward(m.index, loss, m.targets);
+    report.backward_ms += ms_since(backward);
+  }
+}
+
+void Trainer::run_recorded(const StepBatch& batch, StepReport& report) {
+  const bool first = !recorded_;
+  if (first) {
+    recorded_ = std::make_unique<RecordedStep>(current_stream());
+    recorded_->mine = batch.mine;
+    for (MicroBatch& m : recorded_->mine) {
+      m.input = Tensor::empty(m.input.shape(), m.input.dtype());
+      m.target = Tensor::empty(m.target.shape(), m.target.dtype());
+    }
+  }
+  RecordedStep& step = *recorded_;
+  bool same = batch.mine.size() == step.mine.size() && (first || batch.micro_count == step.parallel.micro_count);
+  for (size_t i = 0; same && i < batch.mine.size(); ++i)
+    same = batch.mine[i].index == step.mine[i].index && batch.mine[i].input.shape() == step.mine[i].input.shape();
+  if (!same) return run(batch, batch.mine, report);  // an epoch's last step
+  std::vector<int64_t> targets;
+  for (size_t i = 0; i < batch.mine.size(); ++i) {
+    raw::copy(step.mine[i].input, batch.mine[i].input);
+    raw::copy(step.mine[i].target, batch.mine[i].target);
+    targets.push_back(batch.mine[i].targets);
+  }
+  if (first)
+    step.graph.record([&] {
+      run(batch, step.mine, report);
+      step.parallel = parallel_->end_recorded();
+    });
+  else parallel_->repeat(step.parallel, targets);
+  step.graph.launch();
 }
 
 // Images and the like in the type that the model computes in.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "core/device/graph.h"
 #include "core/io/checkpoint.h"
 #include "core/models/model.h"
 #include "data/loader.h"
@@ -79,9 +80,19 @@ class Trainer {
   const CheckpointInfo& info() const { return info_; }
 
  private:
+  // The step's forward and backward passes as a GPU's graph, and where it looks for its data.
+  struct RecordedStep {
+    explicit RecordedStep(Stream& stream) : graph(stream) {}
+    StreamGraph graph;
+    std::vector<MicroBatch> mine;
+    DataParallel::Recorded parallel;
+  };
+
   void preflight();
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
+  void run(const StepBatch& batch, const std::vector<MicroBatch>& mine, StepReport& report);
+  void run_recorded(const StepBatch& batch, StepReport& report);
 
   const Settings& settings_;
   const Datasets& data_;
@@ -95,6 +106,8 @@ class Trainer {
   std::unique_ptr<Sentinel> sentinel_;  // where settings ask for it, and replicas are there
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;
+  int64_t steps_here_ = 0;                  // by this process
+  std::unique_ptr<RecordedStep> recorded_;  // where settings ask for it
 };
 
 TaskSpec task_of(const DataSpec& spec);

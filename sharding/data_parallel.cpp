@@ -260,6 +260,33 @@ void DataParallel::forward_round(int64_t ranks_with_data, const std::function<vo
   }
 }
 
+std::string DataParallel::why_not_recorded() const {
+  if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
+  if (options_.level >= ShardLevel::kGradients && comm_.size() > 1)
+    return cat("at sharding.level ", to_text(options_.level), " the host lets memory go in the midst of a step");
+  if (comm_.size() > 1 && comm_.backend() != "nccl") return "ranks that exchange by way of the host cannot be recorded";
+  return "";
+}
+
+DataParallel::Recorded DataParallel::end_recorded() {
+  if (merging_) current_stream().wait(merging_->record());
+  Recorded step{micro_count_, losses_, {}};
+  for (auto& g : groups_) step.gradients.push_back(g->gradient());
+  return step;
+}
+
+void DataParallel::repeat(const Recorded& step, const std::vector<int64_t>& targets) {
+  check(targets.size() == step.losses.size(), "repeat: ", targets.size(), " micro-batches of a step of ",
+        step.losses.size());
+  gathers_->restart_clock();
+  micro_count_ = step.micro_count;
+  losses_ = step.losses;
+  for (size_t i = 0; i < targets.size(); ++i) losses_[i].second = targets[i];
+  for (size_t k = 0; k < groups_.size(); ++k) groups_[k]->set_gradient(step.gradients[k]);
+  done_ = static_cast<int64_t>(losses_.size());
+  round_ = rounds_.size();
+}
+
 StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
   check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");

@@ -51,6 +51,19 @@ class DataParallel {
   // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all
   // learn of it. The optimizer's update comes next.
   StepResult finish_step(double clip_norm = 0, bool stop = false);
+  // A step that a GPU's graph holds (core/device/graph.h): what was recorded from begin_step to the last backward.
+  struct Recorded {
+    int64_t micro_count = 0;
+    std::vector<std::pair<Tensor, int64_t>> losses;
+    std::vector<Tensor> gradients;  // of each group
+  };
+  // Ends the recorded part. Throws ExitCode::kConfig where communication or level let no step be recorded.
+  Recorded end_recorded();
+  // In place of begin_step and backward, before the graph is launched: the same step on other data, with these targets
+  // counted in each of this rank's micro-batches.
+  void repeat(const Recorded& step, const std::vector<int64_t>& targets);
+  // Why no step can be recorded here; empty where it can.
+  std::string why_not_recorded() const;
   // Multiplies the loss before backward, so that fp16 gradients do not vanish; a power of two. No result shows it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
 

@@ -33,9 +33,13 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
 
 double GatherSchedule::since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
 
-void GatherSchedule::begin() {
+void GatherSchedule::restart_clock() {
   begun_ = std::chrono::steady_clock::now();
   transfers_.clear();
+}
+
+void GatherSchedule::begin() {
+  restart_clock();
   if (streams_) return;
   launch(root_);
   for (const Block& b : blocks_) launch(b);

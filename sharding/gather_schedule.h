@@ -35,6 +35,7 @@ class GatherSchedule {
   bool streams() const { return streams_; }
   // A step or an evaluation begins.
   void begin();
+  void restart_clock();  // of since_begin(), and forgets transfers
   // Called when the last backward pass of a round has left a block, at level parameters; where this rank only follows,
   // when any has.
   void set_on_left(std::function<void(size_t block)> on_left) { on_left_ = std::move(on_left); }

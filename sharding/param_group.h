@@ -65,6 +65,7 @@ class ParamGroup {
   bool finish_reduce(std::optional<Seconds> patience = {});
   // After the last round: this rank's slice of the step's sum, fp32 [slice()].
   const Tensor& gradient() const { return gradient_; }
+  void set_gradient(const Tensor& gradient) { gradient_ = gradient; }  // that of a recorded step
   // Sums of squares of part(), fp64: of each parameter in it, the largest nodes of the tree over its chunks, in order;
   // written in the order of `merging`.
   const Tensor& norm_nodes() const { return norm_nodes_; }
