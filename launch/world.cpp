@@ -9,6 +9,7 @@
 
 #include "comm/local_comm.h"
 #include "comm/mpi_comm.h"
+#include "comm/nccl_comm.h"
 #include "core/base/log.h"
 
 namespace lockstep {
@@ -45,11 +46,19 @@ int threads_for(const WorldOptions& options, int local_ranks) {
   return std::max(1, available_cores() / std::max(1, local_ranks));
 }
 
-void run_rank(Communicator& comm, int local_rank, int threads, const WorldOptions& options,
+void run_rank(Communicator& host, int local_rank, int threads, const WorldOptions& options,
               const std::function<void(Communicator&)>& body) {
-  Stream stream(place_ranks(comm, local_rank, options.device), Stream::Mode::kInline, threads);
+  const Device device = place_ranks(host, local_rank, options.device);
+  Stream stream(device, Stream::Mode::kInline, threads);
   WithStream with(stream);
-  body(comm);
+  // Goes before the stream, whose work may wait for peers that an error keeps away.
+  std::unique_ptr<Communicator> by_nccl;
+  if (device.type == DeviceType::kCuda && host.size() > 1) {
+    std::string why;
+    by_nccl = make_nccl_communicator(host, device, {.deadline = Seconds(options.deadline_s)}, &why);
+    if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange by way of host memory: ", why));
+  }
+  body(by_nccl ? *by_nccl : host);
 }
 
 // Else another rank does.

@@ -8,6 +8,7 @@
 #include "launch/trainer.h"
 #include "launch/world.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -45,6 +46,7 @@ struct Outcome {
   std::vector<double> losses;
   EvalReport eval;
   DeviceType device = DeviceType::kCpu;
+  std::string backend;
 };
 
 Outcome outcome_of(const Job& job) {
@@ -80,6 +82,7 @@ Outcome outcome_of(const Job& job) {
     out.losses = losses;
     out.eval = eval;
     out.device = current_device().type;
+    out.backend = comm.backend();
   });
   EXPECT_EQ(code, 0) << problem;
   return out;
@@ -95,7 +98,10 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
 
 class GpuRun : public ::testing::TestWithParam<const char*> {
  protected:
-  GpuRun() { fake_gpu(); }
+  GpuRun() {
+    fake_gpu();
+    testing::fake_nccl();
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuRun, ::testing::Values(kText, kImages),
                          [](const auto& info) { return info.param == kText ? "text" : "images"; });
@@ -110,15 +116,22 @@ TEST_P(GpuRun, OneRankHasTheCpusBits) {
 TEST_P(GpuRun, EveryNumberOfRanksAndLevelHasTheCpusBits) {
   const Outcome cpu = outcome_of({GetParam()});
   for (int ranks : {2, 4})
-    for (const char* level : {"none", "optimizer", "gradients", "parameters"})
-      expect_same(cpu, outcome_of({cat(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kGpu}),
-                  cat(ranks, " ranks, level ", level));
+    for (const char* level : {"none", "optimizer", "gradients", "parameters"}) {
+      const Outcome gpu = outcome_of({cat(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kGpu});
+      EXPECT_EQ(gpu.backend, "nccl");
+      expect_same(cpu, gpu, cat(ranks, " ranks, level ", level));
+    }
 }
 
-TEST_P(GpuRun, RanksShareAGpu) {
+TEST_P(GpuRun, SoHaveRanksThatShareAGpu) {
   const Outcome cpu = outcome_of({GetParam()});
   fake_gpu(0, {.devices = 1});
-  expect_same(cpu, outcome_of({cat(GetParam(), "sharding:\n  level: parameters\n"), 3, kSharedGpu}), "3 ranks, 1 GPU");
+  for (int ranks : {2, 3})
+    for (const char* level : {"none", "parameters"}) {
+      const Outcome gpu = outcome_of({cat(GetParam(), "sharding:\n  level: ", level, "\n"), ranks, kSharedGpu});
+      EXPECT_EQ(gpu.backend, "local");
+      expect_same(cpu, gpu, cat(ranks, " ranks, level ", level));
+    }
 }
 
 TEST_P(GpuRun, SavedOnOneDeviceAndResumedOnTheOther) {
