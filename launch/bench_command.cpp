@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 
@@ -38,16 +39,31 @@ double median(std::vector<double> v) {
 }
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 
+// Matrix products of bf16 or fp16 with fp32 sums, dense, 10^12 operations a second, as NVIDIA's data sheets of A100,
+// H100, H200 and B200 have it (where they print the figure with sparsity, half of it). 0: not known.
+double peak_tflops(std::string_view gpu) {
+  constexpr std::pair<std::string_view, double> kPeaks[] = {{"H100 PCIe", 756},   {"H100 NVL", 835}, {"H200 NVL", 835},
+                                                            {"H100", 989},        {"H200", 989},     {"A100", 312},
+                                                            {"NVIDIA B200", 2250}};
+  for (auto& [name, peak] : kPeaks)
+    if (gpu.find(name) != gpu.npos) return peak;
+  return 0;
+}
+
+JsonValue known(double v) { return v > 0 ? JsonValue(v) : JsonValue(nullptr); }
+
 }  // namespace
 
 int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
-      "Times training steps without writing anything. The last line is one JSON object: median and least step time in\n"
-      "ms, its parts, items a second, time from the program's start to the end of the first step, memory: the most "
-      "that\n"
-      "this process, or rank 0's GPU, had in use, in all and by use; and the bytes that rank 0 sends in a step.",
+      "Times training steps without writing anything. The last line is one JSON object: ms, the median step, with the\n"
+      "least one and a step's parts, by the host's clock; mean_ms, from the first timed step until the device is "
+      "done, a step, and items a second by it; seconds from the program's start to the end of the first step; tflops "
+      "of the\n"
+      "model's matrix products, and mfu, their part of the GPU's peak where that is known; the most memory in use on\n"
+      "this process's device, in all and by use; and the bytes that rank 0 sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"}},
@@ -70,8 +86,14 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};
     int64_t wire = 0;
+    const Device device = current_device();
+    auto begun = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < warmup + steps; ++i) {
-      if (i == warmup) reset_peak_of_run();
+      if (i == warmup) {
+        current_stream().synchronize();
+        reset_peak_of_run();
+        begun = std::chrono::steady_clock::now();
+      }
       const int64_t sent = comm.bytes_sent();
       const StepReport r = trainer.step();
       wire = std::max(wire, comm.bytes_sent() - sent);
@@ -87,26 +109,39 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       exposed.push_back(r.result.exposed_ms);
       optimizer.push_back(r.optimizer_ms);
     }
+    current_stream().synchronize();
+    const double mean = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count() /
+                        static_cast<double>(steps);
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const AllocatorStats after = stats_of_run();
-    const double ms = median(total);
     if (comm.rank() == 0) {
+      const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
+      const std::string name = gpu ? device_backend().properties(device.index).name : "";
+      const double tflops = trainer.flops() / mean / 1e9;
+      const double peak = gpu && low && !settings->device.share_gpu ? comm.size() * peak_tflops(name) : 0;
       JsonObject line{{"model", settings->model_name},
                       {"parameters", trainer.parameter_count()},
                       {"ranks", static_cast<int64_t>(comm.size())},
                       {"backend", std::string(comm.backend())},
                       {"threads", static_cast<int64_t>(current_stream().threads())},
                       {"device", to_text(current_device())},
+                      {"gpu", gpu ? JsonValue(name) : JsonValue(nullptr)},
                       {"isa", trainer.info().isa},
-                      {"ms", rounded(ms)},
+                      {"compute", std::string(to_text(settings->parallel.compute))},
+                      {"batch", settings->batch.global},
+                      {"ms", rounded(median(total))},
+                      {"mean_ms", rounded(mean)},
                       {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
                       {"data_ms", rounded(median(loading))},
                       {"forward_ms", rounded(median(forward))},
                       {"backward_ms", rounded(median(backward))},
                       {"comm_ms", rounded(median(exposed))},
                       {"optimizer_ms", rounded(median(optimizer))},
-                      {trainer.items_unit() + "_per_s", rounded(items / ms * 1e3)},
+                      {trainer.items_unit() + "_per_s", rounded(items / mean * 1e3)},
+                      {"tflops", known(rounded(tflops))},
+                      {"peak_tflops", known(peak)},
+                      {"mfu", known(peak > 0 ? rounded(tflops / peak) : 0)},
                       {"first_step_s", rounded(first_s)},
                       {"rss_mb", static_cast<int64_t>(usage.ru_maxrss / 1024)},
                       {"system_allocations", after.system_allocations - before.system_allocations},

@@ -77,6 +77,7 @@ class Trainer {
 
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }
+  double flops() const { return model_->flops() * static_cast<double>(settings_.batch.global); }  // of a step
   const CheckpointInfo& info() const { return info_; }
 
  private:

@@ -47,6 +47,18 @@ build() { # log's name, command...
   if [ -t 1 ]; then "${@:2}"; else quietly "$@"; fi
 }
 
+# program NAME: the path of one of ours that has the CUDA library beside it: in the folder that scripts/portable made, where this is one; in
+# the build tree that LOCKSTEP_BUILD names; or in build/cuda-release.
+program() {
+  local tree place
+  for tree in ${LOCKSTEP_BUILD:+"$LOCKSTEP_BUILD"} "$root" "$root/build/cuda-release"; do
+    for place in bin tests; do
+      if [ -x "$tree/$place/$1" ]; then echo "$tree/$place/$1" && return; fi
+    done
+  done
+  fail "$exit_missing" "there is no program $1: build it with the preset cuda-release, or use a folder that scripts/portable made"
+}
+
 # More ranks than cores must neither be refused nor busy-wait, and ranks must not share one core by binding.
 mpi_environment() {
   export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none

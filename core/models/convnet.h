@@ -19,11 +19,13 @@ class Convnet : public Model {
  public:
   Convnet(const ConvnetOptions& options, const TaskSpec& task);
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
+  double flops() const override { return flops_; }
 
  private:
   std::vector<Conv2d*> convs_;
   Linear *hidden_, *head_;
   Dropout* dropout_;
+  double flops_ = 0;
 };
 
 }  // namespace lockstep

@@ -34,6 +34,8 @@ class Gpt : public Model {
  public:
   Gpt(const GptOptions& options, const TaskSpec& task);
   Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+  // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
+  double flops() const override;
 
  private:
   int64_t context_;

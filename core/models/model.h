@@ -18,6 +18,9 @@ class Model : public Module {
   // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex
   // count nothing. By default, cross-entropy of [..., classes] against int32 targets [...].
   virtual Tensor loss(const Tensor& output, const Tensor& target);
+  // Floating-point operations of the matrix products in one sample's forward and backward pass, by which the part of a
+  // machine's peak is reckoned; 0: not known.
+  virtual double flops() const { return 0; }
 };
 
 // How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the

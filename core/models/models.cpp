@@ -62,11 +62,16 @@ Convnet::Convnet(const ConvnetOptions& o, const TaskSpec& task) {
   int64_t h = task.input[0], w = task.input[1], c = task.input[2], index = 0;
   for (int64_t channels : o.channels) {
     convs_.push_back(&child<Conv2d>(cat("conv", ++index), c, channels, o.kernel));
-    c = channels, h -= o.kernel - 1, w -= o.kernel - 1;
+    h -= o.kernel - 1, w -= o.kernel - 1;
+    // Two operations in each of a layer's three products; images take no gradient.
+    flops_ += 2.0 * (index == 1 ? 2 : 3) * static_cast<double>(h * w * o.kernel * o.kernel * c * channels);
+    c = channels;
   }
   require(h >= 2 && w >= 2, ExitCode::kConfig, "model.channels, model.kernel: images of ", task.input,
           " are too small for these convolutions");
-  hidden_ = &child<Linear>("fc1", (h / 2) * (w / 2) * c, o.hidden);
+  const int64_t features = (h / 2) * (w / 2) * c;
+  flops_ += 6.0 * static_cast<double>((features + task.classes) * o.hidden);
+  hidden_ = &child<Linear>("fc1", features, o.hidden);
   dropout_ = &child<Dropout>("drop", o.dropout);
   head_ = &child<Linear>("fc2", o.hidden, task.classes);
 }
@@ -139,6 +144,13 @@ Tensor Gpt::forward(const Tensor& tokens_BT) {
   Tensor h = drop_(add(wte_(tokens_BT), slice(wpe_.weight(), 0, 0, tokens_BT.dim(1))));
   for (GptBlock* block : blocks_) h = (*block)(h);
   return linear((*ln_)(h), wte_.weight());
+}
+
+double Gpt::flops() const {
+  int64_t n = 0;
+  for (const NamedParameter& p : parameters()) n += p.parameter->value.numel();
+  const auto blocks = static_cast<int64_t>(blocks_.size());
+  return static_cast<double>(context_) * 6 * static_cast<double>(n + blocks * wte_.weight().dim(1) * context_);
 }
 
 }  // namespace lockstep

@@ -186,5 +186,16 @@ TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {
   expect_error(ExitCode::kBadData, {"index 11"}, [&] { model(tokens({1, 2, 11, 4}, 1)); });
 }
 
+// By hand: a GPT of 2 blocks of width 8 on 5 tokens of 11 kinds; the convnet of 28 x 28 images.
+TEST(Flops, AreThoseOfAStepsMatrixProducts) {
+  const Gpt gpt(small_gpt(), {{5}, 11});
+  int64_t n = 0;
+  for (auto& p : gpt.parameters()) n += p.parameter->value.numel();
+  EXPECT_EQ(gpt.flops(), 5.0 * static_cast<double>(6 * n + 6 * 2 * 8 * 5));
+  EXPECT_EQ(Convnet({}, {{28, 28, 1}, 10}).flops(),
+            2.0 * (2 * 676 * 9 * 32 + 3 * 576 * 9 * 32 * 64 + 3 * 9216 * 128 + 3 * 128 * 10));
+  EXPECT_EQ(Mlp({}, {{6}, 3}).flops(), 0) << "not known";
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# scripts/gpu_check, rehearsed on the CPU: each part runs and is reported; a part that fails or takes too long does not stop the others.
+# Usage: gpu_check_test.sh REPOSITORY BUILD
+set -euo pipefail
+repository=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+expect() { # what condition-command...
+  if ! "${@:2}"; then
+    echo "FAILED: $1; it said:"
+    cat "$work/said"
+    tail -n 300 "$work/report.txt"
+    failed=1
+  fi
+}
+run() {
+  code=0
+  (cd "$work" && LOCKSTEP_BUILD=$1 "$repository/scripts/gpu_check" --rehearse report.txt) >"$work/said" 2>&1 || code=$?
+}
+verdict() { # PART VERDICT: of the list at the report's end
+  sed '1,/=== Verdicts/d' "$work/report.txt" | grep -qE "^$1 +$2 "
+}
+
+run "$build"
+expect "all is ok: exit 0" test "$code" -eq 0
+for part in machine operations large device sharding digests resume curves bench; do
+  expect "$part is ok" verdict "$part" ok
+done
+expect "one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
+expect "three runs were killed and resumed" test "$(grep -cE '^resumed by [12]: ([0-9a-f]{32}); left alone: \1$' "$work/report.txt" || true)" -eq 3
+expect "losses stand side by side" grep -qE '^ +100( +[0-9.]+){3}$' "$work/report.txt"
+expect "the benchmark's table" grep -qE '^\| tiny-2 \| [0-9.]+ \|' "$work/report.txt"
+
+# Programs that fail, and one that does not end.
+mkdir -p "$work/broken/bin"
+printf '#!/bin/bash\ncase $1 in devices) exec sleep 60 ;; --version) exit 0 ;; esac\nexit 1\n' >"$work/broken/bin/lockstep"
+printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_limits"
+ln -s "$build/bin/gpu_tests" "$work/broken/bin/gpu_tests"
+chmod +x "$work"/broken/bin/*
+export LOCKSTEP_GPU_CHECK_SECONDS=5
+run "$work/broken"
+expect "not all is ok: exit 1" test "$code" -eq 1
+expect "machine takes too long" verdict machine 'out of time'
+for part in operations device; do expect "$part is ok beside what fails" verdict "$part" ok; done
+for part in digests resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
+exit $failed

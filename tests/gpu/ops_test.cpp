@@ -1,0 +1,259 @@
+// Every operation in every type, forward and backward, on a GPU: near the CPU's fp64 on the same inputs, and the same
+// bits again; of those that only move values or compute element by element, the CPU's own bits.
+#include <algorithm>
+#include <string>
+
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/core/op_cases.h"
+#include "tests/gpu/gpu.h"
+#include "tests/support/gradcheck.h"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+using Inputs = std::vector<Tensor>;
+
+// What must have the CPU's bits, because one definition computes both in one order: where an operation's gradient adds
+// up what broadcasting repeated, each device does so in an order of its own.
+enum class Exact { kNothing, kResult, kAll };
+
+void check_on_gpu(const std::string& name, const Function& f, const Inputs& inputs, const Tolerance& tolerance,
+                  Exact exact) {
+  if (gpu_is_fake()) exact = Exact::kAll;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const std::string what = cat(name, " in ", dtype);
+    const Values got = with_gradients(f, inputs, dtype, gpu_device());
+    expect_equal_bits(got, with_gradients(f, inputs, dtype, gpu_device()), cat(what, ", a second time"));
+    if (exact != Exact::kNothing) {
+      const Values cpu = with_gradients(f, inputs, dtype, Device{});
+      ASSERT_EQ(got.size(), cpu.size());
+      for (size_t t = 0; t < (exact == Exact::kAll ? got.size() : 1); ++t)
+        expect_equal_bits({got[t]}, {cpu[t]}, cat(what, t ? cat(", gradient ", t - 1) : "", ", beside the CPU's"));
+    }
+    Inputs rounded;
+    for (const Tensor& t : inputs) rounded.push_back(is_floating(t.dtype()) ? raw::cast(t, dtype) : t);
+    expect_close(got, with_gradients(f, rounded, DType::kFloat64, Device{}), dtype, tolerance, what);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+class EachOp : public ::testing::TestWithParam<OpCase> {};
+INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(EachOp, OnTheGpu) {
+  const std::string broadcast = " add_broadcast sub mul expand ",
+                    exact =
+                        " mul_with_itself div affine exp log sqrt tanh relu gelu reshape permute slice slice_twice "
+                        "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
+  const auto is_among = [](const std::string& names, const char* name) {
+    return names.find(cat(" ", name, " ")) != names.npos;
+  };
+  const OpCase& c = GetParam();
+  constexpr double kTerms = 300;  // the longest sum among the cases
+  check_on_gpu(c.name, c.f, c.inputs, {kTerms, 4 * c.scale},
+               is_among(exact, c.name)       ? Exact::kAll
+               : is_among(broadcast, c.name) ? Exact::kResult
+                                             : Exact::kNothing);
+}
+
+// --- Extents that fill a GPU, and odd ones beside them
+
+struct Input {
+  Shape shape;
+  double low = -1, high = 1;
+  int64_t below = 0;  // where given: indices below it instead
+};
+struct Case {
+  std::string name;
+  Function f;
+  std::vector<Input> inputs;
+  Tolerance tolerance = {};
+  Exact exact = Exact::kNothing;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+Tensor make(const Input& in, uint64_t seed) {
+  if (!in.below) return random_tensor(in.shape, seed, in.low, in.high, DType::kFloat32);
+  std::vector<int32_t> v(static_cast<size_t>(in.shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int32_t>(i * i * 31 % static_cast<size_t>(in.below));
+  return Tensor::of(v, in.shape);
+}
+
+// Rows of the large cases: a GPU's share of work, or what the CPU that plays one has time for.
+int64_t many(int64_t rows) { return gpu_is_fake() ? std::max<int64_t>(1, rows / 16) : rows; }
+int64_t vocabulary() { return gpu_is_fake() ? 5003 : 50304; }
+
+std::vector<Case> products() {
+  std::vector<Case> out;
+  auto add_linear = [&](int64_t rows, int64_t in, int64_t width, bool bias = true) {
+    std::vector<Input> inputs{{{rows, in}}, {{width, in}}};
+    if (bias) inputs.push_back({{width}});
+    out.push_back({cat("linear_", rows, "_", in, "_", width),
+                   [](const Inputs& x) { return linear(x[0], x[1], x.size() > 2 ? x[2] : Tensor()); },
+                   inputs,
+                   {static_cast<double>(std::max({rows, in, width}))}});
+  };
+  for (int64_t c : gpu_is_fake() ? std::vector<int64_t>{96, 200} : std::vector<int64_t>{768, 1600}) {  // GPT-2's
+    add_linear(many(256), c, 3 * c);
+    add_linear(many(256), c, c);
+    add_linear(many(256), c, 4 * c);
+    add_linear(many(256), 4 * c, c);
+  }
+  add_linear(many(64), 96, vocabulary(), false);
+  add_linear(many(1024), gpu_is_fake() ? 1152 : 9216, 128);
+  add_linear(1, 1, 1);
+  add_linear(37, 801, 83);
+  add_linear(3, 5, 7, false);
+  add_linear(129, 65, 1, false);
+  add_linear(1, 65, 129);
+  out.push_back(
+      {"batched", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{{6, 4, 33, 70}}, {{6, 4, 70, 19}}}, {70}});
+  out.push_back({"batched_of_transposed",
+                 [](const Inputs& x) { return matmul(transpose(x[0], 1, 2), transpose(x[1], 1, 2)); },
+                 {{{5, 64, 48}}, {{5, 40, 64}}},
+                 {64}});
+  return out;
+}
+
+std::vector<Case> rows() {
+  std::vector<Case> out;
+  const int64_t n = many(515);
+  for (int64_t cols : {1, 31, 768, 1600, 4097}) {
+    const double terms = static_cast<double>(std::max(n, cols));
+    if (cols > 1)  // of one column, nothing but rounding is left
+      out.push_back({cat("layer_norm_", cols),
+                     [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
+                     {{{n, cols}}, {{cols}}, {{cols}}},
+                     {terms, 12}});
+    out.push_back(
+        {cat("softmax_", cols), [](const Inputs& x) { return softmax(x[0]); }, {{{n, cols}, -3, 3}}, {terms, 8}});
+    out.push_back({cat("sum_rows_", cols), [](const Inputs& x) { return sum(x[0], {1}); }, {{{n, cols}}}, {terms}});
+    out.push_back({cat("sum_columns_", cols), [](const Inputs& x) { return sum(x[0], {0}); }, {{{n, cols}}}, {terms}});
+  }
+  for (int64_t cols : {int64_t(10), int64_t(65), vocabulary()})
+    out.push_back({cat("cross_entropy_", cols),
+                   [](const Inputs& x) { return cross_entropy(x[0], x[1]); },
+                   {{{64, cols}, -3, 3}, {{64}, 0, 0, cols}},
+                   {static_cast<double>(cols), 12}});
+  out.push_back({"one_long_row", [](const Inputs& x) { return softmax(x[0]); }, {{{1, 40001}, -3, 3}}, {40001, 16}});
+  const int64_t all = many(1 << 20) + 1, tall = many(4096) + 1;
+  out.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {{{all}}}, {static_cast<double>(all)}});
+  out.push_back({"bias",
+                 [](const Inputs& x) { return add(x[0], x[1]); },
+                 {{{tall, 770}}, {{770}}},
+                 {static_cast<double>(tall)},
+                 Exact::kResult});
+  return out;
+}
+
+std::vector<Case> elements() {
+  const int64_t n = many(1 << 20) + 3, tokens = many(8192), images = many(64);
+  const double of_tokens = static_cast<double>(tokens);
+  const Function look_up = [](const Inputs& x) { return embedding(x[0], x[1]); };
+  return {
+      {"gelu", [](const Inputs& x) { return gelu(x[0]); }, {{{n}, -4, 4}}, {}, Exact::kAll},
+      {"add", [](const Inputs& x) { return add(x[0], x[1]); }, {{{n}}, {{n}}}, {}, Exact::kAll},
+      {"tanh_log_exp_sqrt",
+       [](const Inputs& x) { return tanh(log(exp(sqrt(x[0])))); },
+       {{{n}, 0.25, 1.5}},
+       {1, 16},
+       Exact::kAll},
+      {"relu_of_a_view", [](const Inputs& x) { return relu(transpose(x[0], 0, 1)); }, {{{257, 199}}}, {}, Exact::kAll},
+      {"permute",
+       [](const Inputs& x) {
+         return affine(permute(x[0], {5, 3, 1, 0, 2, 4}), 3, 1);
+       },
+       {{{2, 3, 4, 5, 6, 7}}},
+       {},
+       Exact::kAll},
+      {"embedding", look_up, {{{997, 768}}, {{tokens}, 0, 0, 997}}, {of_tokens}, Exact::kAll},
+      {"embedding_of_one_row", look_up, {{{3, 65}}, {{tokens}, 0, 0, 1}}, {of_tokens}, Exact::kAll},
+      {"max_pool", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {{{images, 24, 24, 64}}}, {}, Exact::kAll},
+      {"max_pool_overlapping",
+       [](const Inputs& x) { return max_pool2d(x[0], 3, 2); },
+       {{{images, 23, 25, 17}}},
+       {4},
+       Exact::kAll},
+  };
+}
+
+std::vector<Case> convolutions() {
+  std::vector<Case> out;
+  auto add_conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, int64_t stride, int64_t padding) {
+    std::vector<Input> inputs{{x}, {w}};
+    if (bias) inputs.push_back({{w[0]}});
+    out.push_back({name,
+                   [=](const Inputs& in) { return conv2d(in[0], in[1], bias ? in[2] : Tensor(), stride, padding); },
+                   inputs,
+                   {static_cast<double>(x[0] * x[1] * x[2])}});  // of a weight's gradient
+  };
+  const int64_t images = many(64);
+  add_conv("mnist_first", {images, 28, 28, 1}, {32, 3, 3, 1}, true, 1, 0);
+  add_conv("mnist_second", {images, 26, 26, 32}, {64, 3, 3, 32}, true, 1, 0);
+  add_conv("padded", {images, 14, 14, 24}, {40, 3, 3, 24}, false, 1, 1);
+  add_conv("strided", {images, 15, 13, 16}, {8, 3, 3, 16}, true, 2, 1);
+  add_conv("one_by_one", {images, 9, 9, 16}, {24, 1, 1, 16}, false, 1, 0);
+  add_conv("odd_channels", {3, 9, 8, 5}, {7, 5, 4, 5}, true, 3, 2);
+  return out;
+}
+
+std::vector<Case> attentions() {
+  std::vector<Case> out;
+  auto add_attention = [&](int64_t batch, int64_t time, int64_t heads, int64_t dim) {
+    out.push_back({cat(batch, "_", time, "_", heads, "_", dim),
+                   [heads](const Inputs& x) { return causal_attention(x[0], heads); },
+                   {{{batch, time, 3 * heads * dim}}},
+                   {static_cast<double>(time), 8}});
+  };
+  add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
+  add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);
+  add_attention(2, 130, 3, 128);
+  add_attention(3, 65, 2, 32);
+  add_attention(2, 1, 2, 64);
+  add_attention(2, 37, 2, 6);  // no multiple of 8: not for a library's kernel
+  return out;
+}
+
+class Large : public ::testing::TestWithParam<Case> {};
+std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Products, Large, ::testing::ValuesIn(products()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rows, Large, ::testing::ValuesIn(rows()), name_of);
+INSTANTIATE_TEST_SUITE_P(Elements, Large, ::testing::ValuesIn(elements()), name_of);
+INSTANTIATE_TEST_SUITE_P(Convolutions, Large, ::testing::ValuesIn(convolutions()), name_of);
+INSTANTIATE_TEST_SUITE_P(Attention, Large, ::testing::ValuesIn(attentions()), name_of);
+
+TEST_P(Large, OnTheGpu) {
+  const Case& c = GetParam();
+  Inputs inputs;
+  for (const Input& in : c.inputs) inputs.push_back(make(in, inputs.size() + 1));
+  check_on_gpu(c.name, c.f, inputs, c.tolerance, c.exact);
+}
+
+// TF32 would drop the low bit of these factors; their sums are exact in any order.
+TEST(Products, OfFp32KeepAllBits) {
+  const double a = 1 + 0x1p-12;
+  const Values got = on_stream(gpu_device(), 1, [&] {
+    return Values{matmul(Tensor::full({16, 32}, a), Tensor::full({32, 16}, 1)).to_vector()};
+  });
+  EXPECT_EQ(got[0], std::vector<double>(16 * 16, 32 * a));
+}
+
+TEST(Products, OfNothingAreZeroOrTheBias) {
+  on_stream(gpu_device(), 1, [] {
+    const Tensor c = Tensor::full({2, 3}, 9), bias = Tensor::of(std::vector<float>{1, 2, 3}, {3});
+    const std::vector<double> of_bias{1, 2, 3, 1, 2, 3};
+    raw::gemm(c, Tensor::zeros({2, 0}), Tensor::zeros({0, 3}), bias);
+    EXPECT_EQ(c.to_vector(), of_bias);
+    raw::gemm(c, Tensor::zeros({2, 0}), Tensor::zeros({0, 3}), {}, true);
+    EXPECT_EQ(c.to_vector(), of_bias);
+    raw::gemm(c, Tensor::zeros({2, 0}), Tensor::zeros({0, 3}));
+    EXPECT_EQ(c.to_vector(), std::vector<double>(6, 0.0));
+    return Values{};
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

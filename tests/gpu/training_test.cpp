@@ -1,0 +1,46 @@
+// Training on one GPU that 1, 2 and 4 ranks share: one digest at every level of sharding and in every precision.
+#include "core/kernels/kernels.h"
+#include "tests/gpu/gpu.h"
+#include "tests/sharding/each_job.h"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+void one_digest(const NamedJob& named, const std::function<void(Job&)>& change) {
+  std::string first;
+  for (int ranks : {1, 2, 4})
+    for (ShardLevel level : kShardLevels) {
+      Job job = named.make();
+      change(job);
+      job.parallel.level = level;
+      const std::string digest = agreed_digest(job, ranks, {.device = gpu_device()});
+      if (first.empty()) first = digest;
+      EXPECT_EQ(digest, first) << named.name << ", " << ranks << " ranks, level " << to_text(level);
+    }
+  if (!gpu_is_fake()) return;
+  Job job = named.make();
+  change(job);
+  EXPECT_EQ(first, agreed_digest(job, 1)) << "the CPU's";
+}
+
+TEST_P(EachJob, HasOneDigestOnTheGpu) {
+  for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    SCOPED_TRACE(to_text(compute));
+    one_digest(GetParam(), [&](Job& job) {
+      job.parallel.compute = compute;
+      if (compute == DType::kFloat16) job.loss_scale = 64;
+    });
+  }
+}
+
+TEST_P(EachJob, HasOneDigestOnTheGpuWithBf16Sums) {
+  one_digest(GetParam(), [](Job& job) {
+    job.parallel.compute = DType::kBFloat16;
+    job.parallel.reduce_dtype = DType::kBFloat16;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
