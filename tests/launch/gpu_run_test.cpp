@@ -49,7 +49,7 @@ struct Outcome {
   std::string backend;
 };
 
-Outcome outcome_of(const Job& job) {
+Outcome run(const Job& job) {
   const App app = builtin();
   const auto settings = load_settings(app, ConfigTree::parse(job.yaml, "test.yaml"), job.ranks);
   SharedData data(app, *settings);
@@ -84,7 +84,13 @@ Outcome outcome_of(const Job& job) {
     out.device = current_device().type;
     out.backend = comm.backend();
   });
-  EXPECT_EQ(code, 0) << problem;
+  out.code = code;
+  out.problem = problem;
+  return out;
+}
+Outcome outcome_of(const Job& job) {
+  Outcome out = run(job);
+  EXPECT_EQ(out.code, 0) << out.problem;
   return out;
 }
 
@@ -155,6 +161,37 @@ TEST_P(GpuRun, OffloadAndLowPrecisionHaveTheCpusBits) {
     if (GetParam() == kImages && yaml.find("recompute") != yaml.npos) continue;  // it has no blocks
     expect_same(outcome_of({yaml}), outcome_of({yaml, 2, kGpu}), more);
   }
+}
+
+// Recorded from the third step on; the last of each epoch has other shapes and is not.
+TEST_P(GpuRun, ARecordedStepHasTheSameBits) {
+  std::string yaml = GetParam();
+  yaml.replace(yaml.find("dropout: 0.1"), 12, "dropout: 0.0");
+  for (const char* more : {"", "precision:\n  compute: bf16\n"}) {
+    const std::string plain = cat(yaml, more), recorded = cat("graph: true\n", plain);
+    const Outcome expected = outcome_of({.yaml = plain, .device = kGpu, .steps = 12});
+    expect_same(expected, outcome_of({.yaml = recorded, .device = kGpu, .steps = 12}), "1 rank");
+    for (const char* level : {"none", "optimizer"})
+      expect_same(
+          expected,
+          outcome_of(
+              {.yaml = cat(recorded, "sharding:\n  level: ", level, "\n"), .ranks = 2, .device = kGpu, .steps = 12}),
+          cat("2 ranks by NCCL, level ", level));
+  }
+}
+
+TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
+  const auto refused = [&](const Job& job, const char* why) {
+    const Outcome out = run(job);
+    EXPECT_EQ(out.code, static_cast<int>(ExitCode::kConfig));
+    EXPECT_NE(out.problem.find(why), std::string::npos) << out.problem;
+  };
+  const std::string yaml = cat("graph: true\n", GetParam());
+  refused({yaml, 1, kGpu}, "dropout");
+  refused({yaml, 1, kCpu}, "only a GPU's work");
+  refused({cat(yaml, "sharding:\n  level: gradients\n"), 2, kGpu}, "sharding.level gradients");
+  fake_gpu(0, {.devices = 1});
+  refused({yaml, 2, kSharedGpu}, "by way of the host");
 }
 
 }  // namespace

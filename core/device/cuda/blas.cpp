@@ -102,10 +102,9 @@ class Blas {
  public:
   Blas() {
     const size_t version = cublasLtGetVersion();
-    require(version / 10000 == CUBLAS_VER_MAJOR && version >= CUBLAS_VERSION, ExitCode::kDevice,
-            "cuBLASLt: the library that was loaded is version ", version_text(version),
-            ", but lockstep was compiled with ", version_text(CUBLAS_VERSION), "; install cuBLAS ", CUBLAS_VER_MAJOR,
-            " of that version or newer, or put it first on LD_LIBRARY_PATH");
+    require(version / 10000 == CUBLAS_VER_MAJOR, ExitCode::kDevice, "cuBLASLt: the library that was loaded is version ",
+            version_text(version), ", but lockstep was compiled with ", version_text(CUBLAS_VERSION),
+            "; install cuBLAS ", CUBLAS_VER_MAJOR, ", or put it first on LD_LIBRARY_PATH");
     check_blas(cublasLtCreate(&handle_), "starting");
   }
   ~Blas() { (void)cublasLtDestroy(handle_); }

@@ -80,10 +80,9 @@ class Dnn {
  public:
   explicit Dnn(CudaQueue& queue) {
     const size_t version = cudnnGetVersion();
-    require(version / 10000 == CUDNN_MAJOR && version >= CUDNN_VERSION, ExitCode::kDevice,
-            "cuDNN: the library that was loaded is version ", version_text(version),
-            ", but lockstep was compiled with ", version_text(CUDNN_VERSION), "; install cuDNN ", CUDNN_MAJOR,
-            " of that version or newer, or put it first on LD_LIBRARY_PATH");
+    require(version / 10000 == CUDNN_MAJOR, ExitCode::kDevice, "cuDNN: the library that was loaded is version ",
+            version_text(version), ", but lockstep was compiled with ", version_text(CUDNN_VERSION), "; install cuDNN ",
+            CUDNN_MAJOR, ", or put it first on LD_LIBRARY_PATH");
     const cudaStream_t stream = queue.stream();
     check_dnn(cudnnCreate(&handle_), "starting");
     check_dnn(cudnnSetStream(handle_, stream), "taking a stream");
