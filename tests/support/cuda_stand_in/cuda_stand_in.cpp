@@ -288,11 +288,11 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
-cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t) {
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
