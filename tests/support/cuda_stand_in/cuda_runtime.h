@@ -147,6 +147,7 @@ enum cudaError_t {
   cudaErrorSystemDriverMismatch,
   cudaErrorCompatNotSupportedOnDevice,
   cudaErrorStubLibrary,
+  cudaErrorNotSupported,
   cudaErrorNoDevice,
   cudaErrorInsufficientDriver,
 };
@@ -157,6 +158,9 @@ enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeDevice };
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaEventBlockingSync = 1,
                    cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1;
@@ -170,12 +174,8 @@ inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) { ret
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
-cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t);
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t);
-inline cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-  return cudaMallocAsync(memory, bytes, nullptr);
-}
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFreeAsync(memory, nullptr); }
+inline cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 // Never the host's alone: nobody has to wait for a copy.
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void*) {
   return attributes->type = cudaMemoryTypeDevice, cudaSuccess;
@@ -193,6 +193,13 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { re
 inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   return *status = cudaStreamCaptureStatusNone, cudaSuccess;
 }
+// Graphs it does not record.
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorNotSupported; }
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorNotSupported; }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned) { return cudaErrorNotSupported; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorNotSupported; }
+inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = nullptr, cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
