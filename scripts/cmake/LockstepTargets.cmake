@@ -115,21 +115,13 @@ function(lockstep_cpu_kernels room)
   endforeach()
 endfunction()
 
-# lockstep_cuda_library(cuda sources... [SINGLE_SOURCE files...] [LINK libraries...]): liblockstep_cuda.so, which the program opens when a
-# GPU is first asked for: nothing of CUDA is linked to the program itself, which starts without it. It compiles all that it needs; of
-# lockstep's own libraries it links none. SINGLE_SOURCE files are .cpp that nvcc compiles too.
+# lockstep_cuda_library(cuda sources... [LINK libraries...]): liblockstep_cuda.so, which the program opens when a GPU is first asked for:
+# nothing of CUDA is linked to the program itself, which starts without it. It compiles all that it needs; of lockstep's own libraries it
+# links none.
 function(lockstep_cuda_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SINGLE_SOURCE;LINK")
-  # Copies in the build tree, so that the host's own objects of the same .cpp keep the C++ language.
-  set(copies "")
-  foreach(file ${ARG_SINGLE_SOURCE})
-    get_filename_component(stem ${file} NAME_WE)
-    set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}/${stem}.cu)
-    file(GENERATE OUTPUT ${copy} CONTENT "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${file}\"\n")
-    list(APPEND copies ${copy})
-  endforeach()
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "LINK")
   set(target lockstep_${name})
-  add_library(${target} SHARED ${ARG_UNPARSED_ARGUMENTS} ${copies})
+  add_library(${target} SHARED ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   list(JOIN CMAKE_CUDA_ARCHITECTURES "|" architectures)
   target_compile_definitions(${target} PRIVATE LOCKSTEP_ISA=gpu "LOCKSTEP_CUDA_ARCHITECTURES=\"${architectures}\"")
