@@ -1,0 +1,53 @@
+// The matrix product in the words of a column-major library: layouts, element types and what has to be copied first.
+// Stateless, no CUDA: tested on a CPU with a product of its own. Knows nothing of cuBLASLt, nor of who owns memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "core/kernels/kernels.h"
+
+namespace lockstep::inline cuda {
+
+// A column-major matrix (element (i, j) at i + j * ld), taken transposed where it says so.
+struct ColumnMajor {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  bool transposed = false;
+  int64_t rows = 0, cols = 0;  // as it lies in memory
+  int64_t ld = 0, batch_stride = 0;
+  int alignment = 16;  // in bytes, that every matrix of the batch has; of strides, not of where `data` happens to be
+};
+
+// C[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias, one value a row), in batches. The row-major C of GemmArgs is the
+// column-major transpose, so A and B change places, and a value a column becomes one a row. Neither m, n, k nor batch
+// is 0.
+struct GemmCall {
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  ColumnMajor a, b, c;
+  const void* bias = nullptr;  // of A's, B's and C's type, which are then one
+  bool accumulate = false;
+};
+
+// All that an algorithm may depend on: equal keys, equal plan. No address is in it, so that neither the place of a
+// parameter in its buffer nor the allocator's mood changes a bit.
+using GemmKey = std::array<int64_t, 14>;
+GemmKey key_of(const GemmCall& call);
+struct GemmKeyHash {
+  size_t operator()(const GemmKey& key) const;
+};
+// "768 x 4096 x 3072, bf16 by bf16 into fp32, NT, ld 768 3072 768, bias": one line for people, one for each key.
+std::string to_text(const GemmCall& call);
+
+// Memory in the queue's order, aligned to 16 bytes, for slots 0 to 3; kept until the next product asks for it.
+using GemmScratch = FunctionRef<void*(int slot, int64_t bytes)>;
+using GemmProduct = FunctionRef<void(const GemmCall&)>;
+
+// Does what `g` says (core/kernels/args.h) through `product` and the pointwise kernels of the queue's table. What the
+// library cannot take is brought into shape in scratch: operands with no unit stride, of types that differ, or not
+// aligned to 16 bytes; results of another type than the product has, with one rounding. Sums in fp32; in fp64 where A
+// is fp64.
+void gemm_in_steps(Parallel& queue, const GemmArgs& g, GemmScratch scratch, GemmProduct product);
+
+}  // namespace lockstep::inline cuda
