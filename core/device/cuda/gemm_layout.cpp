@@ -163,9 +163,7 @@ class Steps {
 }  // namespace
 
 GemmKey key_of(const GemmCall& call) {
-  auto shape = [](const ColumnMajor& m) {
-    return static_cast<int64_t>(m.dtype) | m.transposed << 8;
-  };
+  auto shape = [](const ColumnMajor& m) { return static_cast<int64_t>(m.dtype) | m.transposed << 8; };
   return {call.m,
           call.n,
           call.k,

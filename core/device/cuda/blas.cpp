@@ -1,0 +1,269 @@
+#include "core/device/cuda/blas.h"
+
+#include <cublasLt.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "core/device/cuda/gemm_layout.h"
+#include "core/device/cuda/queue.h"
+
+namespace lockstep::inline cuda {
+namespace {
+
+constexpr int kLibrary = 0, kWorkspaceSlot = 4;
+// Fixed: a limit that followed the free memory would choose other algorithms. As large as cuBLAS advises for Hopper.
+constexpr uint64_t kWorkspace = uint64_t(32) << 20;
+constexpr int kCandidates = 32;  // of the heuristic, best first
+constexpr size_t kTimed = 8;     // of them
+
+std::atomic<bool> tuning = false;
+
+struct Choices {
+  std::mutex mutex;
+  std::map<std::string, std::string> of_shape;
+};
+Choices& choices() {
+  static Choices all;
+  return all;
+}
+
+void check_blas(cublasStatus_t status, const std::string& what) {
+  require(status == CUBLAS_STATUS_SUCCESS, ExitCode::kDevice, "cuBLASLt: ", what, ": ", cublasLtGetStatusString(status),
+          " (", cublasLtGetStatusName(status), "); nvidia-smi shows whether the GPU is well and its memory free");
+}
+
+std::string version_text(size_t version) { return cat(version / 10000, ".", version / 100 % 100, ".", version % 100); }
+
+cudaDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::kFloat32: return CUDA_R_32F;
+    case DType::kBFloat16: return CUDA_R_16BF;
+    case DType::kFloat16: return CUDA_R_16F;
+    case DType::kFloat64: return CUDA_R_64F;
+    default: break;
+  }
+  check(false, "matrix product with an operand of type ", t);
+  return CUDA_R_32F;
+}
+
+// One call's descriptors and algorithm, ready to run: only addresses come with the call.
+struct Plan {
+  cublasLtMatmulDescOpaque_t product;
+  cublasLtMatrixLayoutOpaque_t a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+  bool wide = false;  // scaling factors of fp64
+};
+
+template <class T>
+void set(cublasLtMatmulDescOpaque_t& to, cublasLtMatmulDescAttributes_t which, const T& value) {
+  check_blas(cublasLtMatmulDescSetAttribute(&to, which, &value, sizeof value), "describing a product");
+}
+template <class T>
+void set(cublasLtMatrixLayoutOpaque_t& to, cublasLtMatrixLayoutAttribute_t which, const T& value) {
+  check_blas(cublasLtMatrixLayoutSetAttribute(&to, which, &value, sizeof value), "describing a matrix");
+}
+template <class T>
+void set(cublasLtMatmulPreferenceOpaque_t& to, cublasLtMatmulPreferenceAttributes_t which, const T& value) {
+  check_blas(cublasLtMatmulPreferenceSetAttribute(&to, which, &value, sizeof value), "describing a preference");
+}
+
+template <class T>
+T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t which) {
+  T value = 0;
+  size_t written = 0;
+  check_blas(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, which, &value, sizeof value, &written),
+             "reading an algorithm's configuration");
+  return value;
+}
+
+bool splits_the_sum(const cublasLtMatmulAlgo_t& algorithm) {
+  return config<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
+         config<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+std::string to_text(const cublasLtMatmulHeuristicResult_t& choice) {
+  const cublasLtMatmulAlgo_t& a = choice.algo;
+  return cat("algorithm ", config<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID), ", tile ",
+             config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID), ", stages ",
+             config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID), ", cluster ",
+             config<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID), ", swizzle ",
+             config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING), ", custom ",
+             config<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), ", split ",
+             config<int32_t>(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), ", workspace ", choice.workspaceSize);
+}
+
+void describe(cublasLtMatrixLayoutOpaque_t& out, const ColumnMajor& m, int64_t batch) {
+  check_blas(cublasLtMatrixLayoutInit(&out, type_of(m.dtype), static_cast<uint64_t>(m.rows),
+                                      static_cast<uint64_t>(m.cols), m.ld),
+             "describing a matrix");
+  if (batch == 1) return;
+  set(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, narrow<int32_t>(batch));
+  set(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.batch_stride);
+}
+
+// cuBLASLt for one queue.
+class Blas {
+ public:
+  Blas() {
+    const size_t version = cublasLtGetVersion();
+    require(version / 10000 == CUBLAS_VER_MAJOR && version >= CUBLAS_VERSION, ExitCode::kDevice,
+            "cuBLASLt: the library that was loaded is version ", version_text(version),
+            ", but lockstep was compiled with ", version_text(CUBLAS_VERSION), "; install cuBLAS ", CUBLAS_VER_MAJOR,
+            " of that version or newer, or put it first on LD_LIBRARY_PATH");
+    check_blas(cublasLtCreate(&handle_), "starting");
+  }
+  ~Blas() { (void)cublasLtDestroy(handle_); }
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  static Blas& of(CudaQueue& queue) {
+    std::shared_ptr<void>& mine = queue.library(kLibrary);
+    if (!mine) mine = std::make_shared<Blas>();
+    return *static_cast<Blas*>(mine.get());
+  }
+
+  void run(CudaQueue& queue, const GemmCall& call) {
+    const cudaStream_t stream = queue.stream();
+    void* const workspace = queue.scratch_memory(kWorkspaceSlot, kWorkspace);
+    const bool tuned = tuning;
+    Plans& plans = tuned ? tuned_ : exact_;
+    const GemmKey key = key_of(call);
+    auto found = plans.find(key);
+    if (found == plans.end()) found = plans.emplace(key, make_plan(call, tuned, stream, workspace)).first;
+    Plan& plan = found->second;
+    if (call.bias) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    const cublasStatus_t status = launch(plan, call, plan.algorithm, call.c.data, stream, workspace);
+    if (status != CUBLAS_STATUS_SUCCESS) check_blas(status, cat("the product ", to_text(call)));
+  }
+
+ private:
+  using Plans = std::unordered_map<GemmKey, Plan, GemmKeyHash>;
+
+  cublasStatus_t launch(Plan& plan, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm, void* to,
+                        cudaStream_t stream, void* workspace) const {
+    const float one = 1, beta = call.accumulate ? 1 : 0;
+    const double wide_one = 1, wide_beta = beta;
+    return cublasLtMatmul(handle_, &plan.product, plan.wide ? static_cast<const void*>(&wide_one) : &one, call.a.data,
+                          &plan.a, call.b.data, &plan.b, plan.wide ? static_cast<const void*>(&wide_beta) : &beta,
+                          call.c.data, &plan.c, to, &plan.c, &algorithm, workspace, kWorkspace, stream);
+  }
+
+  Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
+    Plan plan;
+    plan.wide = call.a.dtype == DType::kFloat64;
+    check_blas(cublasLtMatmulDescInit(&plan.product, plan.wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                      plan.wide ? CUDA_R_64F : CUDA_R_32F),
+               "describing a product");
+    set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, call.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (call.bias) {
+      set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(call.c.dtype)));
+      // The heuristic reads the alignment from the address, which must not depend on this call's.
+      set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uintptr_t(16)));
+    }
+    describe(plan.a, call.a, call.batch);
+    describe(plan.b, call.b, call.batch);
+    describe(plan.c, call.c, call.batch);
+
+    cublasLtMatmulPreferenceOpaque_t preference;
+    check_blas(cublasLtMatmulPreferenceInit(&preference), "describing a preference");
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(call.a.alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(call.b.alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(call.c.alignment));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(call.c.alignment));
+    if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));
+
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, &plan.product, &plan.a, &plan.b, &plan.c, &plan.c, &preference, kCandidates, results.data(), &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, cat("choosing for the product ", to_text(call)));
+    results.resize(static_cast<size_t>(count));
+    std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
+      return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && splits_the_sum(r.algo));
+    });
+    require(!results.empty(), ExitCode::kDevice, "cuBLASLt ", version_text(cublasLtGetVersion()),
+            " has no algorithm for the product ", to_text(call), tuned ? "" : " that does not split its sum",
+            "; use extents that are multiples of 8", tuned ? "" : ", or reduce: fast");
+    size_t best = 0;
+    std::string how = "first of the heuristic";
+    if (tuned && results.size() > 1) {
+      if (call.bias) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+      if (auto timed = fastest(plan, call, results, stream, workspace)) {
+        best = timed->first;
+        how = cat("fastest of ", std::min(results.size(), kTimed), " in ", timed->second, " ms");
+      }
+    }
+    plan.algorithm = results[best].algo;
+    std::lock_guard lock(choices().mutex);
+    choices().of_shape[to_text(call)] = cat(to_text(results[best]), ", ", how);
+    return plan;
+  }
+
+  // Index and milliseconds of the fastest of the first few; none where the stream is being captured, as what is
+  // captured does not run.
+  std::optional<std::pair<size_t, float>> fastest(Plan& plan, const GemmCall& call,
+                                                  const std::vector<cublasLtMatmulHeuristicResult_t>& results,
+                                                  cudaStream_t stream, void* workspace) const {
+    cudaStreamCaptureStatus capture;
+    check_cuda(cudaStreamIsCapturing(stream, &capture), "asking whether work is being captured");
+    if (capture != cudaStreamCaptureStatusNone) return std::nullopt;
+    // Into memory of its own: C may hold what the product is added to.
+    const int64_t elements = (call.batch - 1) * call.c.batch_stride + (call.c.cols - 1) * call.c.ld + call.c.rows;
+    void* to = nullptr;
+    check_cuda(cudaMallocAsync(&to, static_cast<size_t>(elements * size_of(call.c.dtype)), stream),
+               "memory to time products in");
+    cudaEvent_t begin = nullptr, end = nullptr;
+    check_cuda(cudaEventCreate(&begin), "making an event");
+    check_cuda(cudaEventCreate(&end), "making an event");
+    std::optional<std::pair<size_t, float>> best;
+    for (size_t i = 0; i < std::min(results.size(), kTimed); ++i) {
+      constexpr int kRuns = 5;
+      bool ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;  // warms up
+      check_cuda(cudaEventRecord(begin, stream), "recording an event");
+      for (int run = 0; run < kRuns && ran; ++run)
+        ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;
+      check_cuda(cudaEventRecord(end, stream), "recording an event");
+      check_cuda(cudaEventSynchronize(end), "timing a product");
+      float ms = 0;
+      check_cuda(cudaEventElapsedTime(&ms, begin, end), "timing a product");
+      if (ran && (!best || ms / kRuns < best->second)) best = {i, ms / kRuns};
+    }
+    (void)cudaEventDestroy(begin);
+    (void)cudaEventDestroy(end);
+    check_cuda(cudaFreeAsync(to, stream), "giving back memory that products were timed in");
+    return best;
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  Plans exact_, tuned_;
+};
+
+}  // namespace
+
+void gemm(Parallel& parallel, const GemmArgs& g) {
+  CudaQueue& queue = cuda_queue(parallel);
+  auto scratch = [&](int slot, int64_t bytes) { return queue.scratch_memory(slot, bytes); };
+  auto product = [&](const GemmCall& call) { Blas::of(queue).run(queue, call); };
+  gemm_in_steps(queue, g, scratch, product);
+}
+
+void set_tuning(bool on) { tuning = on; }
+
+std::string gemm_choices() {
+  std::lock_guard lock(choices().mutex);
+  std::string out;
+  for (const auto& [shape, choice] : choices().of_shape) out += cat(shape, ": ", choice, "\n");
+  return out;
+}
+
+std::string blas_version() { return cat("cuBLASLt ", version_text(cublasLtGetVersion())); }
+
+}  // namespace lockstep::inline cuda

@@ -1,0 +1,32 @@
+// Matrix products by cuBLASLt: plans are chosen once a shape and kept with the queue. The only door to cuBLASLt. Knows
+// nothing of tensors.
+//
+// What the bits of a product depend on: its shape, types and strides, the GPU's model and its number of multiprocessors
+// (a MIG slice is another model), and cuBLASLt's version; never on addresses, on the stream or on the run. Other than
+// on a CPU, another m or n may bring another tile and so another order of the sum over k: cuBLASLt promises equal bits
+// for equal calls, and nothing across shapes.
+#pragma once
+
+#include <string>
+
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::inline cuda {
+
+// `queue`: a CudaQueue. Throws Error(kDevice) where cuBLASLt has no algorithm for a shape, or is another version than
+// this file was compiled with. TF32 is never used.
+void gemm(Parallel& queue, const GemmArgs& g);
+
+// Off (at start), a plan is the first algorithm of cuBLASLt's heuristic that does not split the sum over k: the same in
+// every run and on every rank. On, it is the fastest of a few, split or not, timed when the shape is first met; ranks
+// may then differ. For plans that are made from now on.
+void set_tuning(bool on);
+
+// The algorithms chosen so far in this process, one line a shape, sorted: for the log of a run.
+std::string gemm_choices();
+
+// "cuBLASLt 13.1.0", of the library that is loaded.
+std::string blas_version();
+
+}  // namespace lockstep::inline cuda
