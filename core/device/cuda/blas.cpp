@@ -2,13 +2,13 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <atomic>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "core/device/cuda/choices.h"
 #include "core/device/cuda/gemm_layout.h"
 #include "core/device/cuda/queue.h"
 
@@ -22,15 +22,6 @@ constexpr int kCandidates = 32;  // of the heuristic, best first
 constexpr size_t kTimed = 8;     // of them
 
 std::atomic<bool> tuning = false;
-
-struct Choices {
-  std::mutex mutex;
-  std::map<std::string, std::string> of_shape;
-};
-Choices& choices() {
-  static Choices all;
-  return all;
-}
 
 void check_blas(cublasStatus_t status, const std::string& what) {
   require(status == CUBLAS_STATUS_SUCCESS, ExitCode::kDevice, "cuBLASLt: ", what, ": ", cublasLtGetStatusString(status),
@@ -202,8 +193,7 @@ class Blas {
       }
     }
     plan.algorithm = results[best].algo;
-    std::lock_guard lock(choices().mutex);
-    choices().of_shape[to_text(call)] = cat(to_text(results[best]), ", ", how);
+    record_choice(cat("product ", to_text(call)), cat(to_text(results[best]), ", ", how));
     return plan;
   }
 
@@ -256,13 +246,6 @@ void gemm(Parallel& parallel, const GemmArgs& g) {
 }
 
 void set_tuning(bool on) { tuning = on; }
-
-std::string gemm_choices() {
-  std::lock_guard lock(choices().mutex);
-  std::string out;
-  for (const auto& [shape, choice] : choices().of_shape) out += cat(shape, ": ", choice, "\n");
-  return out;
-}
 
 std::string blas_version() { return cat("cuBLASLt ", version_text(cublasLtGetVersion())); }
 

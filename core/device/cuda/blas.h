@@ -23,9 +23,6 @@ void gemm(Parallel& queue, const GemmArgs& g);
 // may then differ. For plans that are made from now on.
 void set_tuning(bool on);
 
-// The algorithms chosen so far in this process, one line a shape, sorted: for the log of a run.
-std::string gemm_choices();
-
 // "cuBLASLt 13.1.0", of the library that is loaded.
 std::string blas_version();
 

@@ -1,0 +1,485 @@
+#include "core/device/cuda/dnn.h"
+
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <unordered_map>
+
+#include "core/base/partition.h"
+#include "core/device/cuda/choices.h"
+#include "core/device/cuda/patch_conv.h"
+#include "core/device/cuda/queue.h"
+#include "core/device/cuda/tiled_attention.h"
+#include "core/kernels/kernels.h"
+
+namespace lockstep::inline cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Graph;
+using fe::graph::Tensor_attributes;
+using Node = std::shared_ptr<Tensor_attributes>;
+using Sizes = std::vector<int64_t>;
+
+constexpr int kLibrary = 1, kWorkspaceSlot = 5;
+// Of a convolution. Fixed: a limit that followed the free memory would choose other algorithms.
+constexpr int64_t kConvWorkspace = int64_t(256) << 20;
+// Attention's deterministic backward pass keeps the gradients of all scores of the samples that it takes at once.
+constexpr int64_t kScoreBytes = int64_t(1) << 30;
+
+bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+bool is_narrow(DType t) { return t == DType::kBFloat16 || t == DType::kFloat16; }
+
+std::string version_text(size_t version) { return cat(version / 10000, ".", version / 100 % 100, ".", version % 100); }
+
+fe::DataType_t type_of(DType t) {
+  switch (t) {
+    case DType::kBFloat16: return fe::DataType_t::BFLOAT16;
+    case DType::kFloat16: return fe::DataType_t::HALF;
+    default: break;
+  }
+  check(t == DType::kFloat32, "cuDNN asked for type ", t);
+  return fe::DataType_t::FLOAT;
+}
+
+// What a graph is of; with the shape's numbers, the key under which it is kept.
+enum class Kind : int64_t {
+  kConv,
+  kConvWithBias,
+  kConvBackwardInput,
+  kConvBackwardWeight,
+  kAttention,
+  kAttentionBackward
+};
+using Key = std::array<int64_t, 16>;
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t h = 0;
+    for (int64_t v : key) {
+      h = (h ^ static_cast<uint64_t>(v)) * 0x9E3779B97F4A7C15u;
+      h ^= h >> 32;
+    }
+    return static_cast<size_t>(h);
+  }
+};
+
+// Names of a graph's tensors.
+enum Name : int64_t { kX = 1, kWeight, kY, kBias, kQ, kK, kV, kDy, kStats, kDq, kDk, kDv };
+using Pointers = std::unordered_map<int64_t, void*>;
+
+struct Plan {
+  std::shared_ptr<Graph> graph;  // null: cuDNN has none, and kernels of our own serve
+  int64_t workspace = 0;
+};
+
+// cuDNN for one queue.
+class Dnn {
+ public:
+  explicit Dnn(CudaQueue& queue) {
+    const size_t version = cudnnGetVersion();
+    require(version / 10000 == CUDNN_MAJOR && version >= CUDNN_VERSION, ExitCode::kDevice,
+            "cuDNN: the library that was loaded is version ", version_text(version),
+            ", but lockstep was compiled with ", version_text(CUDNN_VERSION), "; install cuDNN ", CUDNN_MAJOR,
+            " of that version or newer, or put it first on LD_LIBRARY_PATH");
+    const cudaStream_t stream = queue.stream();
+    check_dnn(cudnnCreate(&handle_), "starting");
+    check_dnn(cudnnSetStream(handle_, stream), "taking a stream");
+  }
+  ~Dnn() { (void)cudnnDestroy(handle_); }
+  Dnn(const Dnn&) = delete;
+  Dnn& operator=(const Dnn&) = delete;
+
+  static Dnn& of(CudaQueue& queue) {
+    std::shared_ptr<void>& mine = queue.library(kLibrary);
+    if (!mine) mine = std::make_shared<Dnn>(queue);
+    return *static_cast<Dnn*>(mine.get());
+  }
+
+  // `describe` says what is to be computed; `text` names the shape, for the log.
+  template <class Describe, class Text>
+  const Plan& plan(const Key& key, bool exact_sums, Describe describe, Text text) {
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      std::string how;
+      Plan made = build(describe, exact_sums, how);
+      found = plans_.emplace(key, std::move(made)).first;
+      record_choice(text(), how);
+    }
+    return found->second;
+  }
+
+  void run(CudaQueue& queue, const Plan& plan, Pointers pointers, const char* what) {
+    (void)queue.stream();  // its GPU, on this thread
+    void* workspace = queue.scratch_memory(kWorkspaceSlot, std::max<int64_t>(plan.workspace, 1));
+    fe::error_t status = plan.graph->execute(handle_, pointers, workspace);
+    require(status.is_good(), ExitCode::kDevice, "cuDNN ", version_text(cudnnGetVersion()), ": ", what,
+            " failed: ", status.get_message(), "; nvidia-smi shows whether the GPU is well and its memory free");
+  }
+
+ private:
+  static void check_dnn(cudnnStatus_t status, const char* what) {
+    require(status == CUDNN_STATUS_SUCCESS, ExitCode::kDevice, "cuDNN ", version_text(cudnnGetVersion()), ": ", what,
+            " failed: ", cudnnGetErrorString(status), "; nvidia-smi shows whether the GPU is well and its memory free");
+  }
+
+  template <class Describe>
+  Plan build(Describe describe, bool convolution, std::string& how) {
+    using Note = fe::NumericalNote_t;
+    Plan plan{std::make_shared<Graph>()};
+    Graph& graph = *plan.graph;
+    graph.set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+    auto good = [&](fe::error_t status) {
+      if (status.is_good()) return true;
+      how = cat("none of cuDNN's (", status.get_message(), ")");
+      return false;
+    };
+    try {
+      const bool narrow = describe(graph);
+      if (good(graph.validate()) && good(graph.build_operation_graph(handle_)) &&
+          good(graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}))) {
+        if (convolution) {
+          // Sums of products as they stand: no atomics, no transforms, no narrower inputs or sums; for fp32 tensor
+          // cores mean TF32.
+          std::vector<Note> unwanted{Note::NONDETERMINISTIC,
+                                     Note::DOWN_CONVERT_INPUTS,
+                                     Note::REDUCED_PRECISION_REDUCTION,
+                                     Note::FFT,
+                                     Note::WINOGRAD,
+                                     Note::WINOGRAD_TILE_4x4,
+                                     Note::WINOGRAD_TILE_6x6,
+                                     Note::WINOGRAD_TILE_13x13};
+          if (!narrow) unwanted.push_back(Note::TENSOR_CORE);
+          graph.deselect_numeric_notes(unwanted).deselect_workspace_greater_than(kConvWorkspace);
+        }
+        if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
+            good(graph.get_workspace_size(plan.workspace)) && good(graph.get_plan_name(how))) {
+          how = cat("cuDNN engine ", how, ", workspace ", plan.workspace);
+          return plan;
+        }
+      }
+    } catch (const std::runtime_error& error) {  // the frontend's own, of its older parts
+      how = cat("none of cuDNN's (", error.what(), ")");
+    }
+    plan.graph = nullptr;
+    return plan;
+  }
+
+  cudnnHandle_t handle_ = nullptr;
+  std::unordered_map<Key, Plan, KeyHash> plans_;
+};
+
+// Copies that make up for addresses: cuDNN wants 16 bytes, and what it is given must not choose the algorithm.
+void* aligned_in(CudaQueue& queue, const void* data, int64_t bytes, int slot) {
+  if (is_aligned(data)) return const_cast<void*>(data);
+  void* copy = queue.scratch_memory(slot, bytes);
+  queue.copy(copy, data, bytes);
+  return copy;
+}
+void* aligned_out(CudaQueue& queue, void* data, int64_t bytes, int slot) {
+  return is_aligned(data) ? data : queue.scratch_memory(slot, bytes);
+}
+
+struct ConvSizes {
+  explicit ConvSizes(const ConvArgs& a)
+      : x{a.images, a.in_channels, a.height, a.width},
+        weight{a.out_channels, a.in_channels, a.kernel_h, a.kernel_w},
+        y{a.images, a.out_channels, a.out_height, a.out_width} {}
+  Sizes x, weight, y;  // in cuDNN's order, which is not that of memory
+};
+int64_t count(const Sizes& s) { return s[0] * s[1] * s[2] * s[3]; }
+// Channels last.
+Sizes strides(const Sizes& s) { return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]}; }
+
+Node tensor(Graph& graph, Name name, const Sizes& sizes, DType dtype) {
+  return graph.tensor(
+      Tensor_attributes().set_uid(name).set_dim(sizes).set_stride(strides(sizes)).set_data_type(type_of(dtype)));
+}
+void make_output(const Node& node, Name name, const Sizes& sizes, DType dtype) {
+  node->set_output(true).set_uid(name).set_dim(sizes).set_stride(strides(sizes)).set_data_type(type_of(dtype));
+}
+
+// `out`: type of the result.
+const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType in, DType out) {
+  const Key key{static_cast<int64_t>(kind),
+                static_cast<int64_t>(in) | static_cast<int64_t>(out) << 8 |
+                    (kind == Kind::kConvWithBias ? static_cast<int64_t>(a.bias_dtype) << 16 : 0),
+                a.images,
+                a.height,
+                a.width,
+                a.in_channels,
+                a.out_height,
+                a.out_width,
+                a.out_channels,
+                a.kernel_h,
+                a.kernel_w,
+                a.stride,
+                a.padding};
+  auto describe = [&](Graph& graph) {
+    const ConvSizes s(a);
+    const Sizes padding{a.padding, a.padding}, stride{a.stride, a.stride}, dilation{1, 1};
+    auto with = [&](auto attributes) {
+      return attributes.set_padding(padding).set_stride(stride).set_dilation(dilation);
+    };
+    if (kind == Kind::kConvBackwardInput) {
+      const Node dx = graph.conv_dgrad(tensor(graph, kY, s.y, in), tensor(graph, kWeight, s.weight, in),
+                                       with(fe::graph::Conv_dgrad_attributes()));
+      make_output(dx, kX, s.x, out);
+    } else if (kind == Kind::kConvBackwardWeight) {
+      const Node dw = graph.conv_wgrad(tensor(graph, kY, s.y, in), tensor(graph, kX, s.x, in),
+                                       with(fe::graph::Conv_wgrad_attributes()));
+      make_output(dw, kWeight, s.weight, out);
+    } else {
+      Node y = graph.conv_fprop(tensor(graph, kX, s.x, in), tensor(graph, kWeight, s.weight, in),
+                                with(fe::graph::Conv_fprop_attributes()));
+      if (kind == Kind::kConvWithBias) {
+        y->set_dim(s.y).set_stride(strides(s.y));
+        y = graph.pointwise(y, tensor(graph, kBias, {1, a.out_channels, 1, 1}, a.bias_dtype),
+                            fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
+      }
+      make_output(y, kY, s.y, out);
+    }
+    return is_narrow(in);
+  };
+  auto text = [&] {
+    constexpr const char* kNames[] = {"convolution", "convolution and bias", "convolution's input gradient",
+                                      "convolution's weight gradient"};
+    return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
+               a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
+               ", padding ", a.padding, ", ", in, " into ", out);
+  };
+  return Dnn::of(queue).plan(key, true, describe, text);
+}
+
+bool takes(DType a, DType b) { return a == b && (is_narrow(a) || a == DType::kFloat32); }
+
+// out (+)= from, element by element, of possibly another type.
+void finish(CudaQueue& queue, void* out, DType dtype, void* from, DType from_dtype, int64_t n, bool accumulate) {
+  PointwiseArgs p;
+  p.numel = n, p.dims = 1, p.sizes[0] = n;
+  p.outs = 1, p.ins = accumulate ? 2 : 1;
+  p.out[0] = {out, dtype, {1}};
+  p.in[0] = {from, from_dtype, {1}};
+  p.in[1] = p.out[0];
+  queue.kernels().pointwise(queue, accumulate ? PointwiseOp::kAdd : PointwiseOp::kCopy, p);
+}
+
+void add_bias(CudaQueue& queue, const ConvArgs& a) {
+  PointwiseArgs p;
+  p.dims = 2, p.sizes[0] = a.images * a.out_height * a.out_width, p.sizes[1] = a.out_channels;
+  p.numel = p.sizes[0] * p.sizes[1];
+  p.outs = 1, p.ins = 2;
+  p.out[0] = p.in[0] = {a.y, a.y_dtype, {a.out_channels, 1}};
+  p.in[1] = {const_cast<void*>(a.bias), a.bias_dtype, {0, 1}};
+  queue.kernels().pointwise(queue, PointwiseOp::kAdd, p);
+}
+
+// One gradient: by cuDNN in the first type of result that it has, into the gradient itself or by way of scratch.
+bool gradient_by_dnn(CudaQueue& queue, Kind kind, const ConvArgs& a, Name name, void* gradient, DType dtype,
+                     Pointers inputs, DType in) {
+  const ConvSizes s(a);
+  const int64_t n = count(name == kX ? s.x : s.weight);
+  // What is added to something else is rounded only once, where cuDNN can hold it in fp32.
+  const DType wanted = a.accumulate ? DType::kFloat32 : dtype;
+  for (DType out : {wanted, in}) {
+    const Plan& plan = conv_plan(queue, kind, a, in, out);
+    if (!plan.graph) continue;
+    const bool direct = !a.accumulate && out == dtype && is_aligned(gradient);
+    void* const to = direct ? gradient : queue.scratch_memory(3, n * size_of(out));
+    inputs[name] = to;
+    Dnn::of(queue).run(queue, plan, inputs, "a convolution's gradient");
+    if (!direct) finish(queue, gradient, dtype, to, out, n, a.accumulate);
+    return true;
+  }
+  return false;
+}
+
+Sizes heads_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, a.dim}; }
+
+// [batch, heads, time, dim] as it lies in memory: `parts` matrices side by side in a row.
+Node heads(Graph& graph, Name name, const AttentionArgs& a, int64_t parts) {
+  const int64_t row = parts * a.heads * a.dim;
+  return graph.tensor(Tensor_attributes()
+                          .set_uid(name)
+                          .set_dim(heads_sizes(a))
+                          .set_stride({a.time * row, a.dim, row, 1})
+                          .set_data_type(type_of(a.dtype)));
+}
+void make_heads_output(const Node& node, Name name, const AttentionArgs& a, int64_t parts) {
+  const int64_t row = parts * a.heads * a.dim;
+  node->set_output(true)
+      .set_uid(name)
+      .set_dim(heads_sizes(a))
+      .set_stride({a.time * row, a.dim, row, 1})
+      .set_data_type(type_of(a.dtype));
+}
+
+template <class Describe>
+const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a, Describe describe) {
+  const float scale = static_cast<float>(a.scale);
+  int32_t scale_bits = 0;
+  memcpy(&scale_bits, &scale, sizeof scale);
+  const Key key{static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits};
+  auto text = [&] {
+    return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
+               a.heads, " x ", a.dim, ", ", a.dtype);
+  };
+  return Dnn::of(queue).plan(key, false, describe, text);
+}
+
+// Log-sum-exp of scaled scores, to base e: the same as ours.
+Sizes stats_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, 1}; }
+Sizes stats_strides(const AttentionArgs& a) { return {a.heads * a.time, a.time, 1, 1}; }
+
+const Plan& forward_plan(CudaQueue& queue, const AttentionArgs& a) {
+  return attention_plan(queue, Kind::kAttention, a, [&](Graph& graph) {
+    auto [y, stats] =
+        graph.sdpa(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
+                   fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
+                       static_cast<float>(a.scale)));
+    make_heads_output(y, kY, a, 1);
+    stats->set_output(true)
+        .set_uid(kStats)
+        .set_dim(stats_sizes(a))
+        .set_stride(stats_strides(a))
+        .set_data_type(fe::DataType_t::FLOAT);
+    return true;
+  });
+}
+
+const Plan& backward_plan(CudaQueue& queue, const AttentionArgs& a) {
+  return attention_plan(queue, Kind::kAttentionBackward, a, [&](Graph& graph) {
+    const Node stats = graph.tensor(Tensor_attributes()
+                                        .set_uid(kStats)
+                                        .set_dim(stats_sizes(a))
+                                        .set_stride(stats_strides(a))
+                                        .set_data_type(fe::DataType_t::FLOAT));
+    auto [dq, dk, dv] = graph.sdpa_backward(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
+                                            heads(graph, kY, a, 1), heads(graph, kDy, a, 1), stats,
+                                            fe::graph::SDPA_backward_attributes()
+                                                .set_causal_mask(true)
+                                                .set_attn_scale(static_cast<float>(a.scale))
+                                                .set_deterministic_algorithm(true));
+    make_heads_output(dq, kDq, a, 3);
+    make_heads_output(dk, kDk, a, 3);
+    make_heads_output(dv, kDv, a, 3);
+    return true;
+  });
+}
+
+void* part(void* packed, const AttentionArgs& a, int64_t which) {
+  return static_cast<char*>(packed) + which * a.heads * a.dim * size_of(a.dtype);
+}
+
+bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
+
+// Samples of a backward pass at once: as even as can be, so that few shapes arise, and in steps that keep the next one
+// aligned.
+int64_t samples_at_once(const AttentionArgs& a) {
+  const int64_t side = round_up(a.time, 128), of_sample = a.heads * side * side * size_of(a.dtype);
+  const int64_t fit = std::max<int64_t>(kScoreBytes / of_sample, 1), groups = ceil_div(a.batch, fit);
+  const int64_t even = ceil_div(a.batch, groups);
+  return a.heads * a.time % 4 == 0 ? even : round_up(even, 4);
+}
+
+}  // namespace
+
+void conv(Parallel& parallel, const ConvArgs& a) {
+  CudaQueue& queue = cuda_queue(parallel);
+  const ConvSizes s(a);
+  if (count(s.y) == 0) return;
+  if (!takes(a.x_dtype, a.weight_dtype) || a.y_dtype != a.x_dtype) return patch_conv(parallel, a);
+  const DType t = a.x_dtype;
+  const bool takes_bias = a.bias && (a.bias_dtype == t || a.bias_dtype == DType::kFloat32);
+  const Plan* plan = takes_bias ? &conv_plan(queue, Kind::kConvWithBias, a, t, t) : nullptr;
+  const bool bias_inside = plan && plan->graph;
+  if (!bias_inside) plan = &conv_plan(queue, Kind::kConv, a, t, t);
+  if (!plan->graph) return patch_conv(parallel, a);
+  void* const y = aligned_out(queue, a.y, count(s.y) * size_of(t), 2);
+  Pointers pointers{{kX, aligned_in(queue, a.x, count(s.x) * size_of(t), 0)},
+                    {kWeight, aligned_in(queue, a.weight, count(s.weight) * size_of(t), 1)},
+                    {kY, y}};
+  if (bias_inside) pointers[kBias] = aligned_in(queue, a.bias, a.out_channels * size_of(a.bias_dtype), 3);
+  Dnn::of(queue).run(queue, *plan, pointers, "a convolution");
+  if (y != a.y) queue.copy(a.y, y, count(s.y) * size_of(t));
+  if (a.bias && !bias_inside) add_bias(queue, a);
+}
+
+void conv_backward_input(Parallel& parallel, const ConvArgs& a) {
+  CudaQueue& queue = cuda_queue(parallel);
+  const ConvSizes s(a);
+  if (count(s.x) == 0) return;
+  const DType t = a.y_dtype;
+  if (takes(t, a.weight_dtype) && (a.x_dtype == t || a.x_dtype == DType::kFloat32)) {
+    const Pointers inputs{{kY, aligned_in(queue, a.y, count(s.y) * size_of(t), 0)},
+                          {kWeight, aligned_in(queue, a.weight, count(s.weight) * size_of(t), 1)}};
+    if (gradient_by_dnn(queue, Kind::kConvBackwardInput, a, kX, a.x, a.x_dtype, inputs, t)) return;
+  }
+  patch_conv_backward_input(parallel, a);
+}
+
+void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
+  CudaQueue& queue = cuda_queue(parallel);
+  const ConvSizes s(a);
+  const DType t = a.x_dtype;
+  if (count(s.y) != 0 && takes(t, a.y_dtype) && (a.weight_dtype == t || a.weight_dtype == DType::kFloat32)) {
+    const Pointers inputs{{kY, aligned_in(queue, a.y, count(s.y) * size_of(t), 0)},
+                          {kX, aligned_in(queue, a.x, count(s.x) * size_of(t), 1)}};
+    if (gradient_by_dnn(queue, Kind::kConvBackwardWeight, a, kWeight, a.weight, a.weight_dtype, inputs, t)) return;
+  }
+  patch_conv_backward_weight(parallel, a);
+}
+
+void attention(Parallel& parallel, const AttentionArgs& a) {
+  if (is_empty(a)) return;
+  if (!is_narrow(a.dtype)) return tiled_attention(parallel, a);
+  CudaQueue& queue = cuda_queue(parallel);
+  const Plan& plan = forward_plan(queue, a);
+  if (!plan.graph) return tiled_attention(parallel, a);
+  const int64_t bytes = a.batch * a.time * a.heads * a.dim * size_of(a.dtype);
+  void* const qkv = aligned_in(queue, a.qkv, 3 * bytes, 0);
+  void* const y = aligned_out(queue, a.y, bytes, 1);
+  Dnn::of(queue).run(queue, plan, {{kQ, qkv}, {kK, part(qkv, a, 1)}, {kV, part(qkv, a, 2)}, {kY, y}, {kStats, a.lse}},
+                     "attention");
+  if (y != a.y) queue.copy(a.y, y, bytes);
+}
+
+void attention_backward(Parallel& parallel, const AttentionArgs& a) {
+  if (is_empty(a)) return;
+  if (!is_narrow(a.dtype)) return tiled_attention_backward(parallel, a);
+  CudaQueue& queue = cuda_queue(parallel);
+  const int64_t at_once = samples_at_once(a);
+  for (int64_t first = 0; first < a.batch; first += at_once) {
+    AttentionArgs some = a;
+    some.batch = std::min(at_once, a.batch - first);
+    const int64_t row = a.time * a.heads * a.dim * size_of(a.dtype), bytes = some.batch * row;
+    auto from = [&](void* data, int64_t parts) { return static_cast<char*>(data) + first * parts * row; };
+    some.qkv = from(a.qkv, 3), some.y = from(a.y, 1), some.dy = from(a.dy, 1), some.dqkv = from(a.dqkv, 3);
+    some.lse = static_cast<float*>(a.lse) + first * a.heads * a.time;
+    const Plan& plan = backward_plan(queue, some);
+    if (!plan.graph) {
+      tiled_attention_backward(parallel, some);
+      continue;
+    }
+    void* const qkv = aligned_in(queue, some.qkv, 3 * bytes, 0);
+    void* const dqkv = aligned_out(queue, some.dqkv, 3 * bytes, 1);
+    Dnn::of(queue).run(queue, plan,
+                       {{kQ, qkv},
+                        {kK, part(qkv, a, 1)},
+                        {kV, part(qkv, a, 2)},
+                        {kY, aligned_in(queue, some.y, bytes, 2)},
+                        {kDy, aligned_in(queue, some.dy, bytes, 3)},
+                        {kStats, some.lse},
+                        {kDq, dqkv},
+                        {kDk, part(dqkv, a, 1)},
+                        {kDv, part(dqkv, a, 2)}},
+                       "attention's gradient");
+    if (dqkv != some.dqkv) queue.copy(some.dqkv, dqkv, 3 * bytes);
+  }
+}
+
+std::string dnn_version() { return cat("cuDNN ", version_text(cudnnGetVersion())); }
+
+}  // namespace lockstep::inline cuda

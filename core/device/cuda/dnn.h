@@ -1,0 +1,27 @@
+// Convolution and attention by cuDNN, with deterministic algorithms only; what cuDNN does not take goes to kernels of
+// our own (patch_conv.h, tiled_attention.h). Graphs are built once a shape and kept with the queue. The only door to
+// cuDNN. Knows nothing of tensors.
+//
+// What the bits depend on: shape and types, the GPU's model and its number of multiprocessors, and cuDNN's version;
+// never on addresses, on the stream or on the run.
+#pragma once
+
+#include <string>
+
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::inline cuda {
+
+// `queue`: a CudaQueue. Sums in fp32 without TF32, in fp64 where x is. Throw Error(kDevice) where cuDNN fails, or is
+// another version than this file was compiled with.
+void conv(Parallel& queue, const ConvArgs& a);
+void conv_backward_input(Parallel& queue, const ConvArgs& a);
+void conv_backward_weight(Parallel& queue, const ConvArgs& a);
+void attention(Parallel& queue, const AttentionArgs& a);
+void attention_backward(Parallel& queue, const AttentionArgs& a);
+
+// "cuDNN 9.19.0", of the library that is loaded.
+std::string dnn_version();
+
+}  // namespace lockstep::inline cuda

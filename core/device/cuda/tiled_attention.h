@@ -1,0 +1,17 @@
+// Causal attention in kernels of our own, for what cuDNN's does not take: fp32, fp64, and heads of other sizes. Tiles
+// of queries meet tiles of keys in shared memory, so that memory grows linearly with the sequence length; the backward
+// pass recomputes the scores, once for dQ and once for dK and dV, so that every sum has one owner and one order. After
+// Dao et al., "FlashAttention" (2022). Stateless. Knows nothing of cuDNN.
+#pragma once
+
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::inline cuda {
+
+// `queue`: a CudaQueue. Sums in fp32, in fp64 where qkv is. Throws Error(kConfig) where a head is too wide for a
+// block's shared memory (beyond 2,000 elements).
+void tiled_attention(Parallel& queue, const AttentionArgs& a);
+void tiled_attention_backward(Parallel& queue, const AttentionArgs& a);
+
+}  // namespace lockstep::inline cuda
