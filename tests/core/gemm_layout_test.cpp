@@ -13,7 +13,7 @@
 #include "core/device/thread_pool.h"
 #include "core/kernels/stage.h"
 
-namespace lockstep {
+namespace lockstep::cuda {
 namespace {
 
 // A device's queue whose kernels are the CPU's.
@@ -226,4 +226,4 @@ TEST(GemmLayout, PlansDoNotDependOnAddresses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::cuda

@@ -12,7 +12,7 @@
 #include "core/device/cuda/gemm_layout.h"
 #include "core/device/cuda/queue.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 constexpr int kLibrary = 0, kWorkspaceSlot = 4;
@@ -248,4 +248,4 @@ void set_tuning(bool on) { tuning = on; }
 
 std::string blas_version() { return cat("cuBLASLt ", version_text(cublasLtGetVersion())); }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

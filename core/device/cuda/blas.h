@@ -12,7 +12,7 @@
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // `queue`: a CudaQueue. Throws Error(kDevice) where cuBLASLt has no algorithm for a shape, or is another version than
 // this file was compiled with. TF32 is never used.
@@ -26,4 +26,4 @@ void set_tuning(bool on);
 // "cuBLASLt 13.1.0", of the library that is loaded.
 std::string blas_version();
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 struct Choices {
@@ -31,4 +31,4 @@ std::string algorithm_choices() {
   return out;
 }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

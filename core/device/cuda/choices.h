@@ -4,11 +4,11 @@
 
 #include <string>
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // The latest for a shape stays.
 void record_choice(const std::string& shape, const std::string& choice);
 // "SHAPE: CHOICE" lines, sorted.
 std::string algorithm_choices();
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -15,7 +15,7 @@
 #include "core/device/cuda/tiled_attention.h"
 #include "core/kernels/kernels.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 namespace fe = cudnn_frontend;
@@ -75,6 +75,56 @@ struct Plan {
   int64_t workspace = 0;
 };
 
+enum class Sums { kProducts, kFp32Products, kAttention };
+
+// cuDNN gives every engine's reasons, in hundreds of lines: the first says enough.
+std::string without_engine(const std::string& reasons) {
+  return cat("kernels of our own, as cuDNN has none: ", reasons.substr(0, std::min(reasons.find('\n'), size_t(200))));
+}
+
+// The first of the heuristic's engines that can be built. `how`: its name, or why there is none.
+template <class Describe>
+Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how) {
+  using Note = fe::NumericalNote_t;
+  Plan plan{std::make_shared<Graph>()};
+  Graph& graph = *plan.graph;
+  graph.set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+  auto good = [&](fe::error_t status) {
+    if (status.is_good()) return true;
+    how = without_engine(status.get_message());
+    return false;
+  };
+  try {
+    describe(graph);
+    if (good(graph.validate()) && good(graph.build_operation_graph(handle)) &&
+        good(graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}))) {
+      if (sums != Sums::kAttention) {
+        // Products as they stand, in an order of their own: no atomics, no transforms, no narrower inputs or sums; for
+        // fp32, tensor cores would mean TF32. Attention has its own word for determinism.
+        std::vector<Note> unwanted{Note::NONDETERMINISTIC,
+                                   Note::DOWN_CONVERT_INPUTS,
+                                   Note::REDUCED_PRECISION_REDUCTION,
+                                   Note::FFT,
+                                   Note::WINOGRAD,
+                                   Note::WINOGRAD_TILE_4x4,
+                                   Note::WINOGRAD_TILE_6x6,
+                                   Note::WINOGRAD_TILE_13x13};
+        if (sums == Sums::kFp32Products) unwanted.push_back(Note::TENSOR_CORE);
+        graph.deselect_numeric_notes(unwanted).deselect_workspace_greater_than(kConvWorkspace);
+      }
+      if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
+          good(graph.get_workspace_size(plan.workspace)) && good(graph.get_plan_name(how))) {
+        how = cat("cuDNN ", how, ", workspace ", plan.workspace);
+        return plan;
+      }
+    }
+  } catch (const std::runtime_error& error) {  // the frontend's own, of its older parts
+    how = without_engine(error.what());
+  }
+  plan.graph = nullptr;
+  return plan;
+}
+
 // cuDNN for one queue.
 class Dnn {
  public:
@@ -99,11 +149,11 @@ class Dnn {
 
   // `describe` says what is to be computed; `text` names the shape, for the log.
   template <class Describe, class Text>
-  const Plan& plan(const Key& key, bool exact_sums, Describe describe, Text text) {
+  const Plan& plan(const Key& key, Sums sums, Describe describe, Text text) {
     auto found = plans_.find(key);
     if (found == plans_.end()) {
       std::string how;
-      Plan made = build(describe, exact_sums, how);
+      Plan made = build(handle_, sums, describe, how);
       found = plans_.emplace(key, std::move(made)).first;
       record_choice(text(), how);
     }
@@ -122,48 +172,6 @@ class Dnn {
   static void check_dnn(cudnnStatus_t status, const char* what) {
     require(status == CUDNN_STATUS_SUCCESS, ExitCode::kDevice, "cuDNN ", version_text(cudnnGetVersion()), ": ", what,
             " failed: ", cudnnGetErrorString(status), "; nvidia-smi shows whether the GPU is well and its memory free");
-  }
-
-  template <class Describe>
-  Plan build(Describe describe, bool convolution, std::string& how) {
-    using Note = fe::NumericalNote_t;
-    Plan plan{std::make_shared<Graph>()};
-    Graph& graph = *plan.graph;
-    graph.set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
-    auto good = [&](fe::error_t status) {
-      if (status.is_good()) return true;
-      how = cat("none of cuDNN's (", status.get_message(), ")");
-      return false;
-    };
-    try {
-      const bool narrow = describe(graph);
-      if (good(graph.validate()) && good(graph.build_operation_graph(handle_)) &&
-          good(graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}))) {
-        if (convolution) {
-          // Sums of products as they stand: no atomics, no transforms, no narrower inputs or sums; for fp32 tensor
-          // cores mean TF32.
-          std::vector<Note> unwanted{Note::NONDETERMINISTIC,
-                                     Note::DOWN_CONVERT_INPUTS,
-                                     Note::REDUCED_PRECISION_REDUCTION,
-                                     Note::FFT,
-                                     Note::WINOGRAD,
-                                     Note::WINOGRAD_TILE_4x4,
-                                     Note::WINOGRAD_TILE_6x6,
-                                     Note::WINOGRAD_TILE_13x13};
-          if (!narrow) unwanted.push_back(Note::TENSOR_CORE);
-          graph.deselect_numeric_notes(unwanted).deselect_workspace_greater_than(kConvWorkspace);
-        }
-        if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
-            good(graph.get_workspace_size(plan.workspace)) && good(graph.get_plan_name(how))) {
-          how = cat("cuDNN engine ", how, ", workspace ", plan.workspace);
-          return plan;
-        }
-      }
-    } catch (const std::runtime_error& error) {  // the frontend's own, of its older parts
-      how = cat("none of cuDNN's (", error.what(), ")");
-    }
-    plan.graph = nullptr;
-    return plan;
   }
 
   cudnnHandle_t handle_ = nullptr;
@@ -200,11 +208,36 @@ void make_output(const Node& node, Name name, const Sizes& sizes, DType dtype) {
   node->set_output(true).set_uid(name).set_dim(sizes).set_stride(strides(sizes)).set_data_type(type_of(dtype));
 }
 
-// `out`: type of the result.
-const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType in, DType out) {
+// All of one type: cuDNN has no engine that gives fp32 for 16-bit operands.
+void describe_conv(Graph& graph, Kind kind, const ConvArgs& a, DType type) {
+  const ConvSizes s(a);
+  auto with = [&](auto attributes) {
+    return attributes.set_padding({a.padding, a.padding}).set_stride({a.stride, a.stride}).set_dilation({1, 1});
+  };
+  if (kind == Kind::kConvBackwardInput) {
+    const Node dx = graph.conv_dgrad(tensor(graph, kY, s.y, type), tensor(graph, kWeight, s.weight, type),
+                                     with(fe::graph::Conv_dgrad_attributes()));
+    make_output(dx, kX, s.x, type);
+  } else if (kind == Kind::kConvBackwardWeight) {
+    const Node dw = graph.conv_wgrad(tensor(graph, kY, s.y, type), tensor(graph, kX, s.x, type),
+                                     with(fe::graph::Conv_wgrad_attributes()));
+    make_output(dw, kWeight, s.weight, type);
+  } else {
+    Node y = graph.conv_fprop(tensor(graph, kX, s.x, type), tensor(graph, kWeight, s.weight, type),
+                              with(fe::graph::Conv_fprop_attributes()));
+    if (kind == Kind::kConvWithBias) {
+      y->set_dim(s.y).set_stride(strides(s.y));
+      y = graph.pointwise(y, tensor(graph, kBias, {1, a.out_channels, 1, 1}, a.bias_dtype),
+                          fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
+    }
+    make_output(y, kY, s.y, type);
+  }
+}
+
+const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type) {
   const Key key{static_cast<int64_t>(kind),
-                static_cast<int64_t>(in) | static_cast<int64_t>(out) << 8 |
-                    (kind == Kind::kConvWithBias ? static_cast<int64_t>(a.bias_dtype) << 16 : 0),
+                static_cast<int64_t>(type),
+                kind == Kind::kConvWithBias ? static_cast<int64_t>(a.bias_dtype) : 0,
                 a.images,
                 a.height,
                 a.width,
@@ -216,40 +249,15 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType in, 
                 a.kernel_w,
                 a.stride,
                 a.padding};
-  auto describe = [&](Graph& graph) {
-    const ConvSizes s(a);
-    const Sizes padding{a.padding, a.padding}, stride{a.stride, a.stride}, dilation{1, 1};
-    auto with = [&](auto attributes) {
-      return attributes.set_padding(padding).set_stride(stride).set_dilation(dilation);
-    };
-    if (kind == Kind::kConvBackwardInput) {
-      const Node dx = graph.conv_dgrad(tensor(graph, kY, s.y, in), tensor(graph, kWeight, s.weight, in),
-                                       with(fe::graph::Conv_dgrad_attributes()));
-      make_output(dx, kX, s.x, out);
-    } else if (kind == Kind::kConvBackwardWeight) {
-      const Node dw = graph.conv_wgrad(tensor(graph, kY, s.y, in), tensor(graph, kX, s.x, in),
-                                       with(fe::graph::Conv_wgrad_attributes()));
-      make_output(dw, kWeight, s.weight, out);
-    } else {
-      Node y = graph.conv_fprop(tensor(graph, kX, s.x, in), tensor(graph, kWeight, s.weight, in),
-                                with(fe::graph::Conv_fprop_attributes()));
-      if (kind == Kind::kConvWithBias) {
-        y->set_dim(s.y).set_stride(strides(s.y));
-        y = graph.pointwise(y, tensor(graph, kBias, {1, a.out_channels, 1, 1}, a.bias_dtype),
-                            fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
-      }
-      make_output(y, kY, s.y, out);
-    }
-    return is_narrow(in);
-  };
+  auto describe = [&](Graph& graph) { describe_conv(graph, kind, a, type); };
   auto text = [&] {
     constexpr const char* kNames[] = {"convolution", "convolution and bias", "convolution's input gradient",
                                       "convolution's weight gradient"};
     return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
-               ", padding ", a.padding, ", ", in, " into ", out);
+               ", padding ", a.padding, ", ", type);
   };
-  return Dnn::of(queue).plan(key, true, describe, text);
+  return Dnn::of(queue).plan(key, is_narrow(type) ? Sums::kProducts : Sums::kFp32Products, describe, text);
 }
 
 bool takes(DType a, DType b) { return a == b && (is_narrow(a) || a == DType::kFloat32); }
@@ -275,24 +283,19 @@ void add_bias(CudaQueue& queue, const ConvArgs& a) {
   queue.kernels().pointwise(queue, PointwiseOp::kAdd, p);
 }
 
-// One gradient: by cuDNN in the first type of result that it has, into the gradient itself or by way of scratch.
+// One gradient, of type `type` as its inputs are: into its memory, or by way of scratch.
 bool gradient_by_dnn(CudaQueue& queue, Kind kind, const ConvArgs& a, Name name, void* gradient, DType dtype,
-                     Pointers inputs, DType in) {
+                     Pointers pointers, DType type) {
+  const Plan& plan = conv_plan(queue, kind, a, type);
+  if (!plan.graph) return false;
   const ConvSizes s(a);
   const int64_t n = count(name == kX ? s.x : s.weight);
-  // What is added to something else is rounded only once, where cuDNN can hold it in fp32.
-  const DType wanted = a.accumulate ? DType::kFloat32 : dtype;
-  for (DType out : {wanted, in}) {
-    const Plan& plan = conv_plan(queue, kind, a, in, out);
-    if (!plan.graph) continue;
-    const bool direct = !a.accumulate && out == dtype && is_aligned(gradient);
-    void* const to = direct ? gradient : queue.scratch_memory(3, n * size_of(out));
-    inputs[name] = to;
-    Dnn::of(queue).run(queue, plan, inputs, "a convolution's gradient");
-    if (!direct) finish(queue, gradient, dtype, to, out, n, a.accumulate);
-    return true;
-  }
-  return false;
+  const bool direct = !a.accumulate && type == dtype && is_aligned(gradient);
+  void* const to = direct ? gradient : queue.scratch_memory(3, n * size_of(type));
+  pointers[name] = to;
+  Dnn::of(queue).run(queue, plan, pointers, "a convolution's gradient");
+  if (!direct) finish(queue, gradient, dtype, to, type, n, a.accumulate);
+  return true;
 }
 
 Sizes heads_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, a.dim}; }
@@ -315,57 +318,53 @@ void make_heads_output(const Node& node, Name name, const AttentionArgs& a, int6
       .set_data_type(type_of(a.dtype));
 }
 
-template <class Describe>
-const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a, Describe describe) {
-  const float scale = static_cast<float>(a.scale);
-  int32_t scale_bits = 0;
-  memcpy(&scale_bits, &scale, sizeof scale);
-  const Key key{static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits};
-  auto text = [&] {
-    return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
-               a.heads, " x ", a.dim, ", ", a.dtype);
-  };
-  return Dnn::of(queue).plan(key, false, describe, text);
-}
-
 // Log-sum-exp of scaled scores, to base e: the same as ours.
 Sizes stats_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, 1}; }
 Sizes stats_strides(const AttentionArgs& a) { return {a.heads * a.time, a.time, 1, 1}; }
 
-const Plan& forward_plan(CudaQueue& queue, const AttentionArgs& a) {
-  return attention_plan(queue, Kind::kAttention, a, [&](Graph& graph) {
-    auto [y, stats] =
-        graph.sdpa(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
-                   fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
-                       static_cast<float>(a.scale)));
-    make_heads_output(y, kY, a, 1);
-    stats->set_output(true)
-        .set_uid(kStats)
-        .set_dim(stats_sizes(a))
-        .set_stride(stats_strides(a))
-        .set_data_type(fe::DataType_t::FLOAT);
-    return true;
-  });
+void describe_attention(Graph& graph, const AttentionArgs& a) {
+  auto [y, stats] =
+      graph.sdpa(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
+                 fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
+                     static_cast<float>(a.scale)));
+  make_heads_output(y, kY, a, 1);
+  stats->set_output(true)
+      .set_uid(kStats)
+      .set_dim(stats_sizes(a))
+      .set_stride(stats_strides(a))
+      .set_data_type(fe::DataType_t::FLOAT);
 }
 
-const Plan& backward_plan(CudaQueue& queue, const AttentionArgs& a) {
-  return attention_plan(queue, Kind::kAttentionBackward, a, [&](Graph& graph) {
-    const Node stats = graph.tensor(Tensor_attributes()
-                                        .set_uid(kStats)
-                                        .set_dim(stats_sizes(a))
-                                        .set_stride(stats_strides(a))
-                                        .set_data_type(fe::DataType_t::FLOAT));
-    auto [dq, dk, dv] = graph.sdpa_backward(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
-                                            heads(graph, kY, a, 1), heads(graph, kDy, a, 1), stats,
-                                            fe::graph::SDPA_backward_attributes()
-                                                .set_causal_mask(true)
-                                                .set_attn_scale(static_cast<float>(a.scale))
-                                                .set_deterministic_algorithm(true));
-    make_heads_output(dq, kDq, a, 3);
-    make_heads_output(dk, kDk, a, 3);
-    make_heads_output(dv, kDv, a, 3);
-    return true;
-  });
+void describe_attention_backward(Graph& graph, const AttentionArgs& a) {
+  const Node stats = graph.tensor(Tensor_attributes()
+                                      .set_uid(kStats)
+                                      .set_dim(stats_sizes(a))
+                                      .set_stride(stats_strides(a))
+                                      .set_data_type(fe::DataType_t::FLOAT));
+  auto [dq, dk, dv] = graph.sdpa_backward(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
+                                          heads(graph, kY, a, 1), heads(graph, kDy, a, 1), stats,
+                                          fe::graph::SDPA_backward_attributes()
+                                              .set_causal_mask(true)
+                                              .set_attn_scale(static_cast<float>(a.scale))
+                                              .set_deterministic_algorithm(true));
+  make_heads_output(dq, kDq, a, 3);
+  make_heads_output(dk, kDk, a, 3);
+  make_heads_output(dv, kDv, a, 3);
+}
+
+const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) {
+  const float scale = static_cast<float>(a.scale);
+  int32_t scale_bits = 0;
+  memcpy(&scale_bits, &scale, sizeof scale);
+  const Key key{static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits};
+  auto describe = [&](Graph& graph) {
+    kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a);
+  };
+  auto text = [&] {
+    return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
+               a.heads, " x ", a.dim, ", ", a.dtype);
+  };
+  return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
 }
 
 void* part(void* packed, const AttentionArgs& a, int64_t which) {
@@ -392,9 +391,9 @@ void conv(Parallel& parallel, const ConvArgs& a) {
   if (!takes(a.x_dtype, a.weight_dtype) || a.y_dtype != a.x_dtype) return patch_conv(parallel, a);
   const DType t = a.x_dtype;
   const bool takes_bias = a.bias && (a.bias_dtype == t || a.bias_dtype == DType::kFloat32);
-  const Plan* plan = takes_bias ? &conv_plan(queue, Kind::kConvWithBias, a, t, t) : nullptr;
+  const Plan* plan = takes_bias ? &conv_plan(queue, Kind::kConvWithBias, a, t) : nullptr;
   const bool bias_inside = plan && plan->graph;
-  if (!bias_inside) plan = &conv_plan(queue, Kind::kConv, a, t, t);
+  if (!bias_inside) plan = &conv_plan(queue, Kind::kConv, a, t);
   if (!plan->graph) return patch_conv(parallel, a);
   void* const y = aligned_out(queue, a.y, count(s.y) * size_of(t), 2);
   Pointers pointers{{kX, aligned_in(queue, a.x, count(s.x) * size_of(t), 0)},
@@ -435,7 +434,7 @@ void attention(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
   if (!is_narrow(a.dtype)) return tiled_attention(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
-  const Plan& plan = forward_plan(queue, a);
+  const Plan& plan = attention_plan(queue, Kind::kAttention, a);
   if (!plan.graph) return tiled_attention(parallel, a);
   const int64_t bytes = a.batch * a.time * a.heads * a.dim * size_of(a.dtype);
   void* const qkv = aligned_in(queue, a.qkv, 3 * bytes, 0);
@@ -457,7 +456,7 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
     auto from = [&](void* data, int64_t parts) { return static_cast<char*>(data) + first * parts * row; };
     some.qkv = from(a.qkv, 3), some.y = from(a.y, 1), some.dy = from(a.dy, 1), some.dqkv = from(a.dqkv, 3);
     some.lse = static_cast<float*>(a.lse) + first * a.heads * a.time;
-    const Plan& plan = backward_plan(queue, some);
+    const Plan& plan = attention_plan(queue, Kind::kAttentionBackward, some);
     if (!plan.graph) {
       tiled_attention_backward(parallel, some);
       continue;
@@ -481,4 +480,4 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
 
 std::string dnn_version() { return cat("cuDNN ", version_text(cudnnGetVersion())); }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -3,7 +3,8 @@
 // cuDNN. Knows nothing of tensors.
 //
 // What the bits depend on: shape and types, the GPU's model and its number of multiprocessors, and cuDNN's version;
-// never on addresses, on the stream or on the run.
+// never on addresses, on the stream or on the run. Other than on a CPU, a convolution's gradient is rounded to the type
+// of its inputs before it is added to, or stored in, a wider one.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // `queue`: a CudaQueue. Sums in fp32 without TF32, in fp64 where x is. Throw Error(kDevice) where cuDNN fails, or is
 // another version than this file was compiled with.
@@ -24,4 +25,4 @@ void attention_backward(Parallel& queue, const AttentionArgs& a);
 // "cuDNN 9.19.0", of the library that is loaded.
 std::string dnn_version();
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 16;  // of a vector load
@@ -206,4 +206,4 @@ void gemm_in_steps(Parallel& queue, const GemmArgs& g, GemmScratch scratch, Gemm
   Steps(queue, g, scratch).run(product);
 }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -8,7 +8,7 @@
 
 #include "core/kernels/kernels.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // A column-major matrix (element (i, j) at i + j * ld), taken transposed where it says so.
 struct ColumnMajor {
@@ -50,4 +50,4 @@ using GemmProduct = FunctionRef<void(const GemmCall&)>;
 // is fp64.
 void gemm_in_steps(Parallel& queue, const GemmArgs& g, GemmScratch scratch, GemmProduct product);
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

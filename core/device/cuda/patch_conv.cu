@@ -7,7 +7,7 @@
 #include "core/kernels/kernels.h"
 #include "core/kernels/stage.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -151,9 +151,10 @@ void patch_conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   char* const sums =
       static_cast<char*>(queue.scratch_memory(kSlot, sum_bytes + at_once * s.pixels * s.taps * size_of(a.x_dtype)));
   char* const patches = sums + sum_bytes;
-  Matrix gradient{apart ? sums : a.weight, apart ? sum_dtype : a.weight_dtype, s.taps, 1, 0};
+  const Matrix gradient{apart ? sums : a.weight, apart ? sum_dtype : a.weight_dtype, s.taps, 1, 0};
   GemmArgs g;
   g.m = a.out_channels, g.n = s.taps;
+  g.a.dtype = a.y_dtype, g.b.dtype = a.x_dtype;
   g.c = gradient;
   g.accumulate = a.accumulate && !apart;
   if (a.images == 0) queue.kernels().gemm(queue, g);  // a sum of nothing
@@ -175,4 +176,4 @@ void patch_conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   queue.kernels().pointwise(queue, a.accumulate ? PointwiseOp::kAdd : PointwiseOp::kCopy, p);
 }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

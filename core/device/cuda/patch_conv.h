@@ -6,11 +6,11 @@
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // `queue`: a CudaQueue; the products are those of its table of kernels.
 void patch_conv(Parallel& queue, const ConvArgs& a);
 void patch_conv_backward_input(Parallel& queue, const ConvArgs& a);
 void patch_conv_backward_weight(Parallel& queue, const ConvArgs& a);
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

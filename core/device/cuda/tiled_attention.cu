@@ -3,7 +3,7 @@
 #include "core/device/cuda/launch.h"
 #include "core/kernels/stage.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -91,7 +91,7 @@ struct ForwardMemory {
 // A block owns a tile of queries and walks over the keys, its softmax kept up to date with the largest score so far.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tiles tiles) {
-  __shared__ double memory[kSharedBytes / sizeof(double)];
+  __shared__ double memory[Grid::kMostShared / sizeof(double)];
   Shared<T> shared(reinterpret_cast<T*>(memory));
   const ForwardMemory<T> m(shared, tiles, a.dim);
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys, lane = threadIdx.x;
@@ -220,7 +220,7 @@ struct QueryGradientMemory : BackwardMemory<T> {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs a, Tiles tiles, const T* deltas) {
-  __shared__ double memory[kSharedBytes / sizeof(double)];
+  __shared__ double memory[Grid::kMostShared / sizeof(double)];
   Shared<T> shared(reinterpret_cast<T*>(memory));
   const QueryGradientMemory<T> m(shared, tiles, a.dim);
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys;
@@ -256,7 +256,7 @@ struct KeyGradientMemory : BackwardMemory<T> {
 // A block owns a tile of keys and walks over the queries that see one of them.
 template <class T>
 __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionArgs a, Tiles tiles, const T* deltas) {
-  __shared__ double memory[kSharedBytes / sizeof(double)];
+  __shared__ double memory[Grid::kMostShared / sizeof(double)];
   Shared<T> shared(reinterpret_cast<T*>(memory));
   const KeyGradientMemory<T> m(shared, tiles, a.dim);
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys;
@@ -289,7 +289,7 @@ Tiles tiles_for(int64_t dim) {
   for (Tiles tiles; tiles.queries > 0; tiles.queries /= 2, tiles.keys /= 2) {
     Shared<T> shared(nullptr);
     Memory(shared, tiles, dim);
-    if (shared.used() * static_cast<int64_t>(sizeof(T)) <= kSharedBytes) return tiles;
+    if (shared.used() * static_cast<int64_t>(sizeof(T)) <= Grid::kMostShared) return tiles;
   }
   throw Error(ExitCode::kConfig, cat("attention: heads of ", dim, " elements in ", kTypeOf<T>,
                                      " do not fit into a GPU's shared memory; use more heads, or bf16"));
@@ -326,4 +326,4 @@ void tiled_attention_backward(Parallel& queue, const AttentionArgs& a) {
   a.dtype == DType::kFloat64 ? backward<double>(cuda_queue(queue), a) : backward<float>(cuda_queue(queue), a);
 }
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

@@ -7,11 +7,11 @@
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
-namespace lockstep::inline cuda {
+namespace lockstep::cuda {
 
 // `queue`: a CudaQueue. Sums in fp32, in fp64 where qkv is. Throws Error(kConfig) where a head is too wide for a
 // block's shared memory (beyond 2,000 elements).
 void tiled_attention(Parallel& queue, const AttentionArgs& a);
 void tiled_attention_backward(Parallel& queue, const AttentionArgs& a);
 
-}  // namespace lockstep::inline cuda
+}  // namespace lockstep::cuda

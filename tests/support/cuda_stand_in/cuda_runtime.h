@@ -206,20 +206,9 @@ inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSucce
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
-// Nothing here is recorded, and nothing waits for the host.
-using cudaGraph_t = struct CUgraph_st*;
-using cudaGraphExec_t = struct CUgraphExec_st*;
-enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+// Nor does anything wait for the host.
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 constexpr unsigned long long cudaEnableDefault = 0;
-inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorInvalidValue; }
-inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorInvalidValue; }
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-  return cudaErrorInvalidValue;
-}
-inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaErrorInvalidValue; }
-inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaErrorInvalidValue; }
-inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorInvalidValue; }
 inline cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** entry, unsigned, unsigned long long,
                                                     cudaDriverEntryPointQueryResult* result) {
   return *entry = nullptr, *result = cudaDriverEntryPointSymbolNotFound, cudaSuccess;
