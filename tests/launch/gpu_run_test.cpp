@@ -47,6 +47,8 @@ struct Outcome {
   EvalReport eval;
   DeviceType device = DeviceType::kCpu;
   std::string backend;
+  int code = 0;
+  std::string problem = {};
 };
 
 Outcome run(const Job& job) {
