@@ -12,6 +12,7 @@
 #include "core/device/cuda/architectures.h"
 #include "core/device/cuda/kernels.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/version.h"
 #include "core/kernels/kernels.h"
 
 namespace lockstep {
@@ -19,10 +20,6 @@ namespace {
 
 // 13000 is "13.0".
 std::string cuda_version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
-// 91300 is "9.13.0".
-std::string library_version_text(size_t version) {
-  return cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
-}
 
 // The driver's own number ("580.82.07"), which is not CUDA's; empty where the system does not tell.
 std::string driver_release() {

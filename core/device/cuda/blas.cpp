@@ -11,6 +11,7 @@
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/gemm_layout.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/version.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -27,8 +28,6 @@ void check_blas(cublasStatus_t status, const std::string& what) {
   require(status == CUBLAS_STATUS_SUCCESS, ExitCode::kDevice, "cuBLASLt: ", what, ": ", cublasLtGetStatusString(status),
           " (", cublasLtGetStatusName(status), "); nvidia-smi shows whether the GPU is well and its memory free");
 }
-
-std::string version_text(size_t version) { return cat(version / 10000, ".", version / 100 % 100, ".", version % 100); }
 
 cudaDataType_t type_of(DType t) {
   switch (t) {
@@ -101,10 +100,7 @@ void describe(cublasLtMatrixLayoutOpaque_t& out, const ColumnMajor& m, int64_t b
 class Blas {
  public:
   Blas() {
-    const size_t version = cublasLtGetVersion();
-    require(version / 10000 == CUBLAS_VER_MAJOR, ExitCode::kDevice, "cuBLASLt: the library that was loaded is version ",
-            version_text(version), ", but lockstep was compiled with ", version_text(CUBLAS_VERSION),
-            "; install cuBLAS ", CUBLAS_VER_MAJOR, ", or put it first on LD_LIBRARY_PATH");
+    check_library_version("cuBLASLt", cublasLtGetVersion(), CUBLAS_VERSION);
     check_blas(cublasLtCreate(&handle_), "starting");
   }
   ~Blas() { (void)cublasLtDestroy(handle_); }
@@ -179,7 +175,7 @@ class Blas {
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
       return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && splits_the_sum(r.algo));
     });
-    require(!results.empty(), ExitCode::kDevice, "cuBLASLt ", version_text(cublasLtGetVersion()),
+    require(!results.empty(), ExitCode::kDevice, "cuBLASLt ", library_version_text(cublasLtGetVersion()),
             " has no algorithm for the product ", to_text(call), tuned ? "" : " that does not split its sum",
             "; use extents that are multiples of 8", tuned ? "" : ", or reduce: fast");
     size_t best = 0;
@@ -245,7 +241,5 @@ void gemm(Parallel& parallel, const GemmArgs& g) {
 }
 
 void set_tuning(bool on) { tuning = on; }
-
-std::string blas_version() { return cat("cuBLASLt ", version_text(cublasLtGetVersion())); }
 
 }  // namespace lockstep::cuda

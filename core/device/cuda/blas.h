@@ -7,8 +7,6 @@
 // for equal calls, and nothing across shapes.
 #pragma once
 
-#include <string>
-
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
@@ -22,8 +20,5 @@ void gemm(Parallel& queue, const GemmArgs& g);
 // every run and on every rank. On, it is the fastest of a few, split or not, timed when the shape is first met; ranks
 // may then differ. For plans that are made from now on.
 void set_tuning(bool on);
-
-// "cuBLASLt 13.1.0", of the library that is loaded.
-std::string blas_version();
 
 }  // namespace lockstep::cuda

@@ -13,6 +13,7 @@
 #include "core/device/cuda/patch_conv.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/cuda/tiled_attention.h"
+#include "core/device/cuda/version.h"
 #include "core/kernels/kernels.h"
 
 namespace lockstep::cuda {
@@ -32,8 +33,6 @@ constexpr int64_t kScoreBytes = int64_t(1) << 30;
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 bool is_narrow(DType t) { return t == DType::kBFloat16 || t == DType::kFloat16; }
-
-std::string version_text(size_t version) { return cat(version / 10000, ".", version / 100 % 100, ".", version % 100); }
 
 fe::DataType_t type_of(DType t) {
   switch (t) {
@@ -129,10 +128,7 @@ Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how)
 class Dnn {
  public:
   explicit Dnn(CudaQueue& queue) {
-    const size_t version = cudnnGetVersion();
-    require(version / 10000 == CUDNN_MAJOR, ExitCode::kDevice, "cuDNN: the library that was loaded is version ",
-            version_text(version), ", but lockstep was compiled with ", version_text(CUDNN_VERSION), "; install cuDNN ",
-            CUDNN_MAJOR, ", or put it first on LD_LIBRARY_PATH");
+    check_library_version("cuDNN", cudnnGetVersion(), CUDNN_VERSION);
     const cudaStream_t stream = queue.stream();
     check_dnn(cudnnCreate(&handle_), "starting");
     check_dnn(cudnnSetStream(handle_, stream), "taking a stream");
@@ -164,14 +160,15 @@ class Dnn {
     (void)queue.stream();  // its GPU, on this thread
     void* workspace = queue.scratch_memory(kWorkspaceSlot, std::max<int64_t>(plan.workspace, 1));
     fe::error_t status = plan.graph->execute(handle_, pointers, workspace);
-    require(status.is_good(), ExitCode::kDevice, "cuDNN ", version_text(cudnnGetVersion()), ": ", what,
+    require(status.is_good(), ExitCode::kDevice, "cuDNN ", library_version_text(cudnnGetVersion()), ": ", what,
             " failed: ", status.get_message(), "; nvidia-smi shows whether the GPU is well and its memory free");
   }
 
  private:
   static void check_dnn(cudnnStatus_t status, const char* what) {
-    require(status == CUDNN_STATUS_SUCCESS, ExitCode::kDevice, "cuDNN ", version_text(cudnnGetVersion()), ": ", what,
-            " failed: ", cudnnGetErrorString(status), "; nvidia-smi shows whether the GPU is well and its memory free");
+    require(status == CUDNN_STATUS_SUCCESS, ExitCode::kDevice, "cuDNN ", library_version_text(cudnnGetVersion()), ": ",
+            what, " failed: ", cudnnGetErrorString(status),
+            "; nvidia-smi shows whether the GPU is well and its memory free");
   }
 
   cudnnHandle_t handle_ = nullptr;
@@ -477,7 +474,5 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
     if (dqkv != some.dqkv) queue.copy(some.dqkv, dqkv, 3 * bytes);
   }
 }
-
-std::string dnn_version() { return cat("cuDNN ", version_text(cudnnGetVersion())); }
 
 }  // namespace lockstep::cuda

@@ -7,8 +7,6 @@
 // of its inputs before it is added to, or stored in, a wider one.
 #pragma once
 
-#include <string>
-
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 
@@ -21,8 +19,5 @@ void conv_backward_input(Parallel& queue, const ConvArgs& a);
 void conv_backward_weight(Parallel& queue, const ConvArgs& a);
 void attention(Parallel& queue, const AttentionArgs& a);
 void attention_backward(Parallel& queue, const AttentionArgs& a);
-
-// "cuDNN 9.19.0", of the library that is loaded.
-std::string dnn_version();
 
 }  // namespace lockstep::cuda

@@ -1,15 +1,9 @@
 #include "core/device/cuda/kernels.h"
 
-namespace lockstep {
+#include "core/device/cuda/blas.h"
+#include "core/device/cuda/dnn.h"
 
-namespace cuda {  // by cuBLASLt and cuDNN
-void gemm(Parallel&, const GemmArgs&);
-void conv(Parallel&, const ConvArgs&);
-void conv_backward_input(Parallel&, const ConvArgs&);
-void conv_backward_weight(Parallel&, const ConvArgs&);
-void attention(Parallel&, const AttentionArgs&);
-void attention_backward(Parallel&, const AttentionArgs&);
-}  // namespace cuda
+namespace lockstep {
 
 inline namespace LOCKSTEP_ISA {
 void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
