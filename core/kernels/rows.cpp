@@ -137,7 +137,7 @@ struct Dropout {
     auto x = row.in(0);
     auto y = row.out(0);
     row.each_four(n, [&](int64_t i) {
-      Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i / 4), high);
+      Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i) / 4, high);
       for (int64_t j = 0; j < 4; ++j)
         if (i + j < n) y[i + j] = uniform_of(r.v[j]) < p ? T(0) : x[i + j] * scale;
     });
