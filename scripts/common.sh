@@ -50,11 +50,9 @@ build() { # log's name, command...
 # program NAME: the path of one of ours that has the CUDA library beside it: in the folder that scripts/portable made, where this is one; in
 # the build tree that LOCKSTEP_BUILD names; or in build/cuda-release.
 program() {
-  local tree place
+  local tree
   for tree in ${LOCKSTEP_BUILD:+"$LOCKSTEP_BUILD"} "$root" "$root/build/cuda-release"; do
-    for place in bin tests; do
-      if [ -x "$tree/$place/$1" ]; then echo "$tree/$place/$1" && return; fi
-    done
+    if [ -x "$tree/bin/$1" ]; then echo "$tree/bin/$1" && return; fi
   done
   fail "$exit_missing" "there is no program $1: build it with the preset cuda-release, or use a folder that scripts/portable made"
 }
