@@ -20,8 +20,8 @@ namespace {
 // The configuration that a checkpoint was made with, and overrides on top.
 std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
                                       int ranks) {
-  // A group may not divide the ranks of today; a GPU may not be here.
-  std::vector<std::string> all{"sharding.group=0", "device=auto"};
+  // A group may not divide the ranks of today; a GPU may not be here, and no step is run.
+  std::vector<std::string> all{"sharding.group=0", "device=auto", "graph=false"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", all), ranks);
 }

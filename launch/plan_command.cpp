@@ -23,6 +23,7 @@ struct Plan {
 Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
   settings.parallel.level = level;
   settings.parallel.group = group;
+  settings.graph = false;  // a GPU's
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);

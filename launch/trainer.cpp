@@ -199,6 +199,8 @@ void Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, S
 }
 
 void Trainer::run_recorded(const StepBatch& batch, StepReport& report) {
+  // An epoch's last step has other shapes; all ranks know it alike.
+  if (batch.samples != settings_.batch.global) return run(batch, batch.mine, report);
   const bool first = !recorded_;
   if (first) {
     recorded_ = std::make_unique<RecordedStep>(current_stream());
@@ -209,22 +211,21 @@ void Trainer::run_recorded(const StepBatch& batch, StepReport& report) {
     }
   }
   RecordedStep& step = *recorded_;
-  bool same = batch.mine.size() == step.mine.size() && (first || batch.micro_count == step.parallel.micro_count);
-  for (size_t i = 0; same && i < batch.mine.size(); ++i)
-    same = batch.mine[i].index == step.mine[i].index && batch.mine[i].input.shape() == step.mine[i].input.shape();
-  if (!same) return run(batch, batch.mine, report);  // an epoch's last step
   std::vector<int64_t> targets;
   for (size_t i = 0; i < batch.mine.size(); ++i) {
     raw::copy(step.mine[i].input, batch.mine[i].input);
     raw::copy(step.mine[i].target, batch.mine[i].target);
     targets.push_back(batch.mine[i].targets);
   }
-  if (first)
+  if (first) {
+    parallel_->loaded();  // the graph brings the parameters' copies up to date itself, at every launch
     step.graph.record([&] {
       run(batch, step.mine, report);
       step.parallel = parallel_->end_recorded();
     });
-  else parallel_->repeat(step.parallel, targets);
+  } else {
+    parallel_->repeat(step.parallel, targets);
+  }
   step.graph.launch();
 }
 

@@ -32,7 +32,10 @@ DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOption
   const auto all = static_cast<int64_t>(comm.size());
   const int64_t group = options_.level == ShardLevel::kNone ? 1 : options_.group > 0 ? options_.group : all;
   mesh_ = std::make_unique<Mesh>(comm, static_cast<int>(std::min(group, int64_t(1) << 30)));
-  if (comm.size() > 1) merging_ = std::make_unique<Stream>(current_device(), Stream::Mode::kThread);
+  // A GPU's queue waits for NCCL's; a thread, for ranks that exchange by way of the host.
+  if (comm.size() > 1)
+    merging_ = std::make_unique<Stream>(current_device(),
+                                        comm.backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);
   make_groups();
   for (size_t k = 0; k < groups_.size(); ++k) {
     groups_[k]->set_callbacks([this] { bound_memory(); }, [this, k] { group_ready(k); });
@@ -269,6 +272,7 @@ std::string DataParallel::why_not_recorded() const {
 }
 
 DataParallel::Recorded DataParallel::end_recorded() {
+  gathers_->settle();  // also those that no forward pass asked for
   if (merging_) current_stream().wait(merging_->record());
   Recorded step{micro_count_, losses_, {}};
   for (auto& g : groups_) step.gradients.push_back(g->gradient());

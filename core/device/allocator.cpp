@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -190,8 +191,9 @@ class Pool {
 
  private:
   bool grow(int64_t bytes) {
-    const int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
+    int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
     char* data = source_.take(size);
+    if (!data && bytes < kSegment) data = source_.take(size = round_up(bytes, kHugePage));
     if (!data) return false;
     ++stats_.system_allocations;
     stats_.bytes_reserved += size;
@@ -233,8 +235,15 @@ class Arena : public Memory {
 
   void* allocate(int64_t bytes, MemoryUse use) override {
     bytes = rounded(bytes);
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     char* data = find(bytes, use);
+    if (!data) {
+      lock.unlock();
+      wait_for_held();
+      lock.lock();
+      trim();
+      data = find(bytes, use);
+    }
     if (!data) out_of_memory(bytes, use);
     count_in(stats_, bytes, use);
     return data;
@@ -253,6 +262,8 @@ class Arena : public Memory {
     if (!kCaching) return system_block(bytes, use);
     return pool_.take(bytes, use);
   }
+  virtual void wait_for_held() {}  // until what this thread has freed may be used again
+  virtual void trim() {}           // gives segments that nobody uses back to the source
   virtual void free_block(char* data, const Block& block) {
     if (kCaching) return pool_.give(data, block);
     blocks_.erase(data);
@@ -289,39 +300,74 @@ class Arena : public Memory {
 
 // Of a GPU, or pinned for one: blocks that work under way may still use.
 class QueuedArena : public Arena {
+ public:
+  virtual void end_graph(const void* graph) {
+    std::lock_guard lock(mutex_);
+    for (char* data : of_graphs_[graph]) give(data, blocks_[data]);
+    of_graphs_.erase(graph);
+  }
+
  protected:
   using Arena::Arena;
 
-  void hold(char* data, std::shared_ptr<DeviceEvent> event) { held_.emplace_back(std::move(event), data); }
+  // Until `now` has passed this place; or, while a graph is recorded, whose launches come again and again, until its
+  // end. Where the GPU is broken, for ever: the error is told to those who wait for its work.
+  void hold(char* data, Stream& now) {
+    if (const void* graph = context().recording) return of_graphs_[graph].push_back(data);
+    try {
+      held_.push_back({now.record(), data, std::this_thread::get_id()});
+    } catch (...) {
+    }
+  }
   virtual void give(char* data, const Block& block) = 0;
-  // Those whose events have happened; or all, and the host waits.
-  void take_back(bool all) {
-    std::erase_if(held_, [&](auto& held) {
-      if (!happened(*held.first, all)) return false;
-      give(held.second, blocks_[held.second]);
+  void take_back() {
+    std::erase_if(held_, [&](const Held& held) {
+      if (!happened(held.event)) return false;
+      give(held.data, blocks_[held.data]);
       return true;
     });
   }
+  // Not for what other ranks' threads have freed: their work may wait for this rank.
+  void wait_for_held() override {
+    std::vector<Event> mine;
+    {
+      std::lock_guard lock(mutex_);
+      for (const Held& held : held_)
+        if (held.by == std::this_thread::get_id()) mine.push_back(held.event);
+    }
+    for (const Event& event : mine) {
+      try {
+        event.synchronize();
+      } catch (...) {
+        // Told to those who wait for that work.
+      }
+    }
+  }
 
  private:
-  // An error of the work before it is told to those who wait for that work.
-  static bool happened(DeviceEvent& event, bool wait) {
+  struct Held {
+    Event event;
+    char* data;
+    std::thread::id by;
+  };
+  static bool happened(const Event& event) {
     try {
-      if (wait) event.wait();
-      return wait || event.done();
+      return event.done();
     } catch (...) {
       return true;
     }
   }
 
-  std::vector<std::pair<std::shared_ptr<DeviceEvent>, char*>> held_;
+  std::vector<Held> held_;
+  std::map<const void*, std::vector<char*>> of_graphs_;
 };
 
 class GpuArena final : public QueuedArena {
  public:
   explicit GpuArena(int index) : QueuedArena({DeviceType::kCuda, index}, std::make_unique<GpuSource>(index)) {}
 
-  void end_graph(const void* graph) {
+  void end_graph(const void* graph) override {
+    QueuedArena::end_graph(graph);
     std::lock_guard lock(mutex_);
     for (auto it = pools_.begin(); it != pools_.end();) {
       if (it->first.second != graph) {
@@ -334,22 +380,22 @@ class GpuArena final : public QueuedArena {
   }
 
  private:
-  // Of the current stream; null where the thread has none on this GPU.
-  std::shared_ptr<DeviceQueue> here() const {
+  // The current stream; null where the thread has none on this GPU.
+  Stream* here() const {
     Stream* now = context().stream;
-    return now && now->device() == device_ ? now->device_queue() : nullptr;
+    return now && now->device() == device_ ? now : nullptr;
   }
 
   char* find(int64_t bytes, MemoryUse use) override {
-    const auto queue = here();
-    Pool& pool = pool_of(queue);
-    take_back(false);
-    if (char* data = pool.take(bytes, use)) return data;
-    take_back(true);
+    Stream* now = here();
+    Pool& pool = pool_of(now ? now->device_queue() : nullptr);
+    take_back();
+    return pool.take(bytes, use);
+  }
+  void trim() override {
     for (auto& [key, other] : pools_)
       if (!key.second) other.pool->trim();
     for (auto& other : idle_) other->trim();
-    return pool.take(bytes, use);
   }
 
   // A graph that is being recorded shares with nobody: it uses its blocks at every launch.
@@ -371,8 +417,8 @@ class GpuArena final : public QueuedArena {
   }
 
   void free_block(char* data, const Block& block) override {
-    const auto now = here();
-    if (now && &pool_of(now) != block.pool) hold(data, now->record());
+    Stream* now = here();
+    if (now && &pool_of(now->device_queue()) != block.pool) hold(data, *now);
     else give(data, block);
   }
   void give(char* data, const Block& block) override { block.pool->give(data, block); }
@@ -392,12 +438,12 @@ class PinnedArena final : public QueuedArena {
 
  private:
   char* find(int64_t bytes, MemoryUse use) override {
-    take_back(false);
+    take_back();
     return pool_.take(bytes, use);
   }
   void free_block(char* data, const Block& block) override {
     Stream* now = context().stream;
-    if (now && now->device_queue()) hold(data, now->device_queue()->record());
+    if (now && now->device_queue()) hold(data, *now);
     else give(data, block);
   }
   void give(char* data, const Block& block) override { pool_.give(data, block); }
@@ -466,7 +512,8 @@ AllocatorStats allocator_stats(const Device& device) { return memory_of(device).
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
 
 void free_graph_memory(const void* graph, const Device& device) {
-  static_cast<GpuArena&>(memory_of(device)).end_graph(graph);
+  for (const Device& d : {device, host_memory_of(device)})
+    static_cast<QueuedArena&>(memory_of(d)).end_graph(graph);
 }
 
 Device new_meta_device() {

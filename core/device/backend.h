@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -56,8 +55,6 @@ class DeviceQueue : public Parallel {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual std::shared_ptr<DeviceEvent> record() = 0;
   virtual void wait(DeviceEvent& event) = 0;  // later work runs after it; of this backend's queues
-  // Later work runs once what is returned was called, by any thread.
-  virtual std::function<void()> wait_for_host() = 0;
   virtual void* native() = 0;  // cudaStream_t
   // From here on work of this queue is recorded, not run, and so is that of queues that wait for its events, until it
   // has waited for theirs and the recording ends. Events of recorded work are done once it has ended.

@@ -19,15 +19,25 @@ StreamGraph::~StreamGraph() {
   free_graph_memory(this, stream_.device());
 }
 
+namespace {
+
+class WithRecording {
+ public:
+  explicit WithRecording(const void* graph) { context().recording = graph; }
+  ~WithRecording() { context().recording = nullptr; }
+  WithRecording(const WithRecording&) = delete;
+};
+
+}  // namespace
+
 void StreamGraph::record(const std::function<void()>& work) {
   check(!context().recording, "a graph within a graph");
   stream_.synchronize();  // what comes before is no part of it
-  context().recording = this;
   stream_.device_queue()->begin_recording();
   try {
+    WithRecording with(this);
     work();
   } catch (...) {
-    context().recording = nullptr;
     try {
       stream_.device_queue()->end_recording();
     } catch (...) {
@@ -35,7 +45,6 @@ void StreamGraph::record(const std::function<void()>& work) {
     }
     throw;
   }
-  context().recording = nullptr;
   graph_ = stream_.device_queue()->end_recording();
 }
 

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-struct Stream::ThreadError {
+struct Stream::Failure {
   std::mutex mutex;
   std::exception_ptr error;
 };
@@ -19,20 +19,17 @@ struct Event::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
-  std::vector<std::function<void(std::exception_ptr)>> then;  // called once, when it is done
   // A queue's event; all above is a thread's.
   std::shared_ptr<DeviceEvent> device;
-  std::shared_ptr<const Stream::ThreadErrors> errors;
+  std::shared_ptr<const Stream::Failures> failures;
 
   void finish(std::exception_ptr e) {
     {
       std::lock_guard lock(mutex);
       done = true;
-      error = e;
+      error = std::move(e);
     }
     changed.notify_all();
-    for (auto& f : then) f(e);  // nothing is added any more
-    then.clear();
   }
 };
 
@@ -59,7 +56,7 @@ bool Event::synchronize(std::optional<Seconds> deadline) const {
   if (!state_) return true;
   if (state_->device) {
     if (!wait_for_device(*state_->device, deadline)) return false;
-    check_errors();
+    check_failures();
     return true;
   }
   std::unique_lock lock(state_->mutex);
@@ -73,8 +70,8 @@ bool Event::synchronize(std::optional<Seconds> deadline) const {
   return true;
 }
 
-void Event::check_errors() const {
-  for (auto& e : *state_->errors) {
+void Event::check_failures() const {
+  for (auto& e : *state_->failures) {
     std::lock_guard lock(e->mutex);
     if (e->error) std::rethrow_exception(e->error);
   }
@@ -84,7 +81,7 @@ bool Event::done() const {
   if (!state_) return true;
   if (state_->device) {
     if (!state_->device->done()) return false;
-    check_errors();
+    check_failures();
     return true;
   }
   std::lock_guard lock(state_->mutex);
@@ -103,7 +100,7 @@ struct Stream::Queue {
 namespace {
 
 Stream::Mode mode_of(const Device& device, Stream::Mode asked) {
-  if (device.type == DeviceType::kCuda) return Stream::Mode::kQueue;
+  if (device.type == DeviceType::kCuda && asked != Stream::Mode::kThread) return Stream::Mode::kQueue;
   return device.has_bytes() ? asked : Stream::Mode::kDrop;
 }
 
@@ -112,10 +109,12 @@ Stream::Mode mode_of(const Device& device, Stream::Mode asked) {
 Stream::Stream(Device device, Mode mode, int threads, Priority priority)
     : device_(device),
       mode_(mode_of(device, mode)),
-      pool_(mode_ == Mode::kInline || mode_ == Mode::kThread ? threads : 1) {
-  if (mode_ == Mode::kQueue) {
+      pool_(device.type != DeviceType::kCuda && device.has_bytes() ? threads : 1) {
+  if (device.type == DeviceType::kCuda)
     device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
-    errors_ = std::make_shared<const ThreadErrors>(1, std::make_shared<ThreadError>());
+  if (mode_ == Mode::kQueue) {
+    failure_ = std::make_shared<Failure>();
+    failures_ = std::make_shared<const Failures>(1, failure_);
   }
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
@@ -154,7 +153,7 @@ Event Stream::record() {
   event.state_ = std::make_shared<Event::State>();
   if (mode_ == Mode::kQueue) {
     event.state_->device = device_queue_->record();
-    event.state_->errors = errors_;
+    event.state_->failures = failures_;
     return event;
   }
   {
@@ -168,35 +167,34 @@ Event Stream::record() {
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
   if (mode_ == Mode::kThread) return push([event](Parallel&) { event.synchronize(); });
-  if (mode_ != Mode::kQueue) {
+  if (mode_ != Mode::kQueue || !event.state_->device) {
     event.synchronize();
     return;
   }
-  Event::State& state = *event.state_;
-  if (state.device) {
-    device_queue_->wait(*state.device);
-    ThreadErrors all = *errors_;
-    for (auto& e : *state.errors)
-      if (std::find(all.begin(), all.end(), e) == all.end()) all.push_back(e);
-    if (all.size() > errors_->size()) errors_ = std::make_shared<const ThreadErrors>(std::move(all));
-    return;
-  }
-  // A thread's: the queue is let go, and told of an error, by that thread.
-  std::lock_guard lock(state.mutex);
-  if (state.done && !state.error) return;
-  auto go_on = [error = errors_->front(), let_go = state.done ? std::function<void()>([] {})
-                                                              : device_queue_->wait_for_host()](std::exception_ptr e) {
-    if (e) {
-      std::lock_guard lock(error->mutex);
-      if (!error->error) error->error = e;
-    }
-    let_go();
-  };
-  if (state.done) go_on(state.error);
-  else state.then.push_back(std::move(go_on));
+  device_queue_->wait(*event.state_->device);
+  Failures all = *failures_;
+  for (auto& f : *event.state_->failures)
+    if (std::find(all.begin(), all.end(), f) == all.end()) all.push_back(f);
+  if (all.size() > failures_->size()) failures_ = std::make_shared<const Failures>(std::move(all));
+}
+
+void Stream::fail(std::exception_ptr error) {
+  std::lock_guard lock(failure_->mutex);
+  if (!failure_->error) failure_->error = std::move(error);
 }
 
 bool Stream::synchronize(std::optional<Seconds> deadline) { return record().synchronize(deadline); }
+
+// Waits for what the tasks so far set in motion on a GPU.
+std::exception_ptr Stream::device_error() {
+  if (!device_queue_) return nullptr;
+  try {
+    device_queue_->record()->wait();
+    return nullptr;
+  } catch (...) {
+    return queue_->error = std::current_exception();
+  }
+}
 
 void Stream::loop() {
   flush_denormals();
@@ -208,10 +206,10 @@ void Stream::loop() {
     queue_->items.pop_front();
     lock.unlock();
     if (event) {
-      event->finish(queue_->error);
+      event->finish(queue_->error ? queue_->error : device_error());
     } else if (!queue_->error) {
       try {
-        task(pool_);
+        task(device_queue_ ? static_cast<Parallel&>(*device_queue_) : pool_);
       } catch (...) {
         queue_->error = std::current_exception();
       }

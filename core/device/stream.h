@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,7 +30,7 @@ class Event {
  private:
   friend class Stream;
   struct State;
-  void check_errors() const;
+  void check_failures() const;
   std::shared_ptr<State> state_;
 };
 
@@ -39,8 +40,10 @@ class Stream {
   enum class Mode { kInline, kThread, kQueue, kDrop };
   enum class Priority { kNormal, kHigh };  // only queues tell them apart
 
-  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, a GPU's kQueue, whatever is
-  // asked for. Throws ExitCode::kDevice where the GPU is not there.
+  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, whatever is asked for. A
+  // GPU's is kQueue, or, where kThread is asked for, a thread that waits for other threads and hands its tasks' kernels
+  // to a queue of its own: then neither the host's main thread nor the GPU waits. Throws ExitCode::kDevice where the
+  // GPU is not there.
   Stream(Device device, Mode mode, int threads = 1, Priority priority = Priority::kNormal);
   ~Stream();  // finishes what was enqueued
   Stream(const Stream&) = delete;
@@ -62,7 +65,10 @@ class Stream {
     else if (mode_ == Mode::kQueue) task(static_cast<Parallel&>(*device_queue_));
   }
   Event record();
-  void wait(const Event& event);  // later tasks run after it; the host goes on, but for an inline stream
+  // Later tasks run after it. The host goes on, but where an inline stream, or a queue, waits for a thread's event.
+  void wait(const Event& event);
+  // Of a queue: what it does from now on is worthless, as are other queues' events that wait for it. They throw `error`.
+  void fail(std::exception_ptr error);
   // Blocks the host until all is done. False when the deadline passed first.
   bool synchronize(std::optional<Seconds> deadline = {});
 
@@ -70,6 +76,7 @@ class Stream {
   friend class Event;
   void push(Task task);
   void loop();
+  std::exception_ptr device_error();
   struct Queue;
 
   Device device_;
@@ -77,10 +84,11 @@ class Stream {
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;
-  // Of a GPU's stream: what threads that it waited for threw, itself or by way of other streams.
-  struct ThreadError;
-  using ThreadErrors = std::vector<std::shared_ptr<ThreadError>>;
-  std::shared_ptr<const ThreadErrors> errors_;
+  // Of a queue: what failed it, and those that it waited for.
+  struct Failure;
+  using Failures = std::vector<std::shared_ptr<Failure>>;
+  std::shared_ptr<Failure> failure_;
+  std::shared_ptr<const Failures> failures_;
 };
 
 }  // namespace lockstep

@@ -105,6 +105,9 @@ void copy(const Tensor& out, const Tensor& in) {
       return copy(out, ready);
     }
   }
+  check(current_stream().device_queue() || (out.device().type != DeviceType::kCuda &&
+                                            in.device().type != DeviceType::kCuda),
+        "a copy from ", in, " to ", out, " on a thread whose stream is no GPU's");
   // Whole numbers of 64 bits would pass through fp64, which holds 53: between themselves they travel as patterns.
   if (out.dtype() == DType::kInt64 && in.dtype() == DType::kInt64)
     return pointwise(PointwiseOp::kCopy, {out.as(DType::kFloat64)}, {in.as(DType::kFloat64)});

@@ -267,24 +267,6 @@ TEST_F(CudaBackendTest, ARecordingThatIsBrokenOffEndsWithItsQueue) {
   EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { queue->end_recording(); }), {"out of memory", "graph"}));
 }
 
-TEST_F(CudaBackendTest, AStreamWaitsForWordsThatTheHostWrites) {
-  const auto queue = backend->make_queue(1, false);
-  auto first = queue->wait_for_host(), second = queue->wait_for_host();
-  const auto open = [](size_t i) {
-    const auto& [word, value] = fake_cuda().gates.at(i);
-    return static_cast<int32_t>(*word - value) >= 0;
-  };
-  EXPECT_FALSE(open(0) || open(1));
-  second();
-  EXPECT_TRUE(!open(0) && open(1)) << "each has a word of its own";
-  auto third = queue->wait_for_host();
-  EXPECT_EQ(fake_cuda().gates[2].first, fake_cuda().gates[1].first) << "used again";
-  EXPECT_TRUE(open(1) && !open(2)) << "and a stream that comes late to the earlier wait passes";
-  first();
-  third();
-  EXPECT_TRUE(open(0) && open(1) && open(2));
-}
-
 TEST_F(CudaBackendTest, ABadIndexIsToldByEventsOfItsQueueAndOfThoseThatWaitedForIt) {
   auto queue = backend->make_queue(0, false), later = backend->make_queue(0, false),
        other = backend->make_queue(0, false);

@@ -78,18 +78,31 @@ TEST(GpuStream, AndThreadsWaitForEachOther) {
   EXPECT_EQ(by_gpu, 2);
 }
 
-TEST(GpuStream, LetsTheHostGoOnWhileItWaitsForAThreadAndTellsOfItsError) {
-  Stream gpu = gpu_stream(), follower(fake_gpu(), Stream::Mode::kInline), thread(Device{}, Stream::Mode::kThread);
+TEST(GpuStream, AThreadWaitsForThreadsAndHandsItsKernelsOn) {
+  Stream compute = gpu_stream(), thread(Device{}, Stream::Mode::kThread),
+         merging(fake_gpu(), Stream::Mode::kThread);
+  WithStream with(compute);
+  const Tensor value = Tensor::full({1000}, 3), twice = Tensor::empty({1000});
   std::promise<void> gate;
-  thread.enqueue([opened = gate.get_future().share()](Parallel&) {
-    opened.wait();
-    throw Error(ExitCode::kRankLost, "lost");
-  });
-  gpu.wait(thread.record());
+  thread.enqueue([opened = gate.get_future().share()](Parallel&) { opened.wait(); });
+  merging.wait(compute.record());
+  merging.wait(thread.record());
+  {
+    WithStream there(merging);
+    raw::pointwise(PointwiseOp::kAffine, {twice}, {value}, 2);
+  }
+  const Event merged = merging.record();
+  EXPECT_FALSE(merged.done()) << "and the host came here";
+  gate.set_value();
+  compute.wait(merged);
+  EXPECT_EQ(twice.to_vector(), std::vector<double>(1000, 6));
+}
+
+TEST(GpuStream, OfWhichTheWorkFailedTellsAllWhoWaitedForIt) {
+  Stream gpu = gpu_stream(), follower(fake_gpu(), Stream::Mode::kInline);
   follower.wait(gpu.record());
   const Event after = follower.record();
-  EXPECT_FALSE(after.done()) << "and this line is reached";
-  gate.set_value();
+  gpu.fail(std::make_exception_ptr(Error(ExitCode::kRankLost, "lost")));
   test::expect_error(ExitCode::kRankLost, {"lost"}, [&] { after.synchronize(); });
   test::expect_error(ExitCode::kRankLost, {"lost"}, [&] { gpu.synchronize(); });
 }

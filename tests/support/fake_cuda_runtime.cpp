@@ -1,7 +1,6 @@
 #include "tests/support/fake_cuda_runtime.h"
 
 #include <cublasLt.h>
-#include <cuda.h>
 #include <cudnn.h>
 
 #include <cstdio>
@@ -68,22 +67,7 @@ using namespace lockstep::testing;
     if (fails(name, &asked)) return asked; \
   } while (false)
 
-static CUresult wait_value(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags) {
-  on(state.streams.at(stream).first, "cuStreamWaitValue32");
-  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
-  state.gates.emplace_back(reinterpret_cast<const uint32_t*>(word), value);
-  return CUDA_SUCCESS;
-}
-
 extern "C" {
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** entry, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* result) {
-  const bool known = std::strcmp(name, "cuStreamWaitValue32") == 0;
-  *entry = known ? reinterpret_cast<void*>(&wait_value) : nullptr;
-  *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
-}
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {

@@ -34,7 +34,6 @@ struct FakeCudaRuntime {
   std::map<void*, std::pair<int, int64_t>> device_memory;    // GPU (-1: pinned), bytes
   std::map<cudaStream_t, std::pair<int, int>> streams;       // GPU, priority
   std::vector<std::pair<cudaStream_t, cudaEvent_t>> waited;  // streams, on events
-  std::vector<std::pair<const uint32_t*, uint32_t>> gates;   // words that streams wait for, and from which value on
   std::vector<std::string> misuse;                           // a call for another GPU than the current one
 };
 

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <cstring>
-#include <future>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -56,12 +55,6 @@ class FakeQueue final : public DeviceQueue {
     const auto& event = static_cast<FakeEvent&>(e);
     check(!recording || event.graph || event.event.done(), "recorded work waits for work that is not");
     if (!event.graph) thread.wait(event.event);
-  }
-  std::function<void()> wait_for_host() override {
-    check(!recording, "recorded work waits for the host");
-    auto gate = std::make_shared<std::promise<void>>();
-    thread.enqueue([opened = gate->get_future().share()](Parallel&) { opened.wait(); });
-    return [gate] { gate->set_value(); };
   }
   void* native() override { return this; }
   void begin_recording() override { recording = std::make_shared<FakeGraph>(); }

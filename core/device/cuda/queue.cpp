@@ -1,7 +1,5 @@
 #include "core/device/cuda/queue.h"
 
-#include <cuda.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -25,51 +23,7 @@ bool is_plain(const void* data) {
   return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-// The driver's own call, which the runtime has no name for; asked of the runtime, so that nothing links the driver.
-using WaitValue = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-WaitValue* wait_value() {
-  static WaitValue* const found = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    check_cuda(cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &entry, 12000, cudaEnableDefault, &result),
-               "asking the driver how a stream waits for the host");
-    require(entry && result == cudaDriverEntryPointSuccess, ExitCode::kDevice,
-            "the GPU's driver has no cuStreamWaitValue32, by which a stream waits for the host: use a newer driver");
-    return reinterpret_cast<WaitValue*>(entry);
-  }();
-  return found;
-}
-
 }  // namespace
-
-HostGates::~HostGates() {
-  for (uint32_t* page : pages_) (void)cudaFreeHost(page);
-}
-
-HostGates::Gate HostGates::take() {
-  std::lock_guard lock(mutex_);
-  if (free_.empty()) {
-    constexpr size_t kWords = 64;
-    void* memory = nullptr;
-    check_cuda(cudaHostAlloc(&memory, kWords * sizeof(uint32_t), cudaHostAllocPortable | cudaHostAllocMapped),
-               "making words for which a stream waits");
-    pages_.push_back(static_cast<uint32_t*>(memory));
-    for (size_t i = 0; i < kWords; ++i) {
-      pages_.back()[i] = 0;
-      free_.push_back({pages_.back() + i, 0});
-    }
-  }
-  Gate gate = free_.back();
-  free_.pop_back();
-  ++gate.ticket;
-  return gate;
-}
-
-void HostGates::open(const Gate& gate) {
-  std::atomic_ref(*gate.word).store(gate.ticket, std::memory_order_release);
-  std::lock_guard lock(mutex_);
-  free_.push_back(gate);
-}
 
 CudaEventPool::~CudaEventPool() {
   for (cudaEvent_t event : free_) (void)cudaEventDestroy(event);
@@ -191,16 +145,6 @@ void CudaQueue::wait(DeviceEvent& event) {
     more->push_back(trap);
     traps_ = std::move(more);
   }
-}
-
-std::function<void()> CudaQueue::wait_for_host() {
-  check(!recording(), "recorded work waits for the host");
-  const HostGates::Gate gate = gates_->take();
-  const CUresult result =
-      wait_value()(stream(), reinterpret_cast<CUdeviceptr>(gate.word), gate.ticket, CU_STREAM_WAIT_VALUE_GEQ);
-  require(result == CUDA_SUCCESS, ExitCode::kDevice, "GPU ", index(), ": a stream cannot wait for the host (CUresult ",
-          static_cast<int>(result), ")");
-  return [gates = gates_, gate] { gates->open(gate); };
 }
 
 void CudaQueue::begin_recording() {

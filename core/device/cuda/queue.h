@@ -83,28 +83,6 @@ class CudaEvent final : public DeviceEvent {
   std::atomic<bool> finished_ = false;
 };
 
-// Words in pinned memory for which a stream waits until the host writes them. Each is used again once it is written:
-// it only grows, so that a stream that comes late to an earlier wait passes it too.
-class HostGates {
- public:
-  struct Gate {
-    uint32_t* word;
-    uint32_t ticket;  // open from this value on
-  };
-  HostGates() = default;
-  ~HostGates();
-  HostGates(const HostGates&) = delete;
-  HostGates& operator=(const HostGates&) = delete;
-
-  Gate take();  // closed
-  void open(const Gate& gate);
-
- private:
-  std::mutex mutex_;
-  std::vector<uint32_t*> pages_;
-  std::vector<Gate> free_;
-};
-
 class CudaQueue final : public DeviceQueue {
  public:
   static constexpr int kScratchSlots = 6;
@@ -119,7 +97,6 @@ class CudaQueue final : public DeviceQueue {
   void copy(void* to, const void* from, int64_t bytes) override;
   std::shared_ptr<DeviceEvent> record() override;
   void wait(DeviceEvent& event) override;
-  std::function<void()> wait_for_host() override;
   void* native() override { return stream_; }
   void begin_recording() override;
   std::shared_ptr<DeviceGraph> end_recording() override;
@@ -154,7 +131,6 @@ class CudaQueue final : public DeviceQueue {
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<const RangeTraps> traps_;   // its own first
   std::shared_ptr<CudaRecording> recording_;  // the latest
-  std::shared_ptr<HostGates> gates_ = std::make_shared<HostGates>();
   std::array<Scratch, kScratchSlots> scratch_;
   std::vector<void*> outgrown_;  // scratch that graphs use
   std::array<std::shared_ptr<void>, 2> libraries_;

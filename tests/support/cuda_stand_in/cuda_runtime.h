@@ -206,14 +206,6 @@ inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSucce
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
-// Nor does anything wait for the host.
-enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
-constexpr unsigned long long cudaEnableDefault = 0;
-inline cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** entry, unsigned, unsigned long long,
-                                                    cudaDriverEntryPointQueryResult* result) {
-  return *entry = nullptr, *result = cudaDriverEntryPointSymbolNotFound, cudaSuccess;
-}
-
 namespace cuda_stand_in {
 cudaError_t launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 }  // namespace cuda_stand_in
