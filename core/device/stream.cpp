@@ -115,7 +115,8 @@ Stream::Stream(Device device, Mode mode, int threads, Priority priority)
       pool_(mode_ == Mode::kInline || mode_ == Mode::kThread ? threads : 1) {
   if (mode_ == Mode::kQueue) {
     device_queue_ = device_backend().make_queue(device.index, priority == Priority::kHigh);
-    errors_ = std::make_shared<const ThreadErrors>(1, std::make_shared<ThreadError>());
+    own_error_ = std::make_shared<ThreadError>();
+    errors_ = std::make_shared<const ThreadErrors>(1, own_error_);
   }
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
@@ -184,8 +185,8 @@ void Stream::wait(const Event& event) {
   // A thread's: the queue is let go, and told of an error, by that thread.
   std::lock_guard lock(state.mutex);
   if (state.done && !state.error) return;
-  auto go_on = [error = errors_->front(), let_go = state.done ? std::function<void()>([] {})
-                                                              : device_queue_->wait_for_host()](std::exception_ptr e) {
+  auto go_on = [error = own_error_, let_go = state.done ? std::function<void()>([] {})
+                                                        : device_queue_->wait_for_host()](std::exception_ptr e) {
     if (e) {
       std::lock_guard lock(error->mutex);
       if (!error->error) error->error = e;
@@ -194,6 +195,12 @@ void Stream::wait(const Event& event) {
   };
   if (state.done) go_on(state.error);
   else state.then.push_back(std::move(go_on));
+}
+
+void Stream::fail(std::exception_ptr error) {
+  ThreadError& mine = *own_error_;
+  std::lock_guard lock(mine.mutex);
+  if (!mine.error) mine.error = std::move(error);
 }
 
 bool Stream::synchronize(std::optional<Seconds> deadline) { return record().synchronize(deadline); }

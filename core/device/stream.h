@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +64,9 @@ class Stream {
   }
   Event record();
   void wait(const Event& event);  // later tasks run after it; the host goes on, but for an inline stream
+  // Of a GPU's stream, from any thread: its work was ended before it was done. Whoever waits for it, or for what other
+  // streams did after it, is told.
+  void fail(std::exception_ptr error);
   // Blocks the host until all is done. False when the deadline passed first.
   bool synchronize(std::optional<Seconds> deadline = {});
 
@@ -77,9 +81,11 @@ class Stream {
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;
-  // Of a GPU's stream: what threads that it waited for threw, itself or by way of other streams.
+  // Of a GPU's stream: what threads that it waited for threw, or fail() was told: its own, which never changes place,
+  // and those of other streams that it waited for.
   struct ThreadError;
   using ThreadErrors = std::vector<std::shared_ptr<ThreadError>>;
+  std::shared_ptr<ThreadError> own_error_;
   std::shared_ptr<const ThreadErrors> errors_;
 };
 
