@@ -81,18 +81,19 @@ std::string machine() {
 
 }  // namespace
 
-NcclChannel::NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, int gpu, std::shared_ptr<DeviceQueue> queue,
-                         const CommOptions& options, std::shared_ptr<const CallWatch> parent)
+NcclChannel::NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Stream& stream, const CommOptions& options,
+                         std::shared_ptr<const CallWatch> parent)
     : api_(api),
       host_(std::move(host)),
-      queue_(std::move(queue)),
+      stream_(stream),
+      queue_(*stream.device_queue()),
       options_(options),
       rank_(host_->rank()),
       size_(host_->size()),
       state_(std::make_shared<CallWatch>(rank_, size_, options.deadline, std::move(parent))),
       watch_(std::make_shared<const Work::Watch>([state = state_](Seconds, const std::string&) { state->look(); })) {
   make_board();
-  connect(gpu);
+  connect();
   thread_ = std::thread([this, prefix = log_prefix()] {
     set_log_prefix(prefix);
     watch_calls();
@@ -127,13 +128,15 @@ void NcclChannel::make_board() {
   state_->set_board(std::move(board), std::move(places));
 }
 
-void NcclChannel::connect(int gpu) {
+void NcclChannel::connect() {
   const std::string id = broadcast_text(*host_, rank_ == 0 ? api_.new_id() : "", 0, "NCCL id");
   auto made = std::make_shared<NcclApi::Handle>(nullptr);
   try {
     const bool connected = done_within(
         options_.deadline,
-        [&api = api_, id, rank = rank_, size = size_, gpu, made] { *made = api.connect(id, rank, size, gpu); },
+        [&api = api_, id, rank = rank_, size = size_, gpu = stream_.device().index, made] {
+          *made = api.connect(id, rank, size, gpu);
+        },
         [&] {
           if (auto error = host_->failure()) throw *error;
         });
@@ -193,7 +196,7 @@ void NcclChannel::run(const Call& call) {
     }
     std::lock_guard lock(mutex_);
     if (flights_.empty()) state_->follow(call);
-    flights_.push_back({call, queue_->record()});
+    flights_.push_back({call, queue_.record()});
   } catch (const Error& error) {
     poison(error);
     throw;
@@ -203,7 +206,7 @@ void NcclChannel::run(const Call& call) {
 void NcclChannel::issue(const Call& call) {
   switch (call.kind) {
     case CallKind::kAllReduce:
-      if (call.numel > 0) api_.all_reduce(comm_, call.in, call.out, call.numel, call.dtype, call.op, *queue_);
+      if (call.numel > 0) api_.all_reduce(comm_, call.in, call.out, call.numel, call.dtype, call.op, queue_);
       return;
     case CallKind::kReduceScatter: return reduce_parts(call);
     case CallKind::kAllGather: return gather_parts(call);
@@ -211,7 +214,7 @@ void NcclChannel::issue(const Call& call) {
     case CallKind::kBroadcast:
       if (call.numel > 0)
         api_.broadcast(comm_, call.in, call.out ? call.out : const_cast<void*>(call.in), call.numel, call.dtype,
-                       call.peer, *queue_);
+                       call.peer, queue_);
       return;
     default: check(false, to_text(call), ": is the host's");
   }
@@ -220,7 +223,7 @@ void NcclChannel::issue(const Call& call) {
 // NCCL has parts of one size only. Others come one after the other, each from its rank.
 void NcclChannel::gather_parts(const Call& call) {
   if (all_equal(call.counts)) {
-    if (call.counts[0] > 0) api_.all_gather(comm_, call.in, call.out, call.counts[0], call.dtype, *queue_);
+    if (call.counts[0] > 0) api_.all_gather(comm_, call.in, call.out, call.counts[0], call.dtype, queue_);
     return;
   }
   Group group(api_);
@@ -228,14 +231,14 @@ void NcclChannel::gather_parts(const Call& call) {
     const auto i = static_cast<size_t>(r);
     char* place = call.out_at(call.offsets[i]);
     if (call.counts[i] > 0)
-      api_.broadcast(comm_, r == rank_ ? call.in : place, place, call.counts[i], call.dtype, r, *queue_);
+      api_.broadcast(comm_, r == rank_ ? call.in : place, place, call.counts[i], call.dtype, r, queue_);
   }
   group.run();
 }
 
 void NcclChannel::reduce_parts(const Call& call) {
   if (all_equal(call.counts)) {
-    if (call.counts[0] > 0) api_.reduce_scatter(comm_, call.in, call.out, call.counts[0], call.dtype, call.op, *queue_);
+    if (call.counts[0] > 0) api_.reduce_scatter(comm_, call.in, call.out, call.counts[0], call.dtype, call.op, queue_);
     return;
   }
   Group group(api_);
@@ -243,7 +246,7 @@ void NcclChannel::reduce_parts(const Call& call) {
     const auto i = static_cast<size_t>(r);
     if (call.counts[i] > 0)
       api_.reduce(comm_, call.in_at(call.offsets[i]), r == rank_ ? call.out : nullptr, call.counts[i], call.dtype,
-                  call.op, r, *queue_);
+                  call.op, r, queue_);
   }
   group.run();
 }
@@ -252,17 +255,17 @@ void NcclChannel::reduce_parts(const Call& call) {
 void NcclChannel::exchange_parts(const Call& call) {
   const auto me = static_cast<size_t>(rank_), n = static_cast<size_t>(size_);
   if (call.counts[me] > 0)
-    queue_->copy(call.out_at(call.offsets[me]), call.in_at(call.send_offsets[me]),
-                 call.counts[me] * size_of(call.dtype));
+    queue_.copy(call.out_at(call.offsets[me]), call.in_at(call.send_offsets[me]),
+                call.counts[me] * size_of(call.dtype));
   Group group(api_);
   for (size_t i = 1; i < n; ++i) {
     const size_t to = (me + i) % n, from = (me + n - i) % n;
     if (call.send_counts[to] > 0)
       api_.send(comm_, call.in_at(call.send_offsets[to]), call.send_counts[to], call.dtype, static_cast<int>(to),
-                *queue_);
+                queue_);
     if (call.counts[from] > 0)
       api_.receive(comm_, call.out_at(call.offsets[from]), call.counts[from], call.dtype, static_cast<int>(from),
-                   *queue_);
+                   queue_);
   }
   group.run();
 }
@@ -292,10 +295,9 @@ void NcclChannel::watch_calls() {
       look();
     } catch (const Error& error) {
       poison(error);
-      break;
+      return end_hanging_work(error);
     }
   }
-  end_hanging_work();
 }
 
 void NcclChannel::look() {
@@ -318,7 +320,8 @@ void NcclChannel::follow_flights() {
 }
 
 // The GPU's kernels would wait for ever, and the rank for them.
-void NcclChannel::end_hanging_work() {
+void NcclChannel::end_hanging_work(const Error& cause) {
+  stream_.fail(std::make_exception_ptr(cause));  // first: then nobody takes what was not computed for a result
   const Seconds patience = std::min(kPatience, 10 * options_.deadline);
   NcclApi::Handle comm = nullptr;
   {
@@ -335,7 +338,7 @@ void NcclChannel::end_hanging_work() {
     problem = error.what();
   }
   end_process(cat("rank ", rank_, " ends at once, since NCCL's communicator cannot be aborted (", problem,
-                  "); the cause: ", state_->failure()->what()));
+                  "); the cause: ", cause.what()));
 }
 
 void NcclChannel::stop_watching() {
@@ -361,16 +364,18 @@ bool NcclChannel::close(Stream& stream) {
   }
   stop_watching();
   state_->leave();
-  if (comm_ && state_->poisoned()) end_hanging_work();
+  const auto look = [&] {
+    if (auto error = state_->failure()) throw *error;
+  };
+  if (comm_ && state_->failure()) end_hanging_work(*state_->failure());
   if (!comm_) return idle;
   const NcclApi::Handle comm = std::exchange(comm_, nullptr);
   try {
-    if (done_within(
-            kPatience, [&api = api_, comm] { api.close(comm); }, [] {}))
-      return idle;
-    log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
+    if (!done_within(
+            kPatience, [&api = api_, comm] { api.close(comm); }, look))
+      log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
   } catch (const Error& error) {
-    log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));
+    if (!state_->poisoned()) log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));
   }
   return idle;
 }

@@ -17,9 +17,10 @@ namespace lockstep {
 
 class NcclChannel final : public Channel {
  public:
-  // Collective among the ranks of `host`, by which they find each other. `queue` is the one that calls will be in.
-  NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, int gpu, std::shared_ptr<DeviceQueue> queue,
-              const CommOptions& options, std::shared_ptr<const CallWatch> parent);
+  // Collective among the ranks of `host`, by which they find each other. `stream`, a GPU's, is the one that calls will
+  // be in, until close().
+  NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Stream& stream, const CommOptions& options,
+              std::shared_ptr<const CallWatch> parent);
   ~NcclChannel() override;
 
   int rank() const override { return rank_; }
@@ -46,7 +47,7 @@ class NcclChannel final : public Channel {
   class InLibrary;
 
   void make_board();
-  void connect(int gpu);
+  void connect();
   void issue(const Call& call);
   void gather_parts(const Call& call);
   void reduce_parts(const Call& call);
@@ -57,11 +58,12 @@ class NcclChannel final : public Channel {
   void watch_calls();
   void look();
   void follow_flights();
-  void end_hanging_work();
+  void end_hanging_work(const Error& cause);
 
   NcclApi& api_;
   const std::shared_ptr<Communicator> host_;
-  const std::shared_ptr<DeviceQueue> queue_;
+  Stream& stream_;
+  DeviceQueue& queue_;
   const CommOptions options_;
   const int rank_, size_;
   const std::shared_ptr<CallWatch> state_;

@@ -93,8 +93,8 @@ NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const Comm
     : host_(std::move(host)), device_(device), options_(options) {
   const int64_t before = host_->bytes_sent();
   auto stream = std::make_unique<Stream>(device_, Stream::Mode::kQueue, 1, Stream::Priority::kHigh);
-  channel_ = std::make_shared<NcclChannel>(nccl_api(), host_, device_.index, stream->device_queue(), options_,
-                                           parent ? parent->channel_->state() : nullptr);
+  channel_ =
+      std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, parent ? parent->channel_->state() : nullptr);
   queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), parent ? parent->queued_.get() : nullptr);
   if (parent) setup_->parent = parent->setup_;
   const int64_t sent = host_->bytes_sent() - before;

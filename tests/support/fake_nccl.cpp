@@ -1,5 +1,6 @@
 #include "tests/support/fake_nccl.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -34,7 +35,7 @@ struct Operation {
 
 // What the ranks of one communicator share.
 struct Group {
-  explicit Group(int size) : size(size) {}
+  explicit Group(int size) : size(size), aborted(static_cast<size_t>(size)) {}
 
   struct Meeting {  // of all ranks at one operation
     std::vector<const Operation*> operations;
@@ -51,12 +52,14 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   int connected = 0, closed = 0;
-  bool aborted = false;
+  std::vector<bool> aborted;  // by rank: its operations end; those of others hang
   std::map<int64_t, Meeting> meetings;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> mail;
 
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
-    changed.wait(lock, [&] { return aborted || ready(); });
+  bool gone(int rank) const { return aborted[static_cast<size_t>(rank)]; }
+  bool broken() const { return std::find(aborted.begin(), aborted.end(), true) != aborted.end(); }
+  void wait(std::unique_lock<std::mutex>& lock, int rank, const std::function<bool()>& ready) {
+    changed.wait(lock, [&] { return gone(rank) || (ready() && !broken()); });
   }
 };
 
@@ -109,16 +112,16 @@ void carry_out(const std::vector<const Operation*>& all) {
 
 void meet(Group& group, int rank, int64_t number, const Operation& operation) {
   std::unique_lock lock(group.mutex);
-  if (group.aborted) return;
+  if (group.gone(rank)) return;
   Group::Meeting& meeting = group.meetings[number];
   meeting.operations.resize(static_cast<size_t>(group.size));
   meeting.operations[static_cast<size_t>(rank)] = &operation;
-  if (++meeting.here == group.size) {
+  if (++meeting.here == group.size && !group.broken()) {
     carry_out(meeting.operations);
     meeting.done = true;
     group.changed.notify_all();
   }
-  group.wait(lock, [&] { return meeting.done; });
+  group.wait(lock, rank, [&] { return meeting.done; });
   if (++meeting.gone == group.size) group.meetings.erase(number);
 }
 
@@ -151,15 +154,15 @@ void run(const Started& s) {
   group.changed.notify_all();
   for (const auto& post : s.receives) {
     auto& mail = group.mail[{post.peer, rank}];
-    group.wait(lock, [&] { return !mail.empty(); });
-    if (group.aborted) return;
+    group.wait(lock, rank, [&] { return !mail.empty(); });
+    if (group.gone(rank)) return;
     check(mail.front()->size == post.size, "a message of another size: real NCCL would hang, or worse");
     copy(fake_gpu_bytes(post.bytes), mail.front()->bytes, post.size);
     mail.front()->taken = true;
     mail.pop_front();
     group.changed.notify_all();
   }
-  for (const auto& message : sent) group.wait(lock, [&] { return message->taken; });
+  for (const auto& message : sent) group.wait(lock, rank, [&] { return message->taken; });
 }
 
 void enqueue() {
@@ -187,7 +190,7 @@ class FakeNccl final : public NcclApi {
     std::unique_lock lock(group->mutex);
     ++group->connected;
     group->changed.notify_all();
-    group->wait(lock, [&] { return group->connected == size; });
+    group->changed.wait(lock, [&] { return group->connected == size; });
     return new std::shared_ptr<Rank>(new Rank{group, rank});
   }
   void close(Handle comm) override {
@@ -196,15 +199,14 @@ class FakeNccl final : public NcclApi {
     std::unique_lock lock(group.mutex);
     ++group.closed;
     group.changed.notify_all();
-    group.wait(lock, [&] { return group.closed == group.size; });
+    group.changed.wait(lock, [&] { return group.closed == group.size; });
   }
-  // Reaches the peers, as real NCCL's does by the connections that break.
   void abort(Handle comm) override {
     if (asked().abort_hangs) hang();
     const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
     Group& group = *(*rank)->group;
     std::lock_guard lock(group.mutex);
-    group.aborted = true;
+    group.aborted[static_cast<size_t>((*rank)->rank)] = true;
     group.changed.notify_all();
   }
   std::string async_error(Handle) override { return asked().async_error; }

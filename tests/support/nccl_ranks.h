@@ -23,7 +23,7 @@ inline void run_nccl_ranks(int size, const std::function<void(Communicator&)>& b
               auto comm = make_nccl_communicator(host, device, options, &why);
               check(comm != nullptr, why);
               body(*comm);
-              stream.synchronize();
+              if (!comm->failure()) stream.synchronize();
             },
             {.comm = options});
 }
