@@ -159,8 +159,12 @@ StepReport Trainer::step(bool stop) {
   if (settings_.graph && steps_here_ >= kUnrecordedSteps) run_recorded(batch, report);
   else run(batch, batch.mine, report);
   ++steps_here_;
-  report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
+  {
+    WithRange range("exchange");
+    report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
+  }
   report.transfers = parallel_->transfers();
+  WithRange range("optimizer");
   const auto update = Clock::now();
   report.lr = learning_rate(settings_.schedule, settings_.optim.lr, info_.step, settings_.train.steps);
   const std::vector<Slot>& fresh = parallel_->slots();
@@ -189,9 +193,14 @@ void Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, S
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
-    const auto forward = Clock::now();
-    Tensor loss = model_->loss((*model_)(input_of(m)), m.target);
-    report.forward_ms += ms_since(forward);
+    Tensor loss;
+    {
+      WithRange range("forward");
+      const auto forward = Clock::now();
+      loss = model_->loss((*model_)(input_of(m)), m.target);
+      report.forward_ms += ms_since(forward);
+    }
+    WithRange range("backward");
     const auto backward = Clock::now();
     parallel_->backward(m.index, loss, m.targets);
     report.backward_ms += ms_since(backward);

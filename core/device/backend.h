@@ -61,6 +61,9 @@ class DeviceQueue : public Parallel {
   virtual void begin_recording() = 0;
   virtual std::shared_ptr<DeviceGraph> end_recording() = 0;
   virtual void launch(DeviceGraph& graph) = 0;
+  // A stretch of the host's work by name, on the timeline of a profiler. Of the calling thread; they nest.
+  virtual void begin_range(const char*) {}
+  virtual void end_range() {}
 };
 
 class DeviceBackend {

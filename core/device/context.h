@@ -103,6 +103,22 @@ class WithMemoryFor {
   std::string_view before_;
 };
 
+// A stretch of a rank's work on a GPU, by name, on the timeline of a profiler (NVTX); nothing elsewhere.
+class WithRange {
+ public:
+  explicit WithRange(std::string_view name)
+      : queue_(context().stream && !name.empty() ? context().stream->device_queue().get() : nullptr) {
+    if (queue_) queue_->begin_range(std::string(name).c_str());
+  }
+  ~WithRange() {
+    if (queue_) queue_->end_range();
+  }
+  WithRange(const WithRange&) = delete;
+
+ private:
+  DeviceQueue* queue_;
+};
+
 // One micro-batch: its key, and call counts from zero; or from where they stood, to draw the same numbers again.
 class WithRandom {
  public:

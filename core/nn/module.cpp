@@ -7,6 +7,7 @@ namespace lockstep {
 Tensor Module::operator()(const Tensor& x) {
   if (hooks_.before_forward) hooks_.before_forward();
   WithMemoryFor named(name_);
+  WithRange range(name_);
   Tensor y;
   if (recompute_)
     y = recomputed(x, trainable({this}), [this, training = training_](const Tensor& again) {

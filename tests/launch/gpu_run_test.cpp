@@ -2,14 +2,20 @@
 // saved on one and resumed on the other, evaluated, and compared by the sentinel.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <functional>
+#include <limits>
 #include <mutex>
 
+#include "core/device/backend.h"
+#include "core/tensor/raw_ops.h"
+#include "data/import.h"
+#include "launch/commands.h"
 #include "launch/saver.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
-#include "tests/support/fake_gpu.h"
-#include "tests/support/fake_nccl.h"
 #include "tests/support/files.h"
+#include "tests/support/nccl_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -194,6 +200,157 @@ TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   refused({cat(yaml, "sharding:\n  level: gradients\n"), 2, kGpu}, "sharding.level gradients");
   fake_gpu(0, {.devices = 1});
   refused({yaml, 2, kSharedGpu}, "by way of the host");
+}
+
+// What a run of a few steps ends with, where `meddle` may change the state before step 4, and `data` the samples.
+struct End {
+  int code = 0;
+  std::string text;
+};
+using Meddle = std::function<void(Communicator&, Trainer&)>;
+End end_of(const std::string& yaml, int ranks, DeviceType device, const App& app, const Meddle& meddle = {}) {
+  const auto settings = load_settings(app, ConfigTree::parse(yaml, "test.yaml"), ranks);
+  SharedData data(app, *settings);
+  End end;
+  std::mutex mutex;
+  const auto body = [&](Communicator& comm) {
+    try {
+      Trainer trainer(*settings, data.open(comm), comm);
+      for (int i = 1; i <= 8; ++i) {
+        if (i == 4 && meddle) meddle(comm, trainer);
+        trainer.step();
+      }
+    } catch (const Error& e) {
+      std::lock_guard lock(mutex);
+      if (*e.what() && e.code() != ExitCode::kRankLost) end = {static_cast<int>(e.code()), e.what()};
+      throw;
+    }
+  };
+  try {
+    if (device == DeviceType::kCuda) testing::run_nccl_ranks(ranks, body);
+    else testing::run_ranks(ranks, body);
+  } catch (const Error&) {
+    // The rank that says why has said it.
+  }
+  return end;
+}
+
+TEST_P(GpuRun, AFlippedBitIsFound) {
+  std::string tensor;
+  const End end = end_of(GetParam(), 3, DeviceType::kCuda, builtin(), [&](Communicator& comm, Trainer& trainer) {
+    if (comm.rank() != 2) return;
+    const StateEntry e = trainer.state()[0];
+    const Tensor host = raw::to_host(e.data);
+    host.mutable_values<float>()[3] += 1;
+    raw::copy(e.data, host);
+    tensor = e.name;
+  });
+  EXPECT_EQ(end.code, static_cast<int>(ExitCode::kRanksDisagree));
+  EXPECT_TRUE(end.text.starts_with("step 4: rank 2 holds other values than the other 2 ranks in ")) << end.text;
+  EXPECT_NE(end.text.find(tensor), end.text.npos) << end.text;
+}
+
+// Samples of another dataset, some of them spoilt.
+class Spoilt final : public Dataset {
+ public:
+  explicit Spoilt(std::shared_ptr<const Dataset> good) : good_(std::move(good)) {}
+  int64_t size() const override { return good_->size(); }
+  const DataSpec& spec() const override { return good_->spec(); }
+  Hash128 identity() const override { return good_->identity(); }
+  const Vocabulary* vocabulary() const override { return good_->vocabulary(); }
+  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override {
+    good_->get(epoch, index, input, target);
+    if (index % 16 != 5) return;
+    if (spec().kind == DataKind::kTokens) static_cast<int32_t*>(input)[2] = 1000;
+    else static_cast<float*>(input)[7] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  const std::shared_ptr<const Dataset> good_;
+};
+
+TEST_P(GpuRun, BadValuesAreNamedAsOnTheCpu) {
+  App app = builtin();
+  app.open_data = [](const DataOptions& o, uint64_t seed) {
+    Datasets d = open_datasets(o, seed);
+    d.train = std::make_shared<Spoilt>(d.train);
+    return d;
+  };
+  const std::string yaml = cat(GetParam(), "train:\n  anomaly: true\n");
+  const End cpu = end_of(yaml, 1, DeviceType::kCpu, app);
+  const bool text = GetParam() == kText;
+  EXPECT_EQ(cpu.code, static_cast<int>(text ? ExitCode::kBadData : ExitCode::kNumeric)) << cpu.text;
+  EXPECT_NE(cpu.text.find(text ? "embedding: index 1000 at position " : "anomaly: the result of conv2d "),
+            cpu.text.npos)
+      << cpu.text;
+  for (int ranks : {1, 2}) {
+    const End gpu = end_of(yaml, ranks, DeviceType::kCuda, app);
+    EXPECT_EQ(gpu.code, cpu.code) << ranks << " ranks: " << gpu.text;
+    const std::string same = cpu.text.substr(0, cpu.text.find(text ? " at position" : "; it is"));
+    EXPECT_TRUE(gpu.text.starts_with(same)) << gpu.text;
+  }
+}
+
+// --- Whole commands
+
+std::string said_by(const std::function<int()>& command) {
+  ::testing::internal::CaptureStdout();
+  int code = 0;
+  std::string problem;
+  try {
+    code = command();
+  } catch (const Error& e) {
+    problem = e.what();
+  }
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0) << out;
+  EXPECT_EQ(problem, "");
+  return out;
+}
+
+TEST(GpuCommands, ARunIsTrainedResumedMeasuredAndContinuedOnAGpu) {
+  fake_gpu();
+  testing::fake_nccl();
+  const App app = builtin();
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += i % 7 ? "the cat sat " : "on a mat. ";
+  std::ofstream(folder / "text.txt") << text;
+  import_text({folder / "text.txt"}, folder / "text.h5", TextLevel::kChar);
+  std::ofstream(folder / "text.yaml")
+      << "seed: 3\nbatch:\n  global: 8\n  micro: 2\nmodel:\n  name: gpt\n  layers: 2\n  heads: 2\n  width: 32\n"
+         "schedule:\n  name: constant\ntrain:\n  steps: 8\ncompute:\n  threads: 1\n"
+         "data:\n  context: 16\n  validation: 0.1\n  path: "
+      << folder / "text.h5"
+      << "\n";
+  const std::string yaml = folder / "text.yaml", on_cpu = folder / "cpu", on_gpu = folder / "gpu";
+
+  EXPECT_EQ(train_command(app, {yaml, "run.dir=" + on_cpu, "device=cpu"}), 0);
+  EXPECT_EQ(train_command(app, {yaml, "run.dir=" + on_gpu, "device=cuda", "train.steps=5", "checkpoint.every=2",
+                                "sharding.level=parameters", "--ranks", "2"}),
+            0);
+  EXPECT_EQ(train_command(app, {yaml, "run.dir=" + on_gpu, "device=cuda", "sharding.level=optimizer", "--ranks", "4",
+                                "--resume"}),
+            0);
+  EXPECT_EQ(to_hex(digest_of(open_newest(on_gpu))), to_hex(digest_of(open_newest(on_cpu))));
+
+  const auto loss_in = [](const std::string& line) { return line.substr(line.find("\"loss\"")); };
+  EXPECT_EQ(loss_in(said_by([&] { return eval_command(app, {on_gpu}); })), loss_in(said_by([&] {
+              return eval_command(app, {on_cpu, "device=cpu"});
+            })));
+  const auto continued = [&] {
+    return said_by([&] { return generate_command(app, {on_gpu, "--tokens", "30", "--prompt", "the"}); });
+  };
+  const std::string there = continued();
+  const std::string bench = said_by([&] { return bench_command(app, {yaml, "--steps", "2", "--warmup", "1"}); });
+  EXPECT_NE(bench.find("\"device\":\"cuda:0\""), bench.npos) << bench;
+  EXPECT_NE(bench.find("\"parameters_bytes\":"), bench.npos) << bench;
+  const std::string proof = said_by([&] {
+    return prove_command(app, {yaml, "--ranks", "1,2", "--levels", "none,parameters", "--steps", "2", "--resume"});
+  });
+  EXPECT_NE(proof.find("nccl"), proof.npos) << proof;
+  set_device_backend(nullptr);
+  EXPECT_EQ(there, continued()) << "on the CPU";
 }
 
 }  // namespace

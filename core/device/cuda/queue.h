@@ -101,6 +101,8 @@ class CudaQueue final : public DeviceQueue {
   void begin_recording() override;
   std::shared_ptr<DeviceGraph> end_recording() override;
   void launch(DeviceGraph& graph) override;
+  void begin_range(const char* name) override;
+  void end_range() override;
 
   // Also makes this queue's GPU current on the calling thread: who asks for the stream is about to use it.
   cudaStream_t stream() const {
