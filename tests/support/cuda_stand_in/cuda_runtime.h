@@ -61,8 +61,8 @@ struct Meeting {
 // Comes back when all of `mask` that still run have called it.
 const Meeting& meet(Call call, unsigned mask, uint64_t value);
 void meet_block();
-// Ends the launch with an error.
-[[noreturn]] void fail(const std::string& what);
+// Ends the launch with an error; its stacks are left as they are.
+[[noreturn]] void fail(const char* what, int lane = -1);
 inline unsigned lane() { return threadIdx.x % 32; }
 
 template <class T>
@@ -71,7 +71,7 @@ T shuffle(unsigned mask, T mine, unsigned from) {
   uint64_t bits = 0;
   std::memcpy(&bits, &mine, sizeof mine);
   const Meeting& meeting = meet(Call::kShuffle, mask, bits);
-  if (!(meeting.mask >> from & 1)) fail("a shuffle from lane " + std::to_string(from) + ", which is not there");
+  if (!(meeting.mask >> from & 1)) fail("a shuffle from a lane that is not there: ", static_cast<int>(from));
   std::memcpy(&mine, &meeting.value[from], sizeof mine);
   return mine;
 }

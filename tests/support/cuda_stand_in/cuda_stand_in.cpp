@@ -12,9 +12,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 // A kernel's `extern __shared__` array.
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -26,7 +23,7 @@ thread_local uint4 near_memory[kNearSize];
 namespace cuda_stand_in {
 namespace {
 
-// A stack to run on: the calling thread's, or one of its own. Sanitizers are told of each change.
+// A stack to run on: the calling thread's, or one of its own. AddressSanitizer is told of each change.
 class Fiber {
  public:
   Fiber() {
@@ -34,9 +31,6 @@ class Fiber {
     pthread_getattr_np(pthread_self(), &attributes);
     pthread_attr_getstack(&attributes, &bottom_, &size_);
     pthread_attr_destroy(&attributes);
-#if defined(__SANITIZE_THREAD__)
-    tsan_ = __tsan_get_current_fiber();
-#endif
   }
   explicit Fiber(void (*body)()) : own_(true), begun_(false), size_(256 << 10) {
     void* memory =
@@ -47,25 +41,16 @@ class Fiber {
     context_.uc_stack.ss_sp = bottom_;
     context_.uc_stack.ss_size = size_;
     makecontext(&context_, body, 0);
-#if defined(__SANITIZE_THREAD__)
-    tsan_ = __tsan_create_fiber(0);
-#endif
   }
   ~Fiber() {
     if (!own_) return;
     munmap(static_cast<char*>(bottom_) - kGuard, size_ + kGuard);
-#if defined(__SANITIZE_THREAD__)
-    __tsan_destroy_fiber(tsan_);
-#endif
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
   // By jumps, which unlike swapcontext() ask nothing of the kernel.
   [[gnu::noinline]] static void change(Fiber& from, Fiber& to) {
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(to.tsan_, 0);
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&from.fake_, to.bottom_, to.size_);
 #endif
@@ -91,7 +76,6 @@ class Fiber {
   ucontext_t context_;  // of the beginning
   void* place_[5];      // where it was left
   [[maybe_unused]] void* fake_ = nullptr;
-  [[maybe_unused]] void* tsan_ = nullptr;
 };
 
 // A thread of the block. It keeps the fiber on which it waits; one that never waits leaves its fiber to the next.
@@ -220,8 +204,9 @@ void run_block() {
 
 }  // namespace
 
-void fail(const std::string& what) {
-  failed = what + " (block " + std::to_string(blockIdx.x) + ", thread " + std::to_string(self()) + ")";
+void fail(const char* what, int lane) {
+  failed = what + (lane < 0 ? std::string() : std::to_string(lane)) + " (block " + std::to_string(blockIdx.x) +
+           ", thread " + std::to_string(self()) + ")";
   leave();
   std::abort();  // nobody comes back to a launch that failed
 }
