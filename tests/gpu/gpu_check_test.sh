@@ -24,7 +24,7 @@ verdict() { # PART VERDICT: of the list at the report's end
 
 run "$build"
 expect "all is ok: exit 0" test "$code" -eq 0
-for part in machine operations large device sharding digests resume curves bench; do
+for part in machine operations large device sharding digests graph resume curves bench; do
   expect "$part is ok" verdict "$part" ok
 done
 expect "one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
@@ -43,5 +43,5 @@ run "$work/broken"
 expect "not all is ok: exit 1" test "$code" -eq 1
 expect "machine takes too long" verdict machine 'out of time'
 for part in operations device; do expect "$part is ok beside what fails" verdict "$part" ok; done
-for part in digests resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
+for part in digests graph resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
 exit $failed
