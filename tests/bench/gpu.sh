@@ -111,10 +111,10 @@ gpu_table() {
 }
 
 gpu_bench() {
-  local where=cuda round c side lockstep limits
+  local where=$device round c side lockstep limits
   rounds=${rounds:-2}
-  if [ "$device" = rehearse ]; then
-    where=cpu cases=${cases:-tiny-2} sides=${sides:-ours}
+  if [ -n "$rehearse" ]; then
+    cases=${cases:-tiny-2} sides=${sides:-ours}
   elif [ -z "${LOCKSTEP_BUILD:-}" ] && [ -f CMakeLists.txt ]; then
     scripts/install_packages test cuda
     say "building"
@@ -132,9 +132,9 @@ gpu_bench() {
   fi
 
   for round in $(seq "$rounds"); do
-    attempt "$out/limits" "scripts/with_cuda $limits $where$(if [ $where = cpu ]; then echo " 64 1"; fi)" || warn "gpu_limits: $(cat "$out/limits.why")"
+    attempt "$out/limits" "scripts/with_cuda $limits $where${rehearse:+ 64 1}" || warn "gpu_limits: $(cat "$out/limits.why")"
     if [ "$sides" != ours ]; then
-      attempt "$out/torch_limits" "$python tests/bench/peers/torch_limits.py --device $where$(if [ $where = cpu ]; then echo " --extent 64 --mib 1"; fi)" ||
+      attempt "$out/torch_limits" "$python tests/bench/peers/torch_limits.py --device $where${rehearse:+ --extent 64 --mib 1}" ||
         warn "torch_limits: $(cat "$out/torch_limits.why")"
     fi
     for c in $cases; do
@@ -144,7 +144,7 @@ gpu_bench() {
   done
 
   echo
-  if [ $where = cuda ]; then nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader 2>/dev/null || true; fi
+  if [ "$where" = cuda ]; then nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader 2>/dev/null || true; fi
   echo "$(date -u +%Y-%m-%d), $rounds rounds, medians; device: $(if [ -s "$out/limits" ]; then sed -n 's/.*"device": *"\([^"]*\)".*/\1/p' "$out/limits" | tail -n 1; fi)"
   echo "limits by our doors: $(of "$out/limits" gemm_tflops) TF/s in products of bf16, $(of "$out/limits" copy_gbps) GB/s copy (read and written)"
   if [ -s "$out/torch_limits" ]; then
