@@ -18,18 +18,30 @@ ours_of() { # CASE [key=value ...]: the command
     tiny*) yaml=tests/bench/char.yaml keys+=(model.layers=1 model.heads=2 model.width=32 data.context=16) ;;
     *) fail "$exit_usage" "--cases: there is no step '$1' for a GPU" ;;
   esac
-  case $1 in *-fast) keys+=(reduce=fast) ;; *-recompute) keys+=(recompute=block) ;; esac
+  if [[ $1 = *-fast* ]]; then keys+=(reduce=fast); fi
+  if [[ $1 = *-graph* ]]; then keys+=(graph=true); fi
+  if [[ $1 = *-recompute* ]]; then keys+=(recompute=block); fi
   echo "scripts/with_cuda $lockstep bench $yaml ${keys[*]} ${*:2} --steps $steps --warmup $warmup"
 }
 theirs_of() { # CASE [--option ...]
-  local steps warmup recompute=""
+  local steps warmup more=("${@:2}") context=1024
   read -r steps warmup <<<"$(steps_of "$1")"
+  if [[ $1 = *-recompute* && "${more[*]}" != *--recompute* ]]; then more+=(--recompute); fi
+  if [[ $1 = *-graph* && "${more[*]}" = *--compile* ]]; then more+=(--graphs); fi
+  if [[ $1 = tiny* ]]; then context=16; fi
   case $1 in
     mnist*) echo "$python tests/bench/peers/torch_conv.py --channels-last --batch $(batch_of "$1") --device $where --dtype bf16" \
-      "--steps $steps --warmup $warmup ${*:2}" ;;
-    *) case $1 in *-recompute) recompute=--recompute ;; esac
-       echo "$python tests/bench/peers/torch_gpt.py --size ${1%%-*} --context $(case $1 in tiny*) echo 16 ;; *) echo 1024 ;; esac)" \
-      "--batch $(batch_of "$1") --fused --device $where --dtype bf16 --steps $steps --warmup $warmup $recompute ${*:2}" ;;
+      "--steps $steps --warmup $warmup ${more[*]}" ;;
+    *) echo "$python tests/bench/peers/torch_gpt.py --size ${1%%-*} --context $context --batch $(batch_of "$1") --fused --device $where" \
+      "--dtype bf16 --steps $steps --warmup $warmup ${more[*]}" ;;
+  esac
+}
+command_of() { # CASE SIDE AGAIN
+  case $2 in
+    ours) ours_of "$1" ${3:+recompute=block} ;;
+    eager) theirs_of "$1" ${3:+--recompute} ;;
+    compiled) theirs_of "$1" --compile ${3:+--recompute} ;;
+    *) fail "$exit_usage" "--sides: '$2' is none of ours, eager, compiled" ;;
   esac
 }
 
@@ -42,17 +54,12 @@ attempt() {
   timeout -k 5 $((left < 300 ? left : 300)) $2 >"$out/said" 2>"$out/errors" || code=$?
   if [ $code -eq 0 ] && grep -E '"(mean_ms|gemm_tflops)"' "$out/said" | tail -n 1 >>"$1"; then return 0; fi
   if [ $code -eq 0 ]; then code=1; fi
-  if [ $code -eq 124 ] || [ $code -eq 137 ]; then echo "out of time" >"$1.why"; else grep -v '^ *$' "$out/errors" | tail -n 1 | cut -c 1-300 >"$1.why"; fi
+  if [ $code -eq 124 ] || [ $code -eq 137 ]; then
+    echo "out of time" >"$1.why"
+  else
+    { grep -v "^ *\$" "$out/errors" || echo "exit $code, without a word"; } | tail -n 1 | cut -c 1-300 >"$1.why"
+  fi
   return $code
-}
-
-command_of() { # CASE SIDE AGAIN
-  case $2 in
-    ours) ours_of "$1" ${3:+recompute=block} ;;
-    eager) theirs_of "$1" ${3:+--recompute} ;;
-    compiled) theirs_of "$1" --compile ${3:+--recompute} ;;
-    *) fail "$exit_usage" "--sides: '$2' is none of ours, eager, compiled" ;;
-  esac
 }
 
 # A side that failed once is not tried again; one that ran out of memory is, with recomputed blocks.
@@ -62,7 +69,7 @@ measure() { # CASE SIDE
   if [ -e "$file.recompute" ]; then again=yes; fi
   what=$(command_of "$1" "$2" "$again")
   attempt "$file" "$what" || code=$?
-  if [ $code -eq 67 ] && [ -z "$again" ] && grep -q 'out of memory' "$file.why" && [[ $1 != mnist* && $1 != *-recompute ]]; then
+  if [ $code -eq 67 ] && [ -z "$again" ] && grep -q 'out of memory' "$file.why" && [[ $1 != mnist* && $1 != *-recompute* ]]; then
     again=yes code=0
     touch "$file.recompute"
     rm "$file.why"
@@ -87,7 +94,7 @@ gpu_table() {
     for side in $sides; do
       file=$out/$c.$side
       if ! [ -s "$file" ]; then
-        cells+="$(cut -c 1-40 "$file.why" 2>/dev/null) | | | | "
+        cells+="$(if [ -e "$file.why" ]; then cut -c 1-40 "$file.why"; fi) | | | | "
         continue
       fi
       ms=$(of "$file" mean_ms)
@@ -95,7 +102,7 @@ gpu_table() {
         printf "%.2f%s | %s | %s | %.1f | ", ms, note, (f > 0 && p > 0 ? sprintf("%.1f%%", 100 * f / ms / p) : ""),
           (f > 0 && l > 0 ? sprintf("%.1f%%", 100 * f / ms / l) : ""), bytes / 2 ^ 30 }')"
     done
-    cells+="$({ of "$out/$c.ours" tokens_per_s; of "$out/$c.ours" images_per_s; } 2>/dev/null | grep . | head -n 1 | awk '{printf "%.0f", $1}') | "
+    cells+="$({ of "$out/$c.ours" tokens_per_s; of "$out/$c.ours" images_per_s; } | awk 'NF {printf "%.0f", $1}') | "
     for side in eager compiled; do
       cells+="$(if [ -n "$base" ] && [ -s "$out/$c.$side" ]; then awk -v a="$(of "$out/$c.$side" mean_ms)" -v b="$base" 'BEGIN {printf "%.2fx", a / b}'; fi) | "
     done
@@ -104,17 +111,17 @@ gpu_table() {
 }
 
 gpu_bench() {
-  local where=cuda round c side lockstep limits
+  local where=$device round c side lockstep limits
   rounds=${rounds:-2}
-  if [ "$device" = rehearse ]; then
-    where=cpu cases=${cases:-tiny-2} sides=${sides:-ours}
+  if [ -n "$rehearse" ]; then
+    cases=${cases:-tiny-2} sides=${sides:-ours}
   elif [ -z "${LOCKSTEP_BUILD:-}" ] && [ -f CMakeLists.txt ]; then
     scripts/install_packages test cuda
     say "building"
     quietly bench-configure cmake --preset cuda-release
     build bench-build cmake --build build/cuda-release -j "$(jobs)" --target lockstep gpu_limits lockstep_cuda
   fi
-  cases=${cases:-124m-4 124m-16 124m-64 1558m-16 mnist-1024} sides=${sides:-ours eager compiled}
+  cases=${cases:-124m-4 124m-4-graph 124m-16 124m-64 1558m-16 mnist-1024 mnist-1024-graph} sides=${sides:-ours eager compiled}
   lockstep=$(program lockstep) limits=$(program gpu_limits)
   for c in $cases; do
     for side in $sides; do command_of "$c" "$side" "" >/dev/null; done  # refuses what there is not
@@ -125,9 +132,9 @@ gpu_bench() {
   fi
 
   for round in $(seq "$rounds"); do
-    attempt "$out/limits" "scripts/with_cuda $limits $where$(if [ $where = cpu ]; then echo " 64 1"; fi)" || warn "gpu_limits: $(cat "$out/limits.why")"
+    attempt "$out/limits" "scripts/with_cuda $limits $where${rehearse:+ 64 1}" || warn "gpu_limits: $(cat "$out/limits.why")"
     if [ "$sides" != ours ]; then
-      attempt "$out/torch_limits" "$python tests/bench/peers/torch_limits.py --device $where$(if [ $where = cpu ]; then echo " --extent 64 --mib 1"; fi)" ||
+      attempt "$out/torch_limits" "$python tests/bench/peers/torch_limits.py --device $where${rehearse:+ --extent 64 --mib 1}" ||
         warn "torch_limits: $(cat "$out/torch_limits.why")"
     fi
     for c in $cases; do
@@ -137,11 +144,11 @@ gpu_bench() {
   done
 
   echo
-  if [ $where = cuda ]; then nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader 2>/dev/null || true; fi
-  echo "$(date -u +%Y-%m-%d), $rounds rounds, medians; device: $(sed -n 's/.*"device": *"\([^"]*\)".*/\1/p' "$out/limits" 2>/dev/null | head -n 1)"
+  if [ "$where" = cuda ]; then nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader 2>/dev/null || true; fi
+  echo "$(date -u +%Y-%m-%d), $rounds rounds, medians; device: $(if [ -s "$out/limits" ]; then sed -n 's/.*"device": *"\([^"]*\)".*/\1/p' "$out/limits" | tail -n 1; fi)"
   echo "limits by our doors: $(of "$out/limits" gemm_tflops) TF/s in products of bf16, $(of "$out/limits" copy_gbps) GB/s copy (read and written)"
   if [ -s "$out/torch_limits" ]; then
-    echo "limits by PyTorch: $(of "$out/torch_limits" gemm_tflops) TF/s, $(of "$out/torch_limits" copy_gbps) GB/s ($(sed -n 's/.*"peer": *"\([^"]*\)".*/\1/p' "$out/torch_limits" | head -n 1))"
+    echo "limits by PyTorch: $(of "$out/torch_limits" gemm_tflops) TF/s, $(of "$out/torch_limits" copy_gbps) GB/s ($(sed -n 's/.*"peer": *"\([^"]*\)".*/\1/p' "$out/torch_limits" | tail -n 1))"
   fi
   echo "MFU: tokens/s x (6 N + 6 layers x width x context) / the card's data-sheet peak in bf16, and over the product limit above;"
   echo "of the convnet: the operations of its matrix products. ms: mean of the timed steps, each of which ends in a read of its loss."

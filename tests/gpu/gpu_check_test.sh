@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/gpu_check, rehearsed on the CPU: each part runs and is reported; a part that fails or takes too long does not stop the others.
-# Usage: gpu_check_test.sh REPOSITORY BUILD
+# scripts/gpu_check, rehearsed on the CPU and on a GPU that the CPU plays: each part runs and is reported; a part that fails or takes too
+# long does not stop the others. Usage: gpu_check_test.sh REPOSITORY BUILD FAKE_CUDA_LIBRARY
 set -euo pipefail
-repository=$1 build=$2
+repository=$1 build=$2 library=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -22,19 +22,38 @@ verdict() { # PART VERDICT: of the list at the report's end
   sed '1,/=== Verdicts/d' "$work/report.txt" | grep -qE "^$1 +$2 "
 }
 
-run "$build"
-expect "all is ok: exit 0" test "$code" -eq 0
-for part in machine operations large device sharding digests resume curves bench; do
-  expect "$part is ok" verdict "$part" ok
+all_is_ok() { # WHERE
+  expect "$1: all is ok: exit 0" test "$code" -eq 0
+  for part in machine operations large device sharding digests graph resume curves bench; do
+    expect "$1: $part is ok" verdict "$part" ok
+  done
+  expect "$1: one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
+  expect "$1: three runs were killed and resumed" test "$(grep -cE '^resumed by [12]: ([0-9a-f]{32}); left alone: \1$' "$work/report.txt" || true)" -eq 3
+  expect "$1: losses stand side by side" grep -qE '^ +100( +[0-9.]+){3}$' "$work/report.txt"
+  expect "$1: the benchmark's table" grep -qE '^\| tiny-2 \| [0-9.]+ \|' "$work/report.txt"
+}
+
+if ! "$build/bin/lockstep" devices --json | grep -q '"device":"cuda:0"'; then
+  run "$build"
+  all_is_ok "on the CPU"
+fi
+
+# The commands of a machine with a GPU. Hard links, not symbolic ones: a program looks for the library beside its own place.
+mkdir -p "$work"/played/{bin,lib}
+for program in lockstep gpu_tests gpu_limits; do
+  ln "$build/bin/$program" "$work/played/bin/" 2>/dev/null || cp "$build/bin/$program" "$work/played/bin/"
 done
-expect "one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
-expect "three runs were killed and resumed" test "$(grep -cE '^resumed by [12]: ([0-9a-f]{32}); left alone: \1$' "$work/report.txt" || true)" -eq 3
-expect "losses stand side by side" grep -qE '^ +100( +[0-9.]+){3}$' "$work/report.txt"
-expect "the benchmark's table" grep -qE '^\| tiny-2 \| [0-9.]+ \|' "$work/report.txt"
+cp "$library" "$work/played/lib/liblockstep_cuda.so"
+ln -s "$work/played/lib/liblockstep_cuda.so" "$work/played/lib/libcuda.so.1" # a program asks for the driver's first
+LD_LIBRARY_PATH=$work/played/lib run "$work/played"
+all_is_ok "on the GPU that the CPU plays"
+expect "ranks share it" grep -q 'device=cuda share_gpu=true' "$work/report.txt"
+expect "a step is recorded" grep -q 'graph=true' "$work/report.txt"
+expect "the tests found it" grep -q '^on Fake GPU' "$work/report.txt"
 
 # Programs that fail, and one that does not end.
 mkdir -p "$work/broken/bin"
-printf '#!/bin/bash\ncase $1 in devices) exec sleep 60 ;; --version) exit 0 ;; esac\nexit 1\n' >"$work/broken/bin/lockstep"
+printf '#!/bin/bash\nif [ "$1" = --version ]; then exec sleep 60; fi\nexit 1\n' >"$work/broken/bin/lockstep"
 printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_limits"
 ln -s "$build/bin/gpu_tests" "$work/broken/bin/gpu_tests"
 chmod +x "$work"/broken/bin/*
@@ -43,5 +62,5 @@ run "$work/broken"
 expect "not all is ok: exit 1" test "$code" -eq 1
 expect "machine takes too long" verdict machine 'out of time'
 for part in operations device; do expect "$part is ok beside what fails" verdict "$part" ok; done
-for part in digests resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
+for part in digests graph resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
 exit $failed

@@ -1,0 +1,8 @@
+// The CUDA library's one symbol, played: beside a copy of the programs this makes them find a GPU that the CPU plays, so
+// that scripts for GPUs can be tried with the very commands of a machine that has one.
+#include "tests/support/fake_gpu.h"
+
+extern "C" __attribute__((visibility("default"))) lockstep::DeviceBackend* lockstep_cuda_backend() {
+  lockstep::testing::fake_gpu(0, {.devices = 1});
+  return &lockstep::device_backend();
+}
