@@ -1,5 +1,5 @@
-// The CUDA library's one symbol, played: beside a copy of the programs this makes them find a GPU that the CPU plays, so
-// that scripts for GPUs can be tried with the very commands of a machine that has one.
+// The CUDA library's one symbol, played: beside a copy of the programs this makes them find a GPU that the CPU plays,
+// so that scripts for GPUs can be tried with the very commands of a machine that has one.
 #include "tests/support/fake_gpu.h"
 
 extern "C" __attribute__((visibility("default"))) lockstep::DeviceBackend* lockstep_cuda_backend() {
