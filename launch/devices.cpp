@@ -156,7 +156,7 @@ std::string devices_text() {
   for (int i = 0; i < backend->count(); ++i)
     out += cat(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ",
                bytes_text(backend->free_memory(i)), " free\n");
-  return out + backend->versions() + "\n";
+  return out + backend->driver() + ", " + backend->versions() + "\n";
 }
 
 std::string devices_json() {
@@ -176,6 +176,7 @@ std::string devices_json() {
                       {"processors", static_cast<int64_t>(p.processors)},
                       {"memory_bytes", p.memory_bytes},
                       {"free_bytes", backend->free_memory(i)},
+                      {"driver", backend->driver()},
                       {"versions", backend->versions()}}) +
            "\n";
   }

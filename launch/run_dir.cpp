@@ -148,6 +148,8 @@ void RunDir::write_config(std::string_view yaml) const {
   replace_file(path, cat(kConfigHeader, yaml));
 }
 
+void RunDir::write_algorithms(std::string_view text) const { replace_file(paths_.algorithms(), text); }
+
 void write_failure(const std::string& dir, const Failure& failure) noexcept {
   try {
     replace_file(RunPaths{dir}.failure(), json_line({{"exit_code", static_cast<int64_t>(failure.code)},

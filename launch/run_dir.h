@@ -18,6 +18,7 @@ struct RunPaths {
   std::string metrics() const { return dir + "/metrics.jsonl"; }
   std::string log() const { return dir + "/log.txt"; }
   std::string failure() const { return dir + "/failure.json"; }
+  std::string algorithms() const { return dir + "/algorithms.txt"; }
   std::string checkpoints() const { return dir + "/checkpoints"; }
   std::string tensorboard() const { return dir + "/tensorboard"; }
   std::string lock() const { return dir + "/lock"; }
@@ -46,6 +47,8 @@ class RunDir {
 
   // The resolved configuration. Throws kOutputLocked where config.yaml is there and not written by us.
   void write_config(std::string_view yaml) const;
+  // What a GPU's libraries chose for each shape.
+  void write_algorithms(std::string_view text) const;
 
   // A metrics line or a checkpoint: something a new run would mix with or overwrite.
   static bool holds_a_run(const std::string& dir);

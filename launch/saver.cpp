@@ -82,8 +82,16 @@ void Saver::reserve(int64_t elements) {
   if (buffer_.defined() && buffer_.numel() == elements) return;
   entries_.clear();
   buffer_ = Tensor();  // before the next: not both at once
-  buffer_ = Tensor::unallocated({elements}, DType::kFloat32, memory_);
-  buffer_.allocate();
+  WithMemoryUse use(MemoryUse::kInHost);
+  WithMemoryFor named("the copy that is saved");
+  try {
+    buffer_ = Tensor::unallocated({elements}, DType::kFloat32, memory_);
+    buffer_.allocate();
+  } catch (const Error&) {
+    if (memory_ == Device{}) throw;
+    memory_ = {};  // not so much can be pinned: slower to fill, as good to save
+    reserve(elements);
+  }
 }
 
 void Saver::copy(const std::vector<StateEntry>& entries) {

@@ -59,7 +59,7 @@ class Saver {
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
   const Retention retention_;
-  const Device memory_;  // of the copy
+  Device memory_;  // of the copy
 
   // The thread's while busy_, otherwise the caller's.
   CheckpointInfo info_;

@@ -81,9 +81,10 @@ class Run {
       events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
       log_info(cat("training ", settings.model_name, ", ",
                    short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
-                   comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ", current_stream().threads(),
-                   " compute threads a rank, ", trainer_.info().isa, ", steps ", done, " to ", settings.train.steps,
-                   ", into ", paths.dir));
+                   comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ",
+                   current_stream().device_queue() ? std::string()
+                                                   : cat(current_stream().threads(), " compute threads a rank, "),
+                   trainer_.info().isa, ", steps ", done, " to ", settings.train.steps, ", into ", paths.dir));
       progress_ = std::make_unique<Progress>(progress_options(settings, trainer_));
     }
   }
@@ -120,6 +121,8 @@ class Run {
                    " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
     if (comm_.rank() == 0) {
       const RunPaths& p = run_dir_->paths();
+      if (current_stream().device_queue())
+        if (const std::string chosen = device_backend().choices(); !chosen.empty()) run_dir_->write_algorithms(chosen);
       if (stopped) {
         log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
       } else {

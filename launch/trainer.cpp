@@ -81,6 +81,12 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.classes = spec.classes;
   const auto& queue = current_stream().device_queue();
   info_.isa = queue ? queue->kernels().isa : kernels().isa;
+  if (queue) {
+    DeviceBackend& backend = device_backend();
+    const DeviceProperties card = backend.properties(current_device().index);
+    info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
+    backend.allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
+  }
   info_.writer = kVersion;
   info_.ranks = comm_.size();
   agree(comm_, [&] {
@@ -108,11 +114,6 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
 void Trainer::preflight() {
   if (comm_.size() == 1) return;
   std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
-  if (current_stream().device_queue()) {
-    const DeviceBackend& backend = device_backend();
-    mine +=
-        cat("gpu: ", backend.properties(current_device().index).name, "\ngpu libraries: ", backend.versions(), "\n");
-  }
   for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();
   const auto all = all_gather_text(comm_, mine, "preflight");
@@ -334,7 +335,7 @@ void Trainer::resume(const Checkpoint& c) {
                                        ". Set them back, or start a new run with init.from"));
   }
   if (c.info.isa != info_.isa && comm_.rank() == 0)
-    log_warning(cat("resuming a run computed with ", c.info.isa, " instructions on a machine that uses ", info_.isa,
+    log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
   parallel_->loaded();

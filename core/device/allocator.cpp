@@ -512,8 +512,7 @@ AllocatorStats allocator_stats(const Device& device) { return memory_of(device).
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
 
 void free_graph_memory(const void* graph, const Device& device) {
-  for (const Device& d : {device, host_memory_of(device)})
-    static_cast<QueuedArena&>(memory_of(d)).end_graph(graph);
+  for (const Device& d : {device, host_memory_of(device)}) static_cast<QueuedArena&>(memory_of(d)).end_graph(graph);
 }
 
 Device new_meta_device() {

@@ -55,7 +55,7 @@ class DeviceQueue : public Parallel {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual std::shared_ptr<DeviceEvent> record() = 0;
   virtual void wait(DeviceEvent& event) = 0;  // later work runs after it; of this backend's queues
-  virtual void* native() = 0;  // cudaStream_t
+  virtual void* native() = 0;                 // cudaStream_t
   // From here on work of this queue is recorded, not run, and so is that of queues that wait for its events, until it
   // has waited for theirs and the recording ends. Events of recorded work are done once it has ended.
   virtual void begin_recording() = 0;
@@ -70,8 +70,13 @@ class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
   virtual std::string name() const = 0;      // "cuda"
-  virtual std::string versions() const = 0;  // of runtime, driver and libraries, for people and for resumed runs
-  virtual int count() const = 0;             // devices that this process sees
+  virtual std::string versions() const = 0;  // of runtime and libraries, on which bits depend
+  virtual std::string driver() const = 0;    // its version, in words
+  // Libraries may choose by timing, split sums, and give other bits from run to run: for `reduce: fast`. Off at start;
+  // for shapes that are met from now on.
+  virtual void allow_fast(bool on) = 0;
+  virtual std::string choices() const = 0;  // what libraries chose so far: a line a shape
+  virtual int count() const = 0;            // devices that this process sees
   virtual DeviceProperties properties(int index) const = 0;
   virtual int64_t free_memory(int index) const = 0;  // now, whoever holds the rest
 

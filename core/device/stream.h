@@ -67,7 +67,8 @@ class Stream {
   Event record();
   // Later tasks run after it. The host goes on, but where an inline stream, or a queue, waits for a thread's event.
   void wait(const Event& event);
-  // Of a queue: what it does from now on is worthless, as are other queues' events that wait for it. They throw `error`.
+  // Of a queue: what it does from now on is worthless, as are other queues' events that wait for it. They throw
+  // `error`.
   void fail(std::exception_ptr error);
   // Blocks the host until all is done. False when the deadline passed first.
   bool synchronize(std::optional<Seconds> deadline = {});

@@ -105,8 +105,8 @@ void copy(const Tensor& out, const Tensor& in) {
       return copy(out, ready);
     }
   }
-  check(current_stream().device_queue() || (out.device().type != DeviceType::kCuda &&
-                                            in.device().type != DeviceType::kCuda),
+  check(current_stream().device_queue() ||
+            (out.device().type != DeviceType::kCuda && in.device().type != DeviceType::kCuda),
         "a copy from ", in, " to ", out, " on a thread whose stream is no GPU's");
   // Whole numbers of 64 bits would pass through fp64, which holds 53: between themselves they travel as patterns.
   if (out.dtype() == DType::kInt64 && in.dtype() == DType::kInt64)
@@ -220,15 +220,24 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias,
 
 bool all_finite(const Tensor& t) {
   if (!is_floating(t.dtype()) || t.numel() == 0) return true;
-  Tensor dense = contiguous(t.detach());
-  Tensor norm = Tensor::empty({1}, DType::kFloat64);
-  RowArgs r;
-  r.rows = 1;
-  r.cols = t.numel();
-  r.in[0] = rows_of(dense, r.cols);
-  r.out[0] = write_one_per_row(norm);
-  row(RowOp::kNormSquared, r);
-  return std::isfinite(norm.item());
+  // In rows, so that all of a GPU takes part.
+  constexpr int64_t kCols = 1 << 16;
+  const Tensor dense = contiguous(t.detach()).flatten();
+  const int64_t whole = t.numel() / kCols, rest = t.numel() % kCols;
+  const Tensor norms = Tensor::empty({whole + (rest > 0)}, DType::kFloat64);
+  auto measure = [&](int64_t first, int64_t rows, int64_t cols) {
+    RowArgs r;
+    r.rows = rows;
+    r.cols = cols;
+    r.in[0] = rows_of(dense.slice(0, first * kCols, first * kCols + rows * cols), cols);
+    r.out[0] = write_one_per_row(norms.slice(0, first, first + rows));
+    row(RowOp::kNormSquared, r);
+  };
+  if (whole > 0) measure(0, whole, kCols);
+  if (rest > 0) measure(whole, 1, rest);
+  for (double norm : norms.to_vector())
+    if (!std::isfinite(norm)) return false;
+  return true;
 }
 
 }  // namespace lockstep::raw

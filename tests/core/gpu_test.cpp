@@ -79,8 +79,7 @@ TEST(GpuStream, AndThreadsWaitForEachOther) {
 }
 
 TEST(GpuStream, AThreadWaitsForThreadsAndHandsItsKernelsOn) {
-  Stream compute = gpu_stream(), thread(Device{}, Stream::Mode::kThread),
-         merging(fake_gpu(), Stream::Mode::kThread);
+  Stream compute = gpu_stream(), thread(Device{}, Stream::Mode::kThread), merging(fake_gpu(), Stream::Mode::kThread);
   WithStream with(compute);
   const Tensor value = Tensor::full({1000}, 3), twice = Tensor::empty({1000});
   std::promise<void> gate;

@@ -98,17 +98,16 @@ TEST(EveryThreadCount, GradientSumsNormsAndInitialValues) {
   same_on_each_device([] {
     const int64_t n = 300001;
     Tensor a = random_tensor({n}, 1, -1, 1, DType::kFloat32), b = random_tensor({n}, 2, -1, 1, DType::kFloat32),
-           c = Tensor::empty({n});
-    std::vector<double> norms(static_cast<size_t>((n + 63) / 64));
+           c = Tensor::empty({n}), norms = Tensor::empty({(n + 63) / 64}, DType::kFloat64);
     float *sum = static_cast<float*>(a.write()), *out = static_cast<float*>(c.write());
     const float* other = static_cast<const float*>(b.read());
-    current_stream().enqueue([=, chunks = norms.data()](Parallel& p) {
-      kernels().tree_add(p, sum, other, n);
-      kernels().chunk_norms(p, sum, n, chunks);
+    current_stream().enqueue([=, chunks = static_cast<double*>(norms.write())](Parallel& p) {
+      kernels(p).tree_add(p, sum, other, n);
+      kernels(p).chunk_norms(p, sum, n, chunks);
     });
     fill_initial(Init::normal(0.1), 3, "w", 5, n + 5, out);
     current_stream().synchronize();
-    return Values{a.to_vector(), norms, c.to_vector()};
+    return Values{a.to_vector(), norms.to_vector(), c.to_vector()};
   });
 }
 

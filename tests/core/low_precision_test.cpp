@@ -105,14 +105,14 @@ struct Task {
 std::ostream& operator<<(std::ostream& out, const Task& t) { return out << t.name; }
 
 std::pair<Tensor, Tensor> images(int64_t step) {  // the label is the brightest row's
-  const Tensor x = random_tensor({12, 8, 8, 1}, static_cast<uint64_t>(step % 4), 0, 1, DType::kFloat32);
+  std::vector<float> v =
+      random_tensor({12, 8, 8, 1}, static_cast<uint64_t>(step % 4), 0, 1, DType::kFloat32).to_vector<float>();
   std::vector<int32_t> labels;
-  float* v = x.mutable_values<float>();
   for (int64_t i = 0; i < 12; ++i) {
     labels.push_back(static_cast<int32_t>((i * 5 + step) % 4));
-    for (int64_t c = 0; c < 16; ++c) v[i * 64 + labels.back() * 16 + c] += 1;
+    for (int64_t c = 0; c < 16; ++c) v[static_cast<size_t>(i * 64 + labels.back() * 16 + c)] += 1;
   }
-  return {x, Tensor::of(labels, {12})};
+  return {Tensor::of(v, {12, 8, 8, 1}), Tensor::of(labels, {12})};
 }
 
 std::pair<Tensor, Tensor> texts(int64_t step) {  // each token tells the next

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   }
   const lockstep::DeviceBackend& backend = lockstep::device_backend();
   const lockstep::DeviceProperties p = backend.properties(0);
-  std::printf("on %s (%s), %s\n", p.name.c_str(), p.architecture.c_str(), backend.versions().c_str());
+  std::printf("on %s (%s), %s, %s\n", p.name.c_str(), p.architecture.c_str(), backend.driver().c_str(),
+              backend.versions().c_str());
   return RUN_ALL_TESTS();
 }

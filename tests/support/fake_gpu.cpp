@@ -80,6 +80,9 @@ class FakeGpu final : public DeviceBackend {
  public:
   std::string name() const override { return "fake"; }
   std::string versions() const override { return "fake 1"; }
+  std::string driver() const override { return "no driver"; }
+  void allow_fast(bool) override {}
+  std::string choices() const override { return ""; }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {
     return {"Fake GPU", "cpu", cat("0000:0", index, ":00.0"), 1, limits.memory_bytes};

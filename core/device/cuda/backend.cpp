@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device/cuda/architectures.h"
+#include "core/device/cuda/choices.h"
 #include "core/device/cuda/kernels.h"
 #include "core/device/cuda/queue.h"
 #include "core/device/cuda/version.h"
@@ -76,11 +77,16 @@ class CudaBackend final : public DeviceBackend {
   std::string versions() const override {
     int runtime = 0;
     check_cuda(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
-    const std::string release = driver_release();
-    return cat("CUDA ", cuda_version_text(runtime), ", driver ", release.empty() ? "" : cat(release, " "),
-               "for CUDA up to ", cuda_version_text(driver_cuda_version()), ", cuBLASLt ",
-               library_version_text(cublasLtGetVersion()), ", cuDNN ", library_version_text(cudnnGetVersion()));
+    return cat("CUDA ", cuda_version_text(runtime), ", cuBLASLt ", library_version_text(cublasLtGetVersion()),
+               ", cuDNN ", library_version_text(cudnnGetVersion()));
   }
+  std::string driver() const override {
+    const std::string release = driver_release();
+    return cat("driver ", release.empty() ? "" : cat(release, " "), "for CUDA up to ",
+               cuda_version_text(driver_cuda_version()));
+  }
+  void allow_fast(bool on) override { cuda::set_tuning(on); }
+  std::string choices() const override { return cuda::algorithm_choices(); }
   int count() const override { return static_cast<int>(gpus_.size()); }
   DeviceProperties properties(int index) const override { return gpu(index).properties; }
   int64_t free_memory(int index) const override {

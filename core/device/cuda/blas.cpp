@@ -3,7 +3,6 @@
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -21,8 +20,6 @@ constexpr int kLibrary = 0, kWorkspaceSlot = 4;
 constexpr uint64_t kWorkspace = uint64_t(32) << 20;
 constexpr int kCandidates = 32;  // of the heuristic, best first
 constexpr size_t kTimed = 8;     // of them
-
-std::atomic<bool> tuning = false;
 
 void check_blas(cublasStatus_t status, const std::string& what) {
   require(status == CUBLAS_STATUS_SUCCESS, ExitCode::kDevice, "cuBLASLt: ", what, ": ", cublasLtGetStatusString(status),
@@ -116,7 +113,7 @@ class Blas {
   void run(CudaQueue& queue, const GemmCall& call) {
     const cudaStream_t stream = queue.stream();
     void* const workspace = queue.scratch_memory(kWorkspaceSlot, kWorkspace);
-    const bool tuned = tuning;
+    const bool tuned = tuning();
     Plans& plans = tuned ? tuned_ : exact_;
     const GemmKey key = key_of(call);
     auto found = plans.find(key);
@@ -239,7 +236,5 @@ void gemm(Parallel& parallel, const GemmArgs& g) {
   auto product = [&](const GemmCall& call) { Blas::of(queue).run(queue, call); };
   gemm_in_steps(queue, g, scratch, product);
 }
-
-void set_tuning(bool on) { tuning = on; }
 
 }  // namespace lockstep::cuda

@@ -14,11 +14,10 @@ namespace lockstep::cuda {
 
 // `queue`: a CudaQueue. Throws Error(kDevice) where cuBLASLt has no algorithm for a shape, or is another version than
 // this file was compiled with. TF32 is never used.
+//
+// A plan is the first algorithm of cuBLASLt's heuristic that does not split the sum over k: the same in every run and
+// on every rank. While tuning() (choices.h), it is the fastest of a few, split or not, timed when the shape is first
+// met; ranks may then differ.
 void gemm(Parallel& queue, const GemmArgs& g);
-
-// Off (at start), a plan is the first algorithm of cuBLASLt's heuristic that does not split the sum over k: the same in
-// every run and on every rank. On, it is the fastest of a few, split or not, timed when the shape is first met; ranks
-// may then differ. For plans that are made from now on.
-void set_tuning(bool on);
 
 }  // namespace lockstep::cuda

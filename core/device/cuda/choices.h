@@ -7,6 +7,10 @@
 namespace lockstep::cuda {
 
 // The latest for a shape stays.
+// Algorithms may be chosen by timing, split sums, and give other bits from run to run: for `reduce: fast`.
+void set_tuning(bool on);
+bool tuning();
+
 void record_choice(const std::string& shape, const std::string& choice);
 // "SHAPE: CHOICE" lines, sorted.
 std::string algorithm_choices();

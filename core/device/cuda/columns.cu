@@ -139,6 +139,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, class Term>
 void sum_columns(CudaQueue& queue, const Term& term, int64_t batch, int64_t rows, int64_t cols,
                  const ColumnOuts<Term::kSums>& outs) {
+  if (batch * cols == 0) return;
   const Partition p = partition_of(batch, rows, cols, false);
   const int64_t blocks = p.tiles * p.parts * batch;
   if (p.parts == 1) return launch(column_grid<T, Term>, queue, blocks, kThreads, term, rows, cols, p, outs);

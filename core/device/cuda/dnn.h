@@ -1,4 +1,5 @@
-// Convolution and attention by cuDNN, with deterministic algorithms only; what cuDNN does not take goes to kernels of
+// Convolution and attention by cuDNN, with deterministic algorithms only (while tuning(), choices.h, attention's
+// gradient too by others); what cuDNN does not take goes to kernels of
 // our own (patch_conv.h, tiled_attention.h). Graphs are built once a shape and kept with the queue. The only door to
 // cuDNN. Knows nothing of tensors.
 //

@@ -65,8 +65,8 @@ expect "no level" grep -qE '^1.00 GiB are enough for no level; .*use more ranks$
 succeeds "a group of 8 is too small" lockstep plan text.yaml "${large[@]}" sharding.level=parameters sharding.group=8 --ranks 64 --gpu-memory 300GB
 expect "and which keys help" grep -qE '^279 GiB are enough for sharding.level=parameters sharding.group=0$' out
 small=("${large[@]}" model.layers=2 model.heads=2 model.width=32 batch.micro=8)
-succeeds "smaller micro-batches help" lockstep plan text.yaml "${small[@]}" --ranks 64 --gpu-memory 4GiB
-expect "and which" grep -qE '^4.00 GiB are enough for no level; with .*(batch.micro=[421]|recompute=block) .*a rank would take [0-9.]+ [MG]iB$' out
+succeeds "smaller micro-batches help" lockstep plan text.yaml "${small[@]}" --ranks 64 --gpu-memory 3GiB
+expect "and which" grep -qE '^3.00 GiB are enough for no level; with .*(batch.micro=[421]|recompute=block) .*a rank would take [0-9.]+ [MG]iB$' out
 succeeds "any level" lockstep plan text.yaml "${small[@]}" --ranks 2 --gpu-memory 2TiB
 expect "the lowest" grep -qE '^2.00 TiB are enough for sharding.level=none$' out
 
