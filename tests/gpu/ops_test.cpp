@@ -206,7 +206,7 @@ std::vector<Case> attentions() {
     out.push_back({cat(batch, "_", time, "_", heads, "_", dim),
                    [heads](const Inputs& x) { return causal_attention(x[0], heads); },
                    {{{batch, time, 3 * heads * dim}}},
-                   {static_cast<double>(time), 8}});
+                   {static_cast<double>(time), 16}});
   };
   add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
   add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);

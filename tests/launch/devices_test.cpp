@@ -107,7 +107,7 @@ TEST(Devices, TheListNamesEachGpu) {
   const std::string text = devices_text(), json = devices_json();
   EXPECT_TRUE(text.starts_with("cpu ")) << text;
   EXPECT_TRUE(contains(text, ":0  Fake GPU, ") && contains(text, ":1  Fake GPU, ")) << text;
-  EXPECT_TRUE(contains(text, "3.00 GiB, PCI 0000:01:00.0, 3.00 GiB free\nfake 1\n")) << text;
+  EXPECT_TRUE(contains(text, "3.00 GiB, PCI 0000:01:00.0, 3.00 GiB free\nno driver, fake 1\n")) << text;
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 3);
   EXPECT_TRUE(contains(json, "\"bus\":\"0000:01:00.0\"") && contains(json, "\"memory_bytes\":3221225472")) << json;
 }
