@@ -33,9 +33,6 @@ void write_text(const Tensor& to, std::string_view text) {
   if (!text.empty() && to.device().has_bytes()) memcpy(to.write(), text.data(), text.size());
 }
 
-// The operation, or the watch, keeps the deadline.
-void finish(const Work& work) { work.synchronize(Seconds(1e9)); }
-
 }  // namespace
 
 void Work::wait() const {
@@ -68,7 +65,7 @@ bool is_ending_text(std::string_view what) { return what.find(kEnding) != std::s
 
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
   const Tensor in = value_tensor(mine), out = host_tensor(comm.size(), DType::kInt64);
-  finish(comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label));
+  comm.all_gather(out, in, std::vector<int64_t>(static_cast<size_t>(comm.size()), 1), label).finish();
   if (!out.device().has_bytes()) return std::vector<int64_t>(static_cast<size_t>(comm.size()), mine);
   const auto* values = static_cast<const int64_t*>(out.read());
   return {values, values + comm.size()};
@@ -80,7 +77,7 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
   for (int64_t size : sizes) total += size;
   const Tensor in = bytes_tensor(static_cast<int64_t>(mine.size())), out = bytes_tensor(total);
   write_text(in, mine);
-  finish(comm.all_gather(out, in, sizes, label));
+  comm.all_gather(out, in, sizes, label).finish();
   if (!out.device().has_bytes()) return std::vector<std::string>(sizes.size(), std::string(mine));
   const auto* next = static_cast<const char*>(out.read());
   std::vector<std::string> texts;
@@ -93,12 +90,12 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
 
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label) {
   const Tensor size = value_tensor(static_cast<int64_t>(text.size()));
-  finish(comm.broadcast(size, root, label));
+  comm.broadcast(size, root, label).finish();
   const bool silent = !size.device().has_bytes();
   const Tensor bytes =
       bytes_tensor(silent ? static_cast<int64_t>(text.size()) : *static_cast<const int64_t*>(size.read()));
   if (comm.rank() == root) write_text(bytes, text);
-  finish(comm.broadcast(bytes, root, label));
+  comm.broadcast(bytes, root, label).finish();
   if (silent) return std::string(text);
   return {static_cast<const char*>(bytes.read()), static_cast<size_t>(bytes.numel())};
 }

@@ -35,6 +35,7 @@ class Work {
   void wait() const;
   // Blocks the host. Throws ExitCode::kRankLost when `deadline` passes first.
   void synchronize(Seconds deadline) const;
+  void finish() const { synchronize(Seconds(1e9)); }  // the operation, or the watch, keeps the deadline
   bool done() const { return event_.done(); }
 
  private:

@@ -1,11 +1,10 @@
 #include "comm/nccl_comm.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <utility>
 
 #include "comm/nccl_channel.h"
+#include "core/base/host.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +54,7 @@ class NcclComm final : public Communicator {
   }
 
   void barrier(std::string_view label) override {
-    last_.synchronize(Seconds(1e9));  // the watch keeps the deadline
+    last_.finish();
     host_->barrier(with_history(label));
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override {
@@ -99,12 +98,6 @@ NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const Comm
   if (parent) setup_->parent = parent->setup_;
   const int64_t sent = host_->bytes_sent() - before;
   for (SetupBytes* s = setup_.get(); s; s = s->parent.get()) s->bytes += sent;
-}
-
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // What a rank says of itself: "2.28.9 | node3 | 0000:3b:00.0", or "! why it cannot".

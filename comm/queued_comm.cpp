@@ -231,21 +231,14 @@ Work QueuedComm::receive(const Tensor& tensor, int from, std::string_view label)
   return run(std::move(call), {tensor});
 }
 
-namespace {
-
-// Blocks the host; the operation, or the watch, keeps the deadline.
-void finish(const Work& work) { work.synchronize(Seconds(1e9)); }
-
-}  // namespace
-
-void QueuedComm::barrier(std::string_view label) { finish(run(start(CallKind::kBarrier, label), {})); }
+void QueuedComm::barrier(std::string_view label) { run(start(CallKind::kBarrier, label), {}).finish(); }
 
 std::unique_ptr<Communicator> QueuedComm::split(int color, int key, std::string_view label) {
   auto call = std::make_shared<Call>(start(CallKind::kSplit, label));
   call->color = color;
   call->key = key;
   auto made = std::make_shared<std::shared_ptr<Channel>>();
-  finish(enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }));
+  enqueue(*call, {}, [call, made, channel = channel_](Parallel&) { *made = channel->split(*call); }).finish();
   return *made ? std::make_unique<QueuedComm>(std::move(*made), stream_->mode(), this) : nullptr;
 }
 

@@ -1,12 +1,11 @@
 #include "launch/devices.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <set>
 
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
@@ -15,12 +14,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 std::string gpus_text(int n) { return cat(n, n == 1 ? " GPU" : " GPUs"); }
 

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "launch/files.h"
@@ -22,11 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kConfigHeader = "# The resolved configuration of this run, written by lockstep.\n";
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
 
 std::string time_text() {
   std::time_t now = std::time(nullptr);

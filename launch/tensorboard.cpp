@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/host.h"
 #include "launch/files.h"
 
 namespace lockstep {
@@ -59,11 +61,9 @@ std::string event_begin(int64_t step) {
   return event;
 }
 
-std::string host_name() {
-  char name[256] = "host";
-  ::gethostname(name, sizeof name - 1);
-  for (char* c = name; *c; ++c)
-    if (*c == '/') *c = '_';
+std::string host_in_file_name() {
+  std::string name = host_name();
+  std::replace(name.begin(), name.end(), '/', '_');
   return name;
 }
 
@@ -75,7 +75,7 @@ std::string new_file(const std::string& dir) {
   std::string time = std::to_string(static_cast<int64_t>(wall_time()));
   std::string padded = cat(std::string(time.size() < 10 ? 10 - time.size() : 0, '0'), time);
   std::string stem =
-      cat(dir, "/events.out.tfevents.", padded, ".", host_name(), ".", static_cast<int64_t>(::getpid()), ".");
+      cat(dir, "/events.out.tfevents.", padded, ".", host_in_file_name(), ".", static_cast<int64_t>(::getpid()), ".");
   for (int n = 0;; ++n) {
     std::string path = cat(stem, n);
     int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);

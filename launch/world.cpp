@@ -10,16 +10,11 @@
 #include "comm/local_comm.h"
 #include "comm/mpi_comm.h"
 #include "comm/nccl_comm.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
 
 namespace lockstep {
 namespace {
-
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // What an exception means, whatever its type.
 Error as_error(const std::exception_ptr& e) {

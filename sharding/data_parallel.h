@@ -57,7 +57,7 @@ class DataParallel {
     std::vector<std::pair<Tensor, int64_t>> losses;
     std::vector<Tensor> gradients;  // of each group
   };
-  // Ends the recorded part. Throws ExitCode::kConfig where communication or level let no step be recorded.
+  // Ends the recorded part.
   Recorded end_recorded();
   // In place of begin_step and backward, before the graph is launched: the same step on other data, with these targets
   // counted in each of this rank's micro-batches.

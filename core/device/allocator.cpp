@@ -8,21 +8,17 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <set>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
+#include "core/device/block_pool.h"
 #include "core/device/context.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int64_t kAlign = 256;
-constexpr int64_t kSegment = int64_t(64) << 20;
-constexpr int64_t kHugePage = int64_t(2) << 20;
 
 // Sanitizers follow malloc, not our blocks: there every tensor is an allocation of its own.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -31,7 +27,7 @@ constexpr bool kCaching = false;
 constexpr bool kCaching = true;
 #endif
 
-int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, kAlign); }
+int64_t rounded(int64_t bytes) { return round_up(bytes > 0 ? bytes : 1, Pool::kAlign); }
 
 void count_in(AllocatorStats& s, int64_t bytes, MemoryUse use) {
   const auto i = static_cast<size_t>(use);
@@ -47,44 +43,14 @@ void restart_peak(AllocatorStats& s) {
   s.peak_by_use = s.by_use;
 }
 
-class Pool;
-
-struct Block {
-  int64_t size;
-  bool free;
-  MemoryUse use;
-  uint64_t freed_at;  // the newest of equal blocks is taken first: it is still in cache
-  char* previous;     // neighbours within the segment; null at its ends
-  char* next;
-  Pool* pool;
-};
-
-struct ByFit {
-  int64_t size;
-  uint64_t age;  // ~freed_at
-  char* data;
-  bool operator<(const ByFit& o) const {
-    return size != o.size ? size < o.size : age != o.age ? age < o.age : data < o.data;
-  }
-};
-
-// Where segments come from.
-class Source {
- public:
-  virtual ~Source() = default;
-  virtual char* take(int64_t bytes) = 0;  // null where there is no more
-  virtual void give_back(char* data) { check(false, "this memory is kept"); }
-  virtual std::string rest_text() const { return ""; }
-};
-
 class HostSource final : public Source {
  public:
   char* take(int64_t bytes) override {
-    void* raw = mmap(nullptr, static_cast<size_t>(bytes + kHugePage), PROT_READ | PROT_WRITE,
+    void* raw = mmap(nullptr, static_cast<size_t>(bytes + Pool::kHugePage), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) return nullptr;
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(raw));
-    char* data = static_cast<char*>(raw) + (round_up(address, kHugePage) - address);
+    char* data = static_cast<char*>(raw) + (round_up(address, Pool::kHugePage) - address);
     madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     return data;
   }
@@ -114,98 +80,6 @@ class PinnedSource final : public Source {
  private:
   DeviceBackend& backend_;
   const int index_;
-};
-
-using Blocks = std::unordered_map<char*, Block>;
-
-// Blocks that may follow each other without further ado: a CPU's, or those of one stream.
-class Pool {
- public:
-  Pool(Blocks& blocks, Source& source, AllocatorStats& stats) : blocks_(blocks), source_(source), stats_(stats) {}
-
-  // Null where the source has no more.
-  char* take(int64_t bytes, MemoryUse use) {
-    auto fit = free_.lower_bound({bytes, 0, nullptr});
-    if (fit == free_.end()) {
-      if (!grow(bytes)) return nullptr;
-      fit = free_.lower_bound({bytes, 0, nullptr});
-    }
-    char* data = fit->data;
-    free_.erase(fit);
-    Block& block = blocks_[data];
-    block.free = false;
-    block.use = use;
-    if (block.size - bytes >= kAlign) {
-      char* rest = data + bytes;
-      Block tail{block.size - bytes, false, use, 0, data, block.next, this};
-      if (block.next) blocks_[block.next].previous = rest;
-      block.next = rest;
-      block.size = bytes;
-      Block& placed = blocks_[rest] = tail;
-      give(rest, placed);
-    }
-    return data;
-  }
-
-  void give(char* data, Block block) {
-    if (block.next && blocks_[block.next].free) {
-      Block& next = blocks_[block.next];
-      free_.erase({next.size, ~next.freed_at, block.next});
-      block.size += next.size;
-      char* beyond = next.next;
-      blocks_.erase(block.next);
-      block.next = beyond;
-      if (beyond) blocks_[beyond].previous = data;
-    }
-    if (block.previous && blocks_[block.previous].free) {
-      char* head = block.previous;
-      Block& previous = blocks_[head];
-      free_.erase({previous.size, ~previous.freed_at, head});
-      previous.size += block.size;
-      previous.next = block.next;
-      if (block.next) blocks_[block.next].previous = head;
-      blocks_.erase(data);
-      data = head;
-      block = previous;
-    }
-    block.free = true;
-    block.freed_at = ++clock_;
-    blocks_[data] = block;
-    free_.insert({block.size, ~block.freed_at, data});
-  }
-
-  // Whole segments that nobody uses go back to the source.
-  void trim() {
-    for (auto it = free_.begin(); it != free_.end();) {
-      const Block& block = blocks_[it->data];
-      if (block.previous || block.next) {
-        ++it;
-        continue;
-      }
-      stats_.bytes_reserved -= block.size;
-      source_.give_back(it->data);
-      blocks_.erase(it->data);
-      it = free_.erase(it);
-    }
-  }
-
- private:
-  bool grow(int64_t bytes) {
-    int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
-    char* data = source_.take(size);
-    if (!data && bytes < kSegment) data = source_.take(size = round_up(bytes, kHugePage));
-    if (!data) return false;
-    ++stats_.system_allocations;
-    stats_.bytes_reserved += size;
-    give(data, {size, false, MemoryUse::kActivations, 0, nullptr, nullptr, this});
-    return true;
-  }
-
-  Blocks& blocks_;
-  Source& source_;
-  AllocatorStats& stats_;
-  std::set<ByFit> free_;
-  uint64_t clock_ = 0;
 };
 
 // One memory: what is in use of it, and how it is found.
@@ -290,7 +164,7 @@ class Arena : public Memory {
   }
 
   char* system_block(int64_t bytes, MemoryUse use) {
-    char* data = static_cast<char*>(std::aligned_alloc(static_cast<size_t>(kAlign), static_cast<size_t>(bytes)));
+    char* data = static_cast<char*>(std::aligned_alloc(static_cast<size_t>(Pool::kAlign), static_cast<size_t>(bytes)));
     if (!data) return nullptr;
     blocks_[data] = {bytes, false, use, 0, nullptr, nullptr, nullptr};
     ++stats_.system_allocations;

@@ -102,8 +102,4 @@ void set_device_backend(DeviceBackend* backend);
 // What the CUDA shared object exports as lockstep_cuda_backend; throws Error where driver or device do not serve.
 using MakeDeviceBackend = DeviceBackend*();
 
-// A symbol of a shared object that lies beside the program, or in ../lib, or where the loader looks. Null, and `why`,
-// where it cannot be opened.
-void* library_symbol(const std::string& library, const char* symbol, std::string* why);
-
 }  // namespace lockstep

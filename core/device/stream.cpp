@@ -172,10 +172,12 @@ void Stream::wait(const Event& event) {
     return;
   }
   device_queue_->wait(*event.state_->device);
-  Failures all = *failures_;
-  for (auto& f : *event.state_->failures)
-    if (std::find(all.begin(), all.end(), f) == all.end()) all.push_back(f);
-  if (all.size() > failures_->size()) failures_ = std::make_shared<const Failures>(std::move(all));
+  for (auto& f : *event.state_->failures) {
+    if (std::find(failures_->begin(), failures_->end(), f) != failures_->end()) continue;
+    auto more = std::make_shared<Failures>(*failures_);  // events hold what was there
+    more->push_back(f);
+    failures_ = std::move(more);
+  }
 }
 
 void Stream::fail(std::exception_ptr error) {

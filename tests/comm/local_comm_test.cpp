@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/tensor/raw_ops.h"
+#include "tests/comm/errors.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/run_ranks.h"
 
@@ -18,22 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 RankOptions impatient(DeviceType type = DeviceType::kCpu) {
   return {.comm = {.deadline = Seconds(0.3)}, .device = Device{type}};
-}
-
-template <class F>
-Error error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e;
-  } catch (const std::exception& e) {
-    return Error(ExitCode::kOk, cat("another exception: ", e.what()));
-  }
-  return Error(ExitCode::kOk, "no error");
-}
-
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
 TEST(LocalComm, AMissedDeadlineNamesTheRankAndItsLastCall) {

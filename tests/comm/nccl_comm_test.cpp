@@ -11,6 +11,7 @@
 
 #include "core/device/graph.h"
 #include "core/tensor/raw_ops.h"
+#include "tests/comm/errors.h"
 #include "tests/support/nccl_ranks.h"
 
 namespace lockstep::testing {
@@ -24,20 +25,6 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); 
 
 void wait_until(const std::function<bool()>& ready) {
   while (!ready()) sleep_for(0.01);
-}
-
-template <class F>
-Error error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e;
-  }
-  return Error(ExitCode::kOk, "no error");
-}
-
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
 // Until the communicator fails: what the GPU was doing ends without a word, the next call throws.

@@ -1,0 +1,70 @@
+// Pool: blocks cut from large segments, merged when freed. Owned by the allocator, which guards it, and the table of
+// blocks that its pools share. Knows nothing of devices, streams or who uses a block.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/device/allocator.h"
+
+namespace lockstep {
+
+class Pool;
+
+struct Block {
+  int64_t size;
+  bool free;
+  MemoryUse use;
+  uint64_t freed_at;  // the newest of equal blocks is taken first: it is still in cache
+  char* previous;     // neighbours within the segment; null at its ends
+  char* next;
+  Pool* pool;
+};
+
+using Blocks = std::unordered_map<char*, Block>;
+
+// Where segments come from.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual char* take(int64_t bytes) = 0;  // null where there is no more
+  virtual void give_back(char* data) { check(false, "this memory is kept"); }
+  virtual std::string rest_text() const { return ""; }
+};
+
+// Blocks that may follow each other without further ado: a CPU's, or those of one stream.
+class Pool {
+ public:
+  static constexpr int64_t kAlign = 256;
+  static constexpr int64_t kHugePage = int64_t(2) << 20;
+
+  // Counts in `stats` what the source gave.
+  Pool(Blocks& blocks, Source& source, AllocatorStats& stats) : blocks_(blocks), source_(source), stats_(stats) {}
+
+  // `bytes` is a multiple of kAlign. Null where the source has no more.
+  char* take(int64_t bytes, MemoryUse use);
+  void give(char* data, Block block);
+  void trim();  // whole segments that nobody uses go back to the source
+
+ private:
+  struct ByFit {
+    int64_t size;
+    uint64_t age;  // ~freed_at
+    char* data;
+    bool operator<(const ByFit& o) const {
+      return size != o.size ? size < o.size : age != o.age ? age < o.age : data < o.data;
+    }
+  };
+  bool grow(int64_t bytes);
+
+  Blocks& blocks_;
+  Source& source_;
+  AllocatorStats& stats_;
+  std::set<ByFit> free_;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// The kernels of one instruction-set level, or of a GPU, by the names under which tables take them. Defined in the
+// level's own namespace. Knows nothing of what they do (core/kernels/args.h).
+#pragma once
+
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
+void update(Parallel&, UpdateOp, const PointwiseArgs&);
+void row(Parallel&, RowOp, const RowArgs&);
+void column_sum(Parallel&, const ColumnArgs&);
+void norm_columns(Parallel&, const NormColumnsArgs&);
+void gather(Parallel&, const GatherArgs&);
+void scatter_add(Parallel&, const GatherArgs&);
+void gemm(Parallel&, const GemmArgs&);
+void conv(Parallel&, const ConvArgs&);
+void conv_backward_input(Parallel&, const ConvArgs&);
+void conv_backward_weight(Parallel&, const ConvArgs&);
+void max_pool(Parallel&, const PoolArgs&);
+void max_pool_backward(Parallel&, const PoolArgs&);
+void attention(Parallel&, const AttentionArgs&);
+void attention_backward(Parallel&, const AttentionArgs&);
+void initial(Parallel&, const InitialArgs&);
+void tree_add(Parallel&, float*, const float*, int64_t);
+void chunk_norms(Parallel&, const float*, int64_t, double*);
+void tree_sums(Parallel&, const TreeSumsArgs&);
+void store(Parallel&, const StoreArgs&);
+
+}  // namespace lockstep::inline LOCKSTEP_ISA
