@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -88,6 +89,8 @@ class Memory {
   virtual ~Memory() = default;
   virtual void* allocate(int64_t bytes, MemoryUse use) = 0;
   virtual void release(void* data) = 0;
+  virtual void* take_from(const std::function<void*()>& library, int64_t bytes, MemoryUse use) = 0;
+  virtual void forget(void* data) = 0;
 
   AllocatorStats stats() {
     std::lock_guard lock(mutex_);
@@ -110,13 +113,10 @@ class Arena : public Memory {
   void* allocate(int64_t bytes, MemoryUse use) override {
     bytes = rounded(bytes);
     std::unique_lock lock(mutex_);
-    char* data = find(bytes, use);
+    char* data = find(bytes, use, lock);
     if (!data) {
-      lock.unlock();
-      wait_for_held();
-      lock.lock();
-      trim();
-      data = find(bytes, use);
+      give_back_unused(lock);
+      data = find(bytes, use, lock);
     }
     if (!data) out_of_memory(bytes, use);
     count_in(stats_, bytes, use);
@@ -131,10 +131,35 @@ class Arena : public Memory {
     free_block(it->first, it->second);
   }
 
+  void* take_from(const std::function<void*()>& library, int64_t bytes, MemoryUse use) override {
+    void* data = library();
+    std::unique_lock lock(mutex_);
+    if (!data) {
+      give_back_unused(lock);
+      lock.unlock();
+      data = library();
+      lock.lock();
+    }
+    if (!data) return nullptr;
+    blocks_[static_cast<char*>(data)] = {bytes, false, use, 0, nullptr, nullptr, nullptr};
+    ++stats_.system_allocations;
+    stats_.bytes_reserved += bytes;
+    count_in(stats_, bytes, use);
+    return data;
+  }
+
+  void forget(void* data) override {
+    std::lock_guard lock(mutex_);
+    auto it = blocks_.find(static_cast<char*>(data));
+    stats_.bytes_reserved -= it->second.size;
+    count_out(stats_, it->second.size, it->second.use);
+    blocks_.erase(it);
+  }
+
  protected:
-  virtual char* find(int64_t bytes, MemoryUse use) {
+  virtual char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) {
     if (!kCaching) return system_block(bytes, use);
-    return pool_.take(bytes, use);
+    return pool_.take(bytes, use, lock);
   }
   virtual void wait_for_held() {}  // until what this thread has freed may be used again
   virtual void trim() {}           // gives segments that nobody uses back to the source
@@ -150,6 +175,13 @@ class Arena : public Memory {
   Pool pool_{blocks_, *source_, stats_};
 
  private:
+  void give_back_unused(std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    wait_for_held();
+    lock.lock();
+    trim();
+  }
+
   [[noreturn]] void out_of_memory(int64_t bytes, MemoryUse use) const {
     const bool gpu = device_.type == DeviceType::kCuda;
     const std::string_view whom = context().memory_for;
@@ -244,11 +276,11 @@ class GpuArena final : public QueuedArena {
     QueuedArena::end_graph(graph);
     std::lock_guard lock(mutex_);
     for (auto it = pools_.begin(); it != pools_.end();) {
-      if (it->first.second != graph) {
+      if (it->first.graph != graph) {
         ++it;
         continue;
       }
-      idle_.push_back(std::move(it->second.pool));
+      idle_.push_back(std::move(it->second));
       it = pools_.erase(it);
     }
   }
@@ -260,34 +292,35 @@ class GpuArena final : public QueuedArena {
     return now && now->device() == device_ ? now : nullptr;
   }
 
-  char* find(int64_t bytes, MemoryUse use) override {
+  char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
     Stream* now = here();
     Pool& pool = pool_of(now ? now->device_queue() : nullptr);
     take_back();
-    return pool.take(bytes, use);
+    return pool.take(bytes, use, lock);
   }
   void trim() override {
+    take_back();
     for (auto& [key, other] : pools_)
-      if (!key.second) other.pool->trim();
+      if (!key.graph) other->trim();
     for (auto& other : idle_) other->trim();
   }
 
   // A graph that is being recorded shares with nobody: it uses its blocks at every launch.
   Pool& pool_of(const std::shared_ptr<DeviceQueue>& queue) {
-    const Key key{queue.get(), queue ? context().recording : nullptr};
+    const Key key{queue, queue ? context().recording : nullptr};
     auto it = pools_.find(key);
-    if (it != pools_.end()) return *it->second.pool;
+    if (it != pools_.end()) return *it->second;
     // That of a stream that is no more, where there is one: what it did is done.
     it = std::find_if(pools_.begin(), pools_.end(),
-                      [](auto& p) { return p.first.first && !p.first.second && p.second.queue.use_count() == 1; });
+                      [](auto& p) { return p.first.of_a_queue && !p.first.graph && p.first.queue.expired(); });
     if (it != pools_.end()) {
-      idle_.push_back(std::move(it->second.pool));
+      idle_.push_back(std::move(it->second));
       pools_.erase(it);
     }
     if (idle_.empty()) idle_.push_back(std::make_unique<Pool>(blocks_, *source_, stats_));
-    Owned& owned = pools_[key] = {queue, std::move(idle_.back())};
+    auto& pool = pools_[key] = std::move(idle_.back());
     idle_.pop_back();
-    return *owned.pool;
+    return *pool;
   }
 
   void free_block(char* data, const Block& block) override {
@@ -297,12 +330,19 @@ class GpuArena final : public QueuedArena {
   }
   void give(char* data, const Block& block) override { block.pool->give(data, block); }
 
-  struct Owned {
-    std::shared_ptr<DeviceQueue> queue;  // its address is the key: it must not become another's
-    std::unique_ptr<Pool> pool;
+  // Does not keep the queue: its end frees its scratch memory, and must not come under the lock.
+  struct Key {
+    Key(const std::shared_ptr<DeviceQueue>& q, const void* recording)
+        : queue(q), graph(recording), of_a_queue(q != nullptr) {}
+    std::weak_ptr<DeviceQueue> queue;  // told apart also when it is no more
+    const void* graph;                 // that records it
+    bool of_a_queue;
+    bool operator<(const Key& o) const {
+      if (queue.owner_before(o.queue)) return true;
+      return !o.queue.owner_before(queue) && std::less<>()(graph, o.graph);
+    }
   };
-  using Key = std::pair<DeviceQueue*, const void*>;  // and the graph that records it
-  std::map<Key, Owned> pools_;
+  std::map<Key, std::unique_ptr<Pool>> pools_;
   std::vector<std::unique_ptr<Pool>> idle_;  // of streams and graphs that are no more
 };
 
@@ -311,9 +351,9 @@ class PinnedArena final : public QueuedArena {
   explicit PinnedArena(int index) : QueuedArena({DeviceType::kPinned, index}, std::make_unique<PinnedSource>(index)) {}
 
  private:
-  char* find(int64_t bytes, MemoryUse use) override {
+  char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
     take_back();
-    return pool_.take(bytes, use);
+    return pool_.take(bytes, use, lock);
   }
   void free_block(char* data, const Block& block) override {
     Stream* now = context().stream;
@@ -343,6 +383,8 @@ class Counter final : public Memory {
     count_out(stats_, it->second.first, it->second.second);
     blocks_.erase(it);
   }
+  void* take_from(const std::function<void*()>&, int64_t, MemoryUse) override { return nullptr; }
+  void forget(void*) override {}
 
  private:
   std::unordered_map<void*, std::pair<int64_t, MemoryUse>> blocks_;
@@ -382,6 +424,10 @@ void* allocate_bytes(int64_t bytes, const Device& device, MemoryUse use) {
   return memory_of(device).allocate(bytes, use);
 }
 void free_bytes(void* data, const Device& device) noexcept { memory_of(device).release(data); }
+void* take_from_library(const std::function<void*()>& library, int64_t bytes, const Device& device, MemoryUse use) {
+  return memory_of(device).take_from(library, bytes, use);
+}
+void forget_bytes(void* data, const Device& device) noexcept { memory_of(device).forget(data); }
 AllocatorStats allocator_stats(const Device& device) { return memory_of(device).stats(); }
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
 

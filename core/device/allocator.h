@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/base/error.h"
@@ -45,6 +46,11 @@ class OutOfMemory final : public Error {
 // 256-byte aligned. Throws OutOfMemory. On a meta device the address is unique and must not be followed.
 void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
 void free_bytes(void* data, const Device& device = {}) noexcept;
+// Memory that a library wants to give itself, counted like the rest: `library` returns it, or null where there is no
+// more. Then what nobody uses goes back to the system, and it is asked once more. Null where it still has none, and on
+// a meta device. Whoever gives it back to the library calls forget_bytes before.
+void* take_from_library(const std::function<void*()>& library, int64_t bytes, const Device& device, MemoryUse use);
+void forget_bytes(void* data, const Device& device) noexcept;
 AllocatorStats allocator_stats(const Device& device = {});
 void reset_peak_bytes(const Device& device = {});
 // What was taken of a GPU while `graph` was recorded (context().recording) was its own; from now on others may have it.

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "core/device/allocator.h"
 #include "core/device/library.h"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ DeviceBackend* open_backend(std::string& why) {
   }
   std::string said;
   if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said))
-    return reinterpret_cast<MakeDeviceBackend*>(make)();
+    return reinterpret_cast<MakeDeviceBackend*>(make)({allocate_bytes, free_bytes});
   // The loader names what it did not find: ours, or a library of CUDA that ours needs.
   const bool built = said.find("liblockstep_cuda.so: cannot open") == std::string::npos;
   why = cat("this lockstep cannot use GPUs: ", said,

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/device/device.h"
+#include "core/device/memory_use.h"
 #include "core/kernels/parallel.h"
 
 namespace lockstep {
@@ -99,7 +101,14 @@ bool has_gpu_driver();
 // For tests, before anything asks for one.
 void set_device_backend(DeviceBackend* backend);
 
+// Where a backend's queues have their kernels' scratch memory from: the allocator (core/device/allocator.h), which
+// counts it, makes room for it, and says what holds the memory where there is none.
+struct ScratchSource {
+  void* (*take)(int64_t bytes, const Device& device, MemoryUse use);
+  void (*give_back)(void* data, const Device& device) noexcept;
+};
+
 // What the CUDA shared object exports as lockstep_cuda_backend; throws Error where driver or device do not serve.
-using MakeDeviceBackend = DeviceBackend*();
+using MakeDeviceBackend = DeviceBackend*(const ScratchSource&);
 
 }  // namespace lockstep

@@ -7,10 +7,10 @@ namespace {
 constexpr int64_t kSegment = int64_t(64) << 20;
 }  // namespace
 
-char* Pool::take(int64_t bytes, MemoryUse use) {
+char* Pool::take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) {
   auto fit = free_.lower_bound({bytes, 0, nullptr});
-  if (fit == free_.end()) {
-    if (!grow(bytes)) return nullptr;
+  while (fit == free_.end()) {  // another may be faster to take what grew
+    if (!grow(bytes, lock)) return nullptr;
     fit = free_.lower_bound({bytes, 0, nullptr});
   }
   char* data = fit->data;
@@ -71,10 +71,12 @@ void Pool::trim() {
   }
 }
 
-bool Pool::grow(int64_t bytes) {
+bool Pool::grow(int64_t bytes, std::unique_lock<std::mutex>& lock) {
   int64_t size = round_up(bytes > kSegment ? bytes : kSegment, kHugePage);
+  lock.unlock();
   char* data = source_.take(size);
   if (!data && bytes < kSegment) data = source_.take(size = round_up(bytes, kHugePage));
+  lock.lock();
   if (!data) return false;
   ++stats_.system_allocations;
   stats_.bytes_reserved += size;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -26,7 +27,7 @@ struct Block {
 
 using Blocks = std::unordered_map<char*, Block>;
 
-// Where segments come from.
+// Where segments come from. Any thread may ask; it may take long.
 class Source {
  public:
   virtual ~Source() = default;
@@ -44,8 +45,9 @@ class Pool {
   // Counts in `stats` what the source gave.
   Pool(Blocks& blocks, Source& source, AllocatorStats& stats) : blocks_(blocks), source_(source), stats_(stats) {}
 
-  // `bytes` is a multiple of kAlign. Null where the source has no more.
-  char* take(int64_t bytes, MemoryUse use);
+  // `bytes` is a multiple of kAlign. Null where the source has no more. `lock` is the guard: open while the source is
+  // asked (to pin a gigabyte takes a second), since others free and take meanwhile.
+  char* take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock);
   void give(char* data, Block block);
   void trim();  // whole segments that nobody uses go back to the source
 
@@ -58,7 +60,7 @@ class Pool {
       return size != o.size ? size < o.size : age != o.age ? age < o.age : data < o.data;
     }
   };
-  bool grow(int64_t bytes);
+  bool grow(int64_t bytes, std::unique_lock<std::mutex>& lock);
 
   Blocks& blocks_;
   Source& source_;

@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/device/allocator.h"
+#include "core/device/context.h"
 #include "core/device/cuda/architectures.h"
 #include "core/device/cuda/kernels.h"
 #include "core/device/cuda/queue.h"
+#include "tests/support/cuda_scratch.h"
 #include "tests/support/fake_cuda_runtime.h"
 
-extern "C" lockstep::DeviceBackend* lockstep_cuda_backend();
+extern "C" lockstep::DeviceBackend* lockstep_cuda_backend(const lockstep::ScratchSource&);
 
 namespace lockstep {
 
@@ -21,12 +24,13 @@ const KernelTable& cuda_kernels() {
 namespace {
 
 using ::lockstep::testing::fake_cuda;
+using ::lockstep::testing::kCudaScratch;
 using ::testing::Test;
 
 // What lockstep_cuda_backend() says where it refuses.
 std::string refusal() {
   try {
-    delete lockstep_cuda_backend();
+    delete lockstep_cuda_backend(kCudaScratch);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kDevice);
     return error.what();
@@ -59,7 +63,7 @@ class CudaBackendTest : public Test {
   CudaBackendTest() {
     unsetenv("CUDA_VISIBLE_DEVICES");
     testing::reset_fake_cuda();
-    backend.reset(lockstep_cuda_backend());
+    backend.reset(lockstep_cuda_backend(kCudaScratch));
   }
   ~CudaBackendTest() override {
     EXPECT_TRUE(fake_cuda().misuse.empty()) << fake_cuda().misuse.front() << " with another GPU current";
@@ -212,7 +216,7 @@ TEST_F(CudaBackendTest, ScratchIsKeptAndGrows) {
   ASSERT_NE(cuda(queue).scratch_memory(3, more), nullptr);
   EXPECT_EQ(fake_cuda().device_memory.size(), 3u) << "two slots and the trap: the old one is gone";
   EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { cuda(queue).scratch_memory(3, int64_t(1) << 40); }),
-                   {"GPU 1: out of memory", "scratch"}));
+                   {"out of memory", "scratch"}));
   EXPECT_NE(cuda(queue).scratch_memory(3, 100), nullptr) << "after it failed, a smaller one is had";
 }
 
@@ -315,6 +319,28 @@ TEST_F(CudaBackendTest, LibrariesGoWithTheirQueue) {
   queue.reset();
   EXPECT_FALSE(alive);
   EXPECT_TRUE(stream_was_there) << "a handle is destroyed before its stream";
+}
+
+// The allocator keeps its backend for the life of the process, and so does this test.
+TEST(CudaScratch, IsCountedHasRoomMadeForItAndSaysForWhomItWas) {
+  testing::reset_fake_cuda();
+  fake_cuda().gpus[1].free_bytes = int64_t(200) << 20;
+  set_device_backend(lockstep_cuda_backend({allocate_bytes, free_bytes}));
+  const Device gpu{DeviceType::kCuda, 1};
+  {
+    Stream stream(gpu, Stream::Mode::kInline);
+    WithStream with(stream);
+    WithMemoryFor named("conv.1");
+    free_bytes(allocate_bytes(int64_t(120) << 20, gpu), gpu);  // kept by the allocator
+    CudaQueue& queue = cuda_queue(*stream.device_queue());
+    constexpr int64_t kBytes = int64_t(150) << 20;
+    EXPECT_NE(queue.scratch_memory(0, kBytes), nullptr);
+    EXPECT_EQ(allocator_stats(gpu).in_use(MemoryUse::kScratch), kBytes);
+    EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { queue.scratch_memory(1, int64_t(100) << 20); }),
+                     {"out of memory on cuda:1: 104857600 bytes asked for (scratch of conv.1), 157286400 in use",
+                      "(scratch 157286400)"}));
+  }
+  EXPECT_EQ(allocator_stats(gpu).bytes_in_use, 0) << "it goes with its queue";
 }
 
 }  // namespace

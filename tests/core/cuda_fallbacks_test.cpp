@@ -12,6 +12,7 @@
 #include "core/device/cuda/tiled_attention.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/stage.h"
+#include "tests/support/cuda_scratch.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -39,7 +40,8 @@ class Array {
 };
 
 std::unique_ptr<CudaQueue> make_queue(int processors) {
-  return std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), cuda_kernels(), processors, false);
+  return std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), cuda_kernels(), testing::kCudaScratch,
+                                     processors, false);
 }
 
 // Relative to the largest: sums cancel.

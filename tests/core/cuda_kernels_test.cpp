@@ -10,6 +10,7 @@
 #include "core/device/cuda/launch.h"
 #include "core/device/thread_pool.h"
 #include "core/tensor/raw_ops.h"
+#include "tests/support/cuda_scratch.h"
 #include "tests/support/gradcheck.h"
 
 namespace lockstep {
@@ -22,7 +23,8 @@ using Work = std::function<Values(const KernelTable&, Parallel&)>;
 constexpr std::initializer_list<DType> kFloats = {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64};
 
 std::shared_ptr<CudaQueue> make_queue(int processors) {
-  return std::make_shared<CudaQueue>(std::make_shared<CudaEventPool>(0), cuda_kernels(), processors, false);
+  return std::make_shared<CudaQueue>(std::make_shared<CudaEventPool>(0), cuda_kernels(), testing::kCudaScratch,
+                                     processors, false);
 }
 
 // Bits, except that one NaN is as good as another.

@@ -113,6 +113,57 @@ TEST(GpuStream, TellsOfBadDataWhenTheHostNextWaits) {
   test::expect_error(ExitCode::kBadData, {"index 4 at position 1", "4 rows"}, [&] { y.to_vector(); });
 }
 
+// To pin much takes long: others take and free what is there meanwhile.
+TEST(GpuMemory, PinningHoldsNobodyUp) {
+  const Device pinned{DeviceType::kPinned, 0};
+  Stream stream = gpu_stream();
+  free_bytes(allocate_bytes(1000, pinned), pinned);  // so that a segment is there
+  std::promise<void> begun, others_done;
+  const auto done = others_done.get_future().share();
+  std::atomic<bool> held_up{false};
+  fake_gpu(0, {.pinning = [&] {
+             begun.set_value();
+             held_up = done.wait_for(Seconds(20)) != std::future_status::ready;
+           }});
+  std::thread slow([&] { free_bytes(allocate_bytes(int64_t(100) << 20, pinned), pinned); });
+  begun.get_future().wait();
+  free_bytes(allocate_bytes(1000, pinned), pinned);
+  EXPECT_GE(allocator_stats(pinned).bytes_reserved, 1000);
+  others_done.set_value();
+  slow.join();
+  EXPECT_FALSE(held_up);
+  fake_gpu();
+}
+
+TEST(GpuMemory, WhatALibraryGivesIsCountedAndHasRoomMadeForIt) {
+  const Device device = fake_gpu(3, {.memory_bytes = int64_t(256) << 20});
+  Stream stream(device, Stream::Mode::kInline);
+  WithStream with(stream);
+  free_bytes(allocate_bytes(int64_t(200) << 20, device), device);  // kept by the allocator
+  const AllocatorStats before = allocator_stats(device);
+  EXPECT_GE(before.bytes_reserved, int64_t(200) << 20);
+  constexpr int64_t kBytes = int64_t(128) << 20;
+  int64_t wanted = kBytes;
+  int asked = 0;
+  const auto library = [&] {
+    ++asked;
+    return device_backend().allocate(device.index, wanted);
+  };
+  void* data = take_from_library(library, kBytes, device, MemoryUse::kGradients);
+  ASSERT_NE(data, nullptr);
+  EXPECT_EQ(asked, 2) << "there was no room at first";
+  EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients), kBytes);
+  EXPECT_EQ(allocator_stats(device).bytes_reserved, kBytes);
+  wanted = kBytes * 2;
+  EXPECT_EQ(take_from_library(library, wanted, device, MemoryUse::kGradients), nullptr);
+  EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients), kBytes);
+  forget_bytes(data, device);
+  device_backend().release(device.index, data);
+  EXPECT_EQ(allocator_stats(device).bytes_in_use, before.bytes_in_use);
+  EXPECT_EQ(allocator_stats(device).bytes_reserved, 0);
+  fake_gpu();
+}
+
 TEST(GpuMemory, TheHostMayNotLook) {
   Stream stream = gpu_stream();
   WithStream with(stream);

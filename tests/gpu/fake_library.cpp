@@ -2,7 +2,8 @@
 // so that scripts for GPUs can be tried with the very commands of a machine that has one.
 #include "tests/support/fake_gpu.h"
 
-extern "C" __attribute__((visibility("default"))) lockstep::DeviceBackend* lockstep_cuda_backend() {
+extern "C" __attribute__((visibility("default"))) lockstep::DeviceBackend* lockstep_cuda_backend(
+    const lockstep::ScratchSource&) {
   lockstep::testing::fake_gpu(0, {.devices = 1});
   return &lockstep::device_backend();
 }

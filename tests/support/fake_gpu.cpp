@@ -111,6 +111,7 @@ class FakeGpu final : public DeviceBackend {
     used_[index] -= bytes;
   }
   void* allocate_pinned(int, int64_t bytes) override {
+    if (limits.pinning) limits.pinning();
     void* p = std::aligned_alloc(4096, static_cast<size_t>((bytes + 4095) / 4096 * 4096));
     if (!p) return nullptr;
     std::lock_guard lock(mutex_);

@@ -15,6 +15,7 @@ namespace lockstep::testing {
 struct FakeGpuLimits {
   int devices = 4;
   int64_t memory_bytes = int64_t(4) << 30;  // of each
+  std::function<void()> pinning = {};       // what pinning host memory takes: called meanwhile
 };
 
 // Makes it the backend of this process, with these limits from now on; the device `index`.

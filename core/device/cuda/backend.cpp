@@ -68,7 +68,7 @@ int visible_gpus() {
 
 class CudaBackend final : public DeviceBackend {
  public:
-  CudaBackend() {
+  explicit CudaBackend(const ScratchSource& scratch) : scratch_(scratch) {
     const int count = visible_gpus();
     for (int i = 0; i < count; ++i) gpus_.push_back(std::make_unique<Gpu>(i));
   }
@@ -113,7 +113,7 @@ class CudaBackend final : public DeviceBackend {
 
   std::shared_ptr<DeviceQueue> make_queue(int index, bool high_priority) override {
     const Gpu& on = gpu(index);
-    return std::make_shared<CudaQueue>(on.events, on.table, on.properties.processors, high_priority);
+    return std::make_shared<CudaQueue>(on.events, on.table, scratch_, on.properties.processors, high_priority);
   }
 
  private:
@@ -162,12 +162,14 @@ class CudaBackend final : public DeviceBackend {
     if (cudaSetDevice(index) != cudaSuccess || free(data) != cudaSuccess) (void)cudaGetLastError();
   }
 
+  const ScratchSource scratch_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
 };
 
 }  // namespace
 }  // namespace lockstep
 
-extern "C" [[gnu::visibility("default")]] lockstep::DeviceBackend* lockstep_cuda_backend() {
-  return new lockstep::CudaBackend;
+extern "C" [[gnu::visibility("default")]] lockstep::DeviceBackend* lockstep_cuda_backend(
+    const lockstep::ScratchSource& scratch) {
+  return new lockstep::CudaBackend(scratch);
 }

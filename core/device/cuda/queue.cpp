@@ -89,9 +89,9 @@ void CudaEvent::finish() {
   finished_ = true;
 }
 
-CudaQueue::CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& table, int processors,
-                     bool high_priority)
-    : events_(std::move(events)), table_(table), processors_(processors) {
+CudaQueue::CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& table, const ScratchSource& source,
+                     int processors, bool high_priority)
+    : events_(std::move(events)), table_(table), source_(source), processors_(processors) {
   make_current(index());
   traps_ = std::make_shared<RangeTraps>(1, make_trap());
   int lowest = 0, highest = 0;
@@ -111,8 +111,8 @@ CudaQueue::~CudaQueue() {
   (void)cudaStreamSynchronize(stream_);
   for (std::shared_ptr<void>& library : libraries_) library.reset();
   for (const Scratch& scratch : scratch_)
-    if (scratch.data) (void)cudaFree(scratch.data);
-  for (void* data : outgrown_) (void)cudaFree(data);
+    if (scratch.data) source_.give_back(scratch.data, device());
+  for (void* data : outgrown_) source_.give_back(data, device());
   (void)cudaStreamDestroy(stream_);
   (void)cudaGetLastError();
 }
@@ -179,22 +179,15 @@ void* CudaQueue::scratch_memory(int slot, int64_t bytes) {
     if (recording_) {
       outgrown_.push_back(old);
     } else {
+      // The source may hand it on at once, in the order of whatever stream is current: not this queue's, it may be.
       check_cuda(cudaStreamSynchronize(stream_), "waiting for the GPU");
-      check_cuda(cudaFree(old), "giving scratch memory back");
+      source_.give_back(old, device());
     }
   }
-  constexpr int64_t kPiece = int64_t(2) << 20;  // what the driver hands out
+  constexpr int64_t kPiece = int64_t(1) << 20;  // so that what grows slowly grows seldom
   const int64_t size = round_up(bytes, kPiece);
-  void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(size));
-  if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    throw Error(ExitCode::kDevice, cat("GPU ", index(), ": out of memory: ", size,
-                                       " bytes of scratch for its kernels; lower the batch, or shard more"));
-  }
-  check_cuda(error, "taking scratch memory");
-  scratch = {data, size};
-  return data;
+  scratch = {source_.take(size, device(), MemoryUse::kScratch), size};
+  return scratch.data;
 }
 
 }  // namespace lockstep

@@ -88,7 +88,8 @@ class CudaQueue final : public DeviceQueue {
   static constexpr int kScratchSlots = 6;
 
   // `table`: of this GPU; outlives the queue.
-  CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& table, int processors, bool high_priority);
+  CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& table, const ScratchSource& source,
+            int processors, bool high_priority);
   ~CudaQueue() override;  // waits for the GPU
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
@@ -112,7 +113,8 @@ class CudaQueue final : public DeviceQueue {
   int index() const { return events_->gpu(); }
   int processors() const { return processors_; }  // multiprocessors
   // Device memory of this queue, 256-byte aligned, kept between calls and used in the queue's order; contents
-  // undefined. Slots 0 to 3 are for plain kernels, 4 for cuBLASLt, 5 for cuDNN.
+  // undefined. Throws what the source throws where there is none. Slots 0 to 3 are for plain kernels, 4 for cuBLASLt, 5
+  // for cuDNN.
   void* scratch_memory(int slot, int64_t bytes);
   RangeTrap* trap() { return traps_->front().get(); }  // one address for host and GPU
   // A library's handle for this queue, made by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. Destroyed with the
@@ -123,12 +125,15 @@ class CudaQueue final : public DeviceQueue {
   // The recording that this queue takes part in now, or null.
   std::shared_ptr<CudaRecording> recording() const { return recording_ && !recording_->ended ? recording_ : nullptr; }
 
+  Device device() const { return {DeviceType::kCuda, index()}; }
+
   struct Scratch {
     void* data = nullptr;
     int64_t bytes = 0;
   };
   std::shared_ptr<CudaEventPool> events_;
   const KernelTable& table_;
+  const ScratchSource source_;
   int processors_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<const RangeTraps> traps_;   // its own first

@@ -1,0 +1,18 @@
+// Scratch memory for CUDA queues, straight from the runtime that plays CUDA's. A plain value. Knows nothing of the
+// allocator.
+#pragma once
+
+#include "core/device/cuda/queue.h"
+
+namespace lockstep::testing {
+
+// Throws ExitCode::kDevice where there is no more.
+inline constexpr ScratchSource kCudaScratch{[](int64_t bytes, const Device&, MemoryUse) {
+                                              void* data = nullptr;
+                                              check_cuda(cudaMalloc(&data, static_cast<size_t>(bytes)),
+                                                         "taking scratch memory");
+                                              return data;
+                                            },
+                                            [](void* data, const Device&) noexcept { (void)cudaFree(data); }};
+
+}  // namespace lockstep::testing
