@@ -30,6 +30,7 @@ std::string gpu_text(const DeviceProperties& p) {
 Seat seat_of(int local_rank, const DeviceOptions& options) {
   Seat s;
   s.host = host_name();
+  s.machine = machine_id();
   if (options.choice == DeviceChoice::kCpu) return s;
   const DeviceBackend* backend = find_device_backend(&s.why);
   if (!backend) return s;
@@ -43,6 +44,7 @@ Seat seat_of(int local_rank, const DeviceOptions& options) {
 
 std::string to_line(const Seat& s) {
   return json_line({{"host", s.host},
+                    {"machine", s.machine},
                     {"why", s.why},
                     {"gpus", static_cast<int64_t>(s.gpus)},
                     {"index", static_cast<int64_t>(s.index)},
@@ -55,6 +57,7 @@ Seat parse_seat(const std::string& line) {
   check(o.has_value(), "devices: a rank said: ", line);
   constexpr const char* kWhere = "devices";
   return {json_text(*o, "host", kWhere),
+          json_text(*o, "machine", kWhere),
           json_text(*o, "why", kWhere),
           static_cast<int>(json_int(*o, "gpus", kWhere)),
           static_cast<int>(json_int(*o, "index", kWhere)),
@@ -68,11 +71,11 @@ std::string wanted_text(const std::string& why) { return cat("device: cuda, but 
 std::optional<std::string> sharing_text(const std::vector<Seat>& seats) {
   std::set<std::pair<std::string, std::string>> taken;
   for (const Seat& s : seats) {
-    if (taken.emplace(s.host, s.bus).second) continue;
+    if (taken.emplace(s.machine, s.bus).second) continue;
     int ranks = 0;
     std::set<std::string> used;
     for (const Seat& o : seats)
-      if (o.host == s.host) ++ranks, used.insert(o.bus);
+      if (o.machine == s.machine) ++ranks, used.insert(o.bus);
     const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
     return cat(ranks, " ranks on ", s.host, ", but ", visible_text(gpus), ": start ", gpus == 1 ? "1 rank" : cat(gpus),
                " there, or let ranks share a GPU, at a loss of speed, by share_gpu=true");

@@ -20,10 +20,11 @@ std::vector<Field> fields(DeviceOptions& o);
 
 // What a rank tells the others before any of them computes.
 struct Seat {
-  std::string host, why;  // why it can use no GPU
-  int gpus = 0;           // that its process sees
-  int index = 0;          // the one it would take, and
-  std::string bus, gpu;   // where that is, and what
+  std::string host, machine;  // its name for people, and what it is told from others by (machine_id)
+  std::string why;            // why it can use no GPU
+  int gpus = 0;               // that its process sees
+  int index = 0;              // the one it would take, and
+  std::string bus, gpu;       // where that is, and what
 };
 // What all ranks conclude from all seats, alike.
 struct Seating {

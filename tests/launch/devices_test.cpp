@@ -68,7 +68,7 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
 
 // Ranks as processes, on machines of their own; here only what they tell each other.
 Seat seat(const std::string& host, int gpus, int index, const std::string& bus, const std::string& why = "") {
-  return {host, why, gpus, index, bus, "GPU"};
+  return {host, host, why, gpus, index, bus, "GPU"};
 }
 
 TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
@@ -82,6 +82,15 @@ TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
   EXPECT_TRUE(seating_of(badly, kShared).on_gpus);
   EXPECT_FALSE(seating_of(badly, kAuto).on_gpus);
   EXPECT_EQ(seating_of(badly, kAuto).error, ExitCode::kOk);
+}
+
+TEST(Devices, ContainersMayShareANameOrAMachine) {
+  std::vector<Seat> seats{seat("node", 1, 0, "01"), seat("node", 1, 0, "01")};
+  seats[1].machine = "another";
+  EXPECT_TRUE(seating_of(seats, kCuda).on_gpus) << "one name, one address, two machines";
+  seats[1].machine = seats[0].machine;
+  seats[1].host = "other container";
+  EXPECT_EQ(seating_of(seats, kCuda).error, ExitCode::kDevice) << "two names, one card";
 }
 
 TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {
