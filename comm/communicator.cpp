@@ -35,6 +35,8 @@ void write_text(const Tensor& to, std::string_view text) {
 
 }  // namespace
 
+Tensor Communicator::registered(int64_t elements, DType dtype) { return Tensor::empty({elements}, dtype); }
+
 void Work::wait() const {
   Stream& now = current_stream();
   if (queued_ && now.mode() == Stream::Mode::kQueue) {

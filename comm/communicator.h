@@ -75,6 +75,11 @@ class Communicator {
   virtual Work send(const Tensor& tensor, int to, std::string_view label) = 0;
   virtual Work receive(const Tensor& tensor, int from, std::string_view label) = 0;
   virtual void barrier(std::string_view label) = 0;  // blocks the host
+  // A flat tensor of the current device, contents undefined, for what calls of this communicator move at every step:
+  // where the backend can, memory that it knows on all ranks, which GPUs then read and write at each other's directly.
+  // Collective: every rank asks for the same, in the same order; in a call, all pass such memory at equal places, or
+  // none does. It stays taken until both tensor and communicator are gone.
+  virtual Tensor registered(int64_t elements, DType dtype);
   // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;

@@ -32,6 +32,17 @@ class NcclApi {
   virtual void abort(Handle comm) = 0;
   virtual std::string async_error(Handle comm) = 0;  // what failed since an operation returned, in words; or nothing
 
+  // Memory of GPU `gpu` that can be a window; null where there is no more, or the library has none such.
+  virtual void* allocate(int gpu, int64_t bytes) = 0;
+  // No window any more. Waits for the GPU.
+  virtual void free(int gpu, void* data) noexcept = 0;
+  // A window: memory of the same size on every rank, each of which calls it, in one order; blocks until all have. From
+  // then on what operations find there at equal places on all ranks (their own parts aside) GPUs reach directly. Null
+  // where the ranks' GPUs cannot.
+  using Window = void*;
+  virtual Window add_window(Handle comm, void* data, int64_t bytes) = 0;
+  virtual void remove_window(Handle comm, Window window) = 0;
+
   // What lies between runs as one operation. Of the calling thread.
   virtual void group_start() = 0;
   virtual void group_end() = 0;

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 #include <future>
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/device/allocator.h"
+#include "core/device/context.h"
 
 namespace lockstep {
 namespace {
@@ -65,13 +67,6 @@ class Group {
   bool open_ = true;
 };
 
-// Ranks that give the same text may share memory.
-std::string machine() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
 [[noreturn]] void end_process(const std::string& why) {
   log_error(why);
   close_log_file();
@@ -104,7 +99,7 @@ NcclChannel::~NcclChannel() { stop_watching(); }
 
 void NcclChannel::make_board() {
   static std::atomic<int> boards{0};
-  const std::vector<std::string> machines = all_gather_text(*host_, machine(), "machines");
+  const std::vector<std::string> machines = all_gather_text(*host_, machine_id(), "machines");
   std::vector<int> places(machines.size(), -1);
   const std::string& mine = machines[static_cast<size_t>(rank_)];
   int count = 0, first = -1;
@@ -180,6 +175,75 @@ class NcclChannel::InLibrary {
   }
   NcclChannel& channel_;
 };
+
+// The library's own memory, and counted.
+struct NcclChannel::Registered {
+  Registered(NcclApi& api, const Device& device, int64_t bytes)
+      : api(api),
+        device(device),
+        bytes(bytes),
+        data(take_from_library([&] { return api.allocate(device.index, bytes); }, bytes, device,
+                               context().memory_use)) {}
+  ~Registered() {
+    if (!data) return;
+    forget_bytes(data, device);
+    api.free(device.index, data);
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+  NcclApi& api;
+  const Device device;
+  const int64_t bytes;
+  void* const data;
+  NcclApi::Window window = nullptr;
+};
+
+std::shared_ptr<void> NcclChannel::registered_memory(int64_t bytes) {
+  if (!registers_) return nullptr;
+  const auto memory = std::make_shared<Registered>(api_, stream_.device(), bytes);
+  const std::vector<int64_t> got = all_gather_values(*host_, memory->data ? bytes : 0, "memory to register");
+  if (std::find(got.begin(), got.end(), 0) != got.end()) return nullptr;
+  require(all_equal(got), ExitCode::kRanksDisagree, "ranks register memory of other sizes: ", bytes, " bytes on rank ",
+          rank_);
+  const std::vector<int64_t> added = all_gather_values(*host_, add_window(memory), "registered memory");
+  registers_ = std::find(added.begin(), added.end(), 0) == added.end();
+  if (registers_) {
+    registered_.push_back(memory);
+    return {memory, memory->data};
+  }
+  if (memory->window) {
+    InLibrary here(*this);
+    if (comm_) api_.remove_window(comm_, memory->window);
+  }
+  return nullptr;
+}
+
+// False where this rank has none.
+bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
+  InLibrary here(*this);
+  if (!comm_) state_->look();
+  check(comm_ != nullptr, "memory is registered with a closed communicator");
+  try {
+    const bool met = done_within(
+        options_.deadline,
+        [&api = api_, comm = comm_, memory] { memory->window = api.add_window(comm, memory->data, memory->bytes); },
+        [&] {
+          state_->look();
+          if (auto error = host_->failure()) throw *error;
+        });
+    if (met) return memory->window != nullptr;
+  } catch (const Error& error) {
+    if (state_->failure() || host_->failure()) throw;
+    log_info(cat("no memory is registered, and GPUs exchange without: ", error.what()));
+    return false;
+  }
+  const Error late(ExitCode::kRankLost,
+                   cat("NCCL did not register memory on all ranks within ", options_.deadline.count(),
+                       " s: NCCL_DEBUG=INFO in the environment says why, NCCL_WIN_ENABLE=0 does without"));
+  poison(late);
+  throw late;
+}
 
 void NcclChannel::run(const Call& call) {
   state_->post(call);
@@ -371,8 +435,15 @@ bool NcclChannel::close(Stream& stream) {
   if (!comm_) return idle;
   const NcclApi::Handle comm = std::exchange(comm_, nullptr);
   try {
+    // What hangs there keeps the memory.
     if (!done_within(
-            kPatience, [&api = api_, comm] { api.close(comm); }, look))
+            kPatience,
+            [&api = api_, comm, memory = std::exchange(registered_, {})]() mutable {
+              for (const auto& m : memory) api.remove_window(comm, m->window);
+              api.close(comm);
+              memory.clear();
+            },
+            look))
       log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
   } catch (const Error& error) {
     if (!state_->poisoned()) log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));

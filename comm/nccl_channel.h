@@ -34,6 +34,11 @@ class NcclChannel final : public Channel {
   std::shared_ptr<const Work::Watch> watch() override { return watch_; }
   bool close(Stream& stream) override;
 
+  // Collective: `bytes` of the GPU's memory that are a window of the library, until close(); they are free once nobody
+  // holds them and the channel is closed. Counted by the allocator, under the current use. Null, on every rank alike,
+  // where some rank cannot have them: its memory ends, or the library or the GPUs have no windows.
+  std::shared_ptr<void> registered_memory(int64_t bytes);
+
   const std::shared_ptr<CallWatch>& state() const { return state_; }
   // Which calls this rank made so far: "17 calls of GPUs, 0123456789abcdef". Equal on all ranks.
   std::string history() const;
@@ -45,9 +50,11 @@ class NcclChannel final : public Channel {
   };
 
   class InLibrary;
+  struct Registered;
 
   void make_board();
   void connect();
+  bool add_window(const std::shared_ptr<Registered>& memory);
   void issue(const Call& call);
   void gather_parts(const Call& call);
   void reduce_parts(const Call& call);
@@ -68,6 +75,8 @@ class NcclChannel final : public Channel {
   const int rank_, size_;
   const std::shared_ptr<CallWatch> state_;
   std::shared_ptr<const Work::Watch> watch_;
+  std::vector<std::shared_ptr<Registered>> registered_;
+  bool registers_ = true;  // until it fails once
   int64_t calls_ = 0;
   uint64_t calls_hash_ = 0;
 

@@ -62,17 +62,35 @@ class NcclComm final : public Communicator {
     return part ? std::make_unique<NcclComm>(std::move(part), device_, options_, this) : nullptr;
   }
 
+  Tensor registered(int64_t elements, DType dtype) override {
+    const int64_t before = host_->bytes_sent(), bytes = elements * size_of(dtype);
+    std::shared_ptr<void> memory;
+    if (size() > 1 && bytes >= kLeastRegistered && current_device() == device_ && !context().recording)
+      memory = channel_->registered_memory(bytes);
+    count_setup(host_->bytes_sent() - before);
+    if (!memory) return Communicator::registered(elements, dtype);
+    auto storage = std::make_shared<Storage>(device_, bytes, memory.get(), memory);
+    return Tensor::view_of(std::move(storage), 0, {elements}, dtype);
+  }
+
   int64_t bytes_sent() const override { return host_->bytes_sent() + queued_->bytes_sent() - setup_->bytes; }
   void abort(std::string_view why) override { channel_->abort(why); }
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:
-  // What connecting sent by the host's communicator, which counts in those that it was split from.
+  // The library gives memory in pieces of 2 MB, and to register one takes a meeting of all ranks: what is small is
+  // moved fast enough without.
+  static constexpr int64_t kLeastRegistered = int64_t(1) << 20;
+
+  // What connecting and registering sent by the host's communicator, which counts in those that it was split from.
   struct SetupBytes {
     std::atomic<int64_t> bytes{0};
     std::shared_ptr<SetupBytes> parent;
   };
 
+  void count_setup(int64_t sent) {
+    for (SetupBytes* s = setup_.get(); s; s = s->parent.get()) s->bytes += sent;
+  }
   // Ranks that called other things before are ranks that disagree on this call.
   std::string with_history(std::string_view label) const {
     return options_.check_calls ? cat(label, " (after ", channel_->history(), ")") : std::string(label);
@@ -96,18 +114,17 @@ NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const Comm
       std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, parent ? parent->channel_->state() : nullptr);
   queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), parent ? parent->queued_.get() : nullptr);
   if (parent) setup_->parent = parent->setup_;
-  const int64_t sent = host_->bytes_sent() - before;
-  for (SetupBytes* s = setup_.get(); s; s = s->parent.get()) s->bytes += sent;
+  count_setup(host_->bytes_sent() - before);
 }
 
-// What a rank says of itself: "2.28.9 | node3 | 0000:3b:00.0", or "! why it cannot".
+// What a rank says of itself: "2.28.9 | (a machine_id) | 0000:3b:00.0", or "! why it cannot".
 constexpr std::string_view kBetween = " | ", kCannot = "! ";
 
 std::string introduction(const Device& device) {
   std::string why;
   const NcclApi* api = find_nccl_api(&why);
   if (!api) return cat(kCannot, why);
-  return cat(api->version(), kBetween, host_name(), kBetween, device_backend().properties(device.index).bus);
+  return cat(api->version(), kBetween, machine_id(), kBetween, device_backend().properties(device.index).bus);
 }
 
 // Why NCCL cannot serve these ranks; nothing where it can.
@@ -119,7 +136,8 @@ std::string obstacle(const std::vector<std::string>& all) {
     for (size_t q = 0; q < all.size(); ++q)
       if (all[q] == all[r]) same.push_back(static_cast<int>(q));
     if (same.size() > 1)
-      return cat("NCCL wants a GPU for each rank, but ", ranks_text(same), " share one (", all[r],
+      return cat("NCCL wants a GPU for each rank, but ", ranks_text(same), " share one (PCI ",
+                 all[r].substr(all[r].rfind(kBetween) + kBetween.size()),
                  "): they exchange by way of the host, which is slower");
   }
   return "";

@@ -38,7 +38,8 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
   WithMemoryUse use(MemoryUse::kParameters);
   WithMemoryFor named(name_);
-  whole_ = Tensor::unallocated({layout_.total()}, compute_);
+  if (!streamed_ && mesh.shards() > 1) whole_ = mesh.gathers().registered(layout_.total(), compute_);
+  else whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
   const bool one_memory = !streamed_ && !offloaded_ && compute_ == DType::kFloat32;
   if (one_memory) {
@@ -69,6 +70,13 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
       placed.record()->on_grad = [this, i] { gradient_arrived(i); };
     }
     p.value = placed;
+  }
+  // The library reduces the first of a step's leaves, into which the others are added.
+  if (mode_ == ReduceMode::kFast && keeps_leaves_ && !frozen_ && mesh.world().size() > 1) {
+    WithMemoryUse gradients(MemoryUse::kGradients);
+    Communicator& comm = mesh.shards() > 1 ? mesh.shard_group() : mesh.replica_group();
+    leaves_.push_back(comm.registered(layout_.total(), DType::kFloat32));
+    raw::fill(leaves_.back(), 0);  // as in take_leaf
   }
 }
 
@@ -123,7 +131,7 @@ Tensor ParamGroup::take_leaf() {
   if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
   if (spare_.empty()) {
     spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
-    leaves_.push_back(spare_.back());
+    leaves_.insert(leaves_.begin(), spare_.back());      // behind: a step's first is the same at every step
   }
   Tensor t = spare_.back();
   spare_.pop_back();

@@ -102,6 +102,37 @@ class NcclLibrary final : public NcclApi {
     return state == ncclSuccess || state == ncclInProgress ? "" : words(state, comm_of(comm));
   }
 
+  // Windows came with 2.27; ncclMemAlloc gives what they ask for: memory that other processes can map.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  void* allocate(int gpu, int64_t bytes) override {
+    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    void* data = nullptr;
+    if (ncclMemAlloc(&data, static_cast<size_t>(bytes)) == ncclSuccess) return data;
+    (void)cudaGetLastError();  // there is no telling whether memory ended; whoever takes it elsewhere will see
+    return nullptr;
+  }
+  void free(int gpu, void* data) noexcept override {
+    // Unmapping waits for nothing. After a fault of the GPU, or while the process ends, all of this fails.
+    if (cudaSetDevice(gpu) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess || ncclMemFree(data) != ncclSuccess)
+      (void)cudaGetLastError();
+  }
+  Window add_window(Handle comm, void* data, int64_t bytes) override {
+    ncclWindow_t window = nullptr;
+    must(ncclCommWindowRegister(comm_of(comm), data, static_cast<size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
+         "registering memory", comm_of(comm));
+    return window;
+  }
+  void remove_window(Handle comm, Window window) override {
+    must(ncclCommWindowDeregister(comm_of(comm), static_cast<ncclWindow_t>(window)), "unregistering memory",
+         comm_of(comm));
+  }
+#else
+  void* allocate(int, int64_t) override { return nullptr; }
+  void free(int, void*) noexcept override {}
+  Window add_window(Handle, void*, int64_t) override { return nullptr; }
+  void remove_window(Handle, Window) override {}
+#endif
+
   void group_start() override { must(ncclGroupStart(), "beginning a group"); }
   void group_end() override { must(ncclGroupEnd(), "running a group"); }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <thread>
 
+#include "core/device/allocator.h"
 #include "core/device/graph.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/comm/errors.h"
@@ -83,6 +84,109 @@ TEST(NcclComm, AGraphHoldsCollectives) {
     EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, 4)));
     comm.barrier("end");
   });
+}
+
+constexpr int64_t kLarge = int64_t(1) << 20;  // elements: of what is smaller, nothing is registered
+
+// Sums and wholes of registered memory, used and dropped after the communicator.
+TEST(NcclComm, MovesRegisteredMemoryDirectly) {
+  const int64_t before = fake_nccl_direct();
+  run_nccl_ranks(2, [](Communicator& comm) {
+    const Device device = current_device();
+    const int64_t in_use = allocator_stats(device).in_use(MemoryUse::kGradients);
+    Tensor outlives;
+    {
+      auto group = comm.split(0, comm.rank(), "group");
+      const int64_t sent = group->bytes_sent();
+      WithMemoryUse use(MemoryUse::kGradients);
+      const Tensor sum = group->registered(kLarge, DType::kFloat32),
+                   whole = group->registered(kLarge, DType::kBFloat16);
+      EXPECT_EQ(group->bytes_sent(), sent) << "to find each other is no payload";
+      EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients) - in_use, 6 * kLarge);
+      const Tensor mine = whole.slice(0, comm.rank() * kLarge / 2, (comm.rank() + 1) * kLarge / 2);
+      auto step = [&](double value) {
+        raw::fill(sum, value + comm.rank());
+        raw::fill(mine, value + comm.rank());
+        group->all_reduce(sum, ReduceOp::kSum, "sum").wait();
+        group->all_gather(whole, mine, {kLarge / 2, kLarge / 2}, "whole").wait();
+      };
+      auto look = [&](double value) {
+        EXPECT_EQ(sum.slice(0, kLarge - 1, kLarge).item(), 2 * value + 1);
+        EXPECT_EQ(whole.slice(0, 0, 1).item(), value);
+        EXPECT_EQ(whole.slice(0, kLarge - 1, kLarge).item(), value + 1);
+      };
+      step(1);
+      look(1);
+      {
+        StreamGraph graph(current_stream());
+        graph.record([&] {
+          step(5);
+          EXPECT_NE(group->registered(kLarge, DType::kFloat32).storage(), nullptr) << "while recording, plain memory";
+        });
+        graph.launch();
+        look(5);
+        EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients) - in_use, 6 * kLarge);
+      }
+      const Tensor small = group->registered(8, DType::kFloat32);
+      raw::fill(small, 1);
+      group->all_reduce(small, ReduceOp::kSum, "small").wait();
+      EXPECT_EQ(small.slice(0, 0, 1).item(), 2);
+      outlives = sum;
+    }
+    EXPECT_EQ(outlives.slice(0, 0, 1).item(), 11);
+    EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients) - in_use, 4 * kLarge);
+    outlives = Tensor();
+    EXPECT_EQ(allocator_stats(device).in_use(MemoryUse::kGradients), in_use);
+  });
+  EXPECT_EQ(fake_nccl_direct() - before, 4);
+}
+
+TEST(NcclComm, RegistersOnEveryRankOrOnNone) {
+  const auto sums = [](Communicator& comm) {
+    const Tensor sum = comm.registered(kLarge, DType::kFloat32), next = comm.registered(kLarge, DType::kFloat32);
+    for (const Tensor& t : {sum, next}) {
+      raw::fill(t, comm.rank());
+      comm.all_reduce(t, ReduceOp::kSum, "sum").wait();
+      EXPECT_EQ(t.slice(0, kLarge - 1, kLarge).item(), 3);
+    }
+  };
+  const int64_t before = fake_nccl_direct();
+  run_nccl_ranks(3, sums, {}, {.windows = false});
+  run_nccl_ranks(3, sums, {}, {.no_window_on = 1});
+  run_nccl_ranks(1, [](Communicator& comm) { raw::fill(comm.registered(kLarge, DType::kFloat32), 1); });
+  EXPECT_EQ(fake_nccl_direct(), before);
+  run_nccl_ranks(3, sums);
+  EXPECT_EQ(fake_nccl_direct() - before, 2);
+}
+
+TEST(NcclComm, WithoutMemoryForAWindowTheErrorIsTheUsualOne) {
+  const Error e = error_of([] {
+    run_nccl_ranks(2, [](Communicator& comm) {
+      WithMemoryUse use(MemoryUse::kParameters);
+      WithMemoryFor named("blocks.0");
+      comm.registered(int64_t(4) << 30, DType::kFloat32);
+    });
+  });
+  EXPECT_EQ(e.code(), ExitCode::kDevice);
+  expect_parts(e.what(), {"out of memory on cuda:", "17179869184 bytes asked for (parameters of blocks.0)"});
+}
+
+TEST(NcclComm, RanksThatRegisterDifferentlyAreTold) {
+  run_nccl_ranks(2, [](Communicator& comm) {
+    const Error e = error_of([&] { comm.registered(kLarge * (1 + comm.rank()), DType::kFloat32); });
+    EXPECT_EQ(e.code(), ExitCode::kRanksDisagree);
+    expect_parts(e.what(), {"ranks register memory of other sizes"});
+  });
+}
+
+TEST(NcclComm, ARegistrationThatHangsEndsAtTheDeadline) {
+  run_nccl_ranks(2,
+                 [](Communicator& comm) {
+                   const Error e = error_of([&] { comm.registered(kLarge, DType::kFloat32); });
+                   EXPECT_EQ(e.code(), ExitCode::kRankLost);
+                   expect_parts(e.what(), {"did not register memory on all ranks within 0.5 s", "NCCL_WIN_ENABLE=0"});
+                 },
+                 kImpatient, {.register_hangs = true});
 }
 
 TEST(NcclComm, TwoRanksOfOneGpuAreRefusedOnEveryRank) {

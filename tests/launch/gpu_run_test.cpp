@@ -195,6 +195,43 @@ TEST_P(GpuRun, ARecordedStepHasTheSameBits) {
   }
 }
 
+// Groups large enough that NCCL's ranks register them: whole parameters, and the gradients of `reduce: fast`.
+TEST(GpuRunRegistered, HasTheBitsOfPlainMemory) {
+  fake_gpu();
+  testing::fake_nccl();
+  const std::string yaml =
+      "seed: 3\nbatch:\n  global: 11\n  micro: 2\nmodel:\n  name: mlp\n  hidden: [640, 640, 640]\n"
+      "optim:\n  lr: 0.003\ncomm:\n  bucket: 1\n"
+      "data:\n  name: synthetic_images\n  validation: 0.2\n  synthetic:\n    images: 60\n    height: 10\n"
+      "    width: 10\n";
+  const auto direct = [](const Job& job) {
+    const int64_t before = testing::fake_nccl_direct();
+    Outcome out = outcome_of(job);
+    return std::pair(std::move(out), testing::fake_nccl_direct() - before);
+  };
+  const Outcome cpu = outcome_of({yaml});
+  for (const char* level : {"optimizer", "gradients"}) {
+    const auto [gpu, moved] = direct({cat(yaml, "sharding:\n  level: ", level, "\n"), 2, kGpu});
+    expect_same(cpu, gpu, level);
+    EXPECT_GT(moved, 0) << level;
+  }
+  for (const char* level : {"none", "optimizer"})
+    for (int ranks : {2, 4}) {
+      const std::string fast = cat(yaml, "reduce: fast\nsharding:\n  level: ", level, "\n");
+      testing::fake_nccl({.windows = false});
+      const auto [plain, none] = direct({fast, ranks, kGpu});
+      testing::fake_nccl();
+      const auto [gpu, moved] = direct({fast, ranks, kGpu});
+      const auto [recorded, again] = direct({cat("graph: true\n", fast), ranks, kGpu});
+      expect_same(plain, gpu, cat("fast, ", level));
+      expect_same(plain, recorded, cat("fast and recorded, ", level));
+      EXPECT_EQ(none, 0) << level;
+      EXPECT_GT(moved, 0) << level;
+      EXPECT_EQ(again, moved) << level;
+    }
+  EXPECT_EQ(testing::fake_nccl_misuse(), std::vector<std::string>());
+}
+
 TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   const auto refused = [&](const Job& job, const char* why) {
     const Outcome out = run(job);

@@ -1,6 +1,7 @@
 #include "tests/support/fake_nccl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -33,9 +34,15 @@ struct Operation {
   int64_t bytes() const { return n * size_of(dtype); }
 };
 
+struct OpenWindow {
+  const char* begin;
+  int64_t bytes;
+  bool open = true;
+};
+
 // What the ranks of one communicator share.
 struct Group {
-  explicit Group(int size) : size(size), aborted(static_cast<size_t>(size)) {}
+  explicit Group(int size) : size(size), aborted(static_cast<size_t>(size)), windows(static_cast<size_t>(size)) {}
 
   struct Meeting {  // of all ranks at one operation
     std::vector<const Operation*> operations;
@@ -52,12 +59,22 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   int connected = 0, closed = 0;
-  std::vector<bool> aborted;  // by rank: its operations end; those of others hang
+  std::vector<bool> aborted;                    // by rank: its operations end; those of others hang
+  std::vector<std::deque<OpenWindow>> windows;  // by rank, in the order in which they were added
   std::map<int64_t, Meeting> meetings;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> mail;
 
   bool gone(int rank) const { return aborted[static_cast<size_t>(rank)]; }
   bool broken() const { return std::find(aborted.begin(), aborted.end(), true) != aborted.end(); }
+  // Which window, and where in it; {-1, 0} for other memory.
+  std::pair<int, int64_t> place(int rank, const void* data, int64_t bytes) const {
+    const auto& of_rank = windows[static_cast<size_t>(rank)];
+    const char* begin = static_cast<const char*>(data);
+    for (size_t i = 0; i < of_rank.size(); ++i)
+      if (of_rank[i].open && begin >= of_rank[i].begin && begin + bytes <= of_rank[i].begin + of_rank[i].bytes)
+        return {static_cast<int>(i), begin - of_rank[i].begin};
+    return {-1, 0};
+  }
   void wait(std::unique_lock<std::mutex>& lock, int rank, const std::function<bool()>& ready) {
     changed.wait(lock, [&] { return gone(rank) || (ready() && !broken()); });
   }
@@ -110,6 +127,28 @@ void carry_out(const std::vector<const Operation*>& all) {
   }
 }
 
+std::atomic<int64_t> direct{0};
+
+// On every rank the same place of the same window, or on none; what is a rank's own part lies where it likes.
+void check_windows(const Group& group, const std::vector<const Operation*>& all) {
+  const Kind kind = all[0]->kind;
+  if (kind == Kind::kBroadcast || kind == Kind::kReduce) return;
+  auto same = [&](auto buffer, int64_t parts) {
+    const auto first = group.place(0, buffer(*all[0]), parts * all[0]->bytes());
+    for (int r = 1; r < group.size; ++r)
+      check(group.place(r, buffer(*all[static_cast<size_t>(r)]), parts * all[0]->bytes()) == first,
+            "registered memory at other places on other ranks: real NCCL would hang, or worse");
+    return first.first >= 0;
+  };
+  bool registered = true;
+  if (kind != Kind::kAllGather)
+    registered = same([](const Operation& o) { return o.in; }, kind == Kind::kAllReduce ? 1 : group.size);
+  if (kind != Kind::kReduceScatter)
+    registered =
+        same([](const Operation& o) { return o.out; }, kind == Kind::kAllReduce ? 1 : group.size) && registered;
+  if (registered) ++direct;
+}
+
 void meet(Group& group, int rank, int64_t number, const Operation& operation) {
   std::unique_lock lock(group.mutex);
   if (group.gone(rank)) return;
@@ -117,6 +156,7 @@ void meet(Group& group, int rank, int64_t number, const Operation& operation) {
   meeting.operations.resize(static_cast<size_t>(group.size));
   meeting.operations[static_cast<size_t>(rank)] = &operation;
   if (++meeting.here == group.size && !group.broken()) {
+    check_windows(group, meeting.operations);
     carry_out(meeting.operations);
     meeting.done = true;
     group.changed.notify_all();
@@ -197,6 +237,8 @@ class FakeNccl final : public NcclApi {
     const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
     Group& group = *(*rank)->group;
     std::unique_lock lock(group.mutex);
+    for (const OpenWindow& w : group.windows[static_cast<size_t>((*rank)->rank)])
+      if (w.open) blame("a communicator is closed before its windows");
     ++group.closed;
     group.changed.notify_all();
     group.changed.wait(lock, [&] { return group.closed == group.size; });
@@ -207,9 +249,50 @@ class FakeNccl final : public NcclApi {
     Group& group = *(*rank)->group;
     std::lock_guard lock(group.mutex);
     group.aborted[static_cast<size_t>((*rank)->rank)] = true;
+    for (OpenWindow& w : group.windows[static_cast<size_t>((*rank)->rank)]) w.open = false;
     group.changed.notify_all();
   }
   std::string async_error(Handle) override { return asked().async_error; }
+
+  void* allocate(int gpu, int64_t bytes) override { return device_backend().allocate(gpu, bytes); }
+  void free(int gpu, void* data) noexcept override {
+    {
+      std::lock_guard lock(mutex_);
+      for (auto& [id, group] : groups_) {
+        std::lock_guard lock_group(group->mutex);
+        for (int r = 0; r < group->size; ++r)
+          if (group->place(r, data, 1).first >= 0) blame("memory is freed that is a window");
+      }
+    }
+    device_backend().release(gpu, data);
+  }
+  Window add_window(Handle comm, void* data, int64_t bytes) override {
+    const FakeNcclFaults faults = asked();
+    if (faults.register_hangs) hang();
+    if (!faults.windows) return nullptr;
+    const Rank& rank = **static_cast<std::shared_ptr<Rank>*>(comm);
+    Group& group = *rank.group;
+    std::unique_lock lock(group.mutex);
+    auto& mine = group.windows[static_cast<size_t>(rank.rank)];
+    mine.push_back({static_cast<const char*>(data), bytes});
+    const size_t count = mine.size();
+    OpenWindow& window = mine.back();
+    group.changed.notify_all();
+    group.wait(lock, rank.rank, [&] {
+      return std::all_of(group.windows.begin(), group.windows.end(), [&](auto& w) { return w.size() >= count; });
+    });
+    for (const auto& of_rank : group.windows)
+      check(group.gone(rank.rank) || of_rank[count - 1].bytes == bytes, "windows of other sizes on other ranks");
+    if (rank.rank != faults.no_window_on) return &window;
+    window.open = false;
+    throw Error(ExitCode::kInternal, "NCCL: registering memory: invalid usage");
+  }
+  void remove_window(Handle comm, Window window) override {
+    std::lock_guard lock((*static_cast<std::shared_ptr<Rank>*>(comm))->group->mutex);
+    auto& w = *static_cast<OpenWindow*>(window);
+    if (!w.open) blame("a window is removed twice");
+    w.open = false;
+  }
 
   void group_start() override { grouped = true; }
   void group_end() override {
@@ -245,11 +328,19 @@ class FakeNccl final : public NcclApi {
     std::lock_guard lock(mutex_);
     faults_ = f;
   }
+  std::vector<std::string> misuse() const {
+    std::lock_guard lock(misuse_mutex_);
+    return misuse_;
+  }
 
  private:
   FakeNcclFaults asked() const {
     std::lock_guard lock(mutex_);
     return faults_;
+  }
+  void blame(const char* what) {
+    std::lock_guard lock(misuse_mutex_);
+    misuse_.push_back(what);
   }
   [[noreturn]] static void hang() {
     for (;;) std::this_thread::sleep_for(Seconds(3600));
@@ -267,7 +358,8 @@ class FakeNccl final : public NcclApi {
     enqueue();
   }
 
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_, misuse_mutex_;
+  std::vector<std::string> misuse_;
   FakeNcclFaults faults_;
   int ids_ = 0;
   std::map<std::string, std::shared_ptr<Group>> groups_;
@@ -275,11 +367,20 @@ class FakeNccl final : public NcclApi {
 
 }  // namespace
 
-NcclApi& fake_nccl(const FakeNcclFaults& faults) {
+namespace {
+FakeNccl& instance() {
   static auto* api = new FakeNccl;
-  api->set(faults);
-  set_nccl_api(api);
   return *api;
 }
+}  // namespace
+
+NcclApi& fake_nccl(const FakeNcclFaults& faults) {
+  instance().set(faults);
+  set_nccl_api(&instance());
+  return instance();
+}
+
+std::vector<std::string> fake_nccl_misuse() { return instance().misuse(); }
+int64_t fake_nccl_direct() { return direct; }
 
 }  // namespace lockstep::testing

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "comm/nccl_api.h"
 
@@ -14,9 +15,17 @@ struct FakeNcclFaults {
   std::string async_error = "";  // every communicator reports it from now on
   bool connect_hangs = false, abort_hangs = false;
   std::string version = "2.28.9";
+  bool windows = true;    // else the GPUs have none, and nobody is to blame
+  int no_window_on = -1;  // the rank on which registering fails
+  bool register_hangs = false;
 };
 
 // Makes it the NCCL of this process, with these faults from now on.
 NcclApi& fake_nccl(const FakeNcclFaults& faults = {});
+
+// What real NCCL forbids and does not always see: memory given back while it is a window, a communicator closed before
+// its windows. And operations so far that found all their memory in windows.
+std::vector<std::string> fake_nccl_misuse();
+int64_t fake_nccl_direct();
 
 }  // namespace lockstep::testing

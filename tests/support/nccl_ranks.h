@@ -26,6 +26,7 @@ inline void run_nccl_ranks(int size, const std::function<void(Communicator&)>& b
               if (!comm->failure()) stream.synchronize();
             },
             {.comm = options});
+  for (const std::string& misuse : fake_nccl_misuse()) check(false, misuse);
 }
 
 }  // namespace lockstep::testing
