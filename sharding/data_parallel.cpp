@@ -278,7 +278,7 @@ void DataParallel::forward_round(int64_t ranks_with_data, const std::function<vo
 
 std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
-  if (options_.level >= ShardLevel::kGradients && comm_.size() > 1)
+  if (schedule() == MicroSchedule::kWaves)
     return cat("at sharding.level ", to_text(options_.level), " the host lets memory go in the midst of a step");
   if (comm_.size() > 1 && comm_.backend() != "nccl") return "ranks that exchange by way of the host cannot be recorded";
   return "";
