@@ -1,0 +1,1 @@
+// Nothing: precompiled headers want a source that has them.
