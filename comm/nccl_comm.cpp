@@ -5,6 +5,7 @@
 
 #include "comm/nccl_channel.h"
 #include "core/base/host.h"
+#include "core/base/partition.h"
 
 namespace lockstep {
 namespace {
@@ -66,7 +67,7 @@ class NcclComm final : public Communicator {
     const int64_t before = host_->bytes_sent(), bytes = elements * size_of(dtype);
     std::shared_ptr<void> memory;
     if (size() > 1 && bytes >= kLeastRegistered && current_device() == device_ && !context().recording)
-      memory = channel_->registered_memory(bytes);
+      memory = channel_->registered_memory(round_up(bytes, kPiece));
     count_setup(host_->bytes_sent() - before);
     if (!memory) return Communicator::registered(elements, dtype);
     auto storage = std::make_shared<Storage>(device_, bytes, memory.get(), memory);
@@ -78,9 +79,9 @@ class NcclComm final : public Communicator {
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:
-  // The library gives memory in pieces of 2 MB, and to register one takes a meeting of all ranks: what is small is
-  // moved fast enough without.
-  static constexpr int64_t kLeastRegistered = int64_t(1) << 20;
+  // The library gives memory in such pieces, and to register some takes a meeting of all ranks: what is small is moved
+  // fast enough without.
+  static constexpr int64_t kPiece = int64_t(2) << 20, kLeastRegistered = kPiece / 2;
 
   // What connecting and registering sent by the host's communicator, which counts in those that it was split from.
   struct SetupBytes {

@@ -102,7 +102,7 @@ TEST_F(ImportTest, WrongTextIsNamed) {
   bad("\xf4\x90\x80\x80", 0);  // past U+10FFFF
   bad("abé\xe6\xbc", 4);       // cut within a character
   bad("\xe6\xbcx", 0);
-  bad(std::string((1 << 20) - 1, 'x') + "\xc3(", (1 << 20) - 1);  // across a block
+  bad(cat(std::string((1 << 20) - 1, 'x'), "\xc3("), (1 << 20) - 1);  // across a block
   expect_refused(ExitCode::kOutputLocked, {out_, "already there"},
                  [&] { import_text({put("bad.txt", "fine")}, out_, TextLevel::kChar); });
   expect_error(ExitCode::kUsage, {"name at least one"}, [&] { import_text({}, out_, TextLevel::kChar); });
