@@ -138,7 +138,7 @@ void for_each(Parallel& where, const PointwiseArgs& a) {
 // What a row functor sees: its row, and a team of threads that pass over it: a warp, or a block where rows are long.
 // Chunks of 8 elements are dealt out in turn, so that a thread meets the same elements in every pass; they are in
 // registers while the functor deals with them. Rows of kKept stay in shared memory, in T, where each thread reads what
-// it has put there itself: no barrier but those of the sums.
+// it has put there itself: no barrier but those of the sums, which order what any thread reads before and writes after.
 template <class T, bool kWarp, unsigned kKept, unsigned kPassed>
 class GridRow {
   static_assert(kKept == 0 || sizeof(T) == sizeof(float));
@@ -229,7 +229,7 @@ class GridRow {
   // After the functor: rows kept near go out.
   __device__ void flush() {
 #pragma unroll
-    for (int j = 0; j < 3; ++j)
+    for (int j = 0; j < kMaxRowOuts; ++j)
       if (is_kept(row_out(j)))
         for (int q = thread(); q < chunks(); q += threads())
           store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + begin_of(q), left_at(q),
@@ -291,22 +291,22 @@ class GridRow {
   __device__ int open(int q) {
     base_ = begin_of(q);
     const int left = left_at(q);
-    Loaded<T> ins[6], outs[3];
+    Loaded<T> ins[kMaxRowIns], outs[kMaxRowOuts];
 #pragma unroll
-    for (int j = 0; j < 6; ++j)
+    for (int j = 0; j < kMaxRowIns; ++j)
       if (is_passed(row_in(j)) && in_open_[j])
         ins[j] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + base_, left);
 #pragma unroll
-    for (int j = 0; j < 3; ++j)
+    for (int j = 0; j < kMaxRowOuts; ++j)
       if (is_passed(row_out(j)) && out_open_[j])
         outs[j] = load<T>(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left);
 #pragma unroll
-    for (int j = 0; j < 6; ++j) {
+    for (int j = 0; j < kMaxRowIns; ++j) {
       if (is_passed(row_in(j)) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
       if (is_kept(row_in(j)) && in_open_[j]) in_[j] = from_near(row_in(j), q);
     }
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
+    for (int j = 0; j < kMaxRowOuts; ++j) {
       if (is_passed(row_out(j)) && out_open_[j]) out_[j] = value_of<T>(outs[j], args.out[j].dtype);
       if (is_kept(row_out(j)) && out_open_[j]) out_[j] = from_near(row_out(j), q);
       written_[j] = false;
@@ -315,7 +315,7 @@ class GridRow {
   }
   __device__ void close(int q, int left) {
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
+    for (int j = 0; j < kMaxRowOuts; ++j) {
       if (is_kept(row_out(j)) && written_[j]) to_near(row_out(j), q, out_[j]);
       if (is_passed(row_out(j)) && written_[j])
         store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left, out_[j]);
@@ -345,6 +345,8 @@ class GridRow {
       __syncthreads();
       mine = static_cast<S>(partial[0]);
       for (unsigned w = 1; w < blockDim.x / 32; ++w) mine = join(mine, static_cast<S>(partial[w]));
+    } else {
+      __syncwarp();  // shuffles order no memory
     }
     return mine;
   }
@@ -353,8 +355,8 @@ class GridRow {
   double (*partial_)[32];
   int& turn_;
   int64_t base_ = 0;
-  Chunk<T> in_[6], out_[3];
-  bool in_open_[6] = {}, out_open_[3] = {}, written_[3] = {};
+  Chunk<T> in_[kMaxRowIns], out_[kMaxRowOuts];
+  bool in_open_[kMaxRowIns] = {}, out_open_[kMaxRowOuts] = {}, written_[kMaxRowOuts] = {};
 };
 
 constexpr int kWarpRowThreads = 128, kMostRowThreads = 512;
