@@ -176,6 +176,14 @@ class CpuRow {
     staged_[j] = true;
     return scratch(kMaxRowIns + j);
   }
+  // Row j is written: it goes out now, and from here on reads as it is stored, rounded to its type.
+  void settle(int j) {
+    if (!staged_[j]) return;
+    const RowOperand& o = args.out[j];
+    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+    staged_[j] = false;
+  }
   void out_value(int j, T v) { store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v); }
   void out_wide(int j, double v) { static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v; }
 

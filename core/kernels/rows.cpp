@@ -43,15 +43,13 @@ struct AddLayerNorm {
   static constexpr unsigned kKept = row_out(3), kPassed = row_in(0) | row_in(1) | row_in(2) | row_in(3) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const DType type = row.args.out[3].dtype;
+    const int64_t n = row.args.cols;
     auto a = row.in(0);
     auto b = row.in(3);
     auto x = row.out(3);
-    normalise<T>(row, x, row.sum(row.args.cols, [&](int64_t i) -> T {
-      const T v = as_stored<T>(a[i] + b[i], type);
-      x[i] = v;
-      return v;
-    }));
+    row.each(n, [&](int64_t i) { x[i] = a[i] + b[i]; });
+    row.settle(3);
+    normalise<T>(row, x, row.sum(n, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 

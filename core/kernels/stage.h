@@ -89,14 +89,6 @@ HD inline void store_element(void* data, DType dtype, int64_t i, T v) {
   }
 }
 
-// As it is read again once it has been stored: rounded to the type.
-template <class T>
-HD inline T as_stored(T v, DType dtype) {
-  if (dtype == DType::kBFloat16) return static_cast<T>(from_bf16(to_bf16(static_cast<float>(v))));
-  if (dtype == DType::kFloat16) return static_cast<T>(from_fp16(to_fp16(static_cast<float>(v))));
-  return v;
-}
-
 template <class T>
 inline constexpr DType kTypeOf = DType::kFloat32;
 template <>

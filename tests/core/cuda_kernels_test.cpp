@@ -291,7 +291,7 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
 
 TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
   for (DType dtype : kFloats)
-    for (int64_t cols : {7, 96, 1000, 5003, 14000}) {
+    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
       SCOPED_TRACE(cat(cols, " columns of ", dtype));
       const int64_t rows = 6;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
@@ -362,7 +362,7 @@ TEST(CudaRows, AdditionAndNormInOnePass) {
 
 TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
   for (DType dtype : kFloats)
-    for (int64_t cols : {7, 96, 1000, 5003, 14000}) {
+    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
       SCOPED_TRACE(cat(cols, " columns of ", dtype));
       const int64_t rows = 6;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
