@@ -220,6 +220,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
     Tensor loss;
     {
       WithRange range("forward");
+      WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
       loss = model_->loss((*model_)(input_of(m)), m.target);
       report.forward_ms += ms_since(forward);

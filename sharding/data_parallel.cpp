@@ -195,7 +195,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
   for (auto& g : groups_) g->begin_micro_batch(index);
   ++done_;
   unused_ = 0;
-  lockstep::backward(loss, loss_scale_ / static_cast<double>(nominal_));
+  lockstep::backward(loss, loss_gradient());
   backward_end_s_ = since_begin();
   gathers_->end_round(true);
   for (auto& g : groups_) unused_ += g->end_micro_batch();

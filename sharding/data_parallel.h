@@ -62,6 +62,8 @@ class DataParallel {
   // How micro-batches are dealt at this level, and those that this rank must run, in this order.
   MicroSchedule schedule() const;
   std::vector<int64_t> my_micro_batches() const;
+  // What backward begins with in this step: for WithLossGradient around the loss.
+  double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
   // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
