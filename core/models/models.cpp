@@ -123,7 +123,7 @@ Tensor GptBlock::forward(const Tensor& x_BTC) {
                                                      [this](const Tensor& x) { return attend(x); })
                                         : attend(x_BTC);
   Tensor x = add(x_BTC, drop1_(attended));
-  return add(x, drop2_(down_(gelu(up_(ln2_(x))))));
+  return add(x, drop2_(feed_forward(ln2_(x), up_.weight(), up_.bias(), down_.weight(), down_.bias())));
 }
 
 Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
