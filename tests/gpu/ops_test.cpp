@@ -285,7 +285,7 @@ TEST(Products, FusedAreNearSeparateOnes) {
     });
   };
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
-    expect_close(sweeps(true, dtype), sweeps(false, dtype), dtype, {static_cast<double>(rows), 12}, to_text(dtype));
+    expect_close(sweeps(true, dtype), sweeps(false, dtype), dtype, {static_cast<double>(rows), 12}, cat(dtype));
 }
 
 TEST(Products, OfNothingAreZeroOrTheBias) {
