@@ -92,24 +92,21 @@ class Run {
   // Returns the exit code.
   int go() {
     bool stopped = false;
-    while (trainer_.steps_done() < settings_.train.steps && !stopped) {
-      StepReport r = trainer_.step(stop_signal != 0);
-      stopped = r.result.stop;
+    while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
+      while (!stopped && may_launch()) trainer_.launch(stop_signal != 0);
+      const StepReport r = trainer_.finish();
+      stopped = stopped || r.result.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
-      const bool last = r.step == settings_.train.steps;
-      const bool eval_now = trainer_.has_validation() &&
-                            (last || (settings_.train.eval_every > 0 && r.step % settings_.train.eval_every == 0));
+      const bool ends = stopped && nothing_under_way();
       EvalReport e;
-      if (eval_now) {
+      if (evaluates_after(r.step)) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
       }
-      if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
+      if (comm_.rank() == 0) write(r, evaluates_after(r.step) ? &e : nullptr);
       check_skips(r);
-      if (last || stopped || (settings_.checkpoint.every > 0 && r.step % settings_.checkpoint.every == 0)) {
-        save(last || stopped);
-      }
-      if (eval_now && comm_.rank() == 0) {
+      if (ends || saves_after(r.step)) save(ends || r.step == settings_.train.steps);
+      if (evaluates_after(r.step) && comm_.rank() == 0) {
         log_info(cat("step ", r.step, ": validation loss ", fixed(e.loss, 4),
                      e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
       }
@@ -134,6 +131,22 @@ class Run {
   }
 
  private:
+  bool is_last(int64_t step) const { return step == settings_.train.steps; }
+  bool evaluates_after(int64_t step) const {
+    return trainer_.has_validation() &&
+           (is_last(step) || (settings_.train.eval_every > 0 && step % settings_.train.eval_every == 0));
+  }
+  bool saves_after(int64_t step) const {
+    return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
+  }
+  bool nothing_under_way() const { return trainer_.steps_launched() == trainer_.steps_done(); }
+  // What looks at the state after a step wants it to be the last one launched.
+  bool may_launch() const {
+    const int64_t launched = trainer_.steps_launched();
+    const bool looked_at = evaluates_after(launched) || saves_after(launched);
+    return trainer_.may_launch() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
+  }
+
   void resume_newest() {
     std::string found;
     agree(comm_, [&] {

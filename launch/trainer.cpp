@@ -97,7 +97,9 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, slots_, names);
     optimizer_ = make_optimizer(settings_.optim, slots_);
-    if (settings_.parallel.compute == DType::kFloat16) loss_scale_ = LossScale::dynamic();
+    const bool scales = settings_.parallel.compute == DType::kFloat16;
+    if (scales) loss_scale_ = LossScale::dynamic();
+    runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
     if (settings_.graph) {
       const std::string why = parallel_->why_not_recorded();
       require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
@@ -150,50 +152,56 @@ void Trainer::start_loader() {
 
 std::string Trainer::items_unit() const { return data_.train->spec().kind == DataKind::kTokens ? "tokens" : "images"; }
 
-StepReport Trainer::step(bool stop) {
-  StepReport report;
+void Trainer::launch(bool stop) {
+  check(may_launch(), "a step is launched while ", static_cast<int64_t>(under_way_.size()), " are under way");
+  UnderWay step;
+  StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
-  const auto begun = Clock::now();
-  StepBatch batch = loader_->next();
-  report.data_ms = ms_since(begun);
+  step.begun = Clock::now();
+  const StepBatch batch = loader_->next();
+  report.data_ms = ms_since(step.begun);
+  report.step = steps_launched() + 1;
+  report.lr = learning_rate(settings_.schedule, settings_.optim.lr, report.step - 1, settings_.train.steps);
+  report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
   parallel_->set_loss_scale(loss_scale_.value());
-  if (settings_.graph && steps_here_ >= kUnrecordedSteps) run_recorded(batch, report);
-  else run(batch, batch.mine, report);
+  optimizer_->prepare(report.lr);
+  // An epoch's last step has other shapes; all ranks know it alike.
+  const bool recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global;
+  step.outcome = recorded ? run_recorded(batch, stop, report) : run(batch, batch.mine, stop, report);
   ++steps_here_;
-  {
-    WithRange range("exchange");
-    report.result = parallel_->finish_step(settings_.optim.clip_norm, stop);
-  }
   report.transfers = parallel_->transfers();
-  WithRange range("optimizer");
-  const auto update = Clock::now();
-  report.lr = learning_rate(settings_.schedule, settings_.optim.lr, info_.step, settings_.train.steps);
-  const std::vector<Slot>& fresh = parallel_->slots();
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
-  optimizer_->step(slots_, {report.lr, report.result.grad_scale, !report.result.finite});
-  report.optimizer_ms = ms_since(update);
+  if (sentinel_ && report.step % settings_.verify.every == 0) sentinel_->verify(report.step, state());
+  step.next = batch.next;
+  under_way_.push_back(std::move(step));
+}
 
-  loss_scale_.update(report.result.finite);
+StepReport Trainer::finish() {
+  check(!under_way_.empty(), "no step is under way");
+  const UnderWay step = std::move(under_way_.front());
+  under_way_.pop_front();
+  StepReport report = step.report;
+  report.result = step.outcome.wait();
+  const bool finite = report.result.finite;
+  optimizer_->settle(!finite);
+  loss_scale_.update(finite);
   info_.loss_scale = loss_scale_.value();
   info_.good_steps = loss_scale_.good_steps();
-
   ++info_.step;
-  info_.epoch = batch.next.epoch;
-  info_.position = batch.next.position;
+  info_.epoch = step.next.epoch;
+  info_.position = step.next.position;
   info_.updates = optimizer_->updates();
-  info_.skipped_in_row = report.result.finite ? 0 : info_.skipped_in_row + 1;
-  info_.skipped += report.result.finite ? 0 : 1;
-  if (sentinel_ && info_.step % settings_.verify.every == 0) sentinel_->verify(info_.step, state());
-  report.step = info_.step;
-  report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
-  report.step_ms = ms_since(begun);
+  info_.skipped_in_row = finite ? 0 : info_.skipped_in_row + 1;
+  info_.skipped += finite ? 0 : 1;
+  report.step_ms = ms_since(std::max(step.begun, finished_at_));
+  finished_at_ = Clock::now();
   return report;
 }
 
-void Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, StepReport& report) {
+// A step's work from its data to the update, in the order of the stream.
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report) {
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (const MicroBatch& m : mine) {
-    WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+    WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
       WithRange range("forward");
@@ -206,11 +214,21 @@ void Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, S
     parallel_->backward(m.index, loss, m.targets);
     report.backward_ms += ms_since(backward);
   }
+  PendingStep outcome;
+  {
+    WithRange range("exchange");
+    outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+  }
+  WithRange range("optimizer");
+  const auto update = Clock::now();
+  const std::vector<Slot>& fresh = parallel_->slots();
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
+  optimizer_->update(slots_, outcome.verdict());
+  report.optimizer_ms = ms_since(update);
+  return outcome;
 }
 
-void Trainer::run_recorded(const StepBatch& batch, StepReport& report) {
-  // An epoch's last step has other shapes; all ranks know it alike.
-  if (batch.samples != settings_.batch.global) return run(batch, batch.mine, report);
+PendingStep Trainer::run_recorded(const StepBatch& batch, bool stop, StepReport& report) {
   const bool first = !recorded_;
   if (first) {
     recorded_ = std::make_unique<RecordedStep>(current_stream());
@@ -227,16 +245,13 @@ void Trainer::run_recorded(const StepBatch& batch, StepReport& report) {
     raw::copy(step.mine[i].target, batch.mine[i].target);
     targets.push_back(batch.mine[i].targets);
   }
+  parallel_->provide(batch.micro_count, targets, stop);
   if (first) {
     parallel_->loaded();  // the graph brings the parameters' copies up to date itself, at every launch
-    step.graph.record([&] {
-      run(batch, step.mine, report);
-      step.parallel = parallel_->end_recorded();
-    });
-  } else {
-    parallel_->repeat(step.parallel, targets);
+    step.graph.record([&] { step.outcome = run(batch, step.mine, stop, report); });
   }
   step.graph.launch();
+  return parallel_->repeated(step.outcome);
 }
 
 // Images and the like in the type that the model computes in.
@@ -246,6 +261,7 @@ Tensor Trainer::input_of(const MicroBatch& m) const {
 
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
+  check(under_way_.empty(), "evaluate: a step is under way");
   NoGrad no_grad;
   model_->eval();
   LoaderOptions o;
@@ -308,6 +324,7 @@ std::vector<StateEntry> Trainer::state() const {
 }
 
 std::vector<StateEntry> Trainer::mine() const {
+  check(under_way_.empty(), "the state to save: a step is under way");
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
 
@@ -350,6 +367,7 @@ void Trainer::resume(const Checkpoint& c) {
   const bool was_fp16 =
       std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
   if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);
+  recorded_.reset();
   loader_.reset();
   start_loader();
 }

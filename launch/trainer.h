@@ -3,6 +3,8 @@
 // Knows nothing of artifacts on disk beyond reading checkpoints, nor of backends.
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,8 +59,19 @@ class Trainer {
   // ExitCode::kRanksDisagree naming keys and ranks. Collective.
   Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
 
-  StepReport step(bool stop = false);
+  StepReport step(bool stop = false) {
+    launch(stop);
+    return finish();
+  }
   int64_t steps_done() const { return info_.step; }
+  // The same in two parts: a GPU has the next step's work before the host waits for this one's outcome. All else
+  // (evaluate, mine, info) speaks of the steps launched, or finished, and wants them to be the same.
+  void launch(bool stop);
+  StepReport finish();  // of the oldest that is under way
+  int64_t steps_launched() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
+  // May a step be launched now? Where the host is the device, or must know a step's outcome for the next one (the loss
+  // scale of fp16), only when none is under way.
+  bool may_launch() const { return under_way_.size() < (runs_ahead_ ? 2 : 1); }
   // Over the validation part; the same bits at every number of ranks. Collective.
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
@@ -86,14 +99,20 @@ class Trainer {
     explicit RecordedStep(Stream& stream) : graph(stream) {}
     StreamGraph graph;
     std::vector<MicroBatch> mine;
-    DataParallel::Recorded parallel;
+    PendingStep outcome;
+  };
+  struct UnderWay {
+    StepReport report;
+    PendingStep outcome;
+    Cursor next;  // of the data
+    std::chrono::steady_clock::time_point begun;
   };
 
   void preflight();
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
-  void run(const StepBatch& batch, const std::vector<MicroBatch>& mine, StepReport& report);
-  void run_recorded(const StepBatch& batch, StepReport& report);
+  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report);
+  PendingStep run_recorded(const StepBatch& batch, bool stop, StepReport& report);
 
   const Settings& settings_;
   const Datasets& data_;
@@ -107,6 +126,9 @@ class Trainer {
   std::unique_ptr<Sentinel> sentinel_;  // where settings ask for it, and replicas are there
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;
+  bool runs_ahead_ = false;
+  std::deque<UnderWay> under_way_;
+  std::chrono::steady_clock::time_point finished_at_;
   int64_t steps_here_ = 0;                  // by this process
   std::unique_ptr<RecordedStep> recorded_;  // where settings ask for it
 };

@@ -100,28 +100,56 @@ Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
     if (s.in_host_memory && staging_.empty())
       for (int i = 0; i < 1 + moments; ++i) staging_.push_back(Tensor::empty({kChunk}));
   }
+  numbers_ = Tensor::zeros({UpdateControlArgs::kCount});
   control_ = Tensor::zeros({UpdateControl::kCount});
+  verdict_ = Tensor::zeros({UpdateControlArgs::kVerdict});
 }
 
+namespace {
+
+// A few numbers of the host's, in the order of the stream.
+void store(const Tensor& to, std::initializer_list<double> values) {
+  StoreArgs a;
+  a.out = static_cast<float*>(to.write());
+  for (double v : values) a.value[a.count++] = static_cast<float>(v);
+  raw::launch([](Parallel& p, const StoreArgs& args) { kernels(p).store(p, args); }, a);
+}
+
+}  // namespace
+
 void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
+  prepare(s.lr);
+  store(verdict_, {s.grad_scale, s.skip ? 1.0 : 0.0});
+  update(slots, verdict_);
+  settle(s.skip);
+}
+
+void Optimizer::prepare(double lr) {
+  check(unsettled_ <= 1, "optimizer: two updates are not settled yet, and a third begins");
+  double first = 1, second = 1, first_after = 1, second_after = 1;  // if the unsettled one is an update, too
+  corrections(updates_ + 1, first, second);
+  corrections(updates_ + 2, first_after, second_after);
+  store(numbers_, {lr, unsettled_ > 0 ? 1.0 : 0.0, first, second, first_after, second_after});
+  ++unsettled_;
+}
+
+void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
   check(slots.size() == moments_.size(), "optimizer: ", static_cast<int64_t>(slots.size()), " slots, made for ",
         static_cast<int64_t>(moments_.size()));
-  if (!s.skip) ++updates_;
-  double first = 1, second = 1;
-  corrections(std::max<int64_t>(updates_, 1), first, second);
-  StoreArgs store;
-  store.out = static_cast<float*>(control_.write());
-  store.count = UpdateControl::kCount;
-  store.value[UpdateControl::kLr] = static_cast<float>(s.lr);
-  store.value[UpdateControl::kGradScale] = static_cast<float>(s.grad_scale);
-  store.value[UpdateControl::kSkip] = s.skip ? 1.0f : 0.0f;
-  store.value[UpdateControl::kCorrection1] = static_cast<float>(first);
-  store.value[UpdateControl::kCorrection2] = static_cast<float>(second);
-  raw::launch([](Parallel& p, const StoreArgs& a) { kernels(p).store(p, a); }, store);
-  const float* control = store.out;
+  UpdateControlArgs a;
+  a.numbers = static_cast<const float*>(numbers_.read());
+  a.verdict = static_cast<const float*>(verdict.read());
+  a.control = static_cast<float*>(control_.write());
+  raw::launch([](Parallel& p, const UpdateControlArgs& args) { kernels(p).update_control(p, args); }, a);
   for (size_t i = 0; i < slots.size(); ++i)
-    if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], control);
-    else update(slots[i], moments_[i], control);
+    if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], a.control);
+    else update_slot(slots[i], moments_[i], a.control);
+}
+
+void Optimizer::settle(bool skipped) {
+  check(unsettled_ > 0, "optimizer: no update is to be settled");
+  --unsettled_;
+  if (!skipped) ++updates_;
 }
 
 // The device never holds more of the state than a chunk; elements do not see each other, so bits are the same.
@@ -138,7 +166,8 @@ void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& mom
     Slot part = slot;
     part.master = here[0];
     part.gradient = slot.gradient.slice(0, begin, end);
-    update(part, {here.begin() + 1, here.end()}, control);
+    if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
+    update_slot(part, {here.begin() + 1, here.end()}, control);
     for (size_t i = 0; i < state.size(); ++i) raw::copy(state[i].slice(0, begin, end), here[i]);
   }
 }
@@ -154,6 +183,17 @@ std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
 
 namespace {
 
+// Adds the slot's copy to the outputs of its update.
+void add_copy(const Slot& s, PointwiseArgs& a) {
+  if (!s.copy) return;
+  check(s.copy.is_contiguous() && s.copy.numel() == a.numel && a.dims <= 1, "optimizer: the copy of ", s.name, ": ",
+        s.copy);
+  Operand& o = a.out[a.outs++];
+  o.data = s.copy.write();
+  o.dtype = s.copy.dtype();
+  o.strides[0] = 1;
+}
+
 class Sgd final : public Optimizer {
  public:
   Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 1), o_(o) {}
@@ -161,8 +201,9 @@ class Sgd final : public Optimizer {
 
  private:
   void corrections(int64_t, double&, double&) const override {}
-  void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
+  void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
     PointwiseArgs a = raw::pointwise_args({s.master, moments[0]}, {s.master, moments[0], s.gradient});
+    add_copy(s, a);
     a.scalars[0] = o_.momentum;
     a.scalars[1] = s.decay ? o_.weight_decay : 0;
     a.scalars[2] = s.lr_scale;
@@ -184,9 +225,10 @@ class AdamW final : public Optimizer {
     first = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta1)), static_cast<double>(update));
     second = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta2)), static_cast<double>(update));
   }
-  void update(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
+  void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
     PointwiseArgs a =
         raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
+    add_copy(s, a);
     a.scalars[0] = o_.beta1;
     a.scalars[1] = o_.beta2;
     a.scalars[2] = o_.epsilon;

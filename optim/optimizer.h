@@ -63,7 +63,17 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Slots are those of construction, in the same order, with this step's gradients.
   void step(const std::vector<Slot>& slots, const UpdateScalars& s);
-  // Updates done; skipped steps do not count.
+
+  // The same in three parts, where the host does not wait for what the device finds out about the gradients.
+  // First the host's numbers set out; at most one update may be unsettled then.
+  void prepare(double lr);
+  // Then the update; `verdict` (DataParallel::PendingStep) says what gradients are multiplied with, and whether to
+  // skip. A graph may hold this part.
+  void update(const std::vector<Slot>& slots, const Tensor& verdict);
+  // Once the host knows the verdict, in the order of the updates.
+  void settle(bool skipped);
+
+  // Updates done, of those that are settled; skipped steps do not count.
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
   // Moments by logical name.
@@ -72,15 +82,16 @@ class Optimizer {
 
  protected:
   explicit Optimizer(const std::vector<Slot>& slots, int moments);
-  virtual void update(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
+  virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
 
  private:
   void update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
-  Tensor control_;
-  std::vector<Tensor> staging_;  // master and moments of a chunk, for slots in host memory
+  Tensor numbers_, control_, verdict_;        // as kernels read them (UpdateControlArgs); the last is for step()
+  std::vector<Tensor> staging_;               // master and moments of a chunk, for slots in host memory
   int64_t updates_ = 0;
+  int unsettled_ = 0;
 };
 
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);

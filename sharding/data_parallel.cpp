@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "core/autograd/node.h"
+#include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
@@ -250,6 +251,18 @@ bool DataParallel::finish_oldest(std::optional<Seconds> patience) {
   return true;
 }
 
+// Where leaves stay, so does what the exchanges use, until the next step begins: a GPU's queue then waits for them, not
+// the host. Elsewhere memory is given back as they end.
+void DataParallel::finish_reductions() {
+  const Stream& merging = merging_ ? *merging_ : current_stream();
+  const bool queued = merging.mode() == Stream::Mode::kQueue && schedule() == MicroSchedule::kLocal;
+  for (; queued && !in_flight_.empty(); in_flight_.pop_front()) {
+    Transfer& t = gathers_->transfers()[in_flight_.front().transfer];
+    t.needed_s = t.ready_s = since_begin();
+  }
+  while (!in_flight_.empty()) finish_oldest();
+}
+
 void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
   check(in_flight_.empty(), "forward_round between begin_step and finish_step");
   const int first = mesh_->rank_of(mesh_->replica(), 0), last = first + mesh_->shards() - 1;
@@ -265,33 +278,97 @@ void DataParallel::forward_round(int64_t ranks_with_data, const std::function<vo
 
 std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
-  if (options_.level >= ShardLevel::kGradients && comm_.size() > 1)
+  if (schedule() == MicroSchedule::kWaves)
     return cat("at sharding.level ", to_text(options_.level), " the host lets memory go in the midst of a step");
   if (comm_.size() > 1 && comm_.backend() != "nccl") return "ranks that exchange by way of the host cannot be recorded";
   return "";
 }
 
-DataParallel::Recorded DataParallel::end_recorded() {
-  gathers_->settle();  // also those that no forward pass asked for
-  if (merging_) current_stream().wait(merging_->record());
-  Recorded step{micro_count_, losses_, {}};
-  for (auto& g : groups_) step.gradients.push_back(g->gradient());
-  return step;
+// Where each value lies that the ranks gather at a step's end, and in what order every rank adds them up.
+struct DataParallel::Fold {
+  std::vector<int64_t> counts;  // of each rank's values: stop, loss and targets of each micro-batch, norm nodes
+  Tensor plan;                  // int32: StepOutcomeArgs::losses, stops, first, nodes
+  std::shared_ptr<const std::vector<std::string>> names;  // of pieces, sorted: their order of addition
+  Tensor known;  // fp64: this rank's stop, loss and targets of each micro-batch, as far as the host has them
+};
+
+DataParallel::Fold& DataParallel::fold_of(int64_t micro_count) {
+  if (auto found = folds_.find(micro_count); found != folds_.end()) return found->second;
+  Fold fold;
+  const int size = comm_.size();
+  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
+  std::vector<int64_t> at;  // by rank: its next norm node
+  int64_t begin = 0;
+  for (int r = 0; r < size; ++r) {
+    int64_t next = begin;
+    stops.push_back(narrow<int32_t>(next++));
+    for (int64_t i : micro_batches_of(schedule(), micro_count, r, size)) {
+      losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
+      next += 2;
+    }
+    at.push_back(next);
+    for (auto& g : groups_) next += owned_nodes(*g, r);
+    fold.counts.push_back(next - begin);
+    begin = next;
+  }
+  struct Piece {
+    std::string name;
+    std::vector<int32_t> nodes;  // pairs: place, subtrees completed
+  };
+  std::vector<Piece> pieces;
+  for (auto& g : groups_) {
+    const Layout& layout = g->layout();
+    std::vector<TreeStack<char>> stacks;
+    const size_t first = pieces.size();
+    for (auto& p : layout.pieces()) {
+      stacks.emplace_back(p.chunks());
+      pieces.push_back({p.name, {}});
+    }
+    for (int s = 0; s < mesh_->shards(); ++s)  // in the order of the flat buffer
+      for (int replica = 0; replica < mesh_->replicas(); ++replica) {
+        const int r = mesh_->rank_of(replica, s);
+        for (auto& o : layout.overlaps(g->part_of(r))) {
+          const auto p = static_cast<size_t>(o.piece);
+          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
+            int32_t joins = 0;
+            stacks[p].push(node, 0, [&](char, char) { ++joins; });
+            std::vector<int32_t>& nodes = pieces[first + p].nodes;
+            nodes.push_back(narrow<int32_t>(at[static_cast<size_t>(r)]++));
+            nodes.push_back(joins);
+            check(stacks[p].nodes().size() < StepOutcomeArgs::kMostOpen, "a norm's tree with too many open subtrees");
+          }
+        }
+      }
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
+  std::vector<int32_t> plan = losses, nodes;
+  plan.insert(plan.end(), stops.begin(), stops.end());
+  std::vector<std::string> names;
+  for (const Piece& p : pieces) {
+    plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
+    nodes.insert(nodes.end(), p.nodes.begin(), p.nodes.end());
+    names.push_back(p.name);
+  }
+  plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
+  plan.insert(plan.end(), nodes.begin(), nodes.end());
+  fold.plan = Tensor::of(plan, {static_cast<int64_t>(plan.size())});
+  fold.names = std::make_shared<const std::vector<std::string>>(std::move(names));
+  return folds_.emplace(micro_count, std::move(fold)).first->second;
 }
 
-void DataParallel::repeat(const Recorded& step, const std::vector<int64_t>& targets) {
-  check(targets.size() == step.losses.size(), "repeat: ", targets.size(), " micro-batches of a step of ",
-        step.losses.size());
-  gathers_->restart_clock();
-  micro_count_ = step.micro_count;
-  losses_ = step.losses;
-  for (size_t i = 0; i < targets.size(); ++i) losses_[i].second = targets[i];
-  for (size_t k = 0; k < groups_.size(); ++k) groups_[k]->set_gradient(step.gradients[k]);
-  done_ = static_cast<int64_t>(losses_.size());
-  round_ = rounds_.size();
+void DataParallel::provide(int64_t micro_count, const std::vector<int64_t>& targets, bool stop) {
+  std::vector<double> values{stop ? 1.0 : 0.0};
+  for (int64_t t : targets) {
+    values.push_back(0);  // the loss's place
+    values.push_back(static_cast<double>(t));
+  }
+  Tensor& known = fold_of(micro_count).known;
+  const Tensor brought = Tensor::of(values, {static_cast<int64_t>(values.size())});
+  if (known) raw::copy(known, brought);  // always in one place, where a graph finds it
+  else known = brought;
 }
 
-StepResult DataParallel::finish_step(double clip_norm, bool stop) {
+PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
   check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");
   // A rank without a micro-batch takes part without data; in reductions as the others' backward passes get there.
@@ -302,26 +379,22 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
     launch_through(groups_.size() - 1);
     following_ = false;
   }
-  while (!in_flight_.empty()) finish_oldest();
+  gathers_->settle();  // also what no forward pass asked for
+  finish_reductions();
   if (merging_) current_stream().wait(merging_->record());
 
   // Small values travel together: losses and counts of each micro-batch, then the norm's tree nodes.
+  const Fold& fold = fold_of(micro_count_);
   const int size = comm_.size();
-  std::vector<int64_t> counts;
-  int64_t total = 0;
-  for (int r = 0; r < size; ++r) {
-    counts.push_back(1 + 2 * static_cast<int64_t>(micro_batches_of(schedule(), micro_count_, r, size).size()));
-    for (auto& g : groups_) counts.back() += owned_nodes(*g, r);
-    total += counts.back();
+  if (!context().recording) {
+    std::vector<int64_t> targets;
+    for (auto& [loss, count] : losses_) targets.push_back(count);
+    provide(micro_count_, targets, stop);
   }
-  std::vector<double> known{stop ? 1.0 : 0.0};
-  for (const auto& [loss, targets] : losses_) {
-    known.push_back(0);
-    known.push_back(static_cast<double>(targets));
-  }
-  const Tensor mine = Tensor::empty({counts[static_cast<size_t>(comm_.rank())]}, DType::kFloat64);
-  auto filled = static_cast<int64_t>(known.size());
-  raw::copy(mine.slice(0, 0, filled), Tensor::of(known, {filled}));
+  const Tensor mine = Tensor::empty({fold.counts[static_cast<size_t>(comm_.rank())]}, DType::kFloat64);
+  int64_t filled = fold.known.numel();
+  check(filled == 1 + 2 * mine_count, "provide: ", filled, " values for ", mine_count, " micro-batches");
+  raw::copy(mine.slice(0, 0, filled), fold.known);
   for (size_t i = 0; i < losses_.size(); ++i) {
     const auto at = static_cast<int64_t>(1 + 2 * i);
     raw::copy(mine.slice(0, at, at + 1), losses_[i].first.flatten());
@@ -335,63 +408,35 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
   const double before = since_begin();
   Tensor gathered = mine;
   if (size > 1) {
+    int64_t total = 0;
+    for (int64_t c : fold.counts) total += c;
     gathered = Tensor::empty({total}, DType::kFloat64);
-    comm_.all_gather(gathered, mine, counts, "losses and norms").wait();
+    comm_.all_gather(gathered, mine, fold.counts, "losses and norms").wait();
   }
-  const std::vector<double> all = gathered.to_vector();
-  StepResult result;
-  result.exposed_ms = (since_begin() - before) * 1e3;
-  for (const Transfer& t : transfers()) result.exposed_ms += (t.ready_s - t.needed_s) * 1e3;
 
   // Every rank folds the same values in the same order.
-  std::vector<size_t> at;  // by rank: its next value
-  std::vector<std::pair<double, double>> losses(static_cast<size_t>(micro_count_));
-  size_t begin = 0;
-  for (int r = 0; r < size; ++r) {
-    size_t next = begin;
-    result.stop = all[next++] != 0 || result.stop;
-    for (int64_t i : micro_batches_of(schedule(), micro_count_, r, size)) {
-      losses[static_cast<size_t>(i)] = {all[next], all[next + 1]};
-      next += 2;
-    }
-    at.push_back(next);
-    begin += static_cast<size_t>(counts[static_cast<size_t>(r)]);
-  }
-  double loss_sum = 0, norm_squared = 0;
-  for (const auto& [loss, targets] : losses) {
-    loss_sum += loss;
-    result.targets += static_cast<int64_t>(targets);
-  }
-  std::vector<std::pair<std::string, double>> by_name;
-  for (auto& g : groups_) {
-    const Layout& layout = g->layout();
-    std::vector<TreeStack<double>> stacks;
-    for (auto& p : layout.pieces()) stacks.emplace_back(p.chunks());
-    for (int s = 0; s < mesh_->shards(); ++s)  // in the order of the flat buffer
-      for (int replica = 0; replica < mesh_->replicas(); ++replica) {
-        const int r = mesh_->rank_of(replica, s);
-        for (auto& o : layout.overlaps(g->part_of(r)))
-          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[static_cast<size_t>(o.piece)].chunks()))
-            stacks[static_cast<size_t>(o.piece)].push(node, all[at[static_cast<size_t>(r)]++],
-                                                      [](double& into, double from) { into += from; });
-      }
-    for (size_t p = 0; p < stacks.size(); ++p)
-      by_name.emplace_back(layout.pieces()[p].name, stacks[p].nodes().empty() ? 0 : stacks[p].nodes()[0].second);
-  }
-  std::sort(by_name.begin(), by_name.end());
-  for (auto& [name, sum] : by_name) {
-    norm_squared += sum;
-    if (!std::isfinite(sum) && result.nonfinite.empty()) result.nonfinite = name;
-  }
-
-  const double correction =
-      result.targets > 0 ? static_cast<double>(nominal_) / static_cast<double>(result.targets) : 0;
-  result.loss = result.targets > 0 ? loss_sum / static_cast<double>(result.targets) : 0;
-  result.grad_norm = std::sqrt(norm_squared) * correction / loss_scale_;
-  result.finite = std::isfinite(result.grad_norm) && std::isfinite(result.loss);
-  if (!result.finite && result.nonfinite.empty()) result.nonfinite = std::isfinite(result.loss) ? "their sum" : "loss";
-  result.grad_scale = correction / loss_scale_;
-  if (clip_norm > 0 && result.grad_norm > clip_norm) result.grad_scale *= clip_norm / result.grad_norm;
+  PendingStep pending;
+  StepOutcomeArgs a;
+  a.micro_batches = micro_count_;
+  a.ranks = size;
+  a.pieces = static_cast<int64_t>(fold.names->size());
+  a.values = static_cast<const double*>(gathered.read());
+  a.losses = static_cast<const int32_t*>(fold.plan.read());
+  a.stops = a.losses + a.micro_batches;
+  a.first = a.stops + a.ranks;
+  a.nodes = a.first + a.pieces + 1;
+  a.nominal = static_cast<double>(nominal_);
+  a.loss_scale = loss_scale_;
+  a.clip_norm = clip_norm;
+  pending.outcome_ = Tensor::empty({StepOutcomeArgs::kCount + a.pieces}, DType::kFloat64);
+  pending.verdict_ = Tensor::empty({UpdateControlArgs::kVerdict});
+  a.out = static_cast<double*>(pending.outcome_.write());
+  a.verdict = static_cast<float*>(pending.verdict_.write());
+  raw::launch([](Parallel& p, const StepOutcomeArgs& args) { kernels(p).step_outcome(p, args); }, a);
+  pending.names_ = fold.names;
+  pending.exposed_ms_ = (since_begin() - before) * 1e3;
+  for (const Transfer& t : transfers()) pending.exposed_ms_ += (t.ready_s - t.needed_s) * 1e3;
+  if (!context().recording) bring_to_host(pending);
 
   Slot* slot = slots_.data();
   for (auto& g : groups_) {
@@ -399,6 +444,40 @@ StepResult DataParallel::finish_step(double clip_norm, bool stop) {
     slot += g->layout().pieces().size();
   }
   gathers_->changed();
+  return pending;
+}
+
+PendingStep DataParallel::repeated(const PendingStep& recorded) {
+  PendingStep pending = recorded;
+  gathers_->restart_clock();
+  pending.exposed_ms_ = 0;
+  bring_to_host(pending);
+  gathers_->changed();
+  return pending;
+}
+
+void DataParallel::bring_to_host(PendingStep& pending) {
+  pending.on_host_ = raw::to_host(pending.outcome_.slice(0, 0, StepOutcomeArgs::kCount));
+  pending.there_ = current_stream().record();
+}
+
+StepResult PendingStep::wait() const {
+  there_.synchronize();
+  StepResult result;
+  result.exposed_ms = exposed_ms_;
+  if (!on_host_.device().has_bytes()) return result;
+  using A = StepOutcomeArgs;
+  const auto* out = static_cast<const double*>(on_host_.read());
+  result.loss = out[A::kLoss];
+  result.grad_norm = out[A::kGradNorm];
+  result.targets = static_cast<int64_t>(out[A::kTargets]);
+  result.grad_scale = out[A::kGradScale];
+  result.stop = out[A::kStop] != 0;
+  const auto problem = static_cast<int64_t>(out[A::kProblem]);
+  result.finite = problem == 0;
+  if (problem == A::kLossProblem) result.nonfinite = "loss";
+  else if (problem == A::kNormProblem) result.nonfinite = "their sum";
+  else if (!result.finite) result.nonfinite = (*names_)[static_cast<size_t>(problem - A::kFirstPiece)];
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,8 +29,24 @@ struct StepResult {
   bool finite = true;     // else the optimizer must skip this step
   std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
   double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
-  double exposed_ms = 0;  // time spent waiting for communication, in all of the step
+  double exposed_ms = 0;  // time that the host spent waiting for communication, in all of the step
   bool stop = false;      // some rank asked to stop after this step
+};
+
+// A step whose outcome the device has, or will have, and the host not yet. A value; outlives what made it.
+class PendingStep {
+ public:
+  // fp32 [2] on this rank's device: StepResult's grad_scale, and 1 where the optimizer must skip (Optimizer::update).
+  const Tensor& verdict() const { return verdict_; }
+  // Blocks the host until the device has it.
+  StepResult wait() const;
+
+ private:
+  friend class DataParallel;
+  Tensor verdict_, outcome_, on_host_;  // fp64: StepOutcomeArgs::out
+  Event there_;
+  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces
+  double exposed_ms_ = 0;
 };
 
 class DataParallel {
@@ -49,19 +66,15 @@ class DataParallel {
   // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
   // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all
-  // learn of it. The optimizer's update comes next.
-  StepResult finish_step(double clip_norm = 0, bool stop = false);
-  // A step that a GPU's graph holds (core/device/graph.h): what was recorded from begin_step to the last backward.
-  struct Recorded {
-    int64_t micro_count = 0;
-    std::vector<std::pair<Tensor, int64_t>> losses;
-    std::vector<Tensor> gradients;  // of each group
-  };
-  // Ends the recorded part.
-  Recorded end_recorded();
-  // In place of begin_step and backward, before the graph is launched: the same step on other data, with these targets
-  // counted in each of this rank's micro-batches.
-  void repeat(const Recorded& step, const std::vector<int64_t>& targets);
+  // learn of it. The optimizer's update comes next. The host need not wait for the outcome.
+  PendingStep end_step(double clip_norm = 0, bool stop = false);
+  StepResult finish_step(double clip_norm = 0, bool stop = false) { return end_step(clip_norm, stop).wait(); }
+  // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update, in place of
+  // end_step's `stop`: what the host brings to it, before it is recorded and before each launch. `targets`: counted in
+  // each of this rank's micro-batches.
+  void provide(int64_t micro_count, const std::vector<int64_t>& targets, bool stop);
+  // After a launch: the step that it was. `recorded`: what end_step gave when it was recorded.
+  PendingStep repeated(const PendingStep& recorded);
   // Why no step can be recorded here; empty where it can.
   std::string why_not_recorded() const;
   // Multiplies the loss before backward, so that fp16 gradients do not vanish; a power of two. No result shows it.
@@ -89,6 +102,8 @@ class DataParallel {
 
  private:
   void make_groups();
+  struct Fold;
+  Fold& fold_of(int64_t micro_count);
   void bound_memory();
   void block_left(size_t block);
   void hook(size_t block, const std::vector<Module*>& modules);
@@ -96,6 +111,8 @@ class DataParallel {
   void group_ready(size_t k);
   void launch(size_t k);
   void launch_through(size_t k);
+  void finish_reductions();
+  void bring_to_host(PendingStep& pending);
   bool finish_oldest(std::optional<Seconds> patience = {});
   bool group_has_data(const ParamGroup::Round& round) const;
   double since_begin() const { return gathers_->since_begin(); }
@@ -118,6 +135,7 @@ class DataParallel {
   std::vector<ParamGroup::Round> rounds_;
   size_t round_ = 0;                                // the next that this rank has not launched
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
+  std::map<int64_t, Fold> folds_;                   // by micro-batches of a step
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
   bool following_ = false;  // a round without data of this rank's own

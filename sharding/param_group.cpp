@@ -96,11 +96,18 @@ void ParamGroup::gather() {
   WithMemoryFor named(name_);
   whole_.allocate();
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
-  if (!master_.same_place(mine)) raw::copy(mine, master_);
+  if (!master_.same_place(mine) && !copy_is_current()) raw::copy(mine, master_);
   if (mesh_.shards() > 1)
     gathering_ = mesh_.gathers().all_gather(whole_, mine, Layout::cut_sizes(layout_.all(), mesh_.shards()),
                                             cat("parameters of ", name_));
   state_ = State::kGathering;
+  was_copied_ = !streamed_;
+  master_version_ = master_.storage()->version();
+  whole_version_ = whole_.storage()->version();
+}
+
+bool ParamGroup::copy_is_current() const {
+  return was_copied_ && master_.storage()->version() - master_version_ == whole_.storage()->version() - whole_version_;
 }
 
 void ParamGroup::wait_whole() {
@@ -440,6 +447,8 @@ std::vector<Slot> ParamGroup::slots() const {
     s.master = of_slice(master_, p);
     s.offset = first_element(p);
     s.in_host_memory = offloaded_;
+    if (!streamed_ && !master_.same_place(whole_.slice(0, slice_.begin, slice_.end)))
+      s.copy = of_slice(whole_.slice(0, slice_.begin, slice_.end), p);
     s.decay = members_[i].parameter->decay;
     out.push_back(std::move(s));
   }

@@ -40,6 +40,7 @@ class ParamGroup {
   void gather();
   // The current stream waits until it is whole.
   void wait_whole();
+  bool copy_is_current() const;
   bool whole() const { return state_ != State::kOld && state_ != State::kAbsent; }
   // Gives the whole copy's memory back, until the next gather().
   void release();
@@ -112,6 +113,10 @@ class ParamGroup {
   Tensor master_, whole_;  // fp32 [slice], compute type [total]; one memory where type and level allow
   State state_ = State::kAbsent;
   bool values_changed_ = true;
+  // This rank's slice of the whole copy is the masters' where both were written equally often since: by updates that
+  // write the slots' copies, too.
+  uint64_t master_version_ = 0, whole_version_ = 0;
+  bool was_copied_ = false;
   Work gathering_;
 
   std::function<void()> before_leaf_, on_ready_;

@@ -54,7 +54,8 @@ enum class PointwiseOp : uint8_t {
   kSquare,
 };
 
-// An optimizer's fused pass over one slot; learning rate and the like come from `control`, when the update runs.
+// An optimizer's fused pass over one slot; learning rate and the like come from `control`, when the update runs. Where
+// there is one more output than named here, p is written there too, in its type.
 enum class UpdateOp : uint8_t {
   kSgd,    // p, momentum, g -> p, momentum. Scalars: momentum, weight decay, learning-rate scale, Nesterov (0 or 1).
   kAdamW,  // p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale.
@@ -62,6 +63,16 @@ enum class UpdateOp : uint8_t {
 // Positions in the control buffer.
 struct UpdateControl {
   static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCorrection1 = 3, kCorrection2 = 4, kCount = 8;
+};
+// control = what the host knows of an update and what the device found out about its gradients. Corrections depend on
+// the updates done, and where the host does not know yet whether the one before was skipped, it gives those of both
+// cases: kSkip in the control buffer, still the earlier update's, says which.
+struct UpdateControlArgs {
+  // Positions in `numbers`; pairs of corrections without and with that update.
+  static constexpr int kLr = 0, kUnsettled = 1, kCorrections = 2, kCount = 6;
+  static constexpr int kGradScale = 0, kSkip = 1, kVerdict = 2;  // positions in `verdict`, and how many
+  const float *numbers = nullptr, *verdict = nullptr;
+  float* control = nullptr;
 };
 
 // One row-wise pass over [rows, cols] matrices whose rows are contiguous. Absent operands have no data.
@@ -195,6 +206,25 @@ struct TreeSumsArgs {
   const int64_t* ranges = nullptr;  // pairs; disjoint
   int64_t count = 0;
   double* out = nullptr;
+};
+
+// What a step comes to, from the small values that the ranks gathered: mean loss, norm of the mean gradient, whether
+// all of it is finite, and what gradients are to be multiplied with.
+struct StepOutcomeArgs {
+  // Positions in `out`; kProblem is 0 where all is finite, else one of those below.
+  static constexpr int kLoss = 0, kGradNorm = 1, kTargets = 2, kProblem = 3, kGradScale = 4, kStop = 5, kCount = 6;
+  static constexpr int kLossProblem = 1, kNormProblem = 2, kFirstPiece = 3;  // kFirstPiece + i: piece i is not finite
+  static constexpr int kMostOpen = 64;  // subtrees that wait for their siblings: one a level at most
+
+  const double* values = nullptr;
+  const int32_t* losses = nullptr;  // [micro_batches]: where its summed loss is; the count of its targets follows
+  const int32_t* stops = nullptr;   // [ranks]: not 0 where that rank was asked to stop
+  const int32_t* first = nullptr;   // [pieces + 1]: each piece's first node
+  const int32_t* nodes = nullptr;   // pairs: where a node's sum of squares is, how many subtrees it then completes
+  int64_t micro_batches = 0, ranks = 0, pieces = 0;
+  double nominal = 1, loss_scale = 1, clip_norm = 0;  // gradients are sums / nominal * loss_scale; 0: no clipping
+  double* out = nullptr;                              // [kCount + pieces]; the pieces' sums last
+  float* verdict = nullptr;                           // UpdateControlArgs::verdict
 };
 
 // out[i] = value[i]: a few numbers that only the host knows, in the order of the stream.

@@ -27,5 +27,7 @@ void tree_add(Parallel&, float*, const float*, int64_t);
 void chunk_norms(Parallel&, const float*, int64_t, double*);
 void tree_sums(Parallel&, const TreeSumsArgs&);
 void store(Parallel&, const StoreArgs&);
+void step_outcome(Parallel&, const StepOutcomeArgs&);
+void update_control(Parallel&, const UpdateControlArgs&);
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -30,6 +30,8 @@ struct KernelTable {
   void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares of 64-element chunks
   void (*tree_sums)(Parallel&, const TreeSumsArgs&);
   void (*store)(Parallel&, const StoreArgs&);
+  void (*step_outcome)(Parallel&, const StepOutcomeArgs&);
+  void (*update_control)(Parallel&, const UpdateControlArgs&);
   void (*check_range)(Parallel&, const RangeArgs&);
 };
 

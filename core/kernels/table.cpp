@@ -38,6 +38,8 @@ const KernelTable table = {
     chunk_norms,
     tree_sums,
     store,
+    step_outcome,
+    update_control,
     check_range,
 };
 

@@ -53,12 +53,34 @@ struct AdamW {
   }
 };
 
+// The same, with the new parameter a second time, as another type has it: the copy that the next pass computes with.
+template <class F>
+struct AndCopy {
+  static constexpr int kIns = F::kIns, kOuts = F::kOuts + 1;
+  F f;
+  HD explicit AndCopy(const PointwiseArgs& a) : f(a) {}
+  template <class T, class... Ts>
+  HD Many<T, kOuts> operator()(T p, Ts... rest) const {
+    const Many<T, F::kOuts> updated = f(p, rest...);
+    Many<T, kOuts> all;
+    for (int j = 0; j < F::kOuts; ++j) all.v[j] = updated.v[j];
+    all.v[F::kOuts] = updated.v[0];
+    return all;
+  }
+};
+
+template <class F>
+void update_by(Parallel& where, const PointwiseArgs& a) {
+  if (a.outs > F::kOuts) for_each<AndCopy<F>>(where, a);
+  else for_each<F>(where, a);
+}
+
 }  // namespace
 
 void update(Parallel& where, UpdateOp op, const PointwiseArgs& a) {
   switch (op) {
-    case UpdateOp::kSgd: return for_each<Sgd>(where, a);
-    case UpdateOp::kAdamW: return for_each<AdamW>(where, a);
+    case UpdateOp::kSgd: return update_by<Sgd>(where, a);
+    case UpdateOp::kAdamW: return update_by<AdamW>(where, a);
   }
 }
 

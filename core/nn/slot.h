@@ -15,6 +15,7 @@ struct Slot {
   int64_t offset = 0;           // first element of this slice, in the flattened parameter
   Tensor master;                // fp32 [n]; n may be 0
   Tensor gradient;              // fp32 [n]
+  Tensor copy;                  // where the update writes the master once more, in this type [n]; may be undefined
   bool in_host_memory = false;  // the master, and the moments with it; updates take them through the device by chunk
   bool decay = false;
   double lr_scale = 1;

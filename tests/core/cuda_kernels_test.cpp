@@ -208,21 +208,25 @@ TEST(CudaUpdate, SgdAndAdamW) {
   for (DType gradient : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     for (int64_t n : {64, 1003})
       for (float skip : {0.0f, 1.0f})
-        for (UpdateOp op : {UpdateOp::kSgd, UpdateOp::kAdamW}) {
-          SCOPED_TRACE(cat(op == UpdateOp::kSgd ? "sgd" : "adamw", ", gradient in ", gradient, ", ", n, " elements"));
-          expect_equal([&](const KernelTable& table, Parallel& where) {
+        for (auto [op, copied] : {std::pair{UpdateOp::kSgd, false}, std::pair{UpdateOp::kAdamW, false},
+                                  std::pair{UpdateOp::kSgd, true}, std::pair{UpdateOp::kAdamW, true}}) {
+          SCOPED_TRACE(cat(op == UpdateOp::kSgd ? "sgd" : "adamw", ", gradient in ", gradient, ", ", n, " elements, ",
+                           copied ? "copied" : "once"));
+          expect_equal([&, op = op, copied = copied](const KernelTable& table, Parallel& where) {
             const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
             const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
                          m = random_tensor({n}, 2, -1, 1, DType::kFloat32),
                          v = random_tensor({n}, 3, 0, 1, DType::kFloat32), g = random_tensor({n}, 4, -1, 1, gradient);
             const bool adam = op == UpdateOp::kAdamW;
-            PointwiseArgs a =
-                adam ? raw::pointwise_args({p, m, v}, {p, m, v, g}) : raw::pointwise_args({p, m}, {p, m, g});
+            const Tensor copy = Tensor::zeros({n}, gradient);
+            PointwiseArgs a = adam ? raw::pointwise_args({p, m, v, copy}, {p, m, v, g})
+                                   : raw::pointwise_args({p, m, copy}, {p, m, g});
+            if (!copied) --a.outs;
             const double scalars[] = {0.9, adam ? 0.99 : 0.01, adam ? 1e-8 : 1, adam ? 0.1 : 1, 1};
             std::copy(std::begin(scalars), std::end(scalars), a.scalars);
             a.control = control;
             table.update(where, op, a);
-            return Values{p.to_vector(), m.to_vector(), v.to_vector()};
+            return Values{p.to_vector(), m.to_vector(), v.to_vector(), copy.to_vector()};
           });
         }
 }
@@ -600,6 +604,65 @@ TEST(CudaSums, Trees) {
     table.tree_sums(where, a);
     return Values{out};
   });
+}
+
+// Of a plan as DataParallel makes it: 2 ranks, 3 micro-batches, pieces of trees that join in several ways.
+TEST(CudaSums, OutcomeOfAStep) {
+  const double inf = INFINITY;
+  struct Case {
+    std::vector<std::pair<size_t, double>> changed;  // of the values
+    double clip;
+  };
+  const Case cases[] = {{{}, 0},
+                        {{}, 0.5},
+                        {{{1, NAN}}, 0},
+                        {{{9, inf}}, 1},
+                        {{{300, -inf}}, 1},
+                        {{{7, 1e200}, {8, 1e308}, {9, 1e308}}, 0},
+                        {{{2, 0}, {4, 0}, {501, 0}}, 1},
+                        {{{500, 1}}, 0}};
+  for (const Case& c : cases)
+    expect_equal([&](const KernelTable& table, Parallel& where) {
+      std::vector<double> values(700);
+      for (size_t i = 0; i < values.size(); ++i) values[i] = 0.001 * static_cast<double>(i * 7919 % 1000 + 1);
+      // Rank 0: stop, loss and targets twice, nodes; rank 1 from 499: the same of one micro-batch.
+      values[0] = values[499] = 0, values[2] = 30, values[4] = 31, values[501] = 2;
+      for (auto [at, v] : c.changed) values[at == 500 ? 499 : at] = v;
+      const int pieces = 300;
+      std::vector<int32_t> losses{1, 3, 500}, stops{0, 499}, first, nodes;
+      for (int p = 0; p < pieces; ++p) {
+        first.push_back(static_cast<int32_t>(nodes.size()) / 2);
+        // One node; two that join; four: the third and fourth join, then both pairs; none.
+        const std::vector<int> joins[] = {{0}, {0, 1}, {0, 1, 0, 2}, {}};
+        for (int j : joins[p % 4]) {
+          nodes.push_back(5 + static_cast<int>(nodes.size() * 13 % 490));
+          nodes.push_back(j);
+        }
+      }
+      first.push_back(static_cast<int32_t>(nodes.size()) / 2);
+      StepOutcomeArgs a;
+      a.values = values.data(), a.losses = losses.data(), a.stops = stops.data(), a.first = first.data();
+      a.nodes = nodes.data(), a.micro_batches = 3, a.ranks = 2, a.pieces = pieces;
+      a.nominal = 64, a.loss_scale = 4, a.clip_norm = c.clip;
+      std::vector<double> out(static_cast<size_t>(StepOutcomeArgs::kCount + pieces));
+      std::vector<float> verdict(UpdateControlArgs::kVerdict);
+      a.out = out.data(), a.verdict = verdict.data();
+      table.step_outcome(where, a);
+      return Values{out, std::vector<double>(verdict.begin(), verdict.end())};
+    });
+}
+
+TEST(CudaSums, ControlOfAnUpdate) {
+  for (float unsettled : {0.0f, 1.0f})
+    for (float skipped : {0.0f, 1.0f})
+      expect_equal([&](const KernelTable& table, Parallel& where) {
+        const float numbers[UpdateControlArgs::kCount] = {0.1f, unsettled, 0.2f, 0.3f, 0.4f, 0.5f};
+        const float verdict[UpdateControlArgs::kVerdict] = {0.6f, 0.7f};
+        std::vector<float> control(UpdateControl::kCount, 9.0f);
+        control[UpdateControl::kSkip] = skipped;
+        table.update_control(where, {numbers, verdict, control.data()});
+        return Values{std::vector<double>(control.begin(), control.end())};
+      });
 }
 
 // ----- Launches, and the stand-in itself -----

@@ -2,6 +2,9 @@
 // saved on one and resumed on the other, evaluated, and compared by the sentinel.
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <future>
+
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -39,6 +42,10 @@ const char* const kImages =
     "  dropout: 0.1\noptim:\n  lr: 0.003\n  clip_norm: 0.2\nverify:\n  every: 2\n"
     "data:\n  name: synthetic_images\n  validation: 0.2\n  synthetic:\n    images: 60\n    height: 10\n    width: 10\n";
 
+std::string with(std::string yaml, const std::string& key, const std::string& other) {
+  return yaml.replace(yaml.find(key), key.size(), other);
+}
+
 struct Job {
   std::string yaml;
   int ranks = 1;
@@ -47,6 +54,7 @@ struct Job {
   std::string from = {};  // a checkpoint to resume
   std::string to = {};    // a folder to save into, at the end
   int64_t evaluated_after = -1;
+  bool spoilt = false;  // some samples have no finite values
 };
 struct Outcome {
   Hash128 digest;
@@ -54,12 +62,42 @@ struct Outcome {
   EvalReport eval;
   DeviceType device = DeviceType::kCpu;
   std::string backend;
+  int64_t ahead = 0, skipped = 0;  // most steps under way at once
   int code = 0;
   std::string problem = {};
 };
 
+// Samples of another dataset, some of them spoilt.
+class Spoilt final : public Dataset {
+ public:
+  explicit Spoilt(std::shared_ptr<const Dataset> good) : good_(std::move(good)) {}
+  int64_t size() const override { return good_->size(); }
+  const DataSpec& spec() const override { return good_->spec(); }
+  Hash128 identity() const override { return good_->identity(); }
+  const Vocabulary* vocabulary() const override { return good_->vocabulary(); }
+  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override {
+    good_->get(epoch, index, input, target);
+    if (index % 16 != 5) return;
+    if (spec().kind == DataKind::kTokens) static_cast<int32_t*>(input)[2] = 1000;
+    else static_cast<float*>(input)[7] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  const std::shared_ptr<const Dataset> good_;
+};
+
+App spoilt() {
+  App app = builtin();
+  app.open_data = [](const DataOptions& o, uint64_t seed) {
+    Datasets d = open_datasets(o, seed);
+    d.train = std::make_shared<Spoilt>(d.train);
+    return d;
+  };
+  return app;
+}
+
 Outcome run(const Job& job) {
-  const App app = builtin();
+  const App app = job.spoilt ? spoilt() : builtin();
   const auto settings = load_settings(app, ConfigTree::parse(job.yaml, "test.yaml"), job.ranks);
   SharedData data(app, *settings);
   Outcome out;
@@ -73,10 +111,15 @@ Outcome run(const Job& job) {
   world.on_failure = [&](const Error& e, int) { problem = e.what(); };
   const int code = run_world(world, [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);
+    int64_t ahead = 0;
     if (!job.from.empty()) trainer.resume(open_checkpoint(job.from));
     std::vector<double> losses;
     while (trainer.steps_done() < job.steps) {
-      losses.push_back(trainer.step().result.loss);
+      while (trainer.may_launch() && trainer.steps_launched() < job.steps &&
+             (trainer.steps_launched() != job.evaluated_after || trainer.steps_done() == job.evaluated_after))
+        trainer.launch(false);
+      ahead = std::max(ahead, trainer.steps_launched() - trainer.steps_done());
+      losses.push_back(trainer.finish().result.loss);
       if (trainer.steps_done() == job.evaluated_after) trainer.evaluate();
     }
     const EvalReport eval = trainer.evaluate();
@@ -92,6 +135,8 @@ Outcome run(const Job& job) {
     if (comm.rank() != 0) return;
     out.digest += digest_of(trainer.info());
     out.losses = losses;
+    out.ahead = ahead;
+    out.skipped = trainer.info().skipped;
     out.eval = eval;
     out.device = current_device().type;
     out.backend = comm.backend();
@@ -178,8 +223,7 @@ TEST_P(GpuRun, OffloadAndLowPrecisionHaveTheCpusBits) {
 // Recorded from the third step on, right after an evaluation has made the parameters' copies; the last of each epoch
 // has other shapes and is not.
 TEST_P(GpuRun, ARecordedStepHasTheSameBits) {
-  std::string yaml = GetParam();
-  yaml.replace(yaml.find("dropout: 0.1"), 12, "dropout: 0.0");
+  const std::string yaml = with(GetParam(), "dropout: 0.1", "dropout: 0.0");
   for (const char* more : {"", "precision:\n  compute: bf16\n"}) {
     const std::string plain = cat(yaml, more), recorded = cat("graph: true\n", plain);
     const Outcome expected = outcome_of({.yaml = plain, .device = kGpu, .steps = 12, .evaluated_after = 2});
@@ -195,6 +239,55 @@ TEST_P(GpuRun, ARecordedStepHasTheSameBits) {
   }
 }
 
+// The host learns that a step was skipped when the next one is under way; fp16, whose loss scale depends on it, waits.
+TEST(GpuRunAhead, ASkippedStepIsNoUpdateOfTheNextEither) {
+  fake_gpu();
+  testing::fake_nccl();
+  for (const char* more : {"", "optim.name=sgd", "precision:\n  compute: bf16\n", "precision:\n  compute: fp16\n"}) {
+    std::string yaml = cat(kImages, more);
+    if (yaml.ends_with("optim.name=sgd")) yaml = with(kImages, "optim:\n", "optim:\n  name: sgd\n  momentum: 0.9\n");
+    const Outcome cpu = outcome_of({.yaml = yaml, .steps = 12, .spoilt = true});
+    EXPECT_GT(cpu.skipped, 1);
+    EXPECT_LT(cpu.skipped, 11);
+    for (int ranks : {1, 2}) {
+      const Outcome gpu = outcome_of({.yaml = yaml, .ranks = ranks, .device = kGpu, .steps = 12, .spoilt = true});
+      EXPECT_EQ(gpu.ahead, std::string(more).find("fp16") == std::string::npos ? 2 : 1);
+      EXPECT_EQ(gpu.skipped, cpu.skipped);
+      EXPECT_EQ(to_hex(gpu.digest), to_hex(cpu.digest)) << ranks << " ranks, " << more;
+    }
+  }
+}
+
+// The host sets out a whole step while the GPU has not begun it.
+TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
+  testing::fake_nccl();
+  const std::string images = with(kImages, "dropout: 0.1", "dropout: 0.0");
+  struct Case {
+    const char* more;
+    int ranks;
+  };
+  for (const auto& [more, ranks] :
+       {Case{"", 1}, Case{"", 3}, Case{"sharding:\n  level: optimizer\n", 2},
+        Case{"precision:\n  compute: bf16\nsharding:\n  level: optimizer\n", 2}, Case{"graph: true\n", 2}}) {
+    fake_gpu();
+    const App app = builtin();
+    const auto settings = load_settings(app, ConfigTree::parse(cat(images, more), "test.yaml"), ranks);
+    SharedData data(app, *settings);
+    std::barrier all(ranks);
+    testing::run_nccl_ranks(ranks, [&](Communicator& comm) {
+      Trainer trainer(*settings, data.open(comm), comm);
+      for (int i = 0; i < 6; ++i) trainer.step();  // the next is a whole one, and not verified
+      std::promise<void> gate;
+      testing::fake_gpu_enqueue(*current_stream().device_queue(), [open = gate.get_future().share()] { open.wait(); });
+      trainer.launch(false);
+      EXPECT_TRUE(trainer.may_launch());
+      all.arrive_and_wait();  // every rank's host is through, no rank's GPU has begun
+      gate.set_value();
+      EXPECT_EQ(trainer.finish().step, 7);
+    });
+  }
+}
+
 TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   const auto refused = [&](const Job& job, const char* why) {
     const Outcome out = run(job);
@@ -204,7 +297,8 @@ TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   const std::string yaml = cat("graph: true\n", GetParam());
   refused({yaml, 1, kGpu}, "dropout");
   refused({yaml, 1, kCpu}, "only a GPU's work");
-  refused({cat(yaml, "sharding:\n  level: gradients\n"), 2, kGpu}, "sharding.level gradients");
+  for (int ranks : {1, 2})
+    refused({cat(yaml, "sharding:\n  level: gradients\n"), ranks, kGpu}, "sharding.level gradients");
   fake_gpu(0, {.devices = 1});
   refused({yaml, 2, kSharedGpu}, "by way of the host");
 }
@@ -257,32 +351,8 @@ TEST_P(GpuRun, AFlippedBitIsFound) {
   EXPECT_NE(end.text.find(tensor), end.text.npos) << end.text;
 }
 
-// Samples of another dataset, some of them spoilt.
-class Spoilt final : public Dataset {
- public:
-  explicit Spoilt(std::shared_ptr<const Dataset> good) : good_(std::move(good)) {}
-  int64_t size() const override { return good_->size(); }
-  const DataSpec& spec() const override { return good_->spec(); }
-  Hash128 identity() const override { return good_->identity(); }
-  const Vocabulary* vocabulary() const override { return good_->vocabulary(); }
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override {
-    good_->get(epoch, index, input, target);
-    if (index % 16 != 5) return;
-    if (spec().kind == DataKind::kTokens) static_cast<int32_t*>(input)[2] = 1000;
-    else static_cast<float*>(input)[7] = std::numeric_limits<float>::quiet_NaN();
-  }
-
- private:
-  const std::shared_ptr<const Dataset> good_;
-};
-
 TEST_P(GpuRun, BadValuesAreNamedAsOnTheCpu) {
-  App app = builtin();
-  app.open_data = [](const DataOptions& o, uint64_t seed) {
-    Datasets d = open_datasets(o, seed);
-    d.train = std::make_shared<Spoilt>(d.train);
-    return d;
-  };
+  const App app = spoilt();
   const std::string yaml = cat(GetParam(), "train:\n  anomaly: true\n");
   const End cpu = end_of(yaml, 1, DeviceType::kCpu, app);
   const bool text = GetParam() == kText;

@@ -127,6 +127,20 @@ TEST(Clipping, IsActiveAndBoundsTheNorm) {
   EXPECT_GT(clipped, 0);
 }
 
+// An optimizer of one's own need not know of the copies in the compute type.
+TEST(Copies, AreMadeOfMastersWhereNobodyWroteThem) {
+  for (ShardLevel level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kParameters})
+    for (bool offload : {false, true}) {
+      Job job = gpt_job();
+      job.parallel.level = level;
+      job.parallel.compute = DType::kBFloat16;
+      job.parallel.offload_optimizer = offload;
+      const std::string expected = agreed_digest(job, 2);
+      job.copies = false;
+      EXPECT_EQ(agreed_digest(job, 2), expected) << to_text(level);
+    }
+}
+
 TEST(Unused, ParametersAreCountedAndStayWhereNoDecayMovesThem) {
   Job job = odd_job();
   job.steps = 1;

@@ -110,7 +110,10 @@ Outcome train_one(Communicator& comm, const Job& job) {
       early |= t.kind == Transfer::Kind::kReduce && t.launched_s < parallel.backward_end_s();
     out.overlapped &= early;
     const StepResult& r = out.steps.back();
-    optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
+    std::vector<Slot> slots = parallel.slots();
+    for (Slot& slot : slots)
+      if (!job.copies) slot.copy = {};
+    optimizer->step(slots, {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
   }
   for (const StateEntry& e : entries()) {
     Outcome::Held h{e.name, e.shape.numel(), e.offset, {}};

@@ -30,6 +30,7 @@ struct Job {
   int64_t first_step = 0;
   std::map<std::string, std::vector<float>> state = {};
   double loss_scale = 1;
+  bool copies = true;  // the optimizer writes the copies that slots ask for
 };
 
 struct Outcome {

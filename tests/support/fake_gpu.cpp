@@ -218,6 +218,16 @@ void reach(TreeSumsArgs& a) {
   gpu().reach(a.out);
 }
 void reach(StoreArgs& a) { gpu().reach(a.out); }
+void reach(StepOutcomeArgs& a) {
+  gpu().reach(a.values);
+  for (const int32_t** p : {&a.losses, &a.stops, &a.first, &a.nodes}) gpu().reach(*p);
+  gpu().reach(a.out);
+  gpu().reach(a.verdict);
+}
+void reach(UpdateControlArgs& a) {
+  for (const float** p : {&a.numbers, &a.verdict}) gpu().reach(*p);
+  gpu().reach(a.control);
+}
 void reach(RangeArgs& a) { gpu().reach(a.index); }
 
 template <auto Kernel, class Args>
@@ -266,6 +276,8 @@ const KernelTable& table() {
       chunk_norms,
       run<&KernelTable::tree_sums, TreeSumsArgs>,
       run<&KernelTable::store, StoreArgs>,
+      run<&KernelTable::step_outcome, StepOutcomeArgs>,
+      run<&KernelTable::update_control, UpdateControlArgs>,
       run<&KernelTable::check_range, RangeArgs>,
   };
   return instance;

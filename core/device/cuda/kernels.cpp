@@ -33,6 +33,8 @@ const KernelTable& cuda_kernels() {
       chunk_norms,
       tree_sums,
       store,
+      step_outcome,
+      update_control,
       check_range,
   };
   return table;

@@ -1,0 +1,50 @@
+// What a step comes to, and an update's control buffer, on a GPU: a few hundred values, one block. Sums run in the
+// CPU's order, on values that all threads have brought.
+#include "core/kernels/outcome.h"
+
+#include "core/device/cuda/launch.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+constexpr int kThreads = 256;
+
+// visit(i) for i of [0, n) in order, by the first thread, of values that bring(i, slot) has put in slot of a stretch.
+template <class Bring, class Visit>
+__device__ void in_order(int64_t n, Bring bring, Visit visit) {
+  for (int64_t at = 0; at < n; at += kThreads) {
+    __syncthreads();
+    if (at + threadIdx.x < n) bring(at + threadIdx.x, threadIdx.x);
+    __syncthreads();
+    const int64_t count = n - at < kThreads ? n - at : kThreads;
+    if (threadIdx.x == 0)
+      for (int64_t i = 0; i < count; ++i) visit(at + i, i);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) outcome_grid(const __grid_constant__ StepOutcomeArgs a) {
+  __shared__ double one[kThreads], other[kThreads];
+  StepSums sums;  // the first thread's counts
+  in_order(
+      a.ranks, [&](int64_t r, int slot) { one[slot] = a.values[a.stops[r]]; },
+      [&](int64_t, int64_t slot) { sums.stop = sums.stop || one[slot] != 0; });
+  in_order(
+      a.micro_batches,
+      [&](int64_t i, int slot) { one[slot] = a.values[a.losses[i]], other[slot] = a.values[a.losses[i] + 1]; },
+      [&](int64_t, int64_t slot) { sums.add_micro_batch(one[slot], other[slot]); });
+  in_order(
+      a.pieces, [&](int64_t p, int slot) { a.out[StepOutcomeArgs::kCount + p] = one[slot] = piece_sum(a, p); },
+      [&](int64_t p, int64_t slot) { sums.add_piece(p, one[slot]); });
+  if (threadIdx.x == 0) conclude(a, sums);
+}
+
+__global__ void control_grid(const __grid_constant__ UpdateControlArgs a) { write_control(a); }
+
+}  // namespace
+
+void step_outcome(Parallel& where, const StepOutcomeArgs& a) {
+  launch(outcome_grid, cuda_queue(where), 1, kThreads, a);
+}
+void update_control(Parallel& where, const UpdateControlArgs& a) { launch(control_grid, cuda_queue(where), 1, 1, a); }
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

@@ -1,0 +1,21 @@
+// What a step comes to, and an update's control buffer, on a CPU.
+#include "core/kernels/outcome.h"
+
+#include "core/kernels/parallel.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+void step_outcome(Parallel&, const StepOutcomeArgs& a) {
+  StepSums sums;
+  for (int64_t r = 0; r < a.ranks; ++r) sums.stop = sums.stop || a.values[a.stops[r]] != 0;
+  for (int64_t i = 0; i < a.micro_batches; ++i) sums.add_micro_batch(a.values[a.losses[i]], a.values[a.losses[i] + 1]);
+  for (int64_t p = 0; p < a.pieces; ++p) {
+    a.out[StepOutcomeArgs::kCount + p] = piece_sum(a, p);
+    sums.add_piece(p, a.out[StepOutcomeArgs::kCount + p]);
+  }
+  conclude(a, sums);
+}
+
+void update_control(Parallel&, const UpdateControlArgs& a) { write_control(a); }
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

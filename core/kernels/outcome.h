@@ -1,0 +1,71 @@
+// What a step comes to, and an update's control buffer: the arithmetic that host levels and CUDA share.
+// Plain functions. Knows nothing of who gathers the values.
+#pragma once
+
+#include "core/kernels/args.h"
+#include "core/kernels/math.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+
+HD inline bool is_finite(double x) { return x - x == 0; }
+
+// The sum of squares of a piece, of its nodes in order; siblings join as soon as both are there.
+HD inline double piece_sum(const StepOutcomeArgs& a, int64_t piece) {
+  double open[StepOutcomeArgs::kMostOpen];
+  int count = 0;
+  for (int64_t i = a.first[piece]; i < a.first[piece + 1]; ++i) {
+    open[count++] = a.values[a.nodes[2 * i]];
+    for (int32_t join = a.nodes[2 * i + 1]; join > 0; --join) {
+      --count;
+      open[count - 1] += open[count];
+    }
+  }
+  return count > 0 ? open[0] : 0;
+}
+
+struct StepSums {
+  double loss = 0, targets = 0, norm_squared = 0;
+  bool stop = false;
+  int64_t bad_piece = -1;  // the first that is not finite
+
+  HD void add_micro_batch(double its_loss, double its_targets) { loss += its_loss, targets += its_targets; }
+  HD void add_piece(int64_t piece, double sum) {
+    norm_squared += sum;
+    if (bad_piece < 0 && !is_finite(sum)) bad_piece = piece;
+  }
+};
+
+HD inline void conclude(const StepOutcomeArgs& a, const StepSums& sums) {
+  using A = StepOutcomeArgs;
+  const bool any = sums.targets > 0;
+  const double correction = any ? a.nominal / sums.targets : 0;
+  const double loss = any ? sums.loss / sums.targets : 0;
+  const double norm = sqrt_of(sums.norm_squared) * correction / a.loss_scale;
+  int64_t problem = 0;
+  if (sums.bad_piece >= 0) problem = A::kFirstPiece + sums.bad_piece;
+  else if (!is_finite(loss)) problem = A::kLossProblem;
+  else if (!is_finite(norm)) problem = A::kNormProblem;
+  double scale = correction / a.loss_scale;
+  if (a.clip_norm > 0 && norm > a.clip_norm) scale *= a.clip_norm / norm;
+  a.out[A::kLoss] = loss;
+  a.out[A::kGradNorm] = norm;
+  a.out[A::kTargets] = sums.targets;
+  a.out[A::kProblem] = static_cast<double>(problem);
+  a.out[A::kGradScale] = scale;
+  a.out[A::kStop] = sums.stop ? 1 : 0;
+  a.verdict[UpdateControlArgs::kGradScale] = static_cast<float>(scale);
+  a.verdict[UpdateControlArgs::kSkip] = problem != 0 ? 1.0f : 0.0f;
+}
+
+HD inline void write_control(const UpdateControlArgs& a) {
+  using A = UpdateControlArgs;
+  const bool one_more = a.numbers[A::kUnsettled] != 0 && a.control[UpdateControl::kSkip] == 0;
+  const float* corrections = a.numbers + A::kCorrections + (one_more ? 2 : 0);
+  a.control[UpdateControl::kLr] = a.numbers[A::kLr];
+  a.control[UpdateControl::kGradScale] = a.verdict[A::kGradScale];
+  a.control[UpdateControl::kSkip] = a.verdict[A::kSkip];
+  a.control[UpdateControl::kCorrection1] = corrections[0];
+  a.control[UpdateControl::kCorrection2] = corrections[1];
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA
