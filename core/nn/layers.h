@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/nn/module.h"
+#include "core/ops/ops.h"
 
 namespace lockstep {
 
@@ -14,6 +15,9 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
+  // For operations that span layers; a module that holds this one uses them within its own forward().
+  const Tensor& weight() const { return weight_; }
+  Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 
  private:
   Tensor& weight_;
@@ -24,6 +28,8 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(int64_t width, bool bias = true, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
+  // In place of operator()(a + b): the sum too, in one pass. It keeps what set_recompute() would keep, and no more.
+  AddLayerNorm of_sum(const Tensor& a, const Tensor& b);
 
  private:
   Tensor& weight_;
