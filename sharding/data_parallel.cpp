@@ -461,8 +461,9 @@ void DataParallel::bring_to_host(PendingStep& pending) {
   pending.there_ = current_stream().record();
 }
 
-StepResult PendingStep::wait() const {
-  there_.synchronize();
+StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
+  require(there_.synchronize(deadline), ExitCode::kRankLost, "not done within ", deadline->count(),
+          " s: a rank is missing from one of its exchanges, or hangs in one");
   StepResult result;
   result.exposed_ms = exposed_ms_;
   if (!on_host_.device().has_bytes()) return result;

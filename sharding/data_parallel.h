@@ -38,8 +38,8 @@ class PendingStep {
  public:
   // fp32 [2] on this rank's device: StepResult's grad_scale, and 1 where the optimizer must skip (Optimizer::update).
   const Tensor& verdict() const { return verdict_; }
-  // Blocks the host until the device has it.
-  StepResult wait() const;
+  // Blocks the host until the device has it. Throws ExitCode::kRankLost when `deadline` passes first.
+  StepResult wait(std::optional<Seconds> deadline = {}) const;
 
  private:
   friend class DataParallel;

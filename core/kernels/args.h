@@ -152,12 +152,26 @@ struct Matrix {
   int64_t row_stride = 0, col_stride = 1, batch_stride = 0;  // in elements
 };
 
+// What becomes of S, the sums above rounded to C's type. Fused by a GPU's library, gelu may see them before rounding.
+enum class Epilogue : uint8_t {
+  kNone,          // C = S
+  kGelu,          // aux = S, C = gelu(S)
+  kGeluBackward,  // C = S * gelu'(aux)
+};
+
 struct GemmArgs {
   int64_t m = 0, n = 0, k = 0, batch = 1;
   Matrix a, b, c;  // c.col_stride must be 1
   const void* bias = nullptr;
   DType bias_dtype = DType::kFloat32;
   bool accumulate = false;
+  Epilogue epilogue = Epilogue::kNone;  // not with a batch, nor with `accumulate`
+  void* aux = nullptr;  // of the epilogue: [m, n], of C's type and strides; it and C aligned to 16 bytes
+  // [m], absent or (+)= the sums of A over k: in the product g^T x, a weight's gradient, that of the bias. A is then
+  // the transpose of a contiguous matrix. Not with a batch, a bias or an epilogue.
+  void* bias_gradient = nullptr;
+  DType bias_gradient_dtype = DType::kFloat32;
+  bool accumulate_bias_gradient = false;
 };
 
 // Convolution of NHWC images with weights [out, kh, kw, in].

@@ -1,4 +1,6 @@
 // The matrix product over threads: C is cut into blocks, one gemm_serial each.
+#include "core/kernels/entries.h"
+#include "core/kernels/epilogue.h"
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -46,8 +48,10 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
 }  // namespace
 
 void gemm(Parallel& parallel, const GemmArgs& g) {
-  if (g.a.dtype == DType::kFloat64) gemm_in<double>(parallel, g);
-  else gemm_in<float>(parallel, g);
+  const GemmArgs product = product_alone(g);
+  if (g.a.dtype == DType::kFloat64) gemm_in<double>(parallel, product);
+  else gemm_in<float>(parallel, product);
+  passes_after_product(parallel, g, pointwise, column_sum);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -13,7 +13,7 @@ Linear::Linear(int64_t in, int64_t out, bool bias)
       bias_(bias ? &parameter("bias", {out}, Init::uniform(bound(in))) : nullptr) {}
 Linear::Linear(int64_t in, int64_t out, bool bias, Init init)
     : weight_(parameter("weight", {out, in}, init)), bias_(bias ? &parameter("bias", {out}, Init::zeros()) : nullptr) {}
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, or_none(bias_)); }
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias()); }
 
 LayerNorm::LayerNorm(int64_t width, bool bias, double eps)
     : weight_(parameter("weight", {width}, Init::ones())),

@@ -15,6 +15,9 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
+  // For operations that span layers; a module that holds this one uses them within its own forward().
+  const Tensor& weight() const { return weight_; }
+  Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 
  private:
   Tensor& weight_;

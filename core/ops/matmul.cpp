@@ -18,6 +18,17 @@ void product_backward(const Tensor& g, const Tensor& a, const Tensor& b, Gradien
   }
 }
 
+// y = x weight^T + bias: gives weight, input i, and bias, input i + 1, their gradients. The weight first: its reduction
+// then overlaps the rest.
+void add_linear_gradients(Gradients& grads, int i, const Tensor& g, const Tensor& x) {
+  raw::GradientTarget weight, bias;
+  if (grads.wanted(i)) weight.out = grads.target(i, weight.accumulate);
+  if (grads.wanted(i + 1)) bias.out = grads.target(i + 1, bias.accumulate);
+  if (weight.out && bias.out) raw::linear_gradients(weight, bias, g, x);
+  else if (weight.out) raw::gemm(weight.out, g.transpose(0, 1), x, {}, weight.accumulate);
+  else if (bias.out) raw::sum_dims(bias.out, g, {0}, bias.accumulate);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
@@ -60,19 +71,46 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place p
                    [x = Saved(rows), w = Saved(weight), shape = x.shape()](const Tensor& gradient, Gradients& grads) {
                      const Tensor &rows = x.get("linear"), &weight = w.get("linear");
                      const Tensor g = raw::contiguous(gradient).reshape({rows.dim(0), weight.dim(0)});
-                     bool accumulate = false;
-                     // The weight first: its reduction then overlaps the rest.
-                     if (grads.wanted(1)) {
-                       Tensor dw = grads.target(1, accumulate);
-                       raw::gemm(dw, g.transpose(0, 1), rows, {}, accumulate);
-                     }
-                     if (grads.wanted(2)) {
-                       Tensor db = grads.target(2, accumulate);
-                       raw::sum_dims(db, g, {0}, accumulate);
-                     }
+                     add_linear_gradients(grads, 1, g, rows);
                      if (grads.wanted(0)) {
+                       bool accumulate = false;
                        Tensor dx = grads.target(0, accumulate);
                        raw::gemm(dx.reshape(rows.shape()), g, weight, {}, accumulate);
+                     }
+                   });
+}
+
+Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                    const Tensor& down_bias, Place place) {
+  check(x.rank() >= 1 && up.rank() == 2 && down.rank() == 2 && x.dim(-1) == up.dim(1) && up.dim(0) == down.dim(1) &&
+            (!up_bias || up_bias.numel() == up.dim(0)) && (!down_bias || down_bias.numel() == down.dim(0)),
+        "feed_forward: ", x, " with weights ", up, " and ", down, up_bias ? " and biases " : "",
+        up_bias ? to_text(up_bias) : "", down_bias ? " and " : "", down_bias ? to_text(down_bias) : "");
+  auto values = [](const Tensor& t) { return t ? t.detach() : t; };
+  const Tensor rows = raw::contiguous(x.detach()).reshape({-1, up.dim(1)});  // [N, in]
+  const Shape hidden{rows.dim(0), up.dim(0)};
+  const Tensor pre = Tensor::empty(hidden, x.dtype()), h = Tensor::empty(hidden, x.dtype());
+  raw::gemm_gelu(h, pre, rows, up.transpose(0, 1), values(up_bias));
+  Shape out = x.shape();
+  out[x.rank() - 1] = down.dim(0);
+  Tensor y = Tensor::empty(out, x.dtype());
+  raw::gemm(y.reshape({rows.dim(0), down.dim(0)}), h, down.transpose(0, 1), values(down_bias));
+  return result_of("feed_forward", place, y, {&x, &up, &up_bias, &down, &down_bias},
+                   [x = Saved(rows), pre = Saved(pre), h = Saved(h), up = Saved(up), down = Saved(down)](
+                       const Tensor& gradient, Gradients& grads) {
+                     const char* const op = "feed_forward";
+                     const Tensor &rows = x.get(op), &weight = up.get(op), &last = down.get(op);
+                     const Tensor g = raw::contiguous(gradient).reshape({rows.dim(0), last.dim(0)});
+                     // Into h's own memory: nobody else has seen it, and down's gradient has read it for the last time.
+                     const Tensor& dpre = h.get(op);
+                     add_linear_gradients(grads, 3, g, dpre);
+                     if (!grads.wanted(0) && !grads.wanted(1) && !grads.wanted(2)) return;
+                     raw::gemm_gelu_backward(dpre, g, last, pre.get(op));
+                     add_linear_gradients(grads, 1, dpre, rows);
+                     if (grads.wanted(0)) {
+                       bool accumulate = false;
+                       Tensor dx = grads.target(0, accumulate);
+                       raw::gemm(dx.reshape(rows.shape()), dpre, weight, {}, accumulate);
                      }
                    });
 }

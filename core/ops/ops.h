@@ -46,6 +46,11 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, Place place = Pl
 Tensor matmul(const Tensor& a, const Tensor& b, Place place = Place::current());
 // y[..., out] = x[..., in] weight[out, in]^T + bias[out]; bias may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Place place = Place::current());
+// linear(gelu(linear(x, up, up_bias)), down, down_bias), with those ops' bits on a CPU; a GPU's library computes gelu
+// and its gradient along with the products where it can. NaN or infinity on the way reaches the result, so that anomaly
+// mode sees it there.
+Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
+                    const Tensor& down_bias, Place place = Place::current());
 
 Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimension
 // Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` count nothing. fp32 scalar [1].

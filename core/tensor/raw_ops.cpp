@@ -193,7 +193,9 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype) {
   return out;
 }
 
-void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
+namespace {
+
+GemmArgs gemm_args(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias) {
   auto three = [](const Tensor& t) { return t.rank() == 3 ? t : t.expand(Shape{1, t.dim(0), t.dim(1)}); };
   const Tensor A = three(a), B = three(b), C = three(c);
   GemmArgs g;
@@ -212,10 +214,58 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias,
     g.bias = bias.read();
     g.bias_dtype = bias.dtype();
   }
-  g.accumulate = accumulate;
   g.c = matrix(C, C.write());
   g.c.col_stride = 1;
+  return g;
+}
+
+void launch_gemm(const GemmArgs& g) {
   launch([](Parallel& p, const GemmArgs& args) { kernels(p).gemm(p, args); }, g);
+}
+
+void check_epilogue(const Tensor& c, const Tensor& aux) {
+  check(
+      c.rank() == 2 && c.shape() == aux.shape() && c.dtype() == aux.dtype() && c.is_contiguous() && aux.is_contiguous(),
+      "matrix product with gelu: ", c, " beside ", aux);
+}
+
+}  // namespace
+
+void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate) {
+  GemmArgs g = gemm_args(c, a, b, bias);
+  g.accumulate = accumulate;
+  launch_gemm(g);
+}
+
+void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias) {
+  check_epilogue(y, pre);
+  GemmArgs g = gemm_args(y, a, b, bias);
+  g.epilogue = Epilogue::kGelu;
+  g.aux = pre.write();
+  launch_gemm(g);
+}
+
+void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& pre) {
+  check_epilogue(c, pre);
+  GemmArgs g = gemm_args(c, a, b, {});
+  g.epilogue = Epilogue::kGeluBackward;
+  g.aux = const_cast<void*>(pre.read());
+  launch_gemm(g);
+}
+
+void linear_gradients(const GradientTarget& weight, const GradientTarget& bias, const Tensor& g, const Tensor& x) {
+  check(g.is_contiguous() && x.is_contiguous(), "gradients of a linear layer from ", g, " and ", x);
+  const bool one = g.dim(1) == 1;  // a sum of one column, which sum_dims may take as a row
+  GemmArgs args = gemm_args(weight.out, g.transpose(0, 1), x, {});
+  args.accumulate = weight.accumulate;
+  if (!one) {
+    check(bias.out.is_contiguous() && bias.out.numel() == args.m, "sum of ", g, " into ", bias.out);
+    args.bias_gradient = bias.out.write();
+    args.bias_gradient_dtype = bias.out.dtype();
+    args.accumulate_bias_gradient = bias.accumulate;
+  }
+  launch_gemm(args);
+  if (one) sum_dims(bias.out, g, {0}, bias.accumulate);
 }
 
 bool all_finite(const Tensor& t) {

@@ -48,6 +48,18 @@ Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
 void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias = {}, bool accumulate = false);
+// pre = A B (+ bias), y = gelu(pre). Rank 2; y and pre of one type, each contiguous.
+void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});
+// C = (A B) gelu'(pre), element by element; as above.
+void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& pre);
+// Where gradients go: written, or added to what is there.
+struct GradientTarget {
+  Tensor out;
+  bool accumulate = false;
+};
+// Of y[N, out] = x[N, in] weight[out, in]^T + bias[out], from the gradient g of y: weight's, g^T x, and bias's, the sum
+// of g's rows. g and x contiguous.
+void linear_gradients(const GradientTarget& weight, const GradientTarget& bias, const Tensor& g, const Tensor& x);
 // True where every element is finite; synchronises.
 bool all_finite(const Tensor& t);
 

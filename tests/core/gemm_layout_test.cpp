@@ -30,6 +30,19 @@ class HostQueue : public Parallel {
 
 bool is_narrow(DType t) { return t == DType::kBFloat16 || t == DType::kFloat16; }
 
+// As one pass over C and what lies like it.
+void pass(PointwiseOp op, const GemmCall& call, void* out, std::initializer_list<void*> ins) {
+  auto view = [&](void* data) { return Operand{data, call.c.dtype, {call.c.ld, 1}}; };
+  PointwiseArgs a;
+  a.numel = call.m * call.n, a.dims = 2;
+  a.sizes[0] = call.n, a.sizes[1] = call.m;
+  a.outs = 1;
+  a.out[0] = view(out);
+  for (void* in : ins) a.in[a.ins++] = view(in);
+  HostQueue queue;
+  kernels().pointwise(queue, op, a);
+}
+
 // What cuBLASLt's documentation says that it takes, and then the product itself.
 void column_major_product(const GemmCall& call) {
   const DType type = call.a.dtype;
@@ -52,6 +65,14 @@ void column_major_product(const GemmCall& call) {
     ASSERT_EQ(m.batch_stride * size_of(m.dtype) % m.alignment, 0);
   }
   ASSERT_EQ(reinterpret_cast<uintptr_t>(call.bias) % 16, 0u);
+  if (call.beyond_product()) {
+    ASSERT_TRUE(is_narrow(type) && call.batch == 1) << to_text(call);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(call.bias_gradient) % 16, 0u);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(call.aux) % 16, 0u);
+    ASSERT_EQ(call.epilogue != Epilogue::kNone, call.bias_gradient == nullptr) << "one at a time";
+    ASSERT_TRUE(!call.aux || (call.c.dtype == type && call.c.ld % 8 == 0 && !call.accumulate)) << to_text(call);
+    ASSERT_FALSE(call.bias && (call.bias_gradient || call.epilogue == Epilogue::kGeluBackward)) << to_text(call);
+  }
   auto at = [](const ColumnMajor& m, int64_t batch, int64_t i, int64_t j) {
     if (m.transposed) std::swap(i, j);
     return batch * m.batch_stride + i + j * m.ld;
@@ -67,6 +88,17 @@ void column_major_product(const GemmCall& call) {
         if (call.bias) sum += load_element<double>(call.bias, call.c.dtype, i);
         store_element<double>(call.c.data, call.c.dtype, at(call.c, b, i, j), sum);
       }
+  if (call.epilogue == Epilogue::kGelu) {
+    pass(PointwiseOp::kCopy, call, call.aux, {call.c.data});
+    pass(PointwiseOp::kGelu, call, call.c.data, {call.aux});
+  }
+  if (call.epilogue == Epilogue::kGeluBackward)
+    pass(PointwiseOp::kGeluBackward, call, call.c.data, {call.c.data, call.aux});
+  for (int64_t j = 0; j < call.n && call.bias_gradient; ++j) {
+    double sum = 0;
+    for (int64_t k = 0; k < call.k; ++k) sum += load_element<double>(call.b.data, call.b.dtype, at(call.b, 0, k, j));
+    store_element<double>(call.bias_gradient, call.c.dtype, j, sum);
+  }
 }
 
 // Bytes that start `shift` bytes past an address of 64-byte alignment.
@@ -143,6 +175,7 @@ GemmKey expect_same(const GemmArgs& g, const Filled& c) {
     key = key_of(call);
     text = to_text(call);
     column_major_product(call);
+    return true;
   };
   gemm_in_steps(queue, g, scratch, product);
   EXPECT_EQ(c.values(), values_of(expected.data(), c.matrix.dtype, c.elements)) << text;
@@ -199,7 +232,10 @@ TEST(GemmLayout, BiasOnTopOfAccumulation) {
         HostQueue queue;
         std::vector<Memory> slots;
         auto scratch = [&](int, int64_t bytes) { return slots.emplace_back(bytes, 0).data(); };
-        auto product = [](const GemmCall& call) { column_major_product(call); };
+        auto product = [](const GemmCall& call) {
+          column_major_product(call);
+          return true;
+        };
         gemm_in_steps(queue, g, scratch, product);
         EXPECT_EQ(c.values(), expected) << cat(type, " with bias ", bias_type, ", k = ", k);
       }
@@ -223,6 +259,129 @@ TEST(GemmLayout, PlansDoNotDependOnAddresses) {
     keys.insert(expect_same(g, c));
   }
   EXPECT_EQ(keys.size(), 2u);  // with a bias, and without
+}
+
+// What a library was asked that has no epilogue, or has them all.
+struct Asked {
+  std::vector<GemmCall> calls;
+  bool fused() const { return calls.size() == 1 && calls[0].beyond_product(); }
+  bool plain() const { return calls.size() == 1 && !calls[0].beyond_product(); }
+  bool refused() const { return calls.size() == 2 && calls[0].beyond_product() && !calls[1].beyond_product(); }
+};
+
+Asked run_on(bool refuses, const GemmArgs& g) {
+  HostQueue queue;
+  Asked asked;
+  std::vector<Memory> slots;
+  slots.reserve(8);
+  std::set<int> taken;
+  auto scratch = [&](int slot, int64_t bytes) -> void* {
+    EXPECT_TRUE(slot >= 0 && slot < 4 && taken.insert(slot).second) << "slot " << slot << " taken twice";
+    return slots.emplace_back(bytes, 0).data();
+  };
+  auto product = [&](const GemmCall& call) {
+    asked.calls.push_back(call);
+    if (refuses && call.beyond_product()) return false;
+    column_major_product(call);
+    return true;
+  };
+  gemm_in_steps(queue, g, scratch, product);
+  return asked;
+}
+
+// gelu(A B (+ bias)) and A B gelu'(aux): fused for 16 bits where rows are multiples of 8 elements, else, and where the
+// library refuses, by passes after the product; to the CPU's bits.
+TEST(GemmLayout, Gelu) {
+  std::mt19937 random(10);
+  for (DType type : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64})
+    for (const auto& [m, n, k, row] : {std::tuple{5, 16, 7, 16}, std::tuple{8, 24, 3, 32}, std::tuple{1, 8, 1, 8},
+                                       std::tuple{6, 15, 4, 15}, std::tuple{3, 16, 5, 17}, std::tuple{4, 8, 0, 8}})
+      for (Epilogue epilogue : {Epilogue::kGelu, Epilogue::kGeluBackward})
+        for (bool refuses : {false, true})
+          for (DType bias_type : {DType::kInt32, type, DType::kFloat32}) {  // kInt32: none
+            GemmArgs g;
+            g.m = m, g.n = n, g.k = k;
+            g.epilogue = epilogue;
+            const Filled a(random, m * k + 1, {nullptr, type, k, 1, 0}, 0),
+                b(random, n * k + 1, {nullptr, type, 1, k, 0}, 0), bias(random, n, {nullptr, bias_type, 0, 1, 0}, 1);
+            const Matrix layout{nullptr, type, row, 1, 0};
+            const Filled c(random, m * row, layout, 0), aux(random, m * row, layout, 0);
+            Filled expected_c(random, m * row, layout, 0), expected_aux(random, m * row, layout, 0);
+            const auto bytes = static_cast<size_t>(m * row * size_of(type));
+            memcpy(expected_c.matrix.data, c.matrix.data, bytes);
+            memcpy(expected_aux.matrix.data, aux.matrix.data, bytes);
+            g.a = a.matrix, g.b = b.matrix, g.c = expected_c.matrix, g.aux = expected_aux.matrix.data;
+            const bool with_bias = epilogue == Epilogue::kGelu && is_floating(bias_type);
+            if (with_bias) g.bias = bias.matrix.data, g.bias_dtype = bias_type;
+            HostQueue queue;
+            kernels().gemm(queue, g);
+            g.c = c.matrix, g.aux = aux.matrix.data;
+            const Asked asked = run_on(refuses, g);
+            const std::string what = cat(type, ", ", m, " x ", n, " x ", k, ", row ", row, ", bias ", bias_type,
+                                         epilogue == Epilogue::kGelu ? "" : ", backward", refuses ? ", refused" : "");
+            EXPECT_EQ(c.values(), expected_c.values()) << what;
+            EXPECT_EQ(aux.values(), expected_aux.values()) << what;
+            const bool fusable = is_narrow(type) && row % 8 == 0 && !(with_bias && bias_type != type);
+            if (k == 0) EXPECT_TRUE(asked.calls.empty()) << what;
+            else if (!fusable) EXPECT_TRUE(asked.plain()) << what;
+            else if (refuses) EXPECT_TRUE(asked.refused()) << what;
+            else EXPECT_TRUE(asked.fused()) << what;
+            if (asked.fused()) {
+              const GemmCall& call = asked.calls[0];
+              EXPECT_EQ(call.epilogue, epilogue);
+              EXPECT_EQ(call.aux, aux.matrix.data);
+              EXPECT_EQ(call.c.data, c.matrix.data);
+              EXPECT_EQ(call.bias != nullptr, with_bias);
+              EXPECT_NE(key_of(call), key_of(run_on(true, g).calls[1])) << "another plan";
+            }
+          }
+}
+
+// dW = g^T x with the sums of g's rows, in every combination of types and of adding to what is there. A gradient lies
+// anywhere in its buffer, which must not change what is asked.
+TEST(GemmLayout, BiasGradients) {
+  std::mt19937 random(11);
+  std::set<GemmKey> keys;
+  const int64_t out = 9, in = 5, rows = 11;
+  for (DType type : {DType::kBFloat16, DType::kFloat16, DType::kFloat32, DType::kFloat64})
+    for (DType weight_type : {type, DType::kFloat32})
+      for (DType bias_type : {type, DType::kFloat32})
+        for (bool add : {false, true})
+          for (bool refuses : {false, true})
+            for (int64_t shift : {0, 1}) {
+              GemmArgs g;
+              g.m = out, g.n = in, g.k = rows;
+              g.accumulate = add, g.accumulate_bias_gradient = !add || shift == 0;
+              const Filled gradient(random, rows * out, {nullptr, type, 1, out, 0}, 0),
+                  x(random, rows * in, {nullptr, type, in, 1, 0}, 0),
+                  weight(random, out * in, {nullptr, weight_type, in, 1, 0}, shift),
+                  bias(random, out, {nullptr, bias_type, 0, 1, 0}, shift);
+              Filled expected_weight(random, out * in, weight.matrix, 0), expected_bias(random, out, bias.matrix, 0);
+              memcpy(expected_weight.matrix.data, weight.matrix.data,
+                     static_cast<size_t>(out * in * size_of(weight_type)));
+              memcpy(expected_bias.matrix.data, bias.matrix.data, static_cast<size_t>(out * size_of(bias_type)));
+              g.a = gradient.matrix, g.b = x.matrix, g.c = expected_weight.matrix;
+              g.bias_gradient = expected_bias.matrix.data, g.bias_gradient_dtype = bias_type;
+              HostQueue queue;
+              kernels().gemm(queue, g);
+              g.c = weight.matrix, g.bias_gradient = bias.matrix.data;
+              const Asked asked = run_on(refuses, g);
+              const std::string what = cat(type, " into ", weight_type, " and ", bias_type, add ? ", added" : "",
+                                           refuses ? ", refused" : "", ", shift ", shift);
+              EXPECT_EQ(weight.values(), expected_weight.values()) << what;
+              EXPECT_EQ(bias.values(), expected_bias.values()) << what;
+              if (!is_narrow(type) || weight_type != bias_type) EXPECT_TRUE(asked.plain()) << what;
+              else if (refuses) EXPECT_TRUE(asked.refused()) << what;
+              else EXPECT_TRUE(asked.fused()) << what;
+              if (asked.fused()) {
+                const GemmCall& call = asked.calls[0];
+                EXPECT_EQ(call.m, in);
+                EXPECT_EQ(call.n, out);
+                EXPECT_TRUE(!call.a.transposed && call.b.transposed) << "g is the second operand, of n columns";
+                if (type == DType::kBFloat16 && weight_type == DType::kFloat32) keys.insert(key_of(call));
+              }
+            }
+  EXPECT_EQ(keys.size(), 1u);
 }
 
 }  // namespace

@@ -77,6 +77,8 @@ TEST(EveryThreadCount, MatrixProducts) {
        {std::tuple{130, 70, 500}, std::tuple{5, 333, 1200}, std::tuple{600, 7, 90}, std::tuple{1, 1, 3000}})
     same("matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{m, k}, {k, n}});
   same("linear", [](const Inputs& x) { return linear(x[0], x[1], x[2]); }, {{3, 50, 130}, {190, 130}, {190}});
+  same("feed forward", [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
+       {{3, 50, 30}, {110, 30}, {110}, {20, 110}, {20}});
   same("batched", [](const Inputs& x) { return matmul(x[0], transpose(x[1], 1, 2)); }, {{7, 40, 60}, {7, 50, 60}});
   same("in fp64", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{60, 200}, {200, 50}},
        {DType::kFloat64, DType::kFloat16});
@@ -157,6 +159,44 @@ TEST(Products, OfLowPrecisionAreRoundedOnce) {
     raw::gemm(low, a, raw::contiguous(b.transpose(0, 1)).transpose(0, 1), bias);
     EXPECT_EQ(in_fp32.to_vector(), expected.to_vector()) << to_text(dtype);
     EXPECT_EQ(low.to_vector(), raw::cast(expected, dtype).to_vector()) << to_text(dtype);
+  }
+}
+
+// Epilogues and bias gradients have the bits of the product and the passes after it.
+TEST(Products, WithEpiloguesArePassesToTheBit) {
+  const int64_t rows = 301, in = 83, out = 97;
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
+    const Tensor x = random_tensor({rows, in}, 1, -1, 1, dtype), w = random_tensor({in, out}, 2, -1, 1, dtype),
+                 bias = random_tensor({out}, 3, -1, 1, dtype), g = random_tensor({rows, out}, 4, -1, 1, dtype);
+    auto make = [&](int64_t n) { return Tensor::empty({rows, n}, dtype); };
+    for (const Tensor& b : {bias, Tensor()}) {
+      const Tensor pre = make(out), y = make(out), expected_pre = make(out), expected = make(out);
+      raw::gemm_gelu(y, pre, x, w, b);
+      raw::gemm(expected_pre, x, w, b);
+      raw::pointwise(PointwiseOp::kGelu, {expected}, {expected_pre});
+      testing::expect_equal_bits({pre.to_vector(), y.to_vector()}, {expected_pre.to_vector(), expected.to_vector()},
+                                 cat("gelu in ", dtype));
+    }
+    const Tensor dpre = make(in), product = make(in), expected = make(in);
+    raw::gemm_gelu_backward(dpre, g, w.transpose(0, 1), x);
+    raw::gemm(product, g, w.transpose(0, 1));
+    raw::pointwise(PointwiseOp::kGeluBackward, {expected}, {product, x});
+    testing::expect_equal_bits({dpre.to_vector()}, {expected.to_vector()}, cat("backward in ", dtype));
+    for (DType to : {dtype, DType::kFloat32})
+      for (bool add_weight : {false, true})
+        for (bool add_bias : {false, true}) {
+          auto targets = [&] {
+            return std::pair{random_tensor({out, in}, 5, -1, 1, to), random_tensor({out}, 6, -1, 1, to)};
+          };
+          const auto [dw, db] = targets();
+          raw::linear_gradients({dw, add_weight}, {db, add_bias}, g, x);
+          const auto [expected_dw, expected_db] = targets();
+          raw::gemm(expected_dw, g.transpose(0, 1), x, {}, add_weight);
+          raw::sum_dims(expected_db, g, {0}, add_bias);
+          testing::expect_equal_bits({dw.to_vector(), db.to_vector()},
+                                     {expected_dw.to_vector(), expected_db.to_vector()},
+                                     cat("gradients of ", dtype, " in ", to));
+        }
   }
 }
 

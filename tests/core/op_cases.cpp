@@ -62,6 +62,24 @@ std::vector<OpCase> op_cases() {
                {r({4, 9}, 1), r({3, 9}, 2)},
                1e-6,
                2});
+  c.push_back({"feed_forward",
+               [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
+               {r({2, 3, 9}, 1), r({16, 9}, 2), r({16}, 3), r({7, 16}, 4), r({7}, 5)},
+               1e-6,
+               5});
+  c.push_back({"feed_forward_without_biases",
+               [](const Inputs& x) { return feed_forward(x[0], x[1], Tensor(), x[2], Tensor()); },
+               {r({4, 9}, 1), r({13, 9}, 2), r({9, 13}, 3)},
+               1e-6,
+               5});
+  c.push_back({"feed_forward_twice_with_one_weight",
+               [](const Inputs& x) {
+                 const Tensor down = transpose(x[1], 0, 1);
+                 return feed_forward(feed_forward(x[0], x[1], x[2], down, x[3]), x[1], x[2], down, x[3]);
+               },
+               {r({5, 6}, 1), r({10, 6}, 2, -0.5, 0.5), r({10}, 3), r({6}, 4)},
+               1e-6,
+               8});
   c.push_back({"dropout",
                [](const Inputs& x) {
                  WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 6, 9})});

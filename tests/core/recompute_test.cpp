@@ -343,15 +343,15 @@ TEST(Modules, OwnHooksSurroundTheFirstRunAlone) {
     if (name == "blocks.0") {
       listen(*child, "block");
       for (auto& [inner, layer] : child->children())
-        if (inner == "up") listen(*layer, "up");
+        if (inner == "proj") listen(*layer, "proj");
     }
   for (auto& p : model.parameters())
-    if (p.name == "blocks.0.up.weight") p.parameter->value.record()->on_grad = [&] { order.push_back("final"); };
+    if (p.name == "blocks.0.proj.weight") p.parameter->value.record()->on_grad = [&] { order.push_back("final"); };
   Tensor loss = model.loss(model(tokens(1, 4, 1)), tokens(1, 4, 2));
-  EXPECT_EQ(order, (std::vector<std::string>{"before block", "before up", "after up", "after block"}));
+  EXPECT_EQ(order, (std::vector<std::string>{"before block", "before proj", "after proj", "after block"}));
   order.clear();
   backward(loss);
-  EXPECT_EQ(order, (std::vector<std::string>{"backward block", "before up", "after up", "backward up", "final"}));
+  EXPECT_EQ(order, (std::vector<std::string>{"backward block", "before proj", "after proj", "backward proj", "final"}));
 }
 
 TEST(Modules, ModesThatFitNothingSaySo) {

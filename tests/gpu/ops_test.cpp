@@ -1,6 +1,7 @@
 // Every operation in every type, forward and backward, on a GPU: near the CPU's fp64 on the same inputs, and the same
 // bits again; of those that only move values or compute element by element, the CPU's own bits.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "core/ops/ops.h"
@@ -109,6 +110,25 @@ std::vector<Case> products() {
   add_linear(3, 5, 7, false);
   add_linear(129, 65, 1, false);
   add_linear(1, 65, 129);
+  // Weights as a model begins with them, so that gelu gets what it gets there.
+  auto add_feed_forward = [&](int64_t rows, int64_t in, int64_t hidden, bool bias = true) {
+    const double of_in = std::sqrt(3.0 / static_cast<double>(in)),
+                 of_hidden = std::sqrt(3.0 / static_cast<double>(hidden));
+    std::vector<Input> inputs{
+        {{rows, in}, -2, 2}, {{hidden, in}, -of_in, of_in}, {{in, hidden}, -of_hidden, of_hidden}};
+    if (bias) inputs.insert(inputs.end(), {{{hidden}}, {{in}}});
+    out.push_back({cat("feed_forward_", rows, "_", in, "_", hidden, bias ? "" : "_without_biases"),
+                   [bias](const Inputs& x) {
+                     return feed_forward(x[0], x[1], bias ? x[3] : Tensor(), x[2], bias ? x[4] : Tensor());
+                   },
+                   inputs,
+                   {static_cast<double>(std::max(rows, hidden)), 12}});
+  };
+  for (int64_t c : gpu_is_fake() ? std::vector<int64_t>{96, 200} : std::vector<int64_t>{768, 1600})
+    for (bool bias : {true, false}) add_feed_forward(many(2048), c, 4 * c, bias);
+  add_feed_forward(37, 83, 129);  // no multiple of 8: passes after the products
+  add_feed_forward(37, 83, 136);  // of the gelu's alone
+  add_feed_forward(1, 64, 256);
   out.push_back(
       {"batched", [](const Inputs& x) { return matmul(x[0], x[1]); }, {{{6, 4, 33, 70}}, {{6, 4, 70, 19}}}, {70}});
   out.push_back({"batched_of_transposed",
@@ -254,6 +274,33 @@ TEST(Products, OfFp32KeepAllBits) {
     return Values{matmul(Tensor::full({16, 32}, a), Tensor::full({32, 16}, 1)).to_vector()};
   });
   EXPECT_EQ(got[0], std::vector<double>(16 * 16, 32 * a));
+}
+
+// Whether the library fuses gelu and bias gradients or not, on a GPU they are those of separate ops but for roundings,
+// and the gradients of a second sweep are added in full.
+TEST(Products, FusedAreNearSeparateOnes) {
+  const int64_t rows = many(1024), c = 256;
+  auto sweeps = [&](bool fused, DType dtype) {
+    return on_stream(gpu_device(), 1, [&] {
+      std::vector<Tensor> p;
+      for (const Shape& s : {Shape{rows, c}, Shape{4 * c, c}, Shape{4 * c}, Shape{c, 4 * c}, Shape{c}}) {
+        p.push_back(Tensor::empty(s, dtype));
+        raw::copy(p.back(), random_tensor(s, p.size(), -0.1, 0.1, DType::kFloat32));
+        require_grad(p.back());
+      }
+      Values out;
+      for (int sweep = 0; sweep < 2; ++sweep) {
+        const Tensor y =
+            fused ? feed_forward(p[0], p[1], p[2], p[3], p[4]) : linear(gelu(linear(p[0], p[1], p[2])), p[3], p[4]);
+        if (sweep == 0) out.push_back(y.to_vector());
+        backward(sum(mul(y, y)));
+      }
+      for (const Tensor& t : p) out.push_back(grad_of(t).to_vector());
+      return out;
+    });
+  };
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    expect_close(sweeps(true, dtype), sweeps(false, dtype), dtype, {static_cast<double>(rows), 12}, cat(dtype));
 }
 
 TEST(Products, OfNothingAreZeroOrTheBias) {

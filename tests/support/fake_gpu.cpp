@@ -197,6 +197,7 @@ void reach(GatherArgs& a) {
 }
 void reach(GemmArgs& a) {
   for (Matrix* m : {&a.a, &a.b, &a.c}) gpu().reach(m->data);
+  for (void** p : {&a.aux, &a.bias_gradient}) gpu().reach(*p);
   gpu().reach(a.bias);
 }
 void reach(ConvArgs& a) {

@@ -38,12 +38,28 @@ cudaDataType_t type_of(DType t) {
   return CUDA_R_32F;
 }
 
+cublasLtEpilogue_t epilogue_of(const GemmCall& call) {
+  switch (call.epilogue) {
+    case Epilogue::kNone: break;
+    case Epilogue::kGelu: return call.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::kGeluBackward: return CUBLASLT_EPILOGUE_DGELU;
+  }
+  if (call.bias_gradient) return CUBLASLT_EPILOGUE_BGRADB;
+  return call.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// How cuBLASLt says that it does not have an epilogue for these types, layouts or alignments.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
 // One call's descriptors and algorithm, ready to run: only addresses come with the call.
 struct Plan {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, c;
   cublasLtMatmulAlgo_t algorithm;
-  bool wide = false;  // scaling factors of fp64
+  bool wide = false;     // scaling factors of fp64
+  bool refused = false;  // the call goes beyond the product, and there is no algorithm for it
 };
 
 template <class T>
@@ -110,7 +126,8 @@ class Blas {
     return *static_cast<Blas*>(mine.get());
   }
 
-  void run(CudaQueue& queue, const GemmCall& call) {
+  // False, with nothing done, where there is no algorithm for what goes beyond the product.
+  bool run(CudaQueue& queue, const GemmCall& call) {
     const cudaStream_t stream = queue.stream();
     void* const workspace = queue.scratch_memory(kWorkspaceSlot, kWorkspace);
     const bool tuned = tuning();
@@ -119,9 +136,15 @@ class Blas {
     auto found = plans.find(key);
     if (found == plans.end()) found = plans.emplace(key, make_plan(call, tuned, stream, workspace)).first;
     Plan& plan = found->second;
-    if (call.bias) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    if (plan.refused) return false;
+    set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
     const cublasStatus_t status = launch(plan, call, plan.algorithm, call.c.data, stream, workspace);
+    if (call.beyond_product() && is_refusal(status)) {
+      refuse(plan, call);
+      return false;
+    }
     if (status != CUBLAS_STATUS_SUCCESS) check_blas(status, cat("the product ", to_text(call)));
+    return true;
   }
 
  private:
@@ -136,6 +159,16 @@ class Blas {
                           call.c.data, &plan.c, to, &plan.c, &algorithm, workspace, kWorkspace, stream);
   }
 
+  static void set_addresses(Plan& plan, const void* bias, const void* aux) {
+    if (bias) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (aux) set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+  }
+
+  static void refuse(Plan& plan, const GemmCall& call) {
+    plan.refused = true;
+    record_choice(cat("product ", to_text(call)), "none: the product, and passes of our own after it");
+  }
+
   Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
     Plan plan;
     plan.wide = call.a.dtype == DType::kFloat64;
@@ -144,12 +177,13 @@ class Blas {
                "describing a product");
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, call.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (call.bias) {
-      set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(call));
+    if (call.bias || call.bias_gradient)
       set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(type_of(call.c.dtype)));
-      // The heuristic reads the alignment from the address, which must not depend on this call's.
-      set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(uintptr_t(16)));
-    }
+    if (call.aux) set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.c.ld);  // its type is C's by default
+    // The heuristic reads the alignment from the addresses, which must not depend on this call's.
+    const void* const any = reinterpret_cast<const void*>(uintptr_t(16));
+    set_addresses(plan, call.bias || call.bias_gradient ? any : nullptr, call.aux ? any : nullptr);
     describe(plan.a, call.a, call.batch);
     describe(plan.b, call.b, call.batch);
     describe(plan.c, call.c, call.batch);
@@ -167,18 +201,23 @@ class Blas {
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, &plan.product, &plan.a, &plan.b, &plan.c, &plan.c, &preference, kCandidates, results.data(), &count);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, cat("choosing for the product ", to_text(call)));
-    results.resize(static_cast<size_t>(count));
+    if (!(call.beyond_product() ? is_refusal(status) : status == CUBLAS_STATUS_NOT_SUPPORTED))
+      check_blas(status, cat("choosing for the product ", to_text(call)));
+    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
       return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && splits_the_sum(r.algo));
     });
+    if (results.empty() && call.beyond_product()) {
+      refuse(plan, call);
+      return plan;
+    }
     require(!results.empty(), ExitCode::kDevice, "cuBLASLt ", library_version_text(cublasLtGetVersion()),
             " has no algorithm for the product ", to_text(call), tuned ? "" : " that does not split its sum",
             "; use extents that are multiples of 8", tuned ? "" : ", or reduce: fast");
     size_t best = 0;
     std::string how = "first of the heuristic";
     if (tuned && results.size() > 1) {
-      if (call.bias) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+      set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
       if (auto timed = fastest(plan, call, results, stream, workspace)) {
         best = timed->first;
         how = cat("fastest of ", std::min(results.size(), kTimed), " in ", timed->second, " ms");
@@ -233,7 +272,7 @@ class Blas {
 void gemm(Parallel& parallel, const GemmArgs& g) {
   CudaQueue& queue = cuda_queue(parallel);
   auto scratch = [&](int slot, int64_t bytes) { return queue.scratch_memory(slot, bytes); };
-  auto product = [&](const GemmCall& call) { Blas::of(queue).run(queue, call); };
+  auto product = [&](const GemmCall& call) { return Blas::of(queue).run(queue, call); };
   gemm_in_steps(queue, g, scratch, product);
 }
 

@@ -18,6 +18,10 @@ namespace lockstep::cuda {
 // A plan is the first algorithm of cuBLASLt's heuristic that does not split the sum over k: the same in every run and
 // on every rank. While tuning() (choices.h), it is the fastest of a few, split or not, timed when the shape is first
 // met; ranks may then differ.
+//
+// An epilogue or a bias gradient (GemmArgs) is cuBLASLt's where it has an algorithm for it, else a pass of our own
+// after the product: each shape is asked about once, and the plan says which. Nothing of this depends on addresses
+// either.
 void gemm(Parallel& queue, const GemmArgs& g);
 
 }  // namespace lockstep::cuda

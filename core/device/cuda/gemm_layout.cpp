@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "core/base/error.h"
+#include "core/kernels/epilogue.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -46,13 +47,26 @@ int64_t span(const Matrix& m, int64_t batch, int64_t rows, int64_t cols) {
 class Steps {
  public:
   Steps(Parallel& queue, const GemmArgs& g, GemmScratch scratch)
-      : queue_(queue), g_(g), scratch_(scratch), type_(product_type(g)), wide_(type_ == DType::kFloat64) {}
+      : queue_(queue),
+        whole_(g),
+        g_(product_alone(g)),
+        scratch_(scratch),
+        type_(product_type(g)),
+        wide_(type_ == DType::kFloat64) {}
 
   void run(GemmProduct product) {
-    if (g_.m == 0 || g_.n == 0 || g_.batch == 0) return;
+    if (multiply(product)) return;
+    const KernelTable& kernels = *queue_.device_kernels();
+    passes_after_product(queue_, whole_, kernels.pointwise, kernels.column_sum);
+  }
+
+ private:
+  // False where what goes beyond the product is left to do.
+  bool multiply(GemmProduct product) {
+    if (g_.m == 0 || g_.n == 0 || g_.batch == 0) return false;
     if (g_.k == 0) {
       without_product();
-      return;
+      return false;
     }
     GemmCall call;
     call.m = g_.n, call.n = g_.m, call.k = g_.k, call.batch = g_.batch;
@@ -67,7 +81,7 @@ class Steps {
                          !call.c.transposed;
     if (!takes_c) {
       into_sums(call, product);
-      return;
+      return false;
     }
     if (bias_inside) call.bias = aligned(g_.bias, g_.bias_dtype, g_.n, 3);
     call.accumulate = g_.accumulate;
@@ -77,12 +91,40 @@ class Steps {
       if (g_.accumulate) pointwise(PointwiseOp::kCopy, c, {g_.c});
     }
     call.c.data = c.data;
-    product(call);
+    const bool done = with_epilogue(call, product) || with_bias_gradient(call, product);
+    if (!done) product(call);
     if (g_.bias && !bias_inside) pointwise(PointwiseOp::kAdd, g_.c, {c, bias()});
     else if (c.data != g_.c.data) pointwise(PointwiseOp::kCopy, g_.c, {c});
+    return done;
   }
 
- private:
+  // With operands of 16 bits alone: there a pass over memory costs much of what the product does, and the library's own
+  // way to compute gelu stays below a rounding of the result.
+  bool with_epilogue(GemmCall call, GemmProduct product) const {
+    if (whole_.epilogue == Epilogue::kNone || size_of(type_) != 2 || call.c.dtype != type_ || call.c.ld % 8 != 0)
+      return false;
+    check(is_aligned(whole_.c.data) && is_aligned(whole_.aux), "matrix product with an epilogue into ", whole_.c.data,
+          " beside ", whole_.aux, ": both must be aligned to ", kAlignment, " bytes");
+    call.c.data = whole_.c.data;
+    call.epilogue = whole_.epilogue;
+    call.aux = whole_.aux;
+    return product(call);
+  }
+
+  // The library's has C's type, and is overwritten.
+  bool with_bias_gradient(GemmCall call, GemmProduct product) const {
+    if (!whole_.bias_gradient || size_of(type_) != 2 || whole_.bias_gradient_dtype != call.c.dtype) return false;
+    const Matrix target{whole_.bias_gradient, call.c.dtype, 0, 1, 0};
+    Matrix sums = target;
+    if (whole_.accumulate_bias_gradient || !is_aligned(target.data))
+      sums.data = scratch_(3, g_.m * size_of(sums.dtype));
+    call.bias_gradient = sums.data;
+    if (!product(call)) return false;
+    if (whole_.accumulate_bias_gradient) pointwise(PointwiseOp::kAdd, target, {target, sums}, 1, 1, g_.m);
+    else if (sums.data != target.data) pointwise(PointwiseOp::kCopy, target, {sums}, 1, 1, g_.m);
+    return true;
+  }
+
   // One value a column of C, as a matrix.
   Matrix bias() const { return {const_cast<void*>(g_.bias), g_.bias_dtype, 0, 1, 0}; }
 
@@ -154,7 +196,8 @@ class Steps {
   }
 
   Parallel& queue_;
-  const GemmArgs& g_;
+  const GemmArgs& whole_;
+  const GemmArgs g_;  // the product alone
   GemmScratch scratch_;
   const DType type_;
   const bool wide_;
@@ -164,20 +207,10 @@ class Steps {
 
 GemmKey key_of(const GemmCall& call) {
   auto shape = [](const ColumnMajor& m) { return static_cast<int64_t>(m.dtype) | m.transposed << 8; };
-  return {call.m,
-          call.n,
-          call.k,
-          call.batch,
-          shape(call.a),
-          shape(call.b),
-          shape(call.c),
-          call.a.ld,
-          call.b.ld,
-          call.c.ld,
-          call.a.batch_stride,
-          call.b.batch_stride,
-          call.c.batch_stride,
-          call.bias != nullptr};
+  const int64_t beside =
+      (call.bias != nullptr) | (call.bias_gradient != nullptr) << 1 | static_cast<int64_t>(call.epilogue) << 2;
+  return {call.m,    call.n,    call.k,    call.batch,          shape(call.a),       shape(call.b),       shape(call.c),
+          call.a.ld, call.b.ld, call.c.ld, call.a.batch_stride, call.b.batch_stride, call.c.batch_stride, beside};
 }
 
 size_t GemmKeyHash::operator()(const GemmKey& key) const {
@@ -199,6 +232,9 @@ std::string to_text(const GemmCall& call) {
   const int aligned = std::min({call.a.alignment, call.b.alignment, call.c.alignment});
   if (aligned < kAlignment) out += cat(", aligned to ", aligned);
   if (call.bias) out += ", bias";
+  if (call.bias_gradient) out += ", bias gradient";
+  if (call.epilogue == Epilogue::kGelu) out += ", gelu";
+  if (call.epilogue == Epilogue::kGeluBackward) out += ", gelu backward";
   return out;
 }
 

@@ -1,0 +1,170 @@
+// Products through cuBLASLt, pretended: what is asked of it for each epilogue, which algorithm is taken, and what
+// happens where it has none. Values are small integers, so that results equal the CPU's
+// kernel.
+#include "core/device/cuda/blas.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/device/cuda/choices.h"
+#include "core/device/cuda/queue.h"
+#include "core/device/thread_pool.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/stage.h"
+#include "tests/support/fake_cublas_lt.h"
+#include "tests/support/fake_cuda_runtime.h"
+
+namespace lockstep {
+
+void CudaQueue::begin_range(const char*) {}
+void CudaQueue::end_range() {}
+
+namespace cuda {
+namespace {
+
+using testing::fake_cublas_lt;
+
+// The CPU's kernels, on threads of its own.
+const KernelTable& table() {
+  static const KernelTable instance = [] {
+    KernelTable t = kernels();
+    t.pointwise = [](Parallel&, PointwiseOp op, const PointwiseArgs& a) {
+      ThreadPool pool(1);
+      kernels().pointwise(pool, op, a);
+    };
+    t.column_sum = [](Parallel&, const ColumnArgs& a) {
+      ThreadPool pool(1);
+      kernels().column_sum(pool, a);
+    };
+    return t;
+  }();
+  return instance;
+}
+
+class CudaBlas : public ::testing::Test {
+ protected:
+  static constexpr int64_t kM = 16, kN = 24, kK = 9;
+
+  CudaBlas() {
+    testing::reset_fake_cuda();
+    fake_cublas_lt() = {};
+    std::mt19937 random(3);
+    for (auto* values : {&a_, &b_, &c_, &aux_, &vector_}) {
+      values->resize(kN * kN * 4);
+      for (size_t i = 0; i < values->size() / 2; ++i)
+        store_element<double>(values->data(), type_, static_cast<int64_t>(i), static_cast<double>(random() % 5) - 2);
+    }
+    queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), 100, false);
+  }
+  ~CudaBlas() override { EXPECT_TRUE(fake_cublas_lt().misuse.empty()) << fake_cublas_lt().misuse.front(); }
+
+  // Does it, on the GPU's table and on the CPU; the same bytes must come of both.
+  void expect_same(const GemmArgs& g, const char* what) {
+    const std::vector<std::vector<char>*> written{&c_, &aux_, &vector_};
+    const std::vector<std::vector<char>> before{c_, aux_, vector_};
+    gemm(*queue_, g);
+    const std::vector<std::vector<char>> got{c_, aux_, vector_};
+    for (size_t i = 0; i < written.size(); ++i) memcpy(written[i]->data(), before[i].data(), before[i].size());
+    ThreadPool pool(1);
+    kernels().gemm(pool, g);
+    for (size_t i = 0; i < written.size(); ++i) EXPECT_EQ(got[i], *written[i]) << what << ", operand " << i;
+  }
+
+  GemmArgs product() {
+    GemmArgs g;
+    g.m = kM, g.n = kN, g.k = kK;
+    g.a = {a_.data(), type_, 1, kM, 0};  // as a weight's gradient has it
+    g.b = {b_.data(), type_, kN, 1, 0};
+    g.c = {c_.data(), type_, kN, 1, 0};
+    return g;
+  }
+  GemmArgs with(Epilogue epilogue, bool bias) {
+    GemmArgs g = product();
+    g.epilogue = epilogue;
+    if (epilogue != Epilogue::kNone) g.aux = aux_.data();
+    if (bias) g.bias = vector_.data(), g.bias_dtype = type_;
+    return g;
+  }
+  GemmArgs with_bias_gradient(bool accumulate) {
+    GemmArgs g = product();
+    g.bias_gradient = vector_.data(), g.bias_gradient_dtype = type_;
+    g.accumulate = g.accumulate_bias_gradient = accumulate;
+    return g;
+  }
+
+  const DType type_ = DType::kBFloat16;
+  std::vector<char> a_, b_, c_, aux_, vector_;
+  std::unique_ptr<CudaQueue> queue_;
+};
+
+TEST_F(CudaBlas, AsksForEachEpilogueOnce) {
+  struct Case {
+    const char* name;
+    GemmArgs g;
+    uint32_t epilogue;
+  };
+  const Case cases[] = {
+      {"plain", product(), CUBLASLT_EPILOGUE_DEFAULT},
+      {"bias", with(Epilogue::kNone, true), CUBLASLT_EPILOGUE_BIAS},
+      {"gelu", with(Epilogue::kGelu, false), CUBLASLT_EPILOGUE_GELU_AUX},
+      {"gelu of a bias", with(Epilogue::kGelu, true), CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+      {"gelu's gradient", with(Epilogue::kGeluBackward, false), CUBLASLT_EPILOGUE_DGELU},
+      {"bias gradient", with_bias_gradient(false), CUBLASLT_EPILOGUE_BGRADB},
+      {"bias gradient, added", with_bias_gradient(true), CUBLASLT_EPILOGUE_BGRADB},
+  };
+  for (int round = 0; round < 2; ++round)
+    for (const Case& c : cases) {
+      fake_cublas_lt().epilogues.clear();
+      expect_same(c.g, c.name);
+      EXPECT_EQ(fake_cublas_lt().epilogues, std::vector<uint32_t>{c.epilogue}) << c.name;
+    }
+  EXPECT_EQ(fake_cublas_lt().chosen, 6) << "added or not is one plan";
+}
+
+TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
+  const std::function<void()> ways[] = {[] { fake_cublas_lt().heuristic = CUBLAS_STATUS_NOT_SUPPORTED; },
+                                        [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_INVALID_VALUE; },
+                                        [] { fake_cublas_lt().none = true; },
+                                        [] { fake_cublas_lt().only_split = true; },
+                                        [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; },
+                                        [] { fake_cublas_lt().launch = CUBLAS_STATUS_INVALID_VALUE; }};
+  for (const auto& way : ways) {
+    queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), 100, false);
+    fake_cublas_lt() = {};
+    fake_cublas_lt().refused = [](uint32_t e) { return e != CUBLASLT_EPILOGUE_DEFAULT && e != CUBLASLT_EPILOGUE_BIAS; };
+    way();
+    for (int round = 0; round < 2; ++round) {
+      expect_same(with(Epilogue::kGelu, false), "gelu");
+      expect_same(with(Epilogue::kGelu, true), "gelu of a bias");
+      expect_same(with(Epilogue::kGeluBackward, false), "gelu's gradient");
+      expect_same(with_bias_gradient(false), "bias gradient");
+      expect_same(with_bias_gradient(true), "bias gradient, added");
+      EXPECT_EQ(fake_cublas_lt().chosen, 6)
+          << "four of them in vain, one without a bias, one with it; then never again";
+    }
+    for (uint32_t e : fake_cublas_lt().epilogues) EXPECT_FALSE(fake_cublas_lt().refused(e));
+    EXPECT_NE(algorithm_choices().find("NT, ld 24 16 24, bias gradient: none: the product, and passes of our own"),
+              std::string::npos)
+        << algorithm_choices();
+  }
+}
+
+TEST_F(CudaBlas, AProductItselfIsNotDoneWithout) {
+  fake_cublas_lt().refused = [](uint32_t) { return true; };
+  fake_cublas_lt().only_split = true;
+  for (const GemmArgs& g : {product(), with(Epilogue::kGelu, false)}) try {
+      gemm(*queue_, g);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kDevice);
+      EXPECT_NE(std::string(e.what()).find("that does not split its sum"), std::string::npos) << e.what();
+    }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// What stands in for cuBLASLt, so that its door runs on a machine without a GPU: column-major products on the CPU, with
+// the epilogues that lockstep asks for, refused where a test says so. Built against cuBLASLt's own header and linked in
+// its place. Knows nothing of who calls.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep::testing {
+
+struct FakeCublasLt {
+  // What a test asks for: calls with epilogues that are `refused` meet with
+  std::function<bool(uint32_t epilogue)> refused = [](uint32_t) { return false; };
+  cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS, launch = CUBLAS_STATUS_SUCCESS;  // these answers,
+  bool none = false, only_split = false;  // no algorithm, or none that does not split its sum.
+
+  // What was seen.
+  int chosen = 0;                   // calls of the heuristic
+  std::vector<uint32_t> epilogues;  // of products that ran
+  std::vector<std::string> misuse;
+};
+
+FakeCublasLt& fake_cublas_lt();
+
+}  // namespace lockstep::testing
