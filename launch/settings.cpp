@@ -69,8 +69,8 @@ std::vector<Field> top_fields(Settings& s) {
   return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15),
           recompute_field(s.recompute),
           field("graph", s.graph,
-                "record a step's forward and backward passes as one CUDA graph and launch that: small batches then do "
-                "not wait for the host; needs fixed shapes and no dropout, and sharding.level none or optimizer")
+                "record a whole step as one CUDA graph and launch that: small batches then do not wait for the host; "
+                "needs fixed shapes and no dropout, and sharding.level none or optimizer")
               .without_effect_on_math()};
 }
 std::vector<Field> comm_fields(Settings& s) {

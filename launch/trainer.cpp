@@ -180,7 +180,7 @@ StepReport Trainer::finish() {
   const UnderWay step = std::move(under_way_.front());
   under_way_.pop_front();
   StepReport report = step.report;
-  report.result = step.outcome.wait();
+  report.result = outcome_of(step);
   const bool finite = report.result.finite;
   optimizer_->settle(!finite);
   loss_scale_.update(finite);
@@ -197,6 +197,21 @@ StepReport Trainer::finish() {
   return report;
 }
 
+// Exchanges keep their own deadlines, but those within a graph.
+StepResult Trainer::outcome_of(const UnderWay& step) {
+  if (!step.recorded || comm_.size() == 1) return step.outcome.wait();
+  try {
+    return step.outcome.wait(Seconds(settings_.deadline));
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kRankLost) throw;
+    const std::string why =
+        cat("step ", step.report.step, ", which was recorded: ", e.what(), "; with graph: false the error names it (",
+            settings_.config.place("comm.deadline"), ")");
+    comm_.abort(why);  // else the graph's end would be waited for
+    throw Error(ExitCode::kRankLost, why);
+  }
+}
+
 // A step's work from its data to the update, in the order of the stream.
 PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report) {
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
@@ -205,6 +220,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
     Tensor loss;
     {
       WithRange range("forward");
+      WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
       loss = model_->loss((*model_)(input_of(m)), m.target);
       report.forward_ms += ms_since(forward);

@@ -94,7 +94,7 @@ class Trainer {
   const CheckpointInfo& info() const { return info_; }
 
  private:
-  // The step's forward and backward passes as a GPU's graph, and where it looks for its data.
+  // The step as a GPU's graph, where that looks for its data, and what it found when it was recorded.
   struct RecordedStep {
     explicit RecordedStep(Stream& stream) : graph(stream) {}
     StreamGraph graph;
@@ -106,12 +106,14 @@ class Trainer {
     PendingStep outcome;
     Cursor next;  // of the data
     std::chrono::steady_clock::time_point begun;
+    bool recorded = false;
   };
 
   void preflight();
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report);
+  StepResult outcome_of(const UnderWay& step);
   PendingStep run_recorded(const StepBatch& batch, bool stop, StepReport& report);
 
   const Settings& settings_;

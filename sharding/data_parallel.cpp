@@ -195,7 +195,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
   for (auto& g : groups_) g->begin_micro_batch(index);
   ++done_;
   unused_ = 0;
-  lockstep::backward(loss, loss_scale_ / static_cast<double>(nominal_));
+  lockstep::backward(loss, loss_gradient());
   backward_end_s_ = since_begin();
   gathers_->end_round(true);
   for (auto& g : groups_) unused_ += g->end_micro_batch();
@@ -461,8 +461,9 @@ void DataParallel::bring_to_host(PendingStep& pending) {
   pending.there_ = current_stream().record();
 }
 
-StepResult PendingStep::wait() const {
-  there_.synchronize();
+StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
+  require(there_.synchronize(deadline), ExitCode::kRankLost, "not done within ", deadline->count(),
+          " s: a rank is missing from one of its exchanges, or hangs in one");
   StepResult result;
   result.exposed_ms = exposed_ms_;
   if (!on_host_.device().has_bytes()) return result;

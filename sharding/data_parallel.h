@@ -38,8 +38,8 @@ class PendingStep {
  public:
   // fp32 [2] on this rank's device: StepResult's grad_scale, and 1 where the optimizer must skip (Optimizer::update).
   const Tensor& verdict() const { return verdict_; }
-  // Blocks the host until the device has it.
-  StepResult wait() const;
+  // Blocks the host until the device has it. Throws ExitCode::kRankLost when `deadline` passes first.
+  StepResult wait(std::optional<Seconds> deadline = {}) const;
 
  private:
   friend class DataParallel;
@@ -62,6 +62,8 @@ class DataParallel {
   // How micro-batches are dealt at this level, and those that this rank must run, in this order.
   MicroSchedule schedule() const;
   std::vector<int64_t> my_micro_batches() const;
+  // What backward begins with in this step: for WithLossGradient around the loss.
+  double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
   // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);

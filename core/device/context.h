@@ -1,5 +1,6 @@
 // Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, what memory is for,
-// and the key of random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or modules.
+// the loss's gradient, and the key of random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or
+// modules.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ struct Context {
   MemoryUse memory_use = MemoryUse::kActivations;
   const void* recording = nullptr;  // a StreamGraph whose work is being recorded: its memory is its own
   std::string_view memory_for;      // module, operation or group that allocates, in out-of-memory messages
+  double loss_gradient = 0;         // what backward will begin with; 0: not known yet
   RandomKey random;
   SiteCalls site_calls;
 };
@@ -77,6 +79,18 @@ class WithAnomaly {
 
  private:
   bool before_;
+};
+
+// What backward will begin with from the loss computed meanwhile: its gradients can be computed along with it
+// (cross_entropy). Another beginning costs time and a rounding, no more.
+class WithLossGradient {
+ public:
+  explicit WithLossGradient(double gradient) : before_(std::exchange(context().loss_gradient, gradient)) {}
+  ~WithLossGradient() { context().loss_gradient = before_; }
+  WithLossGradient(const WithLossGradient&) = delete;
+
+ private:
+  double before_;
 };
 
 // What tensors allocated meanwhile count as.

@@ -174,7 +174,15 @@ class CpuRow {
     const RowOperand& o = args.out[j];
     if (o.dtype == kTypeOf<T>) return static_cast<T*>(o.data) + row * o.row_stride;
     staged_[j] = true;
-    return scratch(6 + j);
+    return scratch(kMaxRowIns + j);
+  }
+  // Row j is written: it goes out now, and from here on reads as it is stored, rounded to its type.
+  void settle(int j) {
+    if (!staged_[j]) return;
+    const RowOperand& o = args.out[j];
+    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+    staged_[j] = false;
   }
   void out_value(int j, T v) { store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v); }
   void out_wide(int j, double v) { static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v; }
@@ -200,16 +208,18 @@ class CpuRow {
   }
 
   void flush() {
-    for (int j = 0; j < 3; ++j)
+    for (int j = 0; j < kMaxRowOuts; ++j)
       if (staged_[j])
-        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols, scratch(6 + j));
+        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols,
+                     scratch(kMaxRowIns + j));
   }
 
  private:
   // Only where a row is stored in another type: one long row in its own type costs no memory.
   T* scratch(int slot) {
     const int64_t padded = (args.cols + 15) / 16 * 16;
-    return static_cast<T*>(parallel_.scratch(2, 9 * padded * static_cast<int64_t>(sizeof(T)))) + slot * padded;
+    constexpr int64_t kSlots = kMaxRowIns + kMaxRowOuts;
+    return static_cast<T*>(parallel_.scratch(2, kSlots * padded * static_cast<int64_t>(sizeof(T)))) + slot * padded;
   }
 
   template <class S, class G, class Join>
@@ -229,7 +239,7 @@ class CpuRow {
   }
 
   Parallel& parallel_;
-  bool staged_[3] = {};
+  bool staged_[kMaxRowOuts] = {};
 };
 
 template <class F, class T>

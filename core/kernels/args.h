@@ -82,23 +82,30 @@ struct RowOperand {
   int64_t row_stride = 0;  // in elements; 0: the same row for all
 };
 
+constexpr int kMaxRowIns = 6;
+constexpr int kMaxRowOuts = 4;
+
 struct RowArgs {
   int64_t rows = 0, cols = 0;
-  RowOperand out[3];
-  RowOperand in[6];
+  RowOperand out[kMaxRowOuts];
+  RowOperand in[kMaxRowIns];
   double scalars[4] = {};
   int64_t integers[4] = {};
   uint64_t key[4] = {};
 };
 
 enum class RowOp : uint8_t {
-  kLayerNorm,             // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
-  kLayerNormBackward,     // in: g, x, weight, mean, rstd, addend?; out: dx
-  kSoftmax,               // in: x; out: y
-  kSoftmaxBackward,       // in: g, y; out: dx
-  kCrossEntropy,          // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
-  kCrossEntropyBackward,  // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits, which may be logits;
-                          // i0
+  kLayerNorm,          // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
+  kAddLayerNorm,       // kLayerNorm of x = a + b; in: a, weight, bias?, b; out: y, mean[rows], rstd[rows], x; s0: eps
+  kLayerNormBackward,  // in: g, x, weight, mean, rstd, addend?; out: dx
+  kSoftmax,            // in: x; out: y
+  kSoftmaxBackward,    // in: g, y; out: dx
+  kCrossEntropy,       // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
+  kCrossEntropyBackward,   // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits, which may be logits;
+                           // i0
+  kCrossEntropyInOnePass,  // both, where g is known beforehand; in: logits, target (int32); out: dlogits, which may be
+                           // logits, loss[rows]; s0: g; i0
+  kRescale,                // x *= g / s0 where g is not s0; in: x, g[rows] (stride 0: one value); out: x
   kDropout,      // in: x, sample ids (int64, one a sample); out: y; s0: drop probability; i0: rows a sample; key: seed,
                  // step, site
   kSum,          // in: x; out: sum[rows]

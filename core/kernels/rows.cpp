@@ -6,30 +6,50 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-// y = (x - mean) * rstd * weight + bias; Ba et al. 2016. Mean and variance in two passes: no cancellation.
+// y = (x - mean) * rstd * weight + bias; Ba et al. 2016. Mean and variance in two passes: no cancellation. `sum`: of x.
+template <class T, class Row, class X>
+HD void normalise(Row& row, const X& x, T sum) {
+  const int64_t n = row.args.cols;
+  auto w = row.in(1);
+  auto y = row.out(0);
+  const T inverse = T(1) / static_cast<T>(n);
+  const T mean = sum * inverse;
+  const T variance = row.sum(n, [&](int64_t i) -> T {
+    T d = x[i] - mean;
+    return d * d;
+  }) * inverse;
+  const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.scalars[0]));
+  if (row.has(2)) {
+    auto b = row.in(2);
+    row.each(n, [&](int64_t i) { y[i] = fused((x[i] - mean) * rstd, w[i], b[i]); });
+  } else {
+    row.each(n, [&](int64_t i) { y[i] = (x[i] - mean) * rstd * w[i]; });
+  }
+  row.out_value(1, mean);
+  row.out_value(2, rstd);
+}
+
 struct LayerNorm {
   static constexpr unsigned kKept = row_in(0), kPassed = row_in(1) | row_in(2) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t n = row.args.cols;
     auto x = row.in(0);
-    auto w = row.in(1);
-    auto y = row.out(0);
-    const T inverse = T(1) / static_cast<T>(n);
-    const T mean = row.sum(n, [&](int64_t i) -> T { return x[i]; }) * inverse;
-    const T variance = row.sum(n, [&](int64_t i) -> T {
-      T d = x[i] - mean;
-      return d * d;
-    }) * inverse;
-    const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.scalars[0]));
-    if (row.has(2)) {
-      auto b = row.in(2);
-      row.each(n, [&](int64_t i) { y[i] = fused((x[i] - mean) * rstd, w[i], b[i]); });
-    } else {
-      row.each(n, [&](int64_t i) { y[i] = (x[i] - mean) * rstd * w[i]; });
-    }
-    row.out_value(1, mean);
-    row.out_value(2, rstd);
+    normalise<T>(row, x, row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
+  }
+};
+
+// x = a + b is rounded to its type before it is normalised: the bits of an addition and a norm one after the other.
+struct AddLayerNorm {
+  static constexpr unsigned kKept = row_out(3), kPassed = row_in(0) | row_in(1) | row_in(2) | row_in(3) | row_out(0);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto a = row.in(0);
+    auto b = row.in(3);
+    auto x = row.out(3);
+    row.each(n, [&](int64_t i) { x[i] = a[i] + b[i]; });
+    row.settle(3);
+    normalise<T>(row, x, row.sum(n, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 
@@ -87,36 +107,76 @@ struct SoftmaxBackward {
   }
 };
 
+template <class T, class Row, class X>
+HD T log_sum_exp(Row& row, const X& x) {
+  const int64_t n = row.args.cols;
+  const T max = row.max(n, [&](int64_t i) -> T { return x[i]; });
+  const T sum = row.sum(n, [&](int64_t i) -> T { return exp_of(x[i] - max); });
+  return max + log_of(sum);
+}
+
 // loss = log(sum exp(x)) - x[target]; 0 where the target is the ignored one.
 struct CrossEntropy {
   static constexpr unsigned kKept = row_in(0), kPassed = 0;
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t n = row.args.cols, target = row.in_integer(1);
+    const int64_t target = row.in_integer(1);
     auto x = row.in(0);
-    const T max = row.max(n, [&](int64_t i) -> T { return x[i]; });
-    const T sum = row.sum(n, [&](int64_t i) -> T { return exp_of(x[i] - max); });
-    const T lse = max + log_of(sum);
+    const T lse = log_sum_exp<T>(row, x);
     row.out_value(1, lse);
     row.out_value(0, target == row.args.integers[0] ? T(0) : lse - row.in_value(0, target));
   }
 };
 
 // dx = g * (softmax(x) - onehot(target)); 0 for an ignored row.
+template <class T, class Row, class X, class Dx>
+HD void cross_entropy_gradient(Row& row, const X& x, Dx& dx, T lse, T g, int64_t target) {
+  row.each(row.args.cols, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? T(1) : T(0))); });
+}
+
 struct CrossEntropyBackward {
   static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t n = row.args.cols, target = row.in_integer(1);
+    const int64_t target = row.in_integer(1);
     const bool ignored = target == row.args.integers[0];
     auto x = row.in(0);
     auto dx = row.out(0);
     const T lse = row.in_value(2), g = row.in_value(3);
-    if (ignored) {
-      row.each(n, [&](int64_t i) { dx[i] = T(0); });
+    if (ignored) row.each(row.args.cols, [&](int64_t i) { dx[i] = T(0); });
+    else cross_entropy_gradient<T>(row, x, dx, lse, g, target);
+  }
+};
+
+struct CrossEntropyInOnePass {
+  static constexpr unsigned kKept = row_in(0), kPassed = row_out(0);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t target = row.in_integer(1);
+    auto dx = row.out(0);
+    if (target == row.args.integers[0]) {
+      row.each(row.args.cols, [&](int64_t i) { dx[i] = T(0); });
+      row.out_value(1, T(0));
       return;
     }
-    row.each(n, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? T(1) : T(0))); });
+    auto x = row.in(0);
+    const T at_target = row.in_value(0, target);  // before dx, which may lie there, is written
+    const T lse = log_sum_exp<T>(row, x);
+    row.out_value(1, lse - at_target);
+    cross_entropy_gradient<T>(row, x, dx, lse, static_cast<T>(row.args.scalars[0]), target);
+  }
+};
+
+struct Rescale {
+  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const T g = row.in_value(1), before = static_cast<T>(row.args.scalars[0]);
+    if (g == before) return;
+    const T ratio = g / before;
+    auto x = row.in(0);
+    auto y = row.out(0);
+    row.each(row.args.cols, [&](int64_t i) { y[i] = x[i] * ratio; });
   }
 };
 
@@ -179,11 +239,14 @@ struct NormSquared {
 void row(Parallel& where, RowOp op, const RowArgs& a) {
   switch (op) {
     case RowOp::kLayerNorm: return for_each_row<LayerNorm>(where, a);
+    case RowOp::kAddLayerNorm: return for_each_row<AddLayerNorm>(where, a);
     case RowOp::kLayerNormBackward: return for_each_row<LayerNormBackward>(where, a);
     case RowOp::kSoftmax: return for_each_row<Softmax>(where, a);
     case RowOp::kSoftmaxBackward: return for_each_row<SoftmaxBackward>(where, a);
     case RowOp::kCrossEntropy: return for_each_row<CrossEntropy>(where, a);
     case RowOp::kCrossEntropyBackward: return for_each_row<CrossEntropyBackward>(where, a);
+    case RowOp::kCrossEntropyInOnePass: return for_each_row<CrossEntropyInOnePass>(where, a);
+    case RowOp::kRescale: return for_each_row<Rescale>(where, a);
     case RowOp::kDropout: return for_each_row<Dropout>(where, a);
     case RowOp::kSum: return for_each_row<Sum>(where, a);
     case RowOp::kMax: return for_each_row<Max>(where, a);

@@ -16,8 +16,9 @@ struct TaskSpec {
 class Model : public Module {
  public:
   // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex
-  // count nothing. By default, cross-entropy of [..., classes] against int32 targets [...].
-  virtual Tensor loss(const Tensor& output, const Tensor& target);
+  // count nothing. By default, cross-entropy of [..., classes] against int32 targets [...], which may put the output's
+  // gradient in its place where the caller keeps no handle to it.
+  virtual Tensor loss(Tensor output, const Tensor& target);
   // Floating-point operations of the matrix products in one sample's forward and backward pass, by which the part of a
   // machine's peak is reckoned; 0: not known.
   virtual double flops() const { return 0; }

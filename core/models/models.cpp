@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-Tensor Model::loss(const Tensor& output, const Tensor& target) { return cross_entropy(output, target); }
+Tensor Model::loss(Tensor output, const Tensor& target) { return cross_entropy(std::move(output), target); }
 
 int64_t count_correct(const Tensor& output, const Tensor& target) {
   if (output.rank() == 0 || !is_floating(output.dtype()) || target.dtype() != DType::kInt32 ||
@@ -122,8 +122,8 @@ Tensor GptBlock::forward(const Tensor& x_BTC) {
   const Tensor attended = attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
                                                      [this](const Tensor& x) { return attend(x); })
                                         : attend(x_BTC);
-  Tensor x = add(x_BTC, drop1_(attended));
-  return add(x, drop2_(feed_forward(ln2_(x), up_.weight(), up_.bias(), down_.weight(), down_.bias())));
+  const auto [x, normed] = ln2_.of_sum(x_BTC, drop1_(attended));
+  return add(x, drop2_(feed_forward(normed, up_.weight(), up_.bias(), down_.weight(), down_.bias())));
 }
 
 Gpt::Gpt(const GptOptions& o, const TaskSpec& task)

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "core/ops/ops.h"
-
 namespace lockstep {
 namespace {
 double bound(int64_t fan_in) { return 1.0 / std::sqrt(static_cast<double>(fan_in)); }
@@ -22,6 +20,15 @@ LayerNorm::LayerNorm(int64_t width, bool bias, double eps)
       bias_(bias ? &parameter("bias", {width}, Init::zeros()) : nullptr),
       eps_(eps) {}
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, weight_, or_none(bias_), eps_); }
+
+AddLayerNorm LayerNorm::of_sum(const Tensor& a, const Tensor& b) {
+  AddLayerNorm out;
+  out.y = surrounded([&] {
+    out = add_layer_norm(a, b, weight_, or_none(bias_), eps_);
+    return out.y;
+  });
+  return out;
+}
 
 Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(parameter("weight", {count, width}, init)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/nn/module.h"
+#include "core/ops/ops.h"
 
 namespace lockstep {
 
@@ -27,6 +28,8 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(int64_t width, bool bias = true, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
+  // In place of operator()(a + b): the sum too, in one pass. It keeps what set_recompute() would keep, and no more.
+  AddLayerNorm of_sum(const Tensor& a, const Tensor& b);
 
  private:
   Tensor& weight_;

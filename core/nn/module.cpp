@@ -5,17 +5,21 @@
 namespace lockstep {
 
 Tensor Module::operator()(const Tensor& x) {
-  if (hooks_.before_forward) hooks_.before_forward();
-  WithMemoryFor named(name_);
-  WithRange range(name_);
-  Tensor y;
-  if (recompute_)
-    y = recomputed(x, trainable({this}), [this, training = training_](const Tensor& again) {
+  return surrounded([&] {
+    if (!recompute_) return forward(x);
+    return recomputed(x, trainable({this}), [this, training = training_](const Tensor& again) {
       check(training_ == training, "module ", name_,
             ": train() or eval() between a forward pass and its recomputation");
       return forward(again);
     });
-  else y = forward(x);
+  });
+}
+
+Tensor Module::surrounded(const std::function<Tensor()>& forward) {
+  if (hooks_.before_forward) hooks_.before_forward();
+  WithMemoryFor named(name_);
+  WithRange range(name_);
+  Tensor y = forward();
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);
   return y;

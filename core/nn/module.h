@@ -66,6 +66,8 @@ class Module {
   virtual int recompute_attention(bool on);
 
  protected:
+  // Around a pass that is not operator()'s: what surrounds any, hooks too. Gives what `forward` gives.
+  Tensor surrounded(const std::function<Tensor()>& forward);
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.
   Tensor& parameter(std::string name, const Shape& shape, Init init);
   template <class M, class... Args>

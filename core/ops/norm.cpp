@@ -2,33 +2,44 @@
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
+namespace {
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+// A forward pass's arguments and what its backward pass reads; x is to come.
+struct Norm {
+  Norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+    const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    args.cols = x.dim(-1);
+    args.rows = args.cols ? x.numel() / args.cols : 0;
+    args.scalars[0] = eps;
+    y = Tensor::empty(x.shape(), x.dtype());
+    mean = Tensor::empty({args.rows}, wide);
+    rstd = Tensor::empty({args.rows}, wide);
+    args.in[1] = raw::same_row(weight);
+    if (bias) args.in[2] = raw::same_row(bias);
+    args.out[0] = raw::write_rows(y, args.cols);
+    args.out[1] = raw::write_one_per_row(mean);
+    args.out[2] = raw::write_one_per_row(rstd);
+  }
+  RowArgs args;
+  Tensor y, mean, rstd;
+};
+
+void check_norm(const char* name, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.rank() >= 1 && weight.rank() == 1 && weight.dim(0) == x.dim(-1) && (!bias || bias.numel() == weight.numel()),
-        "layer_norm: ", x, " with weight ", weight);
-  const Tensor dense = raw::contiguous(x.detach());
-  RowArgs r;
-  r.cols = x.dim(-1);
-  r.rows = r.cols ? x.numel() / r.cols : 0;
-  r.scalars[0] = eps;
-  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  Tensor y = Tensor::empty(x.shape(), x.dtype()), mean = Tensor::empty({r.rows}, wide),
-         rstd = Tensor::empty({r.rows}, wide);
-  r.in[0] = raw::rows_of(dense, r.cols);
-  r.in[1] = raw::same_row(weight);
-  if (bias) r.in[2] = raw::same_row(bias);
-  r.out[0] = raw::write_rows(y, r.cols);
-  r.out[1] = raw::write_one_per_row(mean);
-  r.out[2] = raw::write_one_per_row(rstd);
-  raw::row(RowOp::kLayerNorm, r);
-  return result_of("layer_norm", place, y, {&x, &weight, &bias},
-                   [x = Saved(dense), w = Saved(weight), mean = Saved(mean), rstd = Saved(rstd), r](
-                       const Tensor& gradient, Gradients& grads) {
+        name, ": ", x, " with weight ", weight);
+}
+
+// y with its backward pass; `dense` holds x's bytes, contiguous.
+Tensor recorded(const Norm& norm, const Tensor& x, const Tensor& dense, const Tensor& weight, const Tensor& bias,
+                Place place) {
+  return result_of("layer_norm", place, norm.y, {&x, &weight, &bias},
+                   [x = Saved(dense), w = Saved(weight), mean = Saved(norm.mean), rstd = Saved(norm.rstd),
+                    rows = norm.args.rows, cols = norm.args.cols](const Tensor& gradient, Gradients& grads) {
                      const Tensor g = raw::contiguous(gradient);
                      const Tensor& input = x.get("layer_norm");
                      if (grads.wanted(1) || grads.wanted(2)) {
                        NormColumnsArgs c;
-                       c.rows = r.rows, c.cols = r.cols;
+                       c.rows = rows, c.cols = cols;
                        c.g = g.read(), c.g_dtype = g.dtype();
                        c.x = input.read(), c.x_dtype = input.dtype();
                        c.mean = mean.get("layer_norm").read(), c.rstd = rstd.get("layer_norm").read();
@@ -46,19 +57,49 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                      if (grads.wanted(0)) {
                        auto [dx, addend] = grads.sum_target(0);  // the residual's gradient is added in the same pass
                        RowArgs b;
-                       b.rows = r.rows, b.cols = r.cols;
-                       b.in[0] = raw::rows_of(g, r.cols);
-                       b.in[1] = raw::rows_of(input, r.cols);
+                       b.rows = rows, b.cols = cols;
+                       b.in[0] = raw::rows_of(g, cols);
+                       b.in[1] = raw::rows_of(input, cols);
                        b.in[2] = raw::same_row(w.get("layer_norm"));
                        b.in[3] = raw::one_per_row(mean.get("layer_norm"));
                        b.in[4] = raw::one_per_row(rstd.get("layer_norm"));
                        const Tensor before = addend ? raw::contiguous(addend) : addend;
-                       if (before) b.in[5] = raw::rows_of(before, r.cols);
-                       if (r.rows == 1) b.in[3].row_stride = b.in[4].row_stride = 0;
-                       b.out[0] = raw::write_rows(dx, r.cols);
+                       if (before) b.in[5] = raw::rows_of(before, cols);
+                       if (rows == 1) b.in[3].row_stride = b.in[4].row_stride = 0;
+                       b.out[0] = raw::write_rows(dx, cols);
                        raw::row(RowOp::kLayerNormBackward, b);
                      }
                    });
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+  check_norm("layer_norm", x, weight, bias);
+  const Tensor dense = raw::contiguous(x.detach());
+  Norm norm(x, weight, bias, eps);
+  norm.args.in[0] = raw::rows_of(dense, norm.args.cols);
+  raw::row(RowOp::kLayerNorm, norm.args);
+  return recorded(norm, x, dense, weight, bias, place);
+}
+
+AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias, double eps,
+                            Place place) {
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_layer_norm: ", a, " and ", b,
+        " (of equal shapes and types)");
+  check_norm("add_layer_norm", a, weight, bias);
+  const Tensor x = raw::contiguous(a.detach()), y = raw::contiguous(b.detach());
+  Tensor total = Tensor::empty(a.shape(), a.dtype());
+  Norm norm(a, weight, bias, eps);
+  norm.args.in[0] = raw::rows_of(x, norm.args.cols);
+  norm.args.in[3] = raw::rows_of(y, norm.args.cols);
+  norm.args.out[3] = raw::write_rows(total, norm.args.cols);
+  raw::row(RowOp::kAddLayerNorm, norm.args);
+  const Tensor sum = result_of("add", place, total, {&a, &b}, [](const Tensor& g, Gradients& grads) {
+    if (grads.wanted(0)) grads.pass(0, g);
+    if (grads.wanted(1)) grads.pass(1, g);
+  });
+  return {sum, recorded(norm, sum, sum, weight, bias, place)};
 }
 
 }  // namespace lockstep

@@ -54,11 +54,21 @@ Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, co
 
 Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimension
 // Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` count nothing. fp32 scalar [1].
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
+// Logits that are moved in, and that nobody else holds, lose their bytes to their own gradient, which spares memory and
+// passes over them: in the backward pass, or at once within WithLossGradient (core/device/context.h). Where the loss's
+// gradient turns out to be another one, theirs is rescaled, with a rounding more.
+Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
                      Place place = Place::current());
 // (x - mean) / sqrt(var + eps) * weight + bias over the last dimension; bias may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
                   Place place = Place::current());
+// sum = a + b, of equal shapes and types, and y = layer_norm(sum), in one pass; the bits of the two one after the
+// other.
+struct AddLayerNorm {
+  Tensor sum, y;
+};
+AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias,
+                            double eps = 1e-5, Place place = Place::current());
 // table[V, C] rows by index[...] (int32): [..., C]
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
 // Zeroes elements with probability p and scales the rest by 1 / (1 - p), keyed by the context's (seed, step, sample of

@@ -40,7 +40,7 @@ Tensor softmax(const Tensor& x, Place place) {
   });
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored, Place place) {
+Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, Place place) {
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
             target.numel() * logits.dim(-1) == logits.numel(),
         "cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row)");
@@ -50,11 +50,33 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, int64_t ignored
   r.rows = target.numel();
   r.integers[0] = ignored;
   check_targets(target, r.cols, ignored);
-  Tensor losses = Tensor::empty({r.rows}, statistics_type(logits)),
-         lse = Tensor::empty({r.rows}, statistics_type(logits));
+  Tensor losses = Tensor::empty({r.rows}, statistics_type(logits));
   Tensor total = Tensor::empty({1}, statistics_type(logits));
   r.in[0] = raw::rows_of(dense, r.cols);
   r.in[1] = raw::one_per_row(target.flatten());
+  const double seed = context().loss_gradient;
+  const bool unshared = dense.storage().use_count() == (dense.storage() == logits.storage() ? 2 : 1);
+  // The gradient takes the logits' place at once, while a row is at hand.
+  if (seed != 0 && unshared && recording({&logits})) {
+    r.scalars[0] = seed;
+    r.out[0] = raw::write_rows(dense, r.cols);
+    r.out[1] = raw::write_one_per_row(losses);
+    raw::row(RowOp::kCrossEntropyInOnePass, r);
+    raw::sum_dims(total, losses, {0});
+    return result_of("cross_entropy", place, total, {&logits},
+                     [dx = Saved(dense), rows = r.rows, cols = r.cols, seed](const Tensor& g, Gradients& grads) {
+                       const Tensor& gradient = dx.get("cross_entropy");
+                       RowArgs b;
+                       b.rows = rows, b.cols = cols;
+                       b.scalars[0] = seed;
+                       b.in[0] = raw::rows_of(gradient, cols);
+                       b.in[1] = raw::one_per_row(g);
+                       b.out[0] = raw::write_rows(gradient, cols);
+                       raw::row(RowOp::kRescale, b);
+                       grads.add(0, gradient);
+                     });
+  }
+  Tensor lse = Tensor::empty({r.rows}, statistics_type(logits));
   r.out[0] = raw::write_one_per_row(losses);
   r.out[1] = raw::write_one_per_row(lse);
   raw::row(RowOp::kCrossEntropy, r);

@@ -295,7 +295,7 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
 
 TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
   for (DType dtype : kFloats)
-    for (int64_t cols : {7, 96, 1000, 5003, 14000}) {
+    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
       SCOPED_TRACE(cat(cols, " columns of ", dtype));
       const int64_t rows = 6;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
@@ -320,6 +320,86 @@ TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
               return Values{loss.to_vector(), lse.to_vector(), dx.to_vector()};
             },
             4 * rounding_of(dtype));
+    }
+}
+
+// Each device's own bits: what is done in one pass, and the same in two.
+void expect_equal_on_each(const Work& one, const Work& two) {
+  expect_same(on_cpu(two), on_cpu(one));
+  expect_same(on_gpu(two), on_gpu(one));
+}
+
+TEST(CudaRows, AdditionAndNormInOnePass) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : kLengths)
+      for (bool bias : {false, true}) {
+        SCOPED_TRACE(cat(cols, " columns of ", dtype, bias ? " with bias" : ""));
+        const int64_t rows = cols < 300 ? 37 : 5;
+        const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+        const Tensor a = random_tensor({rows, cols}, 1, -2, 2, dtype), b = random_tensor({rows, cols}, 2, -1, 1, dtype),
+                     w = random_tensor({cols}, 3, 0.5, 2, dtype), of_bias = random_tensor({cols}, 4, -1, 1, dtype);
+        auto work = [&](bool one) {
+          return [&, one](const KernelTable& table, Parallel& where) {
+            const Tensor x = Tensor::empty({rows, cols}, dtype), y = Tensor::empty({rows, cols}, dtype),
+                         mean = Tensor::empty({rows}, wide), rstd = Tensor::empty({rows}, wide);
+            RowArgs r;
+            r.rows = rows, r.cols = cols, r.scalars[0] = 1e-5;
+            r.in[1] = raw::same_row(w);
+            if (bias) r.in[2] = raw::same_row(of_bias);
+            r.out[0] = raw::write_rows(y, cols);
+            r.out[1] = raw::write_one_per_row(mean), r.out[2] = raw::write_one_per_row(rstd);
+            if (one) {
+              r.in[0] = raw::rows_of(a, cols), r.in[3] = raw::rows_of(b, cols);
+              r.out[3] = raw::write_rows(x, cols);
+              table.row(where, RowOp::kAddLayerNorm, r);
+            } else {
+              table.pointwise(where, PointwiseOp::kAdd, args_of(x, {a, b}));
+              r.in[0] = raw::rows_of(x, cols);
+              table.row(where, RowOp::kLayerNorm, r);
+            }
+            return Values{x.to_vector(), y.to_vector(), mean.to_vector(), rstd.to_vector()};
+          };
+        };
+        expect_equal_on_each(work(true), work(false));
+      }
+}
+
+TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
+      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      const int64_t rows = 6;
+      const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+      const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype), g = random_tensor({1}, 2, 0.5, 1, wide);
+      const Tensor target = Tensor::of(std::vector<int32_t>{0, 6, -1, 3, static_cast<int32_t>(cols) - 1, 2}, {rows});
+      auto work = [&](bool one, double foretold) {
+        return [&, one, foretold](const KernelTable& table, Parallel& where) {
+          const Tensor dx = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
+                       lse = Tensor::empty({rows}, wide);
+          raw::copy(dx, x);
+          RowArgs a;
+          a.rows = rows, a.cols = cols, a.integers[0] = -1;
+          a.in[0] = raw::rows_of(dx, cols), a.in[1] = raw::one_per_row(target);
+          if (one) {
+            a.scalars[0] = foretold;
+            a.out[0] = raw::write_rows(dx, cols), a.out[1] = raw::write_one_per_row(loss);
+            table.row(where, RowOp::kCrossEntropyInOnePass, a);
+            a.in[1] = raw::one_per_row(g);
+            table.row(where, RowOp::kRescale, a);
+          } else {
+            a.out[0] = raw::write_one_per_row(loss), a.out[1] = raw::write_one_per_row(lse);
+            table.row(where, RowOp::kCrossEntropy, a);
+            a.in[2] = raw::one_per_row(lse), a.in[3] = raw::one_per_row(g);
+            a.out[0] = raw::write_rows(dx, cols);
+            table.row(where, RowOp::kCrossEntropyBackward, a);
+          }
+          return Values{loss.to_vector(), dx.to_vector()};
+        };
+      };
+      const double known = g.item();
+      expect_equal_on_each(work(true, known), work(false, known));
+      expect_near(work(true, 0.9 * known), 4 * rounding_of(dtype));
+      if (dtype == DType::kFloat32) expect_equal_on_each(work(true, 0.5 * known), work(false, known));
     }
 }
 

@@ -12,6 +12,8 @@
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
+#include "core/nn/layers.h"
+#include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
 
@@ -102,6 +104,26 @@ TEST(Hooks, SurroundForwardAndComeBeforeBackward) {
   EXPECT_EQ(order[3], "backward layers.0");
 }
 
+TEST(Hooks, SurroundANormOfASum) {
+  LayerNorm norm(3);
+  place_parameters(norm, 1);
+  std::vector<std::string> order;
+  norm.set_hooks(
+      {[&] { order.push_back("before"); }, [&] { order.push_back("after"); }, [&] { order.push_back("backward"); }});
+  Tensor a = Tensor::of(std::vector<float>{1, 2, 4}, {1, 3});
+  require_grad(a);
+  const AddLayerNorm out = norm.of_sum(a, a);
+  EXPECT_EQ(order, (std::vector<std::string>{"before", "after"}));
+  EXPECT_EQ(out.sum.to_vector(), (std::vector<double>{2, 4, 8}));
+  EXPECT_EQ(out.y.to_vector(), norm.forward(out.sum).to_vector());
+  for (auto& p : norm.parameters())
+    p.parameter->value.record()->on_grad = [&, n = p.name] { order.push_back("final " + n); };
+  order.clear();
+  backward(sum(add(out.sum, out.y)));
+  ASSERT_EQ(order.size(), 3u);
+  EXPECT_EQ(order[0], "backward");
+}
+
 TEST(Dropout, BelongsToTrainingAlone) {
   Gpt model(small_gpt(0.5), {{4}, 11});
   place_parameters(model, 1);
@@ -162,6 +184,20 @@ TEST(Models, LossIsASumOverCountedTargets) {
   const double one = loss({2, kIgnoreIndex, kIgnoreIndex});
   EXPECT_NEAR(loss({2, 2, kIgnoreIndex}), 2 * one, 1e-6);
   EXPECT_EQ(loss({kIgnoreIndex, kIgnoreIndex, kIgnoreIndex}), 0);
+}
+
+TEST(Models, KeepAnOutputThatIsHeldOnTo) {
+  Mlp model({.hidden = {5}}, {{3}, 4});
+  place_parameters(model, 1);
+  const Tensor x = Tensor::full({3, 3}, 0.5), y = Tensor::of(std::vector<int32_t>{2, 1, kIgnoreIndex}, {3});
+  WithLossGradient foretold(0.5);
+  const Tensor output = model(x);
+  const auto before = output.to_vector();
+  const int64_t correct = count_correct(output, y);
+  const Tensor loss = model.loss(output, y), given_away = model.loss(model(x), y);
+  EXPECT_EQ(loss.item(), given_away.item());
+  EXPECT_EQ(output.to_vector(), before);
+  EXPECT_EQ(count_correct(output, y), correct);
 }
 
 TEST(Models, CountCorrectPassesOverIgnoredRows) {

@@ -92,6 +92,14 @@ std::vector<OpCase> op_cases() {
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
                1e-6,
                3});
+  c.push_back({"cross_entropy_with_gradient",  // as foretold where the loss counts 0.75, else rescaled
+               [](const Inputs& x) {
+                 WithLossGradient foretold(0.75);
+                 return cross_entropy(affine(x[0], 1.5), x[1]);
+               },
+               {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
   c.push_back({"layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)},
@@ -105,6 +113,14 @@ std::vector<OpCase> op_cases() {
   c.push_back({"residual_layer_norm",
                [](const Inputs& x) { return add(x[0], layer_norm(x[0], x[1], x[2])); },
                {r({4, 19}, 1), r({19}, 2), r({19}, 3)},
+               1e-5,
+               3});
+  c.push_back({"add_layer_norm",
+               [](const Inputs& x) {
+                 const AddLayerNorm out = add_layer_norm(x[0], x[1], x[2], x[3]);
+                 return add(out.sum, affine(out.y, 0.5));
+               },
+               {r({2, 3, 19}, 1), r({2, 3, 19}, 2), r({19}, 3), r({19}, 4)},
                1e-5,
                3});
   c.push_back({"embedding",

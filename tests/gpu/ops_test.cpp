@@ -143,21 +143,36 @@ std::vector<Case> rows() {
   const int64_t n = many(515);
   for (int64_t cols : {1, 31, 768, 1600, 4097}) {
     const double terms = static_cast<double>(std::max(n, cols));
-    if (cols > 1)  // of one column, nothing but rounding is left
+    if (cols > 1) {  // of one column, nothing but rounding is left
       out.push_back({cat("layer_norm_", cols),
                      [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                      {{{n, cols}}, {{cols}}, {{cols}}},
                      {terms, 12}});
+      out.push_back({cat("add_layer_norm_", cols),
+                     [](const Inputs& x) {
+                       const AddLayerNorm norm = add_layer_norm(x[0], x[1], x[2], x[3]);
+                       return add(norm.sum, norm.y);
+                     },
+                     {{{n, cols}}, {{n, cols}}, {{cols}}, {{cols}}},
+                     {terms, 12}});
+    }
     out.push_back(
         {cat("softmax_", cols), [](const Inputs& x) { return softmax(x[0]); }, {{{n, cols}, -3, 3}}, {terms, 8}});
     out.push_back({cat("sum_rows_", cols), [](const Inputs& x) { return sum(x[0], {1}); }, {{{n, cols}}}, {terms}});
     out.push_back({cat("sum_columns_", cols), [](const Inputs& x) { return sum(x[0], {0}); }, {{{n, cols}}}, {terms}});
   }
-  for (int64_t cols : {int64_t(10), int64_t(65), vocabulary()})
-    out.push_back({cat("cross_entropy_", cols),
-                   [](const Inputs& x) { return cross_entropy(x[0], x[1]); },
-                   {{{64, cols}, -3, 3}, {{64}, 0, 0, cols}},
-                   {static_cast<double>(cols), 12}});
+  for (int64_t cols : {int64_t(10), int64_t(65), vocabulary()}) {
+    const std::vector<Input> inputs{{{64, cols}, -3, 3}, {{64}, 0, 0, cols}};
+    const Tolerance tolerance{static_cast<double>(cols), 12};
+    out.push_back(
+        {cat("cross_entropy_", cols), [](const Inputs& x) { return cross_entropy(x[0], x[1]); }, inputs, tolerance});
+    out.push_back({cat("cross_entropy_with_gradient_", cols),
+                   [](const Inputs& x) {
+                     WithLossGradient foretold(0.75);
+                     return cross_entropy(affine(x[0], 1), x[1]);
+                   },
+                   inputs, tolerance});
+  }
   out.push_back({"one_long_row", [](const Inputs& x) { return softmax(x[0]); }, {{{1, 40001}, -3, 3}}, {40001, 16}});
   const int64_t all = many(1 << 20) + 1, tall = many(4096) + 1;
   out.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {{{all}}}, {static_cast<double>(all)}});

@@ -288,6 +288,32 @@ TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
   }
 }
 
+TEST(GpuRunAhead, ARecordedStepThatARankIsMissingFromEndsWithTheDeadline) {
+  testing::fake_nccl();
+  const std::string yaml = cat(with(kImages, "dropout: 0.1", "dropout: 0.0"), "graph: true\ncomm:\n  deadline: 1\n");
+  const App app = builtin();
+  const auto settings = load_settings(app, ConfigTree::parse(yaml, "test.yaml"), 2);
+  SharedData data(app, *settings);
+  std::promise<void> over;
+  std::string said;
+  const auto body = [&](Communicator& comm) {
+    Trainer trainer(*settings, data.open(comm), comm);
+    for (int i = 0; i < 6; ++i) trainer.step();
+    if (comm.rank() == 1) return over.get_future().wait();
+    try {
+      trainer.step();
+    } catch (const Error& e) {
+      said = e.what();
+      over.set_value();
+      throw;
+    }
+    over.set_value();
+  };
+  EXPECT_THROW(testing::run_nccl_ranks(2, body, {.deadline = Seconds(1)}), Error);
+  for (const char* part : {"step 7, which was recorded: not done within 1 s", "graph: false", "comm.deadline"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
 TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   const auto refused = [&](const Job& job, const char* why) {
     const Outcome out = run(job);

@@ -3,8 +3,6 @@
 // there are.
 #pragma once
 
-#include <bit>
-
 #include "core/device/cuda/chunk.h"
 #include "core/device/cuda/launch.h"
 #include "core/kernels/apply.h"
@@ -135,10 +133,24 @@ void for_each(Parallel& where, const PointwiseArgs& a) {
   launch(pointwise_grid<F>, queue, blocks_for(queue, items, kPointwiseThreads), kPointwiseThreads, a, chunks, per_line);
 }
 
+// How many parts of 16 bytes a chunk takes of each of these operands, kept near: rows that are read keep their type.
+HD inline int parts_of(DType t) { return is_half(t) ? 1 : 2; }
+HD inline int near_parts(const RowArgs& a, unsigned operands) {
+  int parts = 0;
+#pragma unroll
+  for (int j = 0; j < kMaxRowIns; ++j)
+    if (operands & row_in(j)) parts += parts_of(a.in[j].dtype);
+#pragma unroll
+  for (int j = 0; j < kMaxRowOuts; ++j)
+    if (operands & row_out(j)) parts += 2;
+  return parts;
+}
+
 // What a row functor sees: its row, and a team of threads that pass over it: a warp, or a block where rows are long.
 // Chunks of 8 elements are dealt out in turn, so that a thread meets the same elements in every pass; they are in
-// registers while the functor deals with them. Rows of kKept stay in shared memory, in T, where each thread reads what
-// it has put there itself: no barrier but those of the sums.
+// registers while the functor deals with them. Rows of kKept stay in shared memory, those that are read as they are
+// stored and those that are written in T, where each thread reads what it has put there itself: no barrier but those of
+// the sums, which order what any thread reads before and writes after.
 template <class T, bool kWarp, unsigned kKept, unsigned kPassed>
 class GridRow {
   static_assert(kKept == 0 || sizeof(T) == sizeof(float));
@@ -191,6 +203,18 @@ class GridRow {
     return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[in_begin(j)]
                                     : static_cast<const int32_t*>(o.data)[in_begin(j)];
   }
+  __device__ void settle(int j) {
+    if constexpr (kKept != 0) {
+      if (!is_kept(row_out(j))) return;  // went out as it was written
+      const RowOperand& o = args.out[j];
+      for (int q = thread(); q < chunks(); q += threads()) {
+        const Chunk<T> c = out_from_near(j, q);
+        store_chunk(o.data, o.dtype, out_begin(j) + begin_of(q), left_at(q), c);
+        if (is_half(o.dtype)) out_to_near(j, q, chunk_of(Raw{halves_of(c, o.dtype), uint4{}}, o.dtype));
+      }
+      settled_[j] = true;
+    }
+  }
   __device__ void out_value(int j, T v) {
     if (thread() == 0) store_element<T>(args.out[j].data, args.out[j].dtype, out_begin(j), v);
   }
@@ -226,14 +250,13 @@ class GridRow {
     return fold<T>(T(-INFINITY), g, [](T a, T b) { return b > a ? b : a; });
   }
 
-  // After the functor: rows kept near go out.
+  // After the functor: rows kept near go out, but those that have.
   __device__ void flush() {
 #pragma unroll
-    for (int j = 0; j < 3; ++j)
-      if (is_kept(row_out(j)))
+    for (int j = 0; j < kMaxRowOuts; ++j)
+      if (is_kept(row_out(j)) && !settled_[j])
         for (int q = thread(); q < chunks(); q += threads())
-          store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + begin_of(q), left_at(q),
-                      from_near(row_out(j), q));
+          store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + begin_of(q), left_at(q), out_from_near(j, q));
   }
 
  private:
@@ -250,40 +273,48 @@ class GridRow {
   __device__ int64_t in_begin(int j) const { return row * args.in[j].row_stride; }
   __device__ int64_t out_begin(int j) const { return row * args.out[j].row_stride; }
 
-  // A kept chunk lies in two halves of 16 bytes, each beside its neighbours', so that threads meet no banks twice.
+  // A kept chunk lies in parts of 16 bytes, each beside its neighbours', so that threads meet no banks twice.
   __device__ uint4* near(unsigned operand, int q) const {
-    int slot = 0;
-    for (unsigned below = kKept & (operand - 1); below; below &= below - 1) ++slot;
-    return near_ + 2 * slot * chunks() + q;
+    return near_ + near_parts(args, kKept & (operand - 1)) * chunks() + q;
   }
-  __device__ Chunk<T> from_near(unsigned operand, int q) const {
-    Chunk<T> c{};
-    if constexpr (kKept != 0) {
-      const uint4* p = near(operand, q);
-      c = chunk_of(Raw{p[0], p[chunks()]}, DType::kFloat32);
-    }
-    return c;
+  __device__ Raw raw_near(unsigned operand, int q, int parts) const {
+    const uint4* p = near(operand, q);
+    return {p[0], parts == 2 ? p[chunks()] : uint4{}};
   }
-  __device__ void to_near(unsigned operand, int q, const Chunk<T>& c) const {
+  __device__ void raw_to_near(unsigned operand, int q, int parts, const Raw& raw) const {
+    uint4* p = near(operand, q);
+    p[0] = raw.a;
+    if (parts == 2) p[chunks()] = raw.b;
+  }
+  __device__ Chunk<T> in_from_near(int j, int q) const {
+    const DType type = args.in[j].dtype;
+    if constexpr (kKept != 0) return chunk_of(raw_near(row_in(j), q, parts_of(type)), type);
+    return {};
+  }
+  __device__ Chunk<T> out_from_near(int j, int q) const {
+    if constexpr (kKept != 0) return chunk_of(raw_near(row_out(j), q, 2), DType::kFloat32);
+    return {};
+  }
+  __device__ void out_to_near(int j, int q, const Chunk<T>& c) const {
     if constexpr (kKept != 0) {
       const float* v = c.v;
-      uint4* p = near(operand, q);
-      p[0] = make_uint4(bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
-      p[chunks()] = make_uint4(bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]));
+      raw_to_near(row_out(j), q, 2,
+                  {make_uint4(bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])),
+                   make_uint4(bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]))});
     }
   }
   __device__ void keep(int j) {
     constexpr int kAtOnce = 4;  // loads under way
     for (int q0 = thread(); q0 < chunks(); q0 += kAtOnce * threads()) {
-      Loaded<T> loaded[kAtOnce];
+      Raw loaded[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
-          loaded[k] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + begin_of(q), left_at(q));
+          loaded[k] = load_raw(args.in[j].data, args.in[j].dtype, in_begin(j) + begin_of(q), left_at(q));
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
-          to_near(row_in(j), q, value_of<T>(loaded[k], args.in[j].dtype));
+          raw_to_near(row_in(j), q, parts_of(args.in[j].dtype), loaded[k]);
     }
   }
 
@@ -291,32 +322,32 @@ class GridRow {
   __device__ int open(int q) {
     base_ = begin_of(q);
     const int left = left_at(q);
-    Loaded<T> ins[6], outs[3];
+    Loaded<T> ins[kMaxRowIns], outs[kMaxRowOuts];
 #pragma unroll
-    for (int j = 0; j < 6; ++j)
+    for (int j = 0; j < kMaxRowIns; ++j)
       if (is_passed(row_in(j)) && in_open_[j])
         ins[j] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + base_, left);
 #pragma unroll
-    for (int j = 0; j < 3; ++j)
+    for (int j = 0; j < kMaxRowOuts; ++j)
       if (is_passed(row_out(j)) && out_open_[j])
         outs[j] = load<T>(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left);
 #pragma unroll
-    for (int j = 0; j < 6; ++j) {
+    for (int j = 0; j < kMaxRowIns; ++j) {
       if (is_passed(row_in(j)) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
-      if (is_kept(row_in(j)) && in_open_[j]) in_[j] = from_near(row_in(j), q);
+      if (is_kept(row_in(j)) && in_open_[j]) in_[j] = in_from_near(j, q);
     }
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
+    for (int j = 0; j < kMaxRowOuts; ++j) {
       if (is_passed(row_out(j)) && out_open_[j]) out_[j] = value_of<T>(outs[j], args.out[j].dtype);
-      if (is_kept(row_out(j)) && out_open_[j]) out_[j] = from_near(row_out(j), q);
+      if (is_kept(row_out(j)) && out_open_[j]) out_[j] = out_from_near(j, q);
       written_[j] = false;
     }
     return left;
   }
   __device__ void close(int q, int left) {
 #pragma unroll
-    for (int j = 0; j < 3; ++j) {
-      if (is_kept(row_out(j)) && written_[j]) to_near(row_out(j), q, out_[j]);
+    for (int j = 0; j < kMaxRowOuts; ++j) {
+      if (is_kept(row_out(j)) && written_[j]) out_to_near(j, q, out_[j]);
       if (is_passed(row_out(j)) && written_[j])
         store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left, out_[j]);
     }
@@ -345,6 +376,8 @@ class GridRow {
       __syncthreads();
       mine = static_cast<S>(partial[0]);
       for (unsigned w = 1; w < blockDim.x / 32; ++w) mine = join(mine, static_cast<S>(partial[w]));
+    } else {
+      __syncwarp();  // shuffles order no memory
     }
     return mine;
   }
@@ -353,11 +386,12 @@ class GridRow {
   double (*partial_)[32];
   int& turn_;
   int64_t base_ = 0;
-  Chunk<T> in_[6], out_[3];
-  bool in_open_[6] = {}, out_open_[3] = {}, written_[3] = {};
+  Chunk<T> in_[kMaxRowIns], out_[kMaxRowOuts];
+  bool in_open_[kMaxRowIns] = {}, out_open_[kMaxRowOuts] = {}, written_[kMaxRowOuts] = {}, settled_[kMaxRowOuts] = {};
 };
 
 constexpr int kWarpRowThreads = 128, kMostRowThreads = 512;
+constexpr int64_t kPartialBytes = 2 * 32 * sizeof(double);
 
 template <class F, class T, bool kWarp, bool kNear>
 __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads)
@@ -378,7 +412,7 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads)
 template <class F, class T, bool kWarp, bool kNear>
 void launch_rows(CudaQueue& queue, const RowArgs& a, int threads) {
   const int64_t teams = kWarp ? threads / 32 : 1;
-  const int64_t near_size = kNear ? 2 * std::popcount(F::kKept) * chunks_of(a.cols) : 0;
+  const int64_t near_size = kNear ? near_parts(a, F::kKept) * chunks_of(a.cols) : 0;
   const int64_t blocks = blocks_for(queue, (a.rows + teams - 1) / teams * threads, threads);
   launch(row_grid<F, T, kWarp, kNear>, queue,
          Grid{blocks, threads, teams * near_size * static_cast<int64_t>(sizeof(uint4))}, a, near_size);
@@ -396,8 +430,8 @@ void for_each_row(Parallel& where, const RowArgs& a) {
   if (!fits_chunk(a.in[0].dtype)) return launch_rows<F, double, false, false>(queue, a, threads);
   if (a.cols <= kWarpCols) return launch_rows<F, float, true, kKeeps>(queue, a, kWarpRowThreads);
   if constexpr (kKeeps) {
-    constexpr int64_t kFits = Grid::kMostShared - 1024;  // besides the partial sums
-    if (2 * std::popcount(F::kKept) * chunks * static_cast<int64_t>(sizeof(uint4)) <= kFits)
+    const int64_t needed = near_parts(a, F::kKept) * chunks * static_cast<int64_t>(sizeof(uint4)) + kPartialBytes;
+    if (needed <= Grid::kMostShared || needed <= most_shared())
       return launch_rows<F, float, false, true>(queue, a, threads);
   }
   launch_rows<F, float, false, false>(queue, a, threads);

@@ -18,14 +18,19 @@ namespace lockstep {
 struct Grid {
   int64_t blocks = 1;
   int threads = 1;           // of a block
-  int64_t shared_bytes = 0;  // what the kernel's `extern __shared__` array takes; at most kMostShared with the rest
+  int64_t shared_bytes = 0;  // what the kernel's `extern __shared__` array takes; at most most_shared() with the rest
   static constexpr int64_t kMostShared = 48 << 10;  // of a block, on any GPU and without asking
 };
+
+// Shared memory of a block of this thread's GPU where it is asked for, as launch() does.
+int64_t most_shared();
+void ask_for_shared(const void* kernel, int64_t bytes);
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), CudaQueue& queue, const Grid& grid, const A&... args) {
   if (grid.blocks == 0) return;
   static_assert(sizeof...(P) == sizeof...(A));
+  if (grid.shared_bytes > Grid::kMostShared) ask_for_shared(reinterpret_cast<const void*>(kernel), grid.shared_bytes);
   std::tuple<std::remove_const_t<P>...> values(args...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {

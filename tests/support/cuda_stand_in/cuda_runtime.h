@@ -51,6 +51,8 @@ inline dim3 blockDim, gridDim;
 
 namespace cuda_stand_in {
 
+constexpr int64_t kMostShared = 64 << 10;  // of a block, where it is asked for
+
 enum class Call { kBarrier, kSyncWarp, kShuffle, kBallot, kMatch };
 
 // What the lanes of `mask` brought to a meeting of their warp.
@@ -170,6 +172,12 @@ const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = static_cast<int>(cuda_stand_in::kMostShared), cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes);
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* most) { return *least = *most = 0, cudaSuccess; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
@@ -207,12 +215,16 @@ inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
 namespace cuda_stand_in {
+// Of a block: what a kernel may take, 48 KiB or what was asked for it.
+int64_t shared_bytes_of(const void* kernel);
 cudaError_t launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 }  // namespace cuda_stand_in
 
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** args, size_t shared_bytes,
                              cudaStream_t) {
+  if (static_cast<int64_t>(shared_bytes) > cuda_stand_in::shared_bytes_of(reinterpret_cast<const void*>(kernel)))
+    return cudaErrorInvalidValue;
   return cuda_stand_in::launch(grid, block, shared_bytes, [&] {
     [&]<size_t... I>(std::index_sequence<I...>) { kernel(*static_cast<std::remove_const_t<P>*>(args[I])...); }
     (std::index_sequence_for<P...>());

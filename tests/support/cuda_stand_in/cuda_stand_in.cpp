@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,7 +16,7 @@
 
 // A kernel's `extern __shared__` array.
 namespace lockstep::inline LOCKSTEP_ISA {
-constexpr size_t kNearSize = (48 << 10) / sizeof(uint4);
+constexpr size_t kNearSize = cuda_stand_in::kMostShared / sizeof(uint4);
 extern thread_local uint4 near_memory[];
 thread_local uint4 near_memory[kNearSize];
 }  // namespace lockstep::inline LOCKSTEP_ISA
@@ -109,6 +110,7 @@ struct Block {
 std::mutex turn;
 Block block;
 std::string failed, last_failure;
+std::map<const void*, int64_t> asked_for;  // shared memory, by kernel
 Fiber* scheduler = nullptr;
 Fiber* current = nullptr;
 std::vector<std::unique_ptr<Fiber>> all_fibers;
@@ -247,6 +249,12 @@ void meet_block() {
 
 const std::string& failure() { return last_failure; }
 
+int64_t shared_bytes_of(const void* kernel) {
+  std::lock_guard lock(turn);
+  const auto asked = asked_for.find(kernel);
+  return asked == asked_for.end() ? 48 << 10 : asked->second;
+}
+
 cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
   std::lock_guard lock(turn);
   const unsigned size = threads.x * threads.y * threads.z;
@@ -278,6 +286,13 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
 
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaError"; }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  if (bytes > cuda_stand_in::kMostShared) return cudaErrorInvalidValue;
+  std::lock_guard lock(cuda_stand_in::turn);
+  cuda_stand_in::asked_for[kernel] = bytes;
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
