@@ -1,6 +1,5 @@
 // Products through cuBLASLt, pretended: what is asked of it for each epilogue, which algorithm is taken, and what
-// happens where it has none. Values are small integers, so that results equal the CPU's
-// kernel.
+// happens where it has none. Values are small integers, so that results equal those of the CPU.
 #include "core/device/cuda/blas.h"
 
 #include <gtest/gtest.h>

@@ -137,10 +137,8 @@ void for_each(Parallel& where, const PointwiseArgs& a) {
 HD inline int parts_of(DType t) { return is_half(t) ? 1 : 2; }
 HD inline int near_parts(const RowArgs& a, unsigned operands) {
   int parts = 0;
-#pragma unroll
   for (int j = 0; j < kMaxRowIns; ++j)
     if (operands & row_in(j)) parts += parts_of(a.in[j].dtype);
-#pragma unroll
   for (int j = 0; j < kMaxRowOuts; ++j)
     if (operands & row_out(j)) parts += 2;
   return parts;
@@ -304,7 +302,7 @@ class GridRow {
     }
   }
   __device__ void keep(int j) {
-    constexpr int kAtOnce = 4;  // loads under way
+    constexpr int kAtOnce = kWarp ? 4 : 2;  // loads under way
     for (int q0 = thread(); q0 < chunks(); q0 += kAtOnce * threads()) {
       Raw loaded[kAtOnce];
 #pragma unroll
@@ -393,8 +391,12 @@ class GridRow {
 constexpr int kWarpRowThreads = 128, kMostRowThreads = 512;
 constexpr int64_t kPartialBytes = 2 * 32 * sizeof(double);
 
+// Two blocks at a time, where registers reach: one computes while the other loads its row. Else as many as come (0).
+template <class F, bool kWarp, bool kNear>
+constexpr int kRowBlocks = kNear && !kWarp && ((F::kKept | F::kPassed) & (row_out(0) - 1)) == row_in(0) ? 2 : 0;
+
 template <class F, class T, bool kWarp, bool kNear>
-__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads)
+__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRowBlocks<F, kWarp, kNear>)
     row_grid(const __grid_constant__ RowArgs a, int64_t near_size) {
   constexpr unsigned kKept = kNear ? F::kKept : 0, kPassed = kNear ? F::kPassed : F::kPassed | F::kKept;
   extern __shared__ uint4 near_memory[];
