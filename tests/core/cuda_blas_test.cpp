@@ -14,6 +14,7 @@
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/stage.h"
+#include "tests/support/cuda_scratch.h"
 #include "tests/support/fake_cublas_lt.h"
 #include "tests/support/fake_cuda_runtime.h"
 
@@ -57,7 +58,8 @@ class CudaBlas : public ::testing::Test {
       for (size_t i = 0; i < values->size() / 2; ++i)
         store_element<double>(values->data(), type_, static_cast<int64_t>(i), static_cast<double>(random() % 5) - 2);
     }
-    queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), 100, false);
+    queue_ =
+        std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), testing::kCudaScratch, 100, false);
   }
   ~CudaBlas() override { EXPECT_TRUE(fake_cublas_lt().misuse.empty()) << fake_cublas_lt().misuse.front(); }
 
@@ -132,7 +134,8 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
                                         [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; },
                                         [] { fake_cublas_lt().launch = CUBLAS_STATUS_INVALID_VALUE; }};
   for (const auto& way : ways) {
-    queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), 100, false);
+    queue_ =
+        std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), testing::kCudaScratch, 100, false);
     fake_cublas_lt() = {};
     fake_cublas_lt().refused = [](uint32_t e) { return e != CUBLASLT_EPILOGUE_DEFAULT && e != CUBLASLT_EPILOGUE_BIAS; };
     way();
