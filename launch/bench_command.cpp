@@ -88,16 +88,18 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     int64_t wire = 0;
     const Device device = current_device();
     auto begun = std::chrono::steady_clock::now();
-    int64_t launched = 0;
     for (int64_t i = 0; i < warmup + steps; ++i) {
       if (i == warmup) {
         current_stream().synchronize();
         reset_peak_of_run();
         begun = std::chrono::steady_clock::now();
       }
-      // As in training: the device has a step at hand when another ends. The warm-up ends with nothing under way.
-      for (const int64_t end = i < warmup ? warmup : warmup + steps; trainer.may_launch() && launched < end;
-           ++launched) {
+      // As in training: the device has a step at hand when another ends. The first step, which is timed by itself, and
+      // the warm-up end with nothing under way.
+      for (const int64_t end = i == 0       ? 1
+                               : i < warmup ? warmup
+                                            : warmup + steps;
+           trainer.may_launch() && trainer.steps_launched() < end;) {
         const int64_t sent = comm.bytes_sent();
         trainer.launch(false);
         wire = std::max(wire, comm.bytes_sent() - sent);

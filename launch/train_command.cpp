@@ -111,6 +111,7 @@ class Run {
                      e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
       }
     }
+    stopped = stopped && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
     if (const auto size = waits_.better(settings_.parallel.bucket_mb))
       log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
@@ -276,7 +277,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` "
       "lists them).\n"
       "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
-      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: finish the step, save, exit with 75; --resume goes on from there.",
+      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: finish the steps under way, save, exit with 75; --resume goes on from "
+      "there.",
       {{"ranks", "ranks in this process", "N", "0"},
        {"resume", "continue the newest valid checkpoint of run.dir, or start where there is none"}},
       1};

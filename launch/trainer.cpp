@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <map>
 
 #include "core/base/log.h"
@@ -63,7 +64,7 @@ const Datasets& SharedData::open(Communicator& comm, bool validation) {
 }
 
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
-    : settings_(settings), data_(data), comm_(comm) {
+    : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
   const DataSpec& spec = data_.train->spec();
   agree(comm_, [&] {
     model_ = settings_.model->build(task_of(spec));
@@ -109,6 +110,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   if (settings_.verify.every > 0 && has_replicas())
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
   agree(comm_, [&] { start_loader(); });
+}
+
+Trainer::~Trainer() {
+  // Its graph waits for the stream, which may wait in it for ranks that will not come.
+  if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(ending_text(comm_.rank()));
 }
 
 // Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
@@ -166,11 +172,10 @@ void Trainer::launch(bool stop) {
   parallel_->set_loss_scale(loss_scale_.value());
   optimizer_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
-  const bool recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global;
-  step.outcome = recorded ? run_recorded(batch, stop, report) : run(batch, batch.mine, stop, report);
+  step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global;
+  step.outcome = step.recorded ? run_recorded(batch, stop, report) : run(batch, batch.mine, stop, report);
   ++steps_here_;
   report.transfers = parallel_->transfers();
-  if (sentinel_ && report.step % settings_.verify.every == 0) sentinel_->verify(report.step, state());
   step.next = batch.next;
   under_way_.push_back(std::move(step));
 }
@@ -194,8 +199,17 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
+  if (verifies_after(report.step)) sentinel_->verify(report.step, state());
   return report;
 }
+
+bool Trainer::verifies_after(int64_t step) const { return sentinel_ && step % settings_.verify.every == 0; }
+
+bool Trainer::may_launch() const {
+  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_launched()));
+}
+
+void Trainer::check_at_rest(const char* what) const { check(under_way_.empty(), what, " while a step is under way"); }
 
 // Exchanges keep their own deadlines, but those within a graph.
 StepResult Trainer::outcome_of(const UnderWay& step) {
@@ -263,7 +277,7 @@ PendingStep Trainer::run_recorded(const StepBatch& batch, bool stop, StepReport&
   }
   parallel_->provide(batch.micro_count, targets, stop);
   if (first) {
-    parallel_->loaded();  // the graph brings the parameters' copies up to date itself, at every launch
+    parallel_->regather();  // part of the graph, whatever an evaluation has gathered
     step.graph.record([&] { step.outcome = run(batch, step.mine, stop, report); });
   }
   step.graph.launch();
@@ -277,7 +291,7 @@ Tensor Trainer::input_of(const MicroBatch& m) const {
 
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
-  check(under_way_.empty(), "evaluate: a step is under way");
+  check_at_rest("evaluate");
   NoGrad no_grad;
   model_->eval();
   LoaderOptions o;
@@ -340,16 +354,19 @@ std::vector<StateEntry> Trainer::state() const {
 }
 
 std::vector<StateEntry> Trainer::mine() const {
-  check(under_way_.empty(), "the state to save: a step is under way");
+  check_at_rest("the state is saved");
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
 
 void Trainer::load_parameters(const Checkpoint& c) {
+  check_at_rest("parameters are loaded");
   load_entries(c, parallel_->state());
   parallel_->loaded();
+  recorded_.reset();  // it has the copies that an update writes, and no others
 }
 
 void Trainer::resume(const Checkpoint& c) {
+  check_at_rest("a checkpoint is resumed");
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
   auto differences = diff(c.info.math_text, info_.math_text);

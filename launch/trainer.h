@@ -58,6 +58,7 @@ class Trainer {
   // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
   // ExitCode::kRanksDisagree naming keys and ranks. Collective.
   Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
+  ~Trainer();
 
   StepReport step(bool stop = false) {
     launch(stop);
@@ -70,8 +71,8 @@ class Trainer {
   StepReport finish();  // of the oldest that is under way
   int64_t steps_launched() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
   // May a step be launched now? Where the host is the device, or must know a step's outcome for the next one (the loss
-  // scale of fp16), only when none is under way.
-  bool may_launch() const { return under_way_.size() < (runs_ahead_ ? 2 : 1); }
+  // scale of fp16), or verifies the state that it leaves, only when none is under way.
+  bool may_launch() const;
   // Over the validation part; the same bits at every number of ranks. Collective.
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
@@ -109,6 +110,8 @@ class Trainer {
     bool recorded = false;
   };
 
+  bool verifies_after(int64_t step) const;
+  void check_at_rest(const char* what) const;
   void preflight();
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
@@ -119,6 +122,7 @@ class Trainer {
   const Settings& settings_;
   const Datasets& data_;
   Communicator& comm_;
+  const int exceptions_;  // under way when this was made
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
   std::vector<Slot> slots_;  // with rules applied; gradients are refreshed each step

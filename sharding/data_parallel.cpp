@@ -1,7 +1,6 @@
 #include "sharding/data_parallel.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 
 #include "core/autograd/node.h"
@@ -264,7 +263,7 @@ void DataParallel::finish_reductions() {
 }
 
 void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
-  check(in_flight_.empty(), "forward_round between begin_step and finish_step");
+  check(in_flight_.empty(), "forward_round between begin_step and end_step");
   const int first = mesh_->rank_of(mesh_->replica(), 0), last = first + mesh_->shards() - 1;
   gathers_->begin();
   gathers_->begin_round(first < ranks_with_data && last >= ranks_with_data);
@@ -370,7 +369,7 @@ void DataParallel::provide(int64_t micro_count, const std::vector<int64_t>& targ
 
 PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   const auto mine_count = static_cast<int64_t>(my_micro_batches().size());
-  check(done_ == mine_count, "finish_step after ", done_, " of this rank's ", mine_count, " micro-batches");
+  check(done_ == mine_count, "end_step after ", done_, " of this rank's ", mine_count, " micro-batches");
   // A rank without a micro-batch takes part without data; in reductions as the others' backward passes get there.
   for (; round_ < rounds_.size(); ++round_) {
     following_ = true;
@@ -428,7 +427,7 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   a.nominal = static_cast<double>(nominal_);
   a.loss_scale = loss_scale_;
   a.clip_norm = clip_norm;
-  pending.outcome_ = Tensor::empty({StepOutcomeArgs::kCount + a.pieces}, DType::kFloat64);
+  pending.outcome_ = Tensor::empty({StepOutcomeArgs::kCount}, DType::kFloat64);
   pending.verdict_ = Tensor::empty({UpdateControlArgs::kVerdict});
   a.out = static_cast<double*>(pending.outcome_.write());
   a.verdict = static_cast<float*>(pending.verdict_.write());
@@ -443,7 +442,7 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
     g->set_gradients(slot);
     slot += g->layout().pieces().size();
   }
-  gathers_->changed();
+  gathers_->changed(GatherSchedule::By::kUpdate);
   return pending;
 }
 
@@ -452,18 +451,19 @@ PendingStep DataParallel::repeated(const PendingStep& recorded) {
   gathers_->restart_clock();
   pending.exposed_ms_ = 0;
   bring_to_host(pending);
-  gathers_->changed();
+  gathers_->changed(GatherSchedule::By::kUpdate);
   return pending;
 }
 
 void DataParallel::bring_to_host(PendingStep& pending) {
-  pending.on_host_ = raw::to_host(pending.outcome_.slice(0, 0, StepOutcomeArgs::kCount));
+  pending.on_host_ = raw::to_host(pending.outcome_);
   pending.there_ = current_stream().record();
 }
 
 StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
-  require(there_.synchronize(deadline), ExitCode::kRankLost, "not done within ", deadline->count(),
-          " s: a rank is missing from one of its exchanges, or hangs in one");
+  if (!there_.synchronize(deadline))
+    throw Error(ExitCode::kRankLost, cat("not done within ", deadline->count(),
+                                         " s: a rank is missing from one of its exchanges, or hangs in one"));
   StepResult result;
   result.exposed_ms = exposed_ms_;
   if (!on_host_.device().has_bytes()) return result;

@@ -91,7 +91,9 @@ class DataParallel {
   const std::vector<Slot>& slots();
   // This rank's slices of the parameters by logical name: to load into (then call loaded()), and to save.
   std::vector<StateEntry> state() const;
-  void loaded() { gathers_->changed(true); }
+  void loaded() { gathers_->changed(GatherSchedule::By::kOthers); }
+  // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
+  void regather() { gathers_->changed(GatherSchedule::By::kUpdate); }
   // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 

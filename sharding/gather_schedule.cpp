@@ -183,11 +183,12 @@ void GatherSchedule::settle() {
     for (ParamGroup* g : b) g->wait_whole();
 }
 
-void GatherSchedule::changed(bool frozen_too) {
+void GatherSchedule::changed(By by) {
   settle();  // also what nobody waited for
   auto all_of = [&](const Block& block) {
     for (ParamGroup* g : block)
-      if (!g->frozen() || frozen_too) g->changed();
+      if (by == By::kOthers) g->changed(false);
+      else if (!g->frozen()) g->changed(true);
       else g->release();
   };
   all_of(root_);

@@ -20,8 +20,9 @@ struct Transfer {
   enum class Kind { kGather, kReduce };
   Kind kind;
   std::string group;
-  int64_t bytes = 0;                                 // of the whole group, as it travels
-  double launched_s = 0, needed_s = 0, ready_s = 0;  // between the last two the rank had to wait
+  int64_t bytes = 0;  // of the whole group, as it travels
+  double launched_s = 0, needed_s = 0,
+         ready_s = 0;  // between the last two the host had to wait; a GPU's waits are its own
 };
 
 class GatherSchedule {
@@ -51,8 +52,9 @@ class GatherSchedule {
   void follow_round();
   // Nothing is under way any more: masters may be written.
   void settle();
-  // The optimizer is about to change all parameters that are not frozen, or a checkpoint has changed all.
-  void changed(bool frozen_too = false);
+  // The optimizer is about to change all parameters that are not frozen, or others have changed any.
+  enum class By { kUpdate, kOthers };
+  void changed(By by);
 
   std::vector<Transfer>& transfers() { return transfers_; }
   double since_begin() const;

@@ -82,7 +82,8 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
 
 // --- Parameters
 
-void ParamGroup::changed() {
+void ParamGroup::changed(bool by_update) {
+  if (!by_update) was_copied_ = false;
   values_changed_ = true;
   if (streamed_) release();
   else if (!master_.same_place(whole_) || mesh_.shards() > 1) state_ = State::kOld;

@@ -33,14 +33,14 @@ class ParamGroup {
   int64_t whole_bytes() const { return whole_.bytes(); }
 
   // --- Parameters.
-  // Masters were written: whole copies are out of date. Where parameters come and go, this one goes.
-  void changed();
+  // Masters are written: whole copies are out of date. Where parameters come and go, this one goes. `by_update`: by who
+  // may write the slots' copies too, which then are this rank's part of it.
+  void changed(bool by_update);
   // Begins to bring the whole copy up to date; nothing happens where it is, or is on its way. Collective in the shard
   // group.
   void gather();
   // The current stream waits until it is whole.
   void wait_whole();
-  bool copy_is_current() const;
   bool whole() const { return state_ != State::kOld && state_ != State::kAbsent; }
   // Gives the whole copy's memory back, until the next gather().
   void release();
@@ -66,7 +66,6 @@ class ParamGroup {
   bool finish_reduce(std::optional<Seconds> patience = {});
   // After the last round: this rank's slice of the step's sum, fp32 [slice()].
   const Tensor& gradient() const { return gradient_; }
-  void set_gradient(const Tensor& gradient) { gradient_ = gradient; }  // that of a recorded step
   // Sums of squares of part(), fp64: of each parameter in it, the largest nodes of the tree over its chunks, in order;
   // written in the order of `merging`.
   const Tensor& norm_nodes() const { return norm_nodes_; }
@@ -83,6 +82,7 @@ class ParamGroup {
   using Nodes = std::vector<std::pair<Range, Tensor>>;  // of the tree, with their sums of a stretch of the buffer
   enum class State { kAbsent, kOld, kGathering, kWhole };
 
+  bool copy_is_current() const;
   Tensor take_leaf();
   Tensor take_sum();
   void begin_leaf();

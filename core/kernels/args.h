@@ -230,7 +230,7 @@ struct StepOutcomeArgs {
   const int32_t* nodes = nullptr;   // pairs: where a node's sum of squares is, how many subtrees it then completes
   int64_t micro_batches = 0, ranks = 0, pieces = 0;
   double nominal = 1, loss_scale = 1, clip_norm = 0;  // gradients are sums / nominal * loss_scale; 0: no clipping
-  double* out = nullptr;                              // [kCount + pieces]; the pieces' sums last
+  double* out = nullptr;                              // [kCount]
   float* verdict = nullptr;                           // UpdateControlArgs::verdict
 };
 

@@ -9,10 +9,7 @@ void step_outcome(Parallel&, const StepOutcomeArgs& a) {
   StepSums sums;
   for (int64_t r = 0; r < a.ranks; ++r) sums.stop = sums.stop || a.values[a.stops[r]] != 0;
   for (int64_t i = 0; i < a.micro_batches; ++i) sums.add_micro_batch(a.values[a.losses[i]], a.values[a.losses[i] + 1]);
-  for (int64_t p = 0; p < a.pieces; ++p) {
-    a.out[StepOutcomeArgs::kCount + p] = piece_sum(a, p);
-    sums.add_piece(p, a.out[StepOutcomeArgs::kCount + p]);
-  }
+  for (int64_t p = 0; p < a.pieces; ++p) sums.add_piece(p, piece_sum(a, p));
   conclude(a, sums);
 }
 

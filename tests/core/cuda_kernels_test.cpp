@@ -726,7 +726,7 @@ TEST(CudaSums, OutcomeOfAStep) {
       a.values = values.data(), a.losses = losses.data(), a.stops = stops.data(), a.first = first.data();
       a.nodes = nodes.data(), a.micro_batches = 3, a.ranks = 2, a.pieces = pieces;
       a.nominal = 64, a.loss_scale = 4, a.clip_norm = c.clip;
-      std::vector<double> out(static_cast<size_t>(StepOutcomeArgs::kCount + pieces));
+      std::vector<double> out(StepOutcomeArgs::kCount);
       std::vector<float> verdict(UpdateControlArgs::kVerdict);
       a.out = out.data(), a.verdict = verdict.data();
       table.step_outcome(where, a);
