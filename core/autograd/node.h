@@ -114,8 +114,7 @@ class Saved {
   explicit Saved(const Tensor& t)
       : tensor_(t.defined() ? t.detach() : t), version_(t.defined() ? t.storage()->version() : 0) {}
   const Tensor& get(const char* op) const;
-  // Nobody else sees its bytes: the last who reads them may write there.
-  bool unshared() const { return tensor_.defined() && tensor_.storage().use_count() == 1; }
+  bool unshared() const { return tensor_.unshared(); }
 
  private:
   Tensor tensor_;

@@ -82,7 +82,8 @@ class WithAnomaly {
 };
 
 // What backward will begin with from the loss computed meanwhile: its gradients can be computed along with it
-// (cross_entropy). Another beginning costs time and a rounding, no more.
+// (cross_entropy). Another beginning costs time and a rounding; in fp16 and bf16 a very different one costs more, as
+// gradients that left the type's range, above or below, do not come back by rescaling.
 class WithLossGradient {
  public:
   explicit WithLossGradient(double gradient) : before_(std::exchange(context().loss_gradient, gradient)) {}

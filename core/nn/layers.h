@@ -15,7 +15,9 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
-  // For operations that span layers; a module that holds this one uses them within its own forward().
+  // For operations that span layers (feed_forward); a module that holds this one uses them within its own forward().
+  // Not so a model, the root of its tree: its children are sharded each by itself, and outside a child's own operator()
+  // the child's weight may have no bytes. There, call the layers, or hold them in a module between, as GptBlock is.
   const Tensor& weight() const { return weight_; }
   Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 

@@ -56,7 +56,8 @@ Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimens
 // Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` count nothing. fp32 scalar [1].
 // Logits that are moved in, and that nobody else holds, lose their bytes to their own gradient, which spares memory and
 // passes over them: in the backward pass, or at once within WithLossGradient (core/device/context.h). Where the loss's
-// gradient turns out to be another one, theirs is rescaled, with a rounding more.
+// gradient turns out to be another one, theirs is rescaled, with a rounding more; where it is a very different one,
+// what overflowed or underflowed in fp16 or bf16 stays so.
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
                      Place place = Place::current());
 // (x - mean) / sqrt(var + eps) * weight + bias over the last dimension; bias may be undefined.

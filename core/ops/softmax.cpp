@@ -55,7 +55,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, Place
   r.in[0] = raw::rows_of(dense, r.cols);
   r.in[1] = raw::one_per_row(target.flatten());
   const double seed = context().loss_gradient;
-  const bool unshared = dense.storage().use_count() == (dense.storage() == logits.storage() ? 2 : 1);
+  const bool unshared = dense.unshared(dense.storage() == logits.storage() ? 2 : 1);
   // The gradient takes the logits' place at once, while a row is at hand.
   if (seed != 0 && unshared && recording({&logits})) {
     r.scalars[0] = seed;

@@ -49,6 +49,8 @@ class Tensor {
   bool allocated() const { return storage_ && storage_->allocated(); }
   void allocate() { storage_->allocate(); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
+  // Nobody sees its bytes but `handles` tensors, which the caller knows of: the last who reads them may write there.
+  bool unshared(int64_t handles = 1) const { return storage_ && storage_.use_count() == handles; }
   bool same_place(const Tensor& o) const { return storage_ == o.storage_ && offset_ == o.offset_; }
 
   // First element, for reading; throws where there are no bytes.

@@ -123,16 +123,14 @@ TEST_F(CudaBlas, AsksForEachEpilogueOnce) {
       expect_same(c.g, c.name);
       EXPECT_EQ(fake_cublas_lt().epilogues, std::vector<uint32_t>{c.epilogue}) << c.name;
     }
-  EXPECT_EQ(fake_cublas_lt().chosen, 6) << "added or not is one plan";
+  EXPECT_EQ(fake_cublas_lt().chosen, 7) << "a plan each";
 }
 
 TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
-  const std::function<void()> ways[] = {[] { fake_cublas_lt().heuristic = CUBLAS_STATUS_NOT_SUPPORTED; },
-                                        [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_INVALID_VALUE; },
-                                        [] { fake_cublas_lt().none = true; },
-                                        [] { fake_cublas_lt().only_split = true; },
-                                        [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; },
-                                        [] { fake_cublas_lt().launch = CUBLAS_STATUS_INVALID_VALUE; }};
+  const std::function<void()> ways[] = {
+      [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_NOT_SUPPORTED; },
+      [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_INVALID_VALUE; }, [] { fake_cublas_lt().none = true; },
+      [] { fake_cublas_lt().only_split = true; }, [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; }};
   for (const auto& way : ways) {
     queue_ =
         std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), testing::kCudaScratch, 100, false);
@@ -145,13 +143,26 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
       expect_same(with(Epilogue::kGeluBackward, false), "gelu's gradient");
       expect_same(with_bias_gradient(false), "bias gradient");
       expect_same(with_bias_gradient(true), "bias gradient, added");
-      EXPECT_EQ(fake_cublas_lt().chosen, 6)
-          << "four of them in vain, one without a bias, one with it; then never again";
+      EXPECT_EQ(fake_cublas_lt().chosen, 8) << "five of them in vain, a product, one with a bias, one that is added to "
+                                               "what is there; then never again";
     }
     for (uint32_t e : fake_cublas_lt().epilogues) EXPECT_FALSE(fake_cublas_lt().refused(e));
     EXPECT_NE(algorithm_choices().find("NT, ld 24 16 24, bias gradient: none: the product, and passes of our own"),
               std::string::npos)
         << algorithm_choices();
+  }
+}
+
+// An algorithm that the heuristic gave meets a bad argument: a fault of ours, not to be passed over.
+TEST_F(CudaBlas, ABadArgumentIsNoRefusal) {
+  fake_cublas_lt().refused = [](uint32_t e) { return e == CUBLASLT_EPILOGUE_GELU_AUX; };
+  fake_cublas_lt().launch = CUBLAS_STATUS_INVALID_VALUE;
+  try {
+    gemm(*queue_, with(Epilogue::kGelu, false));
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+    EXPECT_NE(std::string(e.what()).find("gelu"), std::string::npos) << e.what();
   }
 }
 

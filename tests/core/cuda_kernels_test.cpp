@@ -235,7 +235,7 @@ TEST(CudaUpdate, SgdAndAdamW) {
 
 // ----- Rows -----
 
-constexpr int64_t kLengths[] = {1, 7, 8, 33, 250, 1000, 1024, 1025, 1600, 6200, 13000};
+constexpr int64_t kLengths[] = {1, 7, 8, 33, 250, 1000, 1024, 1025, 1600, 6144, 6200, 8192, 12288, 13000, 24576};
 
 TEST(CudaRows, NormsSoftmaxAndSums) {
   for (DType dtype : kFloats)
@@ -297,7 +297,7 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
 
 TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
   for (DType dtype : kFloats)
-    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
+    for (int64_t cols : {7, 96, 1000, 5003, 12288, 14000, 17000, 24576}) {
       SCOPED_TRACE(cat(cols, " columns of ", dtype));
       const int64_t rows = 6;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
@@ -368,7 +368,7 @@ TEST(CudaRows, AdditionAndNormInOnePass) {
 
 TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
   for (DType dtype : kFloats)
-    for (int64_t cols : {7, 96, 1000, 5003, 14000, 17000}) {
+    for (int64_t cols : {7, 96, 1000, 5003, 12288, 14000, 17000, 24576}) {
       SCOPED_TRACE(cat(cols, " columns of ", dtype));
       const int64_t rows = 6;
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
@@ -786,6 +786,25 @@ TEST(CudaStandIn, ABarrierThatNotAllReachIsSeen) {
   int sum = 0;
   launch(sum_of_block, *queue, 3, 96, &sum, 2);
   EXPECT_EQ(sum, 3 * 2 * (95 * 96 / 2)) << "afterwards all is well";
+}
+
+void count_runs(int* ran) { ++*ran; }
+
+// What a kernel was allowed once, no smaller launch takes back.
+TEST(CudaLaunch, SharedMemory) {
+  auto queue = make_queue(1);
+  const int64_t most = most_shared(*queue), free = Grid::kMostShared;
+  ASSERT_GT(most, free + 16);
+  const auto allowed = [] { return cuda_stand_in::shared_bytes_of(reinterpret_cast<const void*>(count_runs)); };
+  int ran = 0;
+  launch(count_runs, *queue, Grid{1, 1, free}, &ran);
+  EXPECT_EQ(allowed(), free) << "nothing was asked for";
+  for (int64_t bytes : {free + 16, most, free + 16, free}) {
+    launch(count_runs, *queue, Grid{1, 1, bytes}, &ran);
+    EXPECT_EQ(allowed(), most) << bytes;
+  }
+  EXPECT_EQ(ran, 5);
+  EXPECT_THROW(launch(count_runs, *queue, Grid{1, 1, most + 16}, &ran), Error);
 }
 
 TEST(CudaLaunch, AGridThatCannotBe) {

@@ -48,7 +48,7 @@ cublasLtEpilogue_t epilogue_of(const GemmCall& call) {
   return call.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// How cuBLASLt says that it does not have an epilogue for these types, layouts or alignments.
+// How the heuristic says that it does not have an epilogue for these types, layouts or alignments.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -139,7 +139,7 @@ class Blas {
     if (plan.refused) return false;
     set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
     const cublasStatus_t status = launch(plan, call, plan.algorithm, call.c.data, stream, workspace);
-    if (call.beyond_product() && is_refusal(status)) {
+    if (call.beyond_product() && status == CUBLAS_STATUS_NOT_SUPPORTED) {
       refuse(plan, call);
       return false;
     }

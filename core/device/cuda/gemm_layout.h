@@ -35,8 +35,8 @@ struct GemmCall {
   bool beyond_product() const { return epilogue != Epilogue::kNone || bias_gradient; }
 };
 
-// All that an algorithm may depend on: equal keys, equal plan. No address is in it, so that neither the place of a
-// parameter in its buffer nor the allocator's mood changes a bit.
+// All that an algorithm, or its refusal, may depend on: equal keys, equal plan. No address is in it, so that neither
+// the place of a parameter in its buffer nor the allocator's mood changes a bit.
 using GemmKey = std::array<int64_t, 14>;
 GemmKey key_of(const GemmCall& call);
 struct GemmKeyHash {

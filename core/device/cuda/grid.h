@@ -389,7 +389,13 @@ class GridRow {
 };
 
 constexpr int kWarpRowThreads = 128, kMostRowThreads = 512;
+// Of a block's shared memory, at its head, for what its warps summed up; rows that are kept lie behind. All in one
+// array, so that a launch knows what the kernel takes.
 constexpr int64_t kPartialBytes = 2 * 32 * sizeof(double);
+template <bool kWarp>
+constexpr int64_t row_bytes(int64_t near_size) {
+  return (kWarp ? 0 : kPartialBytes) + near_size * static_cast<int64_t>(sizeof(uint4));
+}
 
 // Two blocks at a time, where registers reach: one computes while the other loads its row. Else as many as come (0).
 template <class F, bool kWarp, bool kNear>
@@ -400,12 +406,13 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRo
     row_grid(const __grid_constant__ RowArgs a, int64_t near_size) {
   constexpr unsigned kKept = kNear ? F::kKept : 0, kPassed = kNear ? F::kPassed : F::kPassed | F::kKept;
   extern __shared__ uint4 near_memory[];
-  __shared__ double partial[2][32];
+  double(*const partial)[32] = reinterpret_cast<double(*)[32]>(near_memory);
+  uint4* const near = near_memory + row_bytes<kWarp>(0) / static_cast<int64_t>(sizeof(uint4));
   int turn = 0;
   const int teams = kWarp ? static_cast<int>(blockDim.x / 32) : 1;
   const int team = kWarp ? static_cast<int>(threadIdx.x / 32) : 0;
   for (int64_t r = int64_t(blockIdx.x) * teams + team; r < a.rows; r += int64_t(gridDim.x) * teams) {
-    GridRow<T, kWarp, kKept, kPassed> row(a, r, near_memory + team * near_size, partial, turn);
+    GridRow<T, kWarp, kKept, kPassed> row(a, r, near + team * near_size, partial, turn);
     F::template run<T>(row);
     row.flush();
   }
@@ -416,12 +423,20 @@ void launch_rows(CudaQueue& queue, const RowArgs& a, int threads) {
   const int64_t teams = kWarp ? threads / 32 : 1;
   const int64_t near_size = kNear ? near_parts(a, F::kKept) * chunks_of(a.cols) : 0;
   const int64_t blocks = blocks_for(queue, (a.rows + teams - 1) / teams * threads, threads);
-  launch(row_grid<F, T, kWarp, kNear>, queue,
-         Grid{blocks, threads, teams * near_size * static_cast<int64_t>(sizeof(uint4))}, a, near_size);
+  launch(row_grid<F, T, kWarp, kNear>, queue, Grid{blocks, threads, row_bytes<kWarp>(teams * near_size)}, a, near_size);
 }
 
 // A warp a row up to this length, beyond it a block, whose size and so the order of sums depends on the length alone.
 constexpr int64_t kWarpCols = 1024;
+
+// Whether a block keeps its row where that takes so much shared memory. Beyond what comes without asking: where two
+// blocks still fit on a multiprocessor (each takes 1 KiB besides), or where one has as many threads as there are.
+// Reasoned, not measured: a small block alone on its multiprocessor would wait for memory longer than it saves.
+inline bool keeps_near(const CudaQueue& queue, int64_t bytes, int threads) {
+  if (bytes <= Grid::kMostShared) return true;
+  const int64_t most = most_shared(queue);
+  return bytes <= (threads == kMostRowThreads ? most : most / 2 - 1024);
+}
 
 template <class F>
 void for_each_row(Parallel& where, const RowArgs& a) {
@@ -432,8 +447,7 @@ void for_each_row(Parallel& where, const RowArgs& a) {
   if (!fits_chunk(a.in[0].dtype)) return launch_rows<F, double, false, false>(queue, a, threads);
   if (a.cols <= kWarpCols) return launch_rows<F, float, true, kKeeps>(queue, a, kWarpRowThreads);
   if constexpr (kKeeps) {
-    const int64_t needed = near_parts(a, F::kKept) * chunks * static_cast<int64_t>(sizeof(uint4)) + kPartialBytes;
-    if (needed <= Grid::kMostShared || needed <= most_shared())
+    if (keeps_near(queue, row_bytes<false>(near_parts(a, F::kKept) * chunks), threads))
       return launch_rows<F, float, false, true>(queue, a, threads);
   }
   launch_rows<F, float, false, false>(queue, a, threads);

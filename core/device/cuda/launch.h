@@ -17,26 +17,30 @@ namespace lockstep {
 
 struct Grid {
   int64_t blocks = 1;
-  int threads = 1;           // of a block
-  int64_t shared_bytes = 0;  // what the kernel's `extern __shared__` array takes; at most most_shared() with the rest
+  int threads = 1;  // of a block
+  // Of the kernel's `extern __shared__` array, beside which it has no other: launch() would not count that one.
+  int64_t shared_bytes = 0;                         // up to most_shared()
   static constexpr int64_t kMostShared = 48 << 10;  // of a block, on any GPU and without asking
 };
 
-// Shared memory of a block of this thread's GPU where it is asked for, as launch() does.
-int64_t most_shared();
-void ask_for_shared(const void* kernel, int64_t bytes);
+// Shared memory that a block may have on the queue's GPU where it is asked for, as launch() does.
+int64_t most_shared(const CudaQueue& queue);
+// Lets blocks of the kernel have it, on the queue's GPU, which is current. All of it, whatever a launch takes: launches
+// of several threads do not take it from each other.
+void ask_for_most_shared(const void* kernel, const CudaQueue& queue);
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), CudaQueue& queue, const Grid& grid, const A&... args) {
   if (grid.blocks == 0) return;
   static_assert(sizeof...(P) == sizeof...(A));
-  if (grid.shared_bytes > Grid::kMostShared) ask_for_shared(reinterpret_cast<const void*>(kernel), grid.shared_bytes);
+  const cudaStream_t stream = queue.stream();  // makes its GPU current
+  if (grid.shared_bytes > Grid::kMostShared) ask_for_most_shared(reinterpret_cast<const void*>(kernel), queue);
   std::tuple<std::remove_const_t<P>...> values(args...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {
         void* pointers[] = {&value..., nullptr};
         return cudaLaunchKernel(kernel, dim3(narrow<unsigned>(grid.blocks)), dim3(static_cast<unsigned>(grid.threads)),
-                                pointers, static_cast<size_t>(grid.shared_bytes), queue.stream());
+                                pointers, static_cast<size_t>(grid.shared_bytes), stream);
       },
       values);
   if (error != cudaSuccess) [[unlikely]]

@@ -51,7 +51,7 @@ inline dim3 blockDim, gridDim;
 
 namespace cuda_stand_in {
 
-constexpr int64_t kMostShared = 64 << 10;  // of a block, where it is asked for
+constexpr int64_t kMostShared = 128 << 10;  // of a block, where it is asked for
 
 enum class Call { kBarrier, kSyncWarp, kShuffle, kBallot, kMatch };
 
@@ -215,7 +215,8 @@ inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 
 namespace cuda_stand_in {
-// Of a block: what a kernel may take, 48 KiB or what was asked for it.
+// Of a block: what a kernel's `extern __shared__` array may take, 48 KiB or what was asked for it. Other arrays of the
+// kernel are not seen, so that it must have none.
 int64_t shared_bytes_of(const void* kernel);
 cudaError_t launch(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 }  // namespace cuda_stand_in

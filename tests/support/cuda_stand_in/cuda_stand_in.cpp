@@ -267,11 +267,12 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
   failed.clear();
   block.body = &body;
   block.size = size;
+  std::memset(lockstep::near_memory, 0xFF, sizeof(lockstep::near_memory));
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x && failed.empty(); ++x) {
         blockIdx = {x, y, z};
-        std::memset(lockstep::near_memory, 0xFF, sizeof(lockstep::near_memory));  // NaN: nothing is there yet
+        std::memset(lockstep::near_memory, 0xFF, shared_bytes);  // NaN: nothing is there yet
         run_block();
       }
   if (failed.empty()) return cudaSuccess;
