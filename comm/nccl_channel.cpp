@@ -233,22 +233,30 @@ bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
   InLibrary here(*this);
   if (!comm_) state_->look();
   check(comm_ != nullptr, "memory is registered with a closed communicator");
+  constexpr std::string_view kWithout = "NCCL_WIN_ENABLE=0 in the environment does without";
   try {
     const bool met = done_within(
         options_.deadline,
-        [&api = api_, comm = comm_, memory] { memory->window = api.add_window(comm, memory->data, memory->bytes); },
+        [&api = api_, comm = comm_, memory, kWithout] {
+          try {
+            memory->window = api.add_window(comm, memory->data, memory->bytes);
+          } catch (const Error& error) {
+            throw Error(error.code(), cat(error.what(), "; ", kWithout));
+          }
+        },
         [&] {
           state_->look();
           if (auto error = host_->failure()) throw *error;
         });
-    if (met) return memory->window != nullptr;
-    throw Error(ExitCode::kRankLost, cat("NCCL did not register memory on all ranks within ", options_.deadline.count(),
-                                         " s: NCCL_DEBUG=INFO in the environment says why"));
+    require(met, ExitCode::kRankLost, "NCCL did not register memory on all ranks within ", options_.deadline.count(),
+            " s: NCCL_DEBUG=INFO in the environment says why, ", kWithout);
+    return memory->window != nullptr;
   } catch (const Error& error) {
-    if (state_->failure() || host_->failure()) throw;
-    const Error first(error.code(), cat(error.what(), "; NCCL_WIN_ENABLE=0 does without"));
-    poison(first);
-    throw first;
+    // Another rank's may be why NCCL failed here too.
+    if (auto first = state_->failure()) throw *first;
+    if (auto first = host_->failure()) throw *first;
+    poison(error);
+    throw;
   }
 }
 

@@ -185,7 +185,7 @@ TEST(NcclComm, ARegistrationThatFailsOnOneRankEndsAllAtOnce) {
                  [](Communicator& comm) {
                    const Error e = error_of([&] { comm.registered(kLarge, DType::kFloat32); });
                    EXPECT_EQ(e.code(), ExitCode::kDevice);
-                   expect_parts(e.what(), {"registering memory: unhandled cuda error", "NCCL_WIN_ENABLE=0"});
+                   expect_parts(e.what(), {"registering memory: unhandled cuda error; NCCL_WIN_ENABLE=0"});
                  },
                  {}, {.fails_before_meeting_on = 1});
   EXPECT_LT(Clock::now() - start, Seconds(5));
