@@ -34,11 +34,11 @@ class NcclApi {
 
   // Memory of GPU `gpu` that can be a window; null where there is no more, or the library has none such.
   virtual void* allocate(int gpu, int64_t bytes) = 0;
-  // No window any more. Waits for the GPU.
-  virtual void free(int gpu, void* data) noexcept = 0;
+  // No window any more. Waits for the GPU, whatever it does.
+  virtual void free(int gpu, void* data) = 0;
   // A window: memory of the same size on every rank, each of which calls it, in one order; blocks until all have. From
   // then on what operations find there at equal places on all ranks (their own parts aside) GPUs reach directly. Null
-  // where the ranks' GPUs cannot.
+  // where the ranks' GPUs cannot. A rank on which it throws may not have met the others, who then wait for it.
   using Window = void*;
   virtual Window add_window(Handle comm, void* data, int64_t bytes) = 0;
   virtual void remove_window(Handle comm, Window window) = 0;

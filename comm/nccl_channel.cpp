@@ -178,8 +178,9 @@ class NcclChannel::InLibrary {
 
 // The library's own memory, and counted.
 struct NcclChannel::Registered {
-  Registered(NcclApi& api, const Device& device, int64_t bytes)
+  Registered(NcclApi& api, std::shared_ptr<const CallWatch> state, const Device& device, int64_t bytes)
       : api(api),
+        state(std::move(state)),
         device(device),
         bytes(bytes),
         data(take_from_library([&] { return api.allocate(device.index, bytes); }, bytes, device,
@@ -187,12 +188,20 @@ struct NcclChannel::Registered {
   ~Registered() {
     if (!data) return;
     forget_bytes(data, device);
-    api.free(device.index, data);
+    // To free is to wait for the GPU, which may hang with the ranks; the process is about to end, and the memory with
+    // it.
+    if (state->failure()) return;
+    try {
+      api.free(device.index, data);
+    } catch (const Error& error) {
+      log_warning(cat(bytes, " bytes registered with NCCL on ", device, " cannot be freed: ", error.what()));
+    }
   }
   Registered(const Registered&) = delete;
   Registered& operator=(const Registered&) = delete;
 
   NcclApi& api;
+  const std::shared_ptr<const CallWatch> state;
   const Device device;
   const int64_t bytes;
   void* const data;
@@ -201,7 +210,7 @@ struct NcclChannel::Registered {
 
 std::shared_ptr<void> NcclChannel::registered_memory(int64_t bytes) {
   if (!registers_) return nullptr;
-  const auto memory = std::make_shared<Registered>(api_, stream_.device(), bytes);
+  const auto memory = std::make_shared<Registered>(api_, state_, stream_.device(), bytes);
   const std::vector<int64_t> got = all_gather_values(*host_, memory->data ? bytes : 0, "memory to register");
   if (std::find(got.begin(), got.end(), 0) != got.end()) return nullptr;
   require(all_equal(got), ExitCode::kRanksDisagree, "ranks register memory of other sizes: ", bytes, " bytes on rank ",
@@ -219,30 +228,36 @@ std::shared_ptr<void> NcclChannel::registered_memory(int64_t bytes) {
   return nullptr;
 }
 
-// False where this rank has none.
+// False where the library gives this rank none. Where it fails, others may be waiting in it for this rank.
 bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
   InLibrary here(*this);
   if (!comm_) state_->look();
   check(comm_ != nullptr, "memory is registered with a closed communicator");
+  constexpr std::string_view kWithout = "NCCL_WIN_ENABLE=0 in the environment does without";
   try {
     const bool met = done_within(
         options_.deadline,
-        [&api = api_, comm = comm_, memory] { memory->window = api.add_window(comm, memory->data, memory->bytes); },
+        [&api = api_, comm = comm_, memory, kWithout] {
+          try {
+            memory->window = api.add_window(comm, memory->data, memory->bytes);
+          } catch (const Error& error) {
+            throw Error(error.code(), cat(error.what(), "; ", kWithout));
+          }
+        },
         [&] {
           state_->look();
           if (auto error = host_->failure()) throw *error;
         });
-    if (met) return memory->window != nullptr;
+    require(met, ExitCode::kRankLost, "NCCL did not register memory on all ranks within ", options_.deadline.count(),
+            " s: NCCL_DEBUG=INFO in the environment says why, ", kWithout);
+    return memory->window != nullptr;
   } catch (const Error& error) {
-    if (state_->failure() || host_->failure()) throw;
-    log_info(cat("no memory is registered, and GPUs exchange without: ", error.what()));
-    return false;
+    // Another rank's may be why NCCL failed here too.
+    if (auto first = state_->failure()) throw *first;
+    if (auto first = host_->failure()) throw *first;
+    poison(error);
+    throw;
   }
-  const Error late(ExitCode::kRankLost,
-                   cat("NCCL did not register memory on all ranks within ", options_.deadline.count(),
-                       " s: NCCL_DEBUG=INFO in the environment says why, NCCL_WIN_ENABLE=0 does without"));
-  poison(late);
-  throw late;
 }
 
 void NcclChannel::run(const Call& call) {
@@ -435,16 +450,18 @@ bool NcclChannel::close(Stream& stream) {
   if (!comm_) return idle;
   const NcclApi::Handle comm = std::exchange(comm_, nullptr);
   try {
-    // What hangs there keeps the memory.
-    if (!done_within(
+    // What hangs there keeps the memory. To free it takes no part in the patience: it waits for the GPU's other
+    // streams.
+    const auto memory = std::make_shared<std::vector<std::shared_ptr<Registered>>>(std::move(registered_));
+    if (done_within(
             kPatience,
-            [&api = api_, comm, memory = std::exchange(registered_, {})]() mutable {
-              for (const auto& m : memory) api.remove_window(comm, m->window);
+            [&api = api_, comm, memory] {
+              for (const auto& m : *memory) api.remove_window(comm, m->window);
               api.close(comm);
-              memory.clear();
             },
             look))
-      log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
+      memory->clear();
+    else log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
   } catch (const Error& error) {
     if (!state_->poisoned()) log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));
   }

@@ -74,10 +74,15 @@ std::optional<std::string> sharing_text(const std::vector<Seat>& seats) {
     if (taken.emplace(s.machine, s.bus).second) continue;
     int ranks = 0;
     std::set<std::string> used;
-    for (const Seat& o : seats)
-      if (o.machine == s.machine) ++ranks, used.insert(o.bus);
+    std::string also;  // virtual machines may be taken for one
+    for (const Seat& o : seats) {
+      if (o.machine != s.machine) continue;
+      ++ranks, used.insert(o.bus);
+      if (o.host != s.host) also = cat(" (the same machine as ", o.host, ": both have boot_id ", s.machine, ")");
+    }
     const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
-    return cat(ranks, " ranks on ", s.host, ", but ", visible_text(gpus), ": start ", gpus == 1 ? "1 rank" : cat(gpus),
+    return cat(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
+               gpus == 1 ? "1 rank" : cat(gpus),
                " there, or let ranks share a GPU, at a loss of speed, by share_gpu=true");
   }
   return {};

@@ -53,6 +53,12 @@ ncclDataType_t type_of(DType dtype) {
 ncclRedOp_t op_of(ReduceOp op) { return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin; }
 
 ncclComm_t comm_of(NcclApi::Handle handle) { return static_cast<ncclComm_t>(handle); }
+// A thread of its own begins with GPU 0, and NCCL gives it that back: a context there, of half a GB, for every rank.
+void use_gpu_of(ncclComm_t comm) {
+  int gpu = 0;
+  must(ncclCommCuDevice(comm, &gpu), "asking for a communicator's GPU", comm);
+  must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+}
 cudaStream_t stream_of(DeviceQueue& queue) { return static_cast<cudaStream_t>(queue.native()); }
 
 class NcclLibrary final : public NcclApi {
@@ -90,6 +96,7 @@ class NcclLibrary final : public NcclApi {
   }
 
   void close(Handle comm) override {
+    use_gpu_of(comm_of(comm));
     must(ncclCommFinalize(comm_of(comm)), "finishing a communicator", comm_of(comm));
     must(ncclCommDestroy(comm_of(comm)), "freeing a communicator");
   }
@@ -111,24 +118,26 @@ class NcclLibrary final : public NcclApi {
     (void)cudaGetLastError();  // there is no telling whether memory ended; whoever takes it elsewhere will see
     return nullptr;
   }
-  void free(int gpu, void* data) noexcept override {
-    // Unmapping waits for nothing. After a fault of the GPU, or while the process ends, all of this fails.
-    if (cudaSetDevice(gpu) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess || ncclMemFree(data) != ncclSuccess)
-      (void)cudaGetLastError();
+  void free(int gpu, void* data) override {
+    must(cudaSetDevice(gpu), cat("using GPU ", gpu));
+    must(cudaDeviceSynchronize(), "waiting for the GPU");  // unmapping waits for nothing
+    must(ncclMemFree(data), "freeing memory");
   }
   Window add_window(Handle comm, void* data, int64_t bytes) override {
+    use_gpu_of(comm_of(comm));
     ncclWindow_t window = nullptr;
     must(ncclCommWindowRegister(comm_of(comm), data, static_cast<size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
          "registering memory", comm_of(comm));
     return window;
   }
   void remove_window(Handle comm, Window window) override {
+    use_gpu_of(comm_of(comm));
     must(ncclCommWindowDeregister(comm_of(comm), static_cast<ncclWindow_t>(window)), "unregistering memory",
          comm_of(comm));
   }
 #else
   void* allocate(int, int64_t) override { return nullptr; }
-  void free(int, void*) noexcept override {}
+  void free(int, void*) override {}
   Window add_window(Handle, void*, int64_t) override { return nullptr; }
   void remove_window(Handle, Window) override {}
 #endif

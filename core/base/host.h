@@ -13,8 +13,9 @@ inline std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-// Not for reading: one text for each running system, and no other has it. A name does not serve: containers of two
-// machines may share one, and those of one machine may have several. Where the system does not tell, its name.
+// Not for reading: one text for each running system. Virtual machines restored from one snapshot may have the same, no
+// others. A name does not serve: containers of two machines may share one, and those of one machine may have several.
+// Where the system does not tell, its name.
 inline std::string machine_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

@@ -424,6 +424,10 @@ void* allocate_bytes(int64_t bytes, const Device& device, MemoryUse use) {
   return memory_of(device).allocate(bytes, use);
 }
 void free_bytes(void* data, const Device& device) noexcept { memory_of(device).release(data); }
+void* allocate_scratch(int64_t bytes, const DeviceQueue& queue, const Device& device) {
+  check_no_other_queue(queue);
+  return allocate_bytes(bytes, device, MemoryUse::kScratch);
+}
 void* take_from_library(const std::function<void*()>& library, int64_t bytes, const Device& device, MemoryUse use) {
   return memory_of(device).take_from(library, bytes, use);
 }

@@ -20,6 +20,8 @@
 
 namespace lockstep {
 
+class DeviceQueue;
+
 using BytesByUse = std::array<int64_t, kMemoryUses>;
 
 struct AllocatorStats {
@@ -46,6 +48,9 @@ class OutOfMemory final : public Error {
 // 256-byte aligned. Throws OutOfMemory. On a meta device the address is unique and must not be followed.
 void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
 void free_bytes(void* data, const Device& device = {}) noexcept;
+// For kernels of `queue`, to keep. Throws ExitCode::kInternal where another queue's stream is current: blocks that it
+// freed may be in use by its work yet.
+void* allocate_scratch(int64_t bytes, const DeviceQueue& queue, const Device& device);
 // Memory that a library wants to give itself, counted like the rest: `library` returns it, or null where there is no
 // more. Then what nobody uses goes back to the system, and it is asked once more. Null where it still has none, and on
 // a meta device. Whoever gives it back to the library calls forget_bytes before.

@@ -17,7 +17,7 @@ DeviceBackend* open_backend(std::string& why) {
   }
   std::string said;
   if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said))
-    return reinterpret_cast<MakeDeviceBackend*>(make)({allocate_bytes, free_bytes});
+    return reinterpret_cast<MakeDeviceBackend*>(make)({allocate_scratch, free_bytes});
   // The loader names what it did not find: ours, or a library of CUDA that ours needs.
   const bool built = said.find("liblockstep_cuda.so: cannot open") == std::string::npos;
   why = cat("this lockstep cannot use GPUs: ", said,

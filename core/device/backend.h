@@ -104,7 +104,7 @@ void set_device_backend(DeviceBackend* backend);
 // Where a backend's queues have their kernels' scratch memory from: the allocator (core/device/allocator.h), which
 // counts it, makes room for it, and says what holds the memory where there is none.
 struct ScratchSource {
-  void* (*take)(int64_t bytes, const Device& device, MemoryUse use);
+  void* (*take)(int64_t bytes, const DeviceQueue& queue, const Device& device);
   void (*give_back)(void* data, const Device& device) noexcept;
 };
 

@@ -1,5 +1,6 @@
 #include "core/device/context.h"
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
 
@@ -14,6 +15,12 @@ Stream& current_stream() {
   if (Stream* s = context().stream) return *s;
   thread_local Stream fallback(Device{}, Stream::Mode::kInline, 1);
   return fallback;
+}
+
+void check_no_other_queue(const DeviceQueue& queue) {
+  const Stream* now = context().stream;
+  check(!now || !now->device_queue() || now->device_queue().get() == &queue,
+        "a kernel is set in motion, or takes scratch memory, in one stream of a GPU while another one is current");
 }
 
 uint64_t random_site(std::string_view dotted_name) {

@@ -41,6 +41,9 @@ Context& context();
 
 // The current stream; a one-thread inline CPU stream where none was set.
 Stream& current_stream();
+// Throws kInternal where the current stream's queue is another than this: memory of the allocator is in order with that
+// one's work then. No stream, or a CPU's, is none other.
+void check_no_other_queue(const DeviceQueue& queue);
 inline const Device& current_device() { return current_stream().device(); }
 
 // A random site: the hash of its dotted name mixed with how often it was called in this micro-batch.

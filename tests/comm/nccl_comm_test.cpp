@@ -179,6 +179,18 @@ TEST(NcclComm, RanksThatRegisterDifferentlyAreTold) {
   });
 }
 
+TEST(NcclComm, ARegistrationThatFailsOnOneRankEndsAllAtOnce) {
+  const auto start = Clock::now();
+  run_nccl_ranks(3,
+                 [](Communicator& comm) {
+                   const Error e = error_of([&] { comm.registered(kLarge, DType::kFloat32); });
+                   EXPECT_EQ(e.code(), ExitCode::kDevice);
+                   expect_parts(e.what(), {"registering memory: unhandled cuda error; NCCL_WIN_ENABLE=0"});
+                 },
+                 {}, {.fails_before_meeting_on = 1});
+  EXPECT_LT(Clock::now() - start, Seconds(5));
+}
+
 TEST(NcclComm, ARegistrationThatHangsEndsAtTheDeadline) {
   run_nccl_ranks(2,
                  [](Communicator& comm) {

@@ -325,7 +325,7 @@ TEST_F(CudaBackendTest, LibrariesGoWithTheirQueue) {
 TEST(CudaScratch, IsCountedHasRoomMadeForItAndSaysForWhomItWas) {
   testing::reset_fake_cuda();
   fake_cuda().gpus[1].free_bytes = int64_t(200) << 20;
-  set_device_backend(lockstep_cuda_backend({allocate_bytes, free_bytes}));
+  set_device_backend(lockstep_cuda_backend({allocate_scratch, free_bytes}));
   const Device gpu{DeviceType::kCuda, 1};
   {
     Stream stream(gpu, Stream::Mode::kInline);

@@ -207,6 +207,21 @@ TEST(GpuMemory, ABlockOfOneStreamIsNotTakenWhileAnotherUsesIt) {
   EXPECT_EQ(later.read(), place) << "and is taken once it has";
 }
 
+TEST(GpuMemory, ScratchIsNotTakenFromWhatAnotherStreamFreed) {
+  Stream stream = gpu_stream(), other(fake_gpu(), Stream::Mode::kInline), cpu(Device{}, Stream::Mode::kInline);
+  const auto take = [&] { return allocate_scratch(1000, *stream.device_queue(), stream.device()); };
+  const int64_t before = allocator_stats(stream.device()).in_use(MemoryUse::kScratch);
+  free_bytes(take(), stream.device());
+  for (Stream* current : {&stream, &cpu}) {
+    WithStream with(*current);
+    void* data = take();
+    EXPECT_EQ(allocator_stats(stream.device()).in_use(MemoryUse::kScratch) - before, 1024);
+    free_bytes(data, stream.device());
+  }
+  WithStream with(other);
+  test::expect_error(ExitCode::kInternal, {"scratch memory", "while another one is current"}, [&] { take(); });
+}
+
 TEST(GpuMemory, PinnedBlocksWaitForTheCopyThatReadsThem) {
   Stream stream = gpu_stream();
   WithStream with(stream);

@@ -90,7 +90,10 @@ TEST(Devices, ContainersMayShareANameOrAMachine) {
   EXPECT_TRUE(seating_of(seats, kCuda).on_gpus) << "one name, one address, two machines";
   seats[1].machine = seats[0].machine;
   seats[1].host = "other container";
-  EXPECT_EQ(seating_of(seats, kCuda).error, ExitCode::kDevice) << "two names, one card";
+  const Seating s = seating_of(seats, kCuda);
+  EXPECT_EQ(s.error, ExitCode::kDevice) << "two names, one card";
+  EXPECT_TRUE(contains(s.text, "2 ranks on other container (the same machine as node: both have boot_id node), but"))
+      << s.text;
 }
 
 TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {

@@ -7,7 +7,7 @@
 namespace lockstep::testing {
 
 // Throws ExitCode::kDevice where there is no more.
-inline constexpr ScratchSource kCudaScratch{[](int64_t bytes, const Device&, MemoryUse) {
+inline constexpr ScratchSource kCudaScratch{[](int64_t bytes, const DeviceQueue&, const Device&) {
                                               void* data = nullptr;
                                               check_cuda(cudaMalloc(&data, static_cast<size_t>(bytes)),
                                                          "taking scratch memory");

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/device/context.h"
 #include "core/device/stream.h"
 #include "core/kernels/kernels.h"
 
@@ -231,27 +232,33 @@ void reach(UpdateControlArgs& a) {
 }
 void reach(RangeArgs& a) { gpu().reach(a.index); }
 
+// Any kernel of a GPU may take scratch memory.
+FakeQueue& queue_of(Parallel& p) {
+  auto& queue = static_cast<FakeQueue&>(p);
+  check_no_other_queue(queue);
+  return queue;
+}
 template <auto Kernel, class Args>
 void run(Parallel& p, const Args& args) {
   Args here = args;
   reach(here);
-  static_cast<FakeQueue&>(p).add([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
+  queue_of(p).add([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
 }
 template <auto Kernel, class Op, class Args>
 void run_op(Parallel& p, Op op, const Args& args) {
   Args here = args;
   reach(here);
-  static_cast<FakeQueue&>(p).add([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
+  queue_of(p).add([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
 }
 void tree_add(Parallel& p, float* sum, const float* other, int64_t n) {
   gpu().reach(sum);
   gpu().reach(other);
-  static_cast<FakeQueue&>(p).add([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
+  queue_of(p).add([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
 }
 void chunk_norms(Parallel& p, const float* x, int64_t n, double* out) {
   gpu().reach(x);
   gpu().reach(out);
-  static_cast<FakeQueue&>(p).add([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
+  queue_of(p).add([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
 }
 
 const KernelTable& table() {

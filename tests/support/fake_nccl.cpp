@@ -82,7 +82,7 @@ struct Group {
 
 struct Rank {
   std::shared_ptr<Group> group;
-  int rank;
+  int rank, gpu;
   int64_t next = 0;  // operation; only its queue's thread
 };
 
@@ -218,7 +218,7 @@ class FakeNccl final : public NcclApi {
     std::lock_guard lock(mutex_);
     return cat("id ", ++ids_);
   }
-  Handle connect(const std::string& id, int rank, int size, int) override {
+  Handle connect(const std::string& id, int rank, int size, int gpu) override {
     if (asked().connect_hangs) hang();
     std::shared_ptr<Group> group;
     {
@@ -231,7 +231,7 @@ class FakeNccl final : public NcclApi {
     ++group->connected;
     group->changed.notify_all();
     group->changed.wait(lock, [&] { return group->connected == size; });
-    return new std::shared_ptr<Rank>(new Rank{group, rank});
+    return new std::shared_ptr<Rank>(new Rank{group, rank, gpu});
   }
   void close(Handle comm) override {
     const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
@@ -254,10 +254,16 @@ class FakeNccl final : public NcclApi {
   }
   std::string async_error(Handle) override { return asked().async_error; }
 
-  void* allocate(int gpu, int64_t bytes) override { return device_backend().allocate(gpu, bytes); }
-  void free(int gpu, void* data) noexcept override {
+  void* allocate(int gpu, int64_t bytes) override {
+    void* data = device_backend().allocate(gpu, bytes);
+    std::lock_guard lock(mutex_);
+    gpu_of_[data] = gpu;
+    return data;
+  }
+  void free(int gpu, void* data) override {
     {
       std::lock_guard lock(mutex_);
+      if (gpu_of_[data] != gpu) blame("memory is freed on another GPU");
       for (auto& [id, group] : groups_) {
         std::lock_guard lock_group(group->mutex);
         for (int r = 0; r < group->size; ++r)
@@ -270,7 +276,14 @@ class FakeNccl final : public NcclApi {
     const FakeNcclFaults faults = asked();
     if (faults.register_hangs) hang();
     if (!faults.windows) return nullptr;
-    const Rank& rank = **static_cast<std::shared_ptr<Rank>*>(comm);
+    const std::shared_ptr<Rank> held = *static_cast<std::shared_ptr<Rank>*>(comm);  // whoever aborts frees `comm`
+    const Rank& rank = *held;
+    if (rank.rank == faults.fails_before_meeting_on)
+      throw Error(ExitCode::kDevice, "NCCL: registering memory: unhandled cuda error");
+    {
+      std::lock_guard lock(mutex_);
+      if (gpu_of_[data] != rank.gpu) blame("a window lies on another GPU than its communicator");
+    }
     Group& group = *rank.group;
     std::unique_lock lock(group.mutex);
     auto& mine = group.windows[static_cast<size_t>(rank.rank)];
@@ -285,7 +298,7 @@ class FakeNccl final : public NcclApi {
       check(group.gone(rank.rank) || of_rank[count - 1].bytes == bytes, "windows of other sizes on other ranks");
     if (rank.rank != faults.no_window_on) return &window;
     window.open = false;
-    throw Error(ExitCode::kInternal, "NCCL: registering memory: invalid usage");
+    return nullptr;
   }
   void remove_window(Handle comm, Window window) override {
     std::lock_guard lock((*static_cast<std::shared_ptr<Rank>*>(comm))->group->mutex);
@@ -362,6 +375,7 @@ class FakeNccl final : public NcclApi {
   std::vector<std::string> misuse_;
   FakeNcclFaults faults_;
   int ids_ = 0;
+  std::map<const void*, int> gpu_of_;  // what was allocated
   std::map<std::string, std::shared_ptr<Group>> groups_;
 };
 

@@ -15,8 +15,9 @@ struct FakeNcclFaults {
   std::string async_error = "";  // every communicator reports it from now on
   bool connect_hangs = false, abort_hangs = false;
   std::string version = "2.28.9";
-  bool windows = true;    // else the GPUs have none, and nobody is to blame
-  int no_window_on = -1;  // the rank on which registering fails
+  bool windows = true;               // else the GPUs have none, and nobody is to blame
+  int no_window_on = -1;             // a rank that alone has none
+  int fails_before_meeting_on = -1;  // the rank on which registering fails, while the others wait for it
   bool register_hangs = false;
 };
 
@@ -24,7 +25,7 @@ struct FakeNcclFaults {
 NcclApi& fake_nccl(const FakeNcclFaults& faults = {});
 
 // What real NCCL forbids and does not always see: memory given back while it is a window, a communicator closed before
-// its windows. And operations so far that found all their memory in windows.
+// its windows, a window in another GPU's memory. And operations so far that found all their memory in windows.
 std::vector<std::string> fake_nccl_misuse();
 int64_t fake_nccl_direct();
 

@@ -186,7 +186,7 @@ void* CudaQueue::scratch_memory(int slot, int64_t bytes) {
   }
   constexpr int64_t kPiece = int64_t(1) << 20;  // so that what grows slowly grows seldom
   const int64_t size = round_up(bytes, kPiece);
-  scratch = {source_.take(size, device(), MemoryUse::kScratch), size};
+  scratch = {source_.take(size, *this, device()), size};
   return scratch.data;
 }
 
