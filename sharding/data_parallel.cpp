@@ -4,8 +4,6 @@
 #include <exception>
 
 #include "core/autograd/node.h"
-#include "core/kernels/kernels.h"
-#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
@@ -15,14 +13,6 @@ constexpr size_t kInFlight = 2;
 // Where another rank's micro-batch leaves a block out, its part may come only when that rank's backward ends, which may
 // wait for this one: memory then gives way.
 constexpr Seconds kPatience{1};
-
-int64_t owned_nodes(const ParamGroup& group, int rank) {
-  int64_t count = 0;
-  for (const Layout::Overlap& o : group.layout().overlaps(group.part_of(rank)))
-    count += static_cast<int64_t>(
-        maximal_nodes(o.chunks, group.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
-  return count;
-}
 
 }  // namespace
 
@@ -283,88 +273,12 @@ std::string DataParallel::why_not_recorded() const {
   return "";
 }
 
-// Where each value lies that the ranks gather at a step's end, and in what order every rank adds them up.
-struct DataParallel::Fold {
-  std::vector<int64_t> counts;  // of each rank's values: stop, loss and targets of each micro-batch, norm nodes
-  Tensor plan;                  // int32: StepOutcomeArgs::losses, stops, first, nodes
-  std::shared_ptr<const std::vector<std::string>> names;  // of pieces, sorted: their order of addition
-  Tensor known;  // fp64: this rank's stop, loss and targets of each micro-batch, as far as the host has them
-};
-
-DataParallel::Fold& DataParallel::fold_of(int64_t micro_count) {
-  if (auto found = folds_.find(micro_count); found != folds_.end()) return found->second;
-  Fold fold;
-  const int size = comm_.size();
-  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
-  std::vector<int64_t> at;  // by rank: its next norm node
-  int64_t begin = 0;
-  for (int r = 0; r < size; ++r) {
-    int64_t next = begin;
-    stops.push_back(narrow<int32_t>(next++));
-    for (int64_t i : micro_batches_of(schedule(), micro_count, r, size)) {
-      losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
-      next += 2;
-    }
-    at.push_back(next);
-    for (auto& g : groups_) next += owned_nodes(*g, r);
-    fold.counts.push_back(next - begin);
-    begin = next;
-  }
-  struct Piece {
-    std::string name;
-    std::vector<int32_t> nodes;  // pairs: place, subtrees completed
-  };
-  std::vector<Piece> pieces;
-  for (auto& g : groups_) {
-    const Layout& layout = g->layout();
-    std::vector<TreeStack<char>> stacks;
-    const size_t first = pieces.size();
-    for (auto& p : layout.pieces()) {
-      stacks.emplace_back(p.chunks());
-      pieces.push_back({p.name, {}});
-    }
-    for (int s = 0; s < mesh_->shards(); ++s)  // in the order of the flat buffer
-      for (int replica = 0; replica < mesh_->replicas(); ++replica) {
-        const int r = mesh_->rank_of(replica, s);
-        for (auto& o : layout.overlaps(g->part_of(r))) {
-          const auto p = static_cast<size_t>(o.piece);
-          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
-            int32_t joins = 0;
-            stacks[p].push(node, 0, [&](char, char) { ++joins; });
-            std::vector<int32_t>& nodes = pieces[first + p].nodes;
-            nodes.push_back(narrow<int32_t>(at[static_cast<size_t>(r)]++));
-            nodes.push_back(joins);
-            check(stacks[p].nodes().size() < StepOutcomeArgs::kMostOpen, "a norm's tree with too many open subtrees");
-          }
-        }
-      }
-  }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
-  std::vector<int32_t> plan = losses, nodes;
-  plan.insert(plan.end(), stops.begin(), stops.end());
-  std::vector<std::string> names;
-  for (const Piece& p : pieces) {
-    plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
-    nodes.insert(nodes.end(), p.nodes.begin(), p.nodes.end());
-    names.push_back(p.name);
-  }
-  plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
-  plan.insert(plan.end(), nodes.begin(), nodes.end());
-  fold.plan = Tensor::of(plan, {static_cast<int64_t>(plan.size())});
-  fold.names = std::make_shared<const std::vector<std::string>>(std::move(names));
-  return folds_.emplace(micro_count, std::move(fold)).first->second;
+StepFold& DataParallel::fold_of(int64_t micro_count) {
+  return folds_.try_emplace(micro_count, groups_, *mesh_, schedule(), micro_count).first->second;
 }
 
 void DataParallel::provide(int64_t micro_count, const std::vector<int64_t>& targets, bool stop) {
-  std::vector<double> values{stop ? 1.0 : 0.0};
-  for (int64_t t : targets) {
-    values.push_back(0);  // the loss's place
-    values.push_back(static_cast<double>(t));
-  }
-  Tensor& known = fold_of(micro_count).known;
-  const Tensor brought = Tensor::of(values, {static_cast<int64_t>(values.size())});
-  if (known) raw::copy(known, brought);  // always in one place, where a graph finds it
-  else known = brought;
+  fold_of(micro_count).provide(targets, stop);
 }
 
 PendingStep DataParallel::end_step(double clip_norm, bool stop) {
@@ -382,60 +296,19 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   finish_reductions();
   if (merging_) current_stream().wait(merging_->record());
 
-  // Small values travel together: losses and counts of each micro-batch, then the norm's tree nodes.
-  const Fold& fold = fold_of(micro_count_);
-  const int size = comm_.size();
-  if (!context().recording) {
-    std::vector<int64_t> targets;
-    for (auto& [loss, count] : losses_) targets.push_back(count);
-    provide(micro_count_, targets, stop);
+  StepFold& fold = fold_of(micro_count_);
+  std::vector<Tensor> losses;
+  std::vector<int64_t> targets;
+  for (auto& [loss, count] : losses_) {
+    losses.push_back(loss);
+    targets.push_back(count);
   }
-  const Tensor mine = Tensor::empty({fold.counts[static_cast<size_t>(comm_.rank())]}, DType::kFloat64);
-  int64_t filled = fold.known.numel();
-  check(filled == 1 + 2 * mine_count, "provide: ", filled, " values for ", mine_count, " micro-batches");
-  raw::copy(mine.slice(0, 0, filled), fold.known);
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    const auto at = static_cast<int64_t>(1 + 2 * i);
-    raw::copy(mine.slice(0, at, at + 1), losses_[i].first.flatten());
-  }
-  for (auto& g : groups_) {
-    const int64_t count = g->norm_nodes().numel();
-    if (count > 0) raw::copy(mine.slice(0, filled, filled + count), g->norm_nodes());
-    filled += count;
-  }
-  check(filled == mine.numel(), "the step's small values: ", filled, " of ", mine.numel());
+  if (!context().recording) fold.provide(targets, stop);
   const double before = since_begin();
-  Tensor gathered = mine;
-  if (size > 1) {
-    int64_t total = 0;
-    for (int64_t c : fold.counts) total += c;
-    gathered = Tensor::empty({total}, DType::kFloat64);
-    comm_.all_gather(gathered, mine, fold.counts, "losses and norms").wait();
-  }
-
-  // Every rank folds the same values in the same order.
-  PendingStep pending;
-  StepOutcomeArgs a;
-  a.micro_batches = micro_count_;
-  a.ranks = size;
-  a.pieces = static_cast<int64_t>(fold.names->size());
-  a.values = static_cast<const double*>(gathered.read());
-  a.losses = static_cast<const int32_t*>(fold.plan.read());
-  a.stops = a.losses + a.micro_batches;
-  a.first = a.stops + a.ranks;
-  a.nodes = a.first + a.pieces + 1;
-  a.nominal = static_cast<double>(nominal_);
-  a.loss_scale = loss_scale_;
-  a.clip_norm = clip_norm;
-  pending.outcome_ = Tensor::empty({StepOutcomeArgs::kCount}, DType::kFloat64);
-  pending.verdict_ = Tensor::empty({UpdateControlArgs::kVerdict});
-  a.out = static_cast<double*>(pending.outcome_.write());
-  a.verdict = static_cast<float*>(pending.verdict_.write());
-  raw::launch([](Parallel& p, const StepOutcomeArgs& args) { kernels(p).step_outcome(p, args); }, a);
-  pending.names_ = fold.names;
-  pending.exposed_ms_ = (since_begin() - before) * 1e3;
-  for (const Transfer& t : transfers()) pending.exposed_ms_ += (t.ready_s - t.needed_s) * 1e3;
-  if (!context().recording) bring_to_host(pending);
+  PendingStep pending = fold.run(losses, {static_cast<double>(nominal_), loss_scale_, clip_norm});
+  double exposed_ms = (since_begin() - before) * 1e3;
+  for (const Transfer& t : transfers()) exposed_ms += (t.ready_s - t.needed_s) * 1e3;
+  pending.set_exposed(exposed_ms);
 
   Slot* slot = slots_.data();
   for (auto& g : groups_) {
@@ -447,39 +320,10 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
 }
 
 PendingStep DataParallel::repeated(const PendingStep& recorded) {
-  PendingStep pending = recorded;
   gathers_->restart_clock();
-  pending.exposed_ms_ = 0;
-  bring_to_host(pending);
+  PendingStep pending = recorded.repeated();
   gathers_->changed(GatherSchedule::By::kUpdate);
   return pending;
-}
-
-void DataParallel::bring_to_host(PendingStep& pending) {
-  pending.on_host_ = raw::to_host(pending.outcome_);
-  pending.there_ = current_stream().record();
-}
-
-StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
-  if (!there_.synchronize(deadline))
-    throw Error(ExitCode::kRankLost, cat("not done within ", deadline->count(),
-                                         " s: a rank is missing from one of its exchanges, or hangs in one"));
-  StepResult result;
-  result.exposed_ms = exposed_ms_;
-  if (!on_host_.device().has_bytes()) return result;
-  using A = StepOutcomeArgs;
-  const auto* out = static_cast<const double*>(on_host_.read());
-  result.loss = out[A::kLoss];
-  result.grad_norm = out[A::kGradNorm];
-  result.targets = static_cast<int64_t>(out[A::kTargets]);
-  result.grad_scale = out[A::kGradScale];
-  result.stop = out[A::kStop] != 0;
-  const auto problem = static_cast<int64_t>(out[A::kProblem]);
-  result.finite = problem == 0;
-  if (problem == A::kLossProblem) result.nonfinite = "loss";
-  else if (problem == A::kNormProblem) result.nonfinite = "their sum";
-  else if (!result.finite) result.nonfinite = (*names_)[static_cast<size_t>(problem - A::kFirstPiece)];
-  return result;
 }
 
 const std::vector<Slot>& DataParallel::slots() { return slots_; }

@@ -18,36 +18,9 @@
 #include "sharding/mesh.h"
 #include "sharding/options.h"
 #include "sharding/param_group.h"
+#include "sharding/step_fold.h"
 
 namespace lockstep {
-
-// The outcome of a step, the same on every rank.
-struct StepResult {
-  double loss = 0;        // mean over the step's targets
-  double grad_norm = 0;   // of the mean gradient, before clipping
-  int64_t targets = 0;    // that counted
-  bool finite = true;     // else the optimizer must skip this step
-  std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
-  double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
-  double exposed_ms = 0;  // time that the host spent waiting for communication, in all of the step
-  bool stop = false;      // some rank asked to stop after this step
-};
-
-// A step whose outcome the device has, or will have, and the host not yet. A value; outlives what made it.
-class PendingStep {
- public:
-  // fp32 [2] on this rank's device: StepResult's grad_scale, and 1 where the optimizer must skip (Optimizer::update).
-  const Tensor& verdict() const { return verdict_; }
-  // Blocks the host until the device has it. Throws ExitCode::kRankLost when `deadline` passes first.
-  StepResult wait(std::optional<Seconds> deadline = {}) const;
-
- private:
-  friend class DataParallel;
-  Tensor verdict_, outcome_, on_host_;  // fp64: StepOutcomeArgs::out
-  Event there_;
-  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces
-  double exposed_ms_ = 0;
-};
 
 class DataParallel {
  public:
@@ -106,8 +79,7 @@ class DataParallel {
 
  private:
   void make_groups();
-  struct Fold;
-  Fold& fold_of(int64_t micro_count);
+  StepFold& fold_of(int64_t micro_count);
   void bound_memory();
   void block_left(size_t block);
   void hook(size_t block, const std::vector<Module*>& modules);
@@ -116,7 +88,6 @@ class DataParallel {
   void launch(size_t k);
   void launch_through(size_t k);
   void finish_reductions();
-  void bring_to_host(PendingStep& pending);
   bool finish_oldest(std::optional<Seconds> patience = {});
   bool group_has_data(const ParamGroup::Round& round) const;
   double since_begin() const { return gathers_->since_begin(); }
@@ -139,7 +110,7 @@ class DataParallel {
   std::vector<ParamGroup::Round> rounds_;
   size_t round_ = 0;                                // the next that this rank has not launched
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
-  std::map<int64_t, Fold> folds_;                   // by micro-batches of a step
+  std::map<int64_t, StepFold> folds_;               // by micro-batches of a step
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
   bool following_ = false;  // a round without data of this rank's own

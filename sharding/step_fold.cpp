@@ -1,0 +1,177 @@
+#include "sharding/step_fold.h"
+
+#include <algorithm>
+
+#include "core/kernels/kernels.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+int64_t owned_nodes(const ParamGroup& group, int rank) {
+  int64_t count = 0;
+  for (const Layout::Overlap& o : group.layout().overlaps(group.part_of(rank)))
+    count += static_cast<int64_t>(
+        maximal_nodes(o.chunks, group.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
+  return count;
+}
+
+}  // namespace
+
+StepFold::StepFold(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
+    : groups_(groups), mesh_(mesh), micro_count_(micro_count) {
+  const int size = mesh.world().size();
+  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
+  std::vector<int64_t> at;  // by rank: its next norm node
+  int64_t begin = 0;
+  for (int r = 0; r < size; ++r) {
+    int64_t next = begin;
+    stops.push_back(narrow<int32_t>(next++));
+    for (int64_t i : micro_batches_of(schedule, micro_count, r, size)) {
+      losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
+      next += 2;
+    }
+    at.push_back(next);
+    for (auto& g : groups) next += owned_nodes(*g, r);
+    counts_.push_back(next - begin);
+    begin = next;
+  }
+  struct Piece {
+    std::string name;
+    std::vector<int32_t> nodes;  // pairs: place, subtrees completed
+  };
+  std::vector<Piece> pieces;
+  for (auto& g : groups) {
+    const Layout& layout = g->layout();
+    std::vector<TreeStack<char>> stacks;
+    const size_t first = pieces.size();
+    for (auto& p : layout.pieces()) {
+      stacks.emplace_back(p.chunks());
+      pieces.push_back({p.name, {}});
+    }
+    for (int s = 0; s < mesh.shards(); ++s)  // in the order of the flat buffer
+      for (int replica = 0; replica < mesh.replicas(); ++replica) {
+        const int r = mesh.rank_of(replica, s);
+        for (auto& o : layout.overlaps(g->part_of(r))) {
+          const auto p = static_cast<size_t>(o.piece);
+          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
+            int32_t joins = 0;
+            stacks[p].push(node, 0, [&](char, char) { ++joins; });
+            std::vector<int32_t>& nodes = pieces[first + p].nodes;
+            nodes.push_back(narrow<int32_t>(at[static_cast<size_t>(r)]++));
+            nodes.push_back(joins);
+            check(stacks[p].nodes().size() < StepOutcomeArgs::kMostOpen, "a norm's tree with too many open subtrees");
+          }
+        }
+      }
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
+  std::vector<int32_t> plan = losses, nodes;
+  plan.insert(plan.end(), stops.begin(), stops.end());
+  std::vector<std::string> names;
+  for (const Piece& p : pieces) {
+    plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
+    nodes.insert(nodes.end(), p.nodes.begin(), p.nodes.end());
+    names.push_back(p.name);
+  }
+  plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
+  plan.insert(plan.end(), nodes.begin(), nodes.end());
+  plan_ = Tensor::of(plan, {static_cast<int64_t>(plan.size())});
+  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+void StepFold::provide(const std::vector<int64_t>& targets, bool stop) {
+  std::vector<double> values{stop ? 1.0 : 0.0};
+  for (int64_t t : targets) {
+    values.push_back(0);  // the loss's place
+    values.push_back(static_cast<double>(t));
+  }
+  const Tensor brought = Tensor::of(values, {static_cast<int64_t>(values.size())});
+  if (known_) raw::copy(known_, brought);  // always in one place, where a graph finds it
+  else known_ = brought;
+}
+
+PendingStep StepFold::run(const std::vector<Tensor>& losses, const Scales& scales) {
+  Communicator& world = mesh_.world();
+  const auto mine_count = static_cast<int64_t>(losses.size());
+  const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(world.rank())]}, DType::kFloat64);
+  int64_t filled = known_.numel();
+  check(filled == 1 + 2 * mine_count, "provide: ", filled, " values for ", mine_count, " micro-batches");
+  raw::copy(mine.slice(0, 0, filled), known_);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto at = static_cast<int64_t>(1 + 2 * i);
+    raw::copy(mine.slice(0, at, at + 1), losses[i].flatten());
+  }
+  for (auto& g : groups_) {
+    const int64_t count = g->norm_nodes().numel();
+    if (count > 0) raw::copy(mine.slice(0, filled, filled + count), g->norm_nodes());
+    filled += count;
+  }
+  check(filled == mine.numel(), "the step's small values: ", filled, " of ", mine.numel());
+  Tensor gathered = mine;
+  if (world.size() > 1) {
+    int64_t total = 0;
+    for (int64_t c : counts_) total += c;
+    gathered = Tensor::empty({total}, DType::kFloat64);
+    world.all_gather(gathered, mine, counts_, "losses and norms").wait();
+  }
+
+  // Every rank folds the same values in the same order.
+  PendingStep pending;
+  StepOutcomeArgs a;
+  a.micro_batches = micro_count_;
+  a.ranks = world.size();
+  a.pieces = static_cast<int64_t>(names_->size());
+  a.values = static_cast<const double*>(gathered.read());
+  a.losses = static_cast<const int32_t*>(plan_.read());
+  a.stops = a.losses + a.micro_batches;
+  a.first = a.stops + a.ranks;
+  a.nodes = a.first + a.pieces + 1;
+  a.nominal = scales.nominal;
+  a.loss_scale = scales.loss_scale;
+  a.clip_norm = scales.clip_norm;
+  pending.outcome_ = Tensor::empty({StepOutcomeArgs::kCount}, DType::kFloat64);
+  pending.verdict_ = Tensor::empty({UpdateControlArgs::kVerdict});
+  a.out = static_cast<double*>(pending.outcome_.write());
+  a.verdict = static_cast<float*>(pending.verdict_.write());
+  raw::launch([](Parallel& p, const StepOutcomeArgs& args) { kernels(p).step_outcome(p, args); }, a);
+  pending.names_ = names_;
+  if (!context().recording) pending.bring_to_host();
+  return pending;
+}
+
+void PendingStep::bring_to_host() {
+  on_host_ = raw::to_host(outcome_);
+  there_ = current_stream().record();
+}
+
+PendingStep PendingStep::repeated() const {
+  PendingStep again = *this;
+  again.exposed_ms_ = 0;
+  again.bring_to_host();
+  return again;
+}
+
+StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
+  if (!there_.synchronize(deadline))
+    throw Error(ExitCode::kRankLost, cat("not done within ", deadline->count(),
+                                         " s: a rank is missing from one of its exchanges, or hangs in one"));
+  StepResult result;
+  result.exposed_ms = exposed_ms_;
+  if (!on_host_.device().has_bytes()) return result;
+  using A = StepOutcomeArgs;
+  const auto* out = static_cast<const double*>(on_host_.read());
+  result.loss = out[A::kLoss];
+  result.grad_norm = out[A::kGradNorm];
+  result.targets = static_cast<int64_t>(out[A::kTargets]);
+  result.grad_scale = out[A::kGradScale];
+  result.stop = out[A::kStop] != 0;
+  const auto problem = static_cast<int64_t>(out[A::kProblem]);
+  result.finite = problem == 0;
+  if (problem == A::kLossProblem) result.nonfinite = "loss";
+  else if (problem == A::kNormProblem) result.nonfinite = "their sum";
+  else if (!result.finite) result.nonfinite = (*names_)[static_cast<size_t>(problem - A::kFirstPiece)];
+  return result;
+}
+
+}  // namespace lockstep

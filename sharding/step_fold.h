@@ -1,0 +1,78 @@
+// StepFold: what a step comes to. Small values travel together: each rank's losses and counts of micro-batches, and the
+// sums of squares of its part of the gradients; every rank adds all of them up in one order, on its device, and the
+// host reads the outcome when it likes. Owned by DataParallel, one for each number of micro-batches; borrows groups and
+// mesh. Knows nothing of optimizers or of how gradients come to be.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "sharding/mesh.h"
+#include "sharding/param_group.h"
+
+namespace lockstep {
+
+// The outcome of a step, the same on every rank.
+struct StepResult {
+  double loss = 0;        // mean over the step's targets
+  double grad_norm = 0;   // of the mean gradient, before clipping
+  int64_t targets = 0;    // that counted
+  bool finite = true;     // else the optimizer must skip this step
+  std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
+  double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
+  double exposed_ms = 0;  // time that the host spent waiting for communication, in all of the step
+  bool stop = false;      // some rank asked to stop after this step
+};
+
+// A step whose outcome the device has, or will have, and the host not yet. A value; outlives what made it.
+class PendingStep {
+ public:
+  // fp32 [2] on this rank's device: StepResult's grad_scale, and 1 where the optimizer must skip (Optimizer::update).
+  const Tensor& verdict() const { return verdict_; }
+  // Blocks the host until the device has it. Throws ExitCode::kRankLost when `deadline` passes first.
+  StepResult wait(std::optional<Seconds> deadline = {}) const;
+
+  // The same step of another launch of the graph that holds it.
+  PendingStep repeated() const;
+  void set_exposed(double ms) { exposed_ms_ = ms; }
+
+ private:
+  friend class StepFold;
+  void bring_to_host();
+
+  Tensor verdict_, outcome_, on_host_;  // fp64: StepOutcomeArgs::out
+  Event there_;
+  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces
+  double exposed_ms_ = 0;
+};
+
+class StepFold {
+ public:
+  using Groups = std::vector<std::unique_ptr<ParamGroup>>;
+  // For steps of `micro_count` micro-batches, dealt by `schedule`.
+  StepFold(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count);
+
+  // What the host brings: the targets counted in each of this rank's micro-batches, and whether it was asked to stop.
+  void provide(const std::vector<int64_t>& targets, bool stop);
+  // Gradients are sums / nominal * loss_scale; 0: no clipping.
+  struct Scales {
+    double nominal = 1, loss_scale = 1, clip_norm = 0;
+  };
+  // Gathers and adds up, in the order of the stream; `losses`: summed, of this rank's micro-batches. After provide().
+  // Collective.
+  PendingStep run(const std::vector<Tensor>& losses, const Scales& scales);
+
+ private:
+  const Groups& groups_;
+  const Mesh& mesh_;
+  int64_t micro_count_;
+  std::vector<int64_t> counts_;  // of each rank's values: stop, loss and targets of each micro-batch, norm nodes
+  Tensor plan_;                  // int32: StepOutcomeArgs::losses, stops, first, nodes
+  std::shared_ptr<const std::vector<std::string>> names_;  // of pieces, sorted: their order of addition
+  Tensor known_;  // fp64: stop, loss and targets of each micro-batch, as far as the host has them
+};
+
+}  // namespace lockstep
