@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -29,16 +30,16 @@ FakeGpu& gpu();
 // What is recorded, in the order in which the host said it: an order in which it may run, whatever the queue.
 struct FakeGraph final : public DeviceGraph {
   std::vector<std::function<void(Parallel&)>> work;
-  bool ended = false;
+  std::atomic<bool> ended = false;  // whoever watches events looks, too
 };
 thread_local std::shared_ptr<FakeGraph> recording;
 
 class FakeEvent final : public DeviceEvent {
  public:
   FakeEvent(Event event, std::shared_ptr<FakeGraph> graph) : event(std::move(event)), graph(std::move(graph)) {}
-  bool done() override { return graph ? graph->ended : event.done() && event.synchronize(); }
+  bool done() override { return graph ? graph->ended.load() : event.done() && event.synchronize(); }
   void wait() override {
-    if (graph) check(graph->ended, "the host waits for work that is being recorded");
+    if (graph) check(graph->ended.load(), "the host waits for work that is being recorded");
     else event.synchronize();
   }
   const Event event;
