@@ -96,10 +96,10 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       }
       // As in training: the device has a step at hand when another ends. The first step, which is timed by itself, and
       // the warm-up end with nothing under way.
-      for (const int64_t end = i == 0       ? 1
-                               : i < warmup ? warmup
-                                            : warmup + steps;
-           trainer.may_launch() && trainer.steps_launched() < end;) {
+      int64_t end = warmup + steps;
+      if (i == 0) end = 1;
+      else if (i < warmup) end = warmup;
+      while (trainer.may_launch() && trainer.steps_launched() < end) {
         const int64_t sent = comm.bytes_sent();
         trainer.launch(false);
         wire = std::max(wire, comm.bytes_sent() - sent);

@@ -98,15 +98,16 @@ class Run {
       stopped = stopped || r.result.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
       const bool ends = stopped && nothing_under_way();
+      const bool eval_now = evaluates_after(r.step);
       EvalReport e;
-      if (evaluates_after(r.step)) {
+      if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
       }
-      if (comm_.rank() == 0) write(r, evaluates_after(r.step) ? &e : nullptr);
+      if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
-      if (ends || saves_after(r.step)) save(ends || r.step == settings_.train.steps);
-      if (evaluates_after(r.step) && comm_.rank() == 0) {
+      if (ends || saves_after(r.step)) save(ends || is_last(r.step));
+      if (eval_now && comm_.rank() == 0) {
         log_info(cat("step ", r.step, ": validation loss ", fixed(e.loss, 4),
                      e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
       }

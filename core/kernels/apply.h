@@ -180,7 +180,7 @@ class CpuRow {
   void settle(int j) {
     if (!staged_[j]) return;
     const RowOperand& o = args.out[j];
-    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+    write_out(j);
     load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
     staged_[j] = false;
   }
@@ -209,12 +209,14 @@ class CpuRow {
 
   void flush() {
     for (int j = 0; j < kMaxRowOuts; ++j)
-      if (staged_[j])
-        store_run<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, 1, args.cols,
-                     scratch(kMaxRowIns + j));
+      if (staged_[j]) write_out(j);
   }
 
  private:
+  void write_out(int j) {
+    const RowOperand& o = args.out[j];
+    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+  }
   // Only where a row is stored in another type: one long row in its own type costs no memory.
   T* scratch(int slot) {
     const int64_t padded = (args.cols + 15) / 16 * 16;

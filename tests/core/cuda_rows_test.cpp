@@ -1,0 +1,206 @@
+// The row-wise kernels of a GPU on a stand-in for CUDA, against the CPU's generic level: rows that a warp takes, that a
+// block takes, that are kept near, and that are too long for it.
+#include <gtest/gtest.h>
+
+#include "tests/core/on_stand_in.h"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kLengths[] = {1, 7, 8, 33, 250, 1000, 1024, 1025, 1600, 6144, 6200, 8192, 12288, 13000, 24576};
+
+TEST(CudaRows, NormsSoftmaxAndSums) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : kLengths) {
+      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      const int64_t rows = cols < 300 ? 37 : 5;
+      const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+      const double tolerance = rounding_of(dtype);
+      const Tensor x = random_tensor({rows, cols}, 1, -2, 2, dtype), g = random_tensor({rows, cols}, 2, -1, 1, dtype),
+                   w = random_tensor({cols}, 3, 0.5, 2, dtype), b = random_tensor({cols}, 4, -1, 1, dtype),
+                   add = random_tensor({rows, cols}, 5, -1, 1, dtype);
+      for (bool bias : {false, true})
+        expect_near(
+            [&](const KernelTable& table, Parallel& where) {
+              const Tensor y = Tensor::empty({rows, cols}, dtype), mean = Tensor::empty({rows}, wide),
+                           rstd = Tensor::empty({rows}, wide), dx = Tensor::empty({rows, cols}, dtype);
+              RowArgs a;
+              a.rows = rows, a.cols = cols, a.scalars[0] = 1e-5;
+              a.in[0] = raw::rows_of(x, cols), a.in[1] = raw::same_row(w);
+              if (bias) a.in[2] = raw::same_row(b);
+              a.out[0] = raw::write_rows(y, cols);
+              a.out[1] = raw::write_one_per_row(mean), a.out[2] = raw::write_one_per_row(rstd);
+              table.row(where, RowOp::kLayerNorm, a);
+              RowArgs d;
+              d.rows = rows, d.cols = cols;
+              d.in[0] = raw::rows_of(g, cols), d.in[1] = raw::rows_of(x, cols), d.in[2] = raw::same_row(w);
+              d.in[3] = raw::one_per_row(mean), d.in[4] = raw::one_per_row(rstd);
+              if (bias) d.in[5] = raw::rows_of(add, cols);
+              d.out[0] = raw::write_rows(dx, cols);
+              if (cols > 1) table.row(where, RowOp::kLayerNormBackward, d);  // of one column: a difference of roundings
+              else raw::fill(dx, 0);
+              return Values{y.to_vector(), mean.to_vector(), rstd.to_vector(), dx.to_vector()};
+            },
+            4 * tolerance);
+      expect_near(
+          [&](const KernelTable& table, Parallel& where) {
+            const Tensor y = Tensor::empty({rows, cols}, dtype), dx = Tensor::empty({rows, cols}, dtype),
+                         sum = Tensor::empty({rows}, wide), max = Tensor::empty({rows}, dtype),
+                         norm = Tensor::empty({rows}, DType::kFloat64);
+            RowArgs a;
+            a.rows = rows, a.cols = cols;
+            a.in[0] = raw::rows_of(x, cols);
+            a.out[0] = raw::write_rows(y, cols);
+            table.row(where, RowOp::kSoftmax, a);
+            a.out[0] = raw::write_one_per_row(sum);
+            table.row(where, RowOp::kSum, a);
+            a.out[0] = raw::write_one_per_row(max);
+            table.row(where, RowOp::kMax, a);
+            a.out[0] = raw::write_one_per_row(norm);
+            table.row(where, RowOp::kNormSquared, a);
+            a.in[0] = raw::rows_of(g, cols), a.in[1] = raw::rows_of(x, cols);
+            a.out[0] = raw::write_rows(dx, cols);
+            table.row(where, RowOp::kSoftmaxBackward, a);
+            return Values{y.to_vector(), sum.to_vector(), max.to_vector(), norm.to_vector(), dx.to_vector()};
+          },
+          16 * tolerance);
+    }
+}
+
+constexpr int64_t kClasses[] = {7, 96, 1000, 5003, 12288, 14000, 17000, 24576}, kCrossRows = 6;
+// Ignored, and outside: that one is passed over until the check of the range is looked at.
+Tensor targets_among(int64_t classes) {
+  return Tensor::of(std::vector<int32_t>{0, 6, -1, 3, static_cast<int32_t>(classes) - 1, 2}, {kCrossRows});
+}
+
+TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : kClasses) {
+      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      const int64_t rows = kCrossRows;
+      const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+      const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype);
+      const Tensor target = targets_among(cols);
+      for (bool in_place : {false, true})
+        expect_near(
+            [&](const KernelTable& table, Parallel& where) {
+              const Tensor logits = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
+                           lse = Tensor::empty({rows}, wide), g = random_tensor({1}, 2, 0.5, 1, wide);
+              raw::copy(logits, x);
+              const Tensor dx = in_place ? logits : Tensor::empty({rows, cols}, dtype);
+              RowArgs a;
+              a.rows = rows, a.cols = cols, a.integers[0] = -1;
+              a.in[0] = raw::rows_of(logits, cols), a.in[1] = raw::one_per_row(target);
+              a.out[0] = raw::write_one_per_row(loss), a.out[1] = raw::write_one_per_row(lse);
+              table.row(where, RowOp::kCrossEntropy, a);
+              a.in[2] = raw::one_per_row(lse), a.in[3] = raw::one_per_row(g);
+              a.out[0] = raw::write_rows(dx, cols);
+              table.row(where, RowOp::kCrossEntropyBackward, a);
+              return Values{loss.to_vector(), lse.to_vector(), dx.to_vector()};
+            },
+            4 * rounding_of(dtype));
+    }
+}
+
+// Each device's own bits: what is done in one pass, and the same in two.
+void expect_equal_on_each(const Work& one, const Work& two) {
+  expect_same(on_cpu(two), on_cpu(one));
+  expect_same(on_gpu(two), on_gpu(one));
+}
+
+TEST(CudaRows, AdditionAndNormInOnePass) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : kLengths)
+      for (bool bias : {false, true}) {
+        SCOPED_TRACE(cat(cols, " columns of ", dtype, bias ? " with bias" : ""));
+        const int64_t rows = cols < 300 ? 37 : 5;
+        const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+        const Tensor a = random_tensor({rows, cols}, 1, -2, 2, dtype), b = random_tensor({rows, cols}, 2, -1, 1, dtype),
+                     w = random_tensor({cols}, 3, 0.5, 2, dtype), of_bias = random_tensor({cols}, 4, -1, 1, dtype);
+        auto work = [&](bool one) {
+          return [&, one](const KernelTable& table, Parallel& where) {
+            const Tensor x = Tensor::empty({rows, cols}, dtype), y = Tensor::empty({rows, cols}, dtype),
+                         mean = Tensor::empty({rows}, wide), rstd = Tensor::empty({rows}, wide);
+            RowArgs r;
+            r.rows = rows, r.cols = cols, r.scalars[0] = 1e-5;
+            r.in[1] = raw::same_row(w);
+            if (bias) r.in[2] = raw::same_row(of_bias);
+            r.out[0] = raw::write_rows(y, cols);
+            r.out[1] = raw::write_one_per_row(mean), r.out[2] = raw::write_one_per_row(rstd);
+            if (one) {
+              r.in[0] = raw::rows_of(a, cols), r.in[3] = raw::rows_of(b, cols);
+              r.out[3] = raw::write_rows(x, cols);
+              table.row(where, RowOp::kAddLayerNorm, r);
+            } else {
+              table.pointwise(where, PointwiseOp::kAdd, args_of(x, {a, b}));
+              r.in[0] = raw::rows_of(x, cols);
+              table.row(where, RowOp::kLayerNorm, r);
+            }
+            return Values{x.to_vector(), y.to_vector(), mean.to_vector(), rstd.to_vector()};
+          };
+        };
+        expect_equal_on_each(work(true), work(false));
+      }
+}
+
+TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : kClasses) {
+      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      const int64_t rows = kCrossRows;
+      const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+      const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype), g = random_tensor({1}, 2, 0.5, 1, wide);
+      const Tensor target = targets_among(cols);
+      auto work = [&](bool one, double foretold) {
+        return [&, one, foretold](const KernelTable& table, Parallel& where) {
+          const Tensor dx = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
+                       lse = Tensor::empty({rows}, wide);
+          raw::copy(dx, x);
+          RowArgs a;
+          a.rows = rows, a.cols = cols, a.integers[0] = -1;
+          a.in[0] = raw::rows_of(dx, cols), a.in[1] = raw::one_per_row(target);
+          if (one) {
+            a.scalars[0] = foretold;
+            a.out[0] = raw::write_rows(dx, cols), a.out[1] = raw::write_one_per_row(loss);
+            table.row(where, RowOp::kCrossEntropyInOnePass, a);
+            a.in[1] = raw::one_per_row(g);
+            table.row(where, RowOp::kRescale, a);
+          } else {
+            a.out[0] = raw::write_one_per_row(loss), a.out[1] = raw::write_one_per_row(lse);
+            table.row(where, RowOp::kCrossEntropy, a);
+            a.in[2] = raw::one_per_row(lse), a.in[3] = raw::one_per_row(g);
+            a.out[0] = raw::write_rows(dx, cols);
+            table.row(where, RowOp::kCrossEntropyBackward, a);
+          }
+          return Values{loss.to_vector(), dx.to_vector()};
+        };
+      };
+      const double known = g.item();
+      expect_equal_on_each(work(true, known), work(false, known));
+      expect_near(work(true, 0.9 * known), 4 * rounding_of(dtype));
+      if (dtype == DType::kFloat32) expect_equal_on_each(work(true, 0.5 * known), work(false, known));
+    }
+}
+
+TEST(CudaRows, Dropout) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : {3, 8, 90, 1100})
+      expect_equal([&, dtype](const KernelTable& table, Parallel& where) {
+        const int64_t rows = 12;
+        const Tensor x = random_tensor({rows, cols}, 1, -1, 1, dtype), y = Tensor::empty({rows, cols}, dtype);
+        const Tensor samples = Tensor::of(std::vector<int64_t>{5, 6, 9}, {3});
+        RowArgs a;
+        a.rows = rows, a.cols = cols, a.scalars[0] = 0.3, a.integers[0] = 4;
+        a.key[0] = 1, a.key[1] = 2, a.key[2] = 3;
+        a.in[0] = raw::rows_of(x, cols);
+        a.in[1].data = const_cast<void*>(samples.read());
+        a.out[0] = raw::write_rows(y, cols);
+        table.row(where, RowOp::kDropout, a);
+        return Values{y.to_vector()};
+      });
+}
+
+}  // namespace
+}  // namespace lockstep
