@@ -120,6 +120,16 @@ void Config::finish() const {
   throw Error(ExitCode::kConfig, message);
 }
 
+void Config::resolve(const std::string& key, int64_t value, const std::string& why) {
+  for (Value& v : values_) {
+    if (v.key != key) continue;
+    v.origin += cat(", where ", v.text, " stands for ", why);
+    v.text = v.math_text = cat(value);
+    return;
+  }
+  check(false, "configuration key ", key, " is resolved, but was never bound");
+}
+
 bool Config::given(const std::string& key) const { return node_at(key) != nullptr; }
 
 std::string Config::place(const std::string& key) const {

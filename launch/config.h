@@ -35,6 +35,10 @@ class Config {
   // After all bind and know: throws ExitCode::kConfig that lists every key nobody bound.
   void finish() const;
 
+  // A bound key whose value (0, for example) stands for another that is known by now: text(), math_text() and
+  // dump_yaml() show `value` from here on, and its origin with `why`.
+  void resolve(const std::string& key, int64_t value, const std::string& why);
+
   bool given(const std::string& key) const;  // by the file or an override
   // "configs/gpt.yaml:12: optim.lr", for messages about values that are wrong together; "optim.lr (default)".
   std::string place(const std::string& key) const;

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <functional>
 
@@ -103,6 +104,7 @@ class Run {
       if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
+        validation_finite_ = std::isfinite(e.loss);
       }
       if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
@@ -114,6 +116,13 @@ class Run {
     }
     stopped = stopped && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
+    if (!validation_finite_ && !stopped)
+      throw Error(ExitCode::kNumeric,
+                  comm_.rank() != 0
+                      ? std::string()
+                      : cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though ",
+                            "every parameter is; no earlier checkpoint was removed: resume one of them ",
+                            "with a lower optim.lr"));
     if (const auto size = waits_.better(settings_.parallel.bucket_mb))
       log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
                    "% of the time; by what each exchange took, groups of ", fixed(*size, *size < 1 ? 2 : 0),
@@ -226,7 +235,9 @@ class Run {
 
   // A save goes on beside the next steps; whether it succeeded is known when the next one begins.
   void save(bool must) {
-    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine()); };
+    // While steps are skipped, or validation gives no number, this state may be worse than those before it.
+    const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
+    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine(), retires); };
     if (bear(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();
@@ -267,6 +278,7 @@ class Run {
   GroupSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
+  bool validation_finite_ = true;  // as of the last evaluation
 };
 
 }  // namespace
@@ -288,7 +300,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const int asked = static_cast<int>(arguments.integer("ranks"));
   const int ranks = world_size(asked);
   const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
-  auto settings = load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks);
+  auto settings =
+      load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks, arguments.has("resume"));
   for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) std::signal(s, on_signal);
 
   WorldOptions world;

@@ -11,6 +11,7 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
+#include "launch/resumed_config.h"
 
 namespace lockstep {
 namespace {
@@ -121,7 +122,8 @@ Trainer::~Trainer() {
 // step 0.
 void Trainer::preflight() {
   if (comm_.size() == 1) return;
-  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
+  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
+                         "\ndataset: ", info_.dataset, "\n");
   for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();
   const auto all = all_gather_text(comm_, mine, "preflight");
@@ -369,22 +371,28 @@ void Trainer::resume(const Checkpoint& c) {
   check_at_rest("a checkpoint is resumed");
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  auto differences = diff(c.info.math_text, info_.math_text);
-  // Masters are fp32 in every precision: a run may go on in another one.
-  const auto precision = std::stable_partition(differences.begin(), differences.end(),
-                                               [](auto& d) { return d.key.rfind("precision.", 0) != 0; });
-  for (auto d = precision; d != differences.end(); ++d)
+  auto differences = diff(resolved_math_text(c.info), info_.math_text);
+  // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
+  const auto& allow = settings_.resume.allow;
+  const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {
+    return !d.key.starts_with("precision.") && std::find(allow.begin(), allow.end(), d.key) == allow.end();
+  });
+  for (auto d = tolerated; d != differences.end(); ++d)
     if (comm_.rank() == 0)
       log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
                       ": it goes on, but not with the bits of the uninterrupted run"));
-  if (const auto others = static_cast<size_t>(precision - differences.begin()); others > 0) {
-    std::string text;
-    for (size_t i = 0; i < others && i < 5; ++i)
-      text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+  if (const auto others = static_cast<size_t>(tolerated - differences.begin()); others > 0) {
+    std::string text, keys;
+    for (size_t i = 0; i < others; ++i) {
+      if (i < 5)
+        text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+      keys += cat(i ? ", " : "", differences[i].key);
+    }
     throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
-                                       ". Set them back, or start a new run with init.from"));
+                                       ". Set them back, go on with the new values by 'resume.allow=[", keys,
+                                       "]', or start a new run with init.from"));
   }
-  if (c.info.isa != info_.isa && comm_.rank() == 0)
+  if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
     log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
@@ -392,6 +400,9 @@ void Trainer::resume(const Checkpoint& c) {
   const CheckpointInfo here = info_;
   info_ = c.info;
   info_.config = here.config;
+  const bool same_precision = std::none_of(differences.begin(), differences.end(),
+                                           [](const auto& d) { return d.key.starts_with("precision."); });
+  if (same_precision || !allow.empty()) info_.math_text = here.math_text;
   info_.isa = here.isa;
   info_.writer = here.writer;
   info_.ranks = here.ranks;

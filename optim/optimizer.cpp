@@ -23,18 +23,18 @@ std::vector<Field> fields(OptimRule& o) {
 }
 
 std::vector<Field> fields(OptimOptions& o) {
-  return {field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
-          field("lr", o.lr, "peak learning rate").with_range(0, kMostRate),
-          field("weight_decay", o.weight_decay,
-                "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
-              .with_range(0, kMostRate),
-          field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
-          field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping")
-              .with_range(0, 1e30),
-          field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
-              .with_unit("steps")
-              .at_least(1),
-          list_field("rules", o.rules, "overrides by parameter name; later ones win")};
+  return {
+      field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
+      field("lr", o.lr, "peak learning rate").with_range(0, kMostRate),
+      field("weight_decay", o.weight_decay,
+            "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
+          .with_range(0, kMostRate),
+      field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
+      field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").with_range(0, 1e30),
+      field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
+          .with_unit("steps")
+          .at_least(1),
+      list_field("rules", o.rules, "overrides by parameter name; later ones win")};
 }
 
 std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name) {
