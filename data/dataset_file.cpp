@@ -1,7 +1,9 @@
 #include "data/dataset_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/base/error.h"
 
@@ -43,6 +45,13 @@ int64_t positive_attribute(const Hdf5File& file, const std::string& key) {
   require(value > 0 && value <= (int64_t{1} << 31), ExitCode::kBadData, file.path(), ": attribute '", key, "' is ",
           value, "; a number in [1, 2^31] was expected");
   return value;
+}
+
+// Whether (byte / 255 - mean) / stddev is a finite float for every byte.
+bool normalises(double mean, double stddev) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 && std::abs((0.0 - mean) / stddev) <= kLargest &&
+         std::abs((1.0 - mean) / stddev) <= kLargest;
 }
 
 template <class T>
@@ -148,10 +157,13 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
     h.label_hashes = read_words(file, "labels_hash");
     h.mean = file.doubles_attribute("images", "mean");
     h.stddev = file.doubles_attribute("images", "std");
-    bool sized = static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size();
-    require(sized && std::all_of(h.stddev.begin(), h.stddev.end(), [](double s) { return s > 0; }), ExitCode::kBadData,
-            path, ": attributes 'mean' and 'std' of dataset 'images' must have one value per channel (", info.shape[3],
-            "), std above zero");
+    require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),
+            ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ",
+            h.stddev.size(), " values; one per channel (", info.shape[3], ") was expected");
+    for (size_t c = 0; c < h.mean.size(); ++c)
+      require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
+              ": mean ", h.mean[c], " and std ", h.stddev[c],
+              " do not make finite samples; both must be finite, std above zero");
   }
   h.identity = h.computed_identity();
   std::string stored = file.string_attribute("", "identity");
