@@ -40,10 +40,11 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
 }
 
-int64_t positive_attribute(const Hdf5File& file, const std::string& key) {
-  int64_t value = file.int_attribute("", key);
-  require(value > 0 && value <= (int64_t{1} << 31), ExitCode::kBadData, file.path(), ": attribute '", key, "' is ",
-          value, "; a number in [1, 2^31] was expected");
+// Of a dataset of `rows` rows.
+int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows) {
+  const int64_t value = file.int_attribute("", key), most = std::min(std::max(kMostClasses, rows), int64_t{1} << 31);
+  require(value > 0 && value <= most, ExitCode::kBadData, file.path(), ": attribute '", key, "' is ", value,
+          "; a number in [1, ", most, "] was expected");
   return value;
 }
 
@@ -134,15 +135,15 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   h.hashes = read_words(file, kind + "_hash");
   Hdf5Info info = file.info(kind);
   if (h.kind == DataKind::kTokens) {
-    h.vocabulary = read_vocabulary(file);
-    h.vocabulary_size = positive_attribute(file, "vocabulary_size");
-    require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
-            ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
-            h.vocabulary ? h.vocabulary->size() : 0, " entries");
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
     require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
             info.type, " of shape ", info.shape, "; a list of uint8, uint16 or uint32 was expected");
     h.tokens = info.shape[0];
+    h.vocabulary = read_vocabulary(file);
+    h.vocabulary_size = count_attribute(file, "vocabulary_size", h.tokens);
+    require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
+            ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
+            h.vocabulary ? h.vocabulary->size() : 0, " entries");
   } else {
     require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
             path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
@@ -153,7 +154,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             ": dataset 'labels' holds ", labels.type, " of shape ", labels.shape, "; a list of int32 was expected");
     require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
             labels.shape[0], " labels");
-    h.classes = positive_attribute(file, "classes");
+    h.classes = count_attribute(file, "classes", h.images[0]);
     h.label_hashes = read_words(file, "labels_hash");
     h.mean = file.doubles_attribute("images", "mean");
     h.stddev = file.doubles_attribute("images", "std");

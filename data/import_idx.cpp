@@ -109,6 +109,8 @@ struct Sums {
 
 void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
                 int64_t classes, const ImportOptions& options) {
+  require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
+          ": a number in [0, ", kMostClasses, "] is needed");
   PendingFile pending(output, options.force);
   IdxFile images(images_path), labels(labels_path);
   Shape shape = images.shape();

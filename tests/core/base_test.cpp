@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "core/base/error.h"
@@ -135,11 +136,11 @@ TEST(Json, ReadsLongTextsInLinearTime) {
   for (int i = 0; i < 100000; ++i) head += cat(",\"k", i, "\":1");
   JsonObject small{{"name", std::string("parameters/a")}, {"offset", int64_t{64}}};
   const std::string list = json_list(std::vector<JsonObject>(200000, small));
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   EXPECT_EQ(parse_json_object(head + "}")->size(), 100001u);
   EXPECT_EQ(parse_json_list(list)->size(), 200000u);
   // Some 0.3 s, and minutes where time grows with the square.
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), 20.0);
+  EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 3);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <set>
 
 #include "core/base/philox.h"
@@ -455,9 +456,9 @@ TEST(Manifest, IsReadInLinearTimeAndAfterItsHash) {
   for (int i = 0; i < 60000; ++i) keys += cat("\"k", i, "\":0,");
   rewrite_manifest(dir, "{\"name\"", many + "{\"name\"");
   rewrite_manifest(dir, "\"step\":30", keys + "\"step\":30");
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   EXPECT_EQ(open_checkpoint(dir).slices.size(), 60005u);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), 3.0);
+  EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 3);
   std::string bad = content(path);
   bad.insert(1, std::string(1000, '['));  // no JSON: but what is said is that the hash differs
   write_file(path, bad);
