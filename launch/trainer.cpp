@@ -46,9 +46,16 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
-  for (char c : std::string_view(text).substr(4))
-    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint)
-      code_points.push_back(reader.code_point());
+  bool good = text.starts_with("char") && text.size() > 4;
+  for (size_t i = 4; good && i < text.size(); ++i) {
+    const auto result = reader.next(static_cast<uint8_t>(text[i]));
+    good = result != Utf8Reader::Result::kInvalid;
+    if (result != Utf8Reader::Result::kCodePoint) continue;
+    good = code_points.empty() || code_points.back() < reader.code_point();
+    code_points.push_back(reader.code_point());
+  }
+  require(good && reader.between(), ExitCode::kBadData,
+          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
@@ -360,6 +367,12 @@ std::vector<StateEntry> Trainer::mine() const {
 
 void Trainer::load_parameters(const Checkpoint& c) {
   check_at_rest("parameters are loaded");
+  const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
+  if (theirs && ours)  // a token must mean what the parameters learnt
+    if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
+      throw Error(ExitCode::kBadData,
+                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
+                      "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
   load_entries(c, parallel_->state());
   parallel_->loaded();
   recorded_.reset();  // it has the copies that an update writes, and no others
