@@ -121,7 +121,8 @@ Plan plan_of(const App& app, const Arguments& a) {
   require(plan.steps >= 1, ExitCode::kUsage, "--steps ", plan.steps, ": must be 1 or more");
   require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
   const std::string& file = a.positional[0];
-  std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  std::vector<std::string> own;  // what prove sets for every run
 
   // The unit of exactness must not depend on the number of ranks.
   Config given(ConfigTree::load(file, overrides));
@@ -138,25 +139,27 @@ Plan plan_of(const App& app, const Arguments& a) {
     require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
             ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch.global,
             " does not divide by ", ranks.back(), " ranks to fix it; give batch.micro, or other --ranks");
-    overrides.push_back(cat("batch.micro=", batch.global / ranks.back()));
+    own.push_back(cat("batch.micro=", batch.global / ranks.back()));
     plan.notes.push_back(cat("batch.micro is 0, a share for each rank: fixed to ", batch.global / ranks.back(),
                              " here, the share of ", ranks.back(), ranks.back() == 1 ? " rank" : " ranks"));
   }
-  overrides.push_back("verify.every=1");  // a row speaks for each of its ranks
+  own.push_back("verify.every=1");  // a row speaks for each of its ranks
 
   auto add = [&](const std::string& mode, int r, const std::string& level, int group,
                  const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<Layout>();
     l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
     // What the file says of its own layout holds for that level alone.
-    std::vector<std::string> all = overrides;
+    std::vector<std::string> all = own;
     all.push_back(cat("sharding.level=", level));
     all.push_back(cat("sharding.group=", group));
     all.push_back(cat("recompute=", mode));
     if (level != "parameters")
       all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
     all.insert(all.end(), more.begin(), more.end());
-    l->settings = load_settings(app, ConfigTree::load(file, all), r);
+    ConfigTree tree = ConfigTree::load(file, overrides);
+    for (const std::string& text : all) tree.set(text, "prove");
+    l->settings = load_settings(app, std::move(tree), r);
     plan.layouts.push_back(std::move(l));
     return plan.layouts.back().get();
   };

@@ -59,22 +59,26 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
-const Datasets& SharedData::open(Communicator& comm, bool validation) {
+const Datasets& SharedData::open(Communicator& comm) {
   agree(comm, [&] {
     std::lock_guard lock(mutex_);
     if (!data_)
       data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
-    require(!validation || data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
-            ": is 0: there is no validation part; override it, as in data.validation=0.1");
+    if (!settings_.data.measured) return;
+    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
+            "--on: this program's own data source offers its validation part alone");
+    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
   });
   return *data_;
 }
 
-Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+                 const std::optional<TaskSpec>& measured)
     : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
   const DataSpec& spec = data_.train->spec();
   agree(comm_, [&] {
-    model_ = settings_.model->build(task_of(spec));
+    model_ = settings_.model->build(measured.value_or(task_of(spec)));
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
@@ -104,7 +108,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, slots_, names);
-    optimizer_ = make_optimizer(settings_.optim, slots_);
+    if (!measured) optimizer_ = make_optimizer(settings_.optim, slots_);
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
     runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
@@ -114,6 +118,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     }
   });
   preflight();
+  agree(comm_, [&] { require_targets(measured.has_value()); });
+  if (measured) return;
   if (settings_.verify.every > 0 && has_replicas())
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
   agree(comm_, [&] { start_loader(); });
@@ -146,6 +152,25 @@ void Trainer::preflight() {
     if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
   if (shown > 5) text += cat("; and ", shown - 5, " more");
   throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+}
+
+// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
+void Trainer::require_targets(bool measures) const {
+  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  const auto look = [&](const Dataset& part, const char* name) {
+    const DataSpec& spec = part.spec();
+    std::vector<uint8_t> input(static_cast<size_t>(spec.input_shape.numel() * size_of(spec.input_type)));
+    std::vector<int32_t> target(static_cast<size_t>(spec.target_shape.numel()));
+    for (int64_t i = 0; i < part.size(); ++i) {
+      part.get(0, i, input.data(), target.data());
+      if (std::any_of(target.begin(), target.end(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+    }
+    throw Error(ExitCode::kConfig,
+                cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
+                    part.size(), " samples: there is no loss; ignore fewer tokens"));
+  };
+  if (!measures) look(*data_.train, "training part");
+  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
 }
 
 void Trainer::start_loader() {
@@ -193,6 +218,14 @@ StepReport Trainer::finish() {
   under_way_.pop_front();
   StepReport report = step.report;
   report.result = outcome_of(step);
+  // The mean of nothing is no loss of 0. A micro-batch without targets is fine: a mask or padding may make one.
+  if (report.result.targets == 0 && current_device().has_bytes())
+    throw Error(ExitCode::kConfig,
+                comm_.rank() != 0
+                    ? std::string()
+                    : cat("step ", report.step, ": none of its ", report.items,
+                          " targets counts, so that there is no loss: ", settings_.config.place("data.ignore_tokens"),
+                          " leaves nothing to train on; ignore fewer tokens"));
   const bool finite = report.result.finite;
   optimizer_->settle(!finite);
   loss_scale_.update(finite);
@@ -347,10 +380,8 @@ EvalReport Trainer::evaluate() {
     correct += right;
     classifier = classifier && right >= 0;
   }
-  if (report.targets > 0) {
-    report.loss = loss / static_cast<double>(report.targets);
-    if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
-  }
+  report.loss = loss / static_cast<double>(report.targets);  // there are some: require_targets()
+  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
   return report;
 }
 

@@ -26,4 +26,59 @@ refuses "a character that is not in the vocabulary" 65 ".*other.txt: the charact
   lockstep data import text other.txt part.h5 --vocabulary run --force
 refuses "a vocabulary of another level" 64 '--level byte: the vocabulary of run is of level char' lockstep data import text part.txt part.h5 --vocabulary run --level byte --force
 refuses "a vocabulary that is not there" 66 'nope: ' lockstep data import text part.txt part.h5 --vocabulary nope --force
+
+# Parts of the data, and a shorter context.
+tokens=$(wc -c <text.txt)
+begin=$(awk -v n="$tokens" 'BEGIN { print int(n * (1 - 0.1)) }')
+declare -A losses
+for part in validation train all; do
+  succeeds "eval --on $part" lockstep eval run --on $part
+  losses[$part]=$(field loss <out)
+  case $part in
+    validation) wanted=$((tokens - begin - 1)) ;;
+    train) wanted=$((begin - 1)) ;;
+    all) wanted=$((tokens - 1)) ;;
+  esac
+  same "eval --on $part: its targets" $wanted "$(field targets <out)"
+  expect "eval --on $part: says so" grep -q "\"on\":\"$part\"" out
+done
+same "eval: without --on, the validation part" "${losses[validation]}" "$(lockstep eval run --json | field loss)"
+if ! awk -v v="${losses[validation]}" -v t="${losses[train]}" -v a="${losses[all]}" 'BEGIN { exit !((v - a) * (t - a) < 0) }'; then
+  problem "the whole's loss ${losses[all]} is not between those of its parts, ${losses[validation]} and ${losses[train]}"
+fi
+same "eval --on all, on 3 ranks" "${losses[all]}" "$(lockstep eval run --on all --ranks 3 | field loss)"
+same "eval --on all needs no validation part" "${losses[all]}" "$(lockstep eval run --on all data.validation=0 | field loss)"
+refuses "no such part" 64 '--on some: must be validation, train or all' lockstep eval run --on some
+head -c 20 text.txt >short.txt
+succeeds "import of 20 characters" lockstep data import text short.txt short.h5 --vocabulary run
+succeeds "eval of a text shorter than a batch" lockstep eval run --on all data.path=short.h5
+same "eval of a text shorter than a batch: its targets" 19 "$(field targets <out)"
+succeeds "eval with a shorter context" lockstep eval run data.context=5
+same "eval with a shorter context: as many targets" $((tokens - begin - 1)) "$(field targets <out)"
+refuses "eval with a longer context" 78 'override 1 \(data.context=17\): data.context: 17 tokens are more than the 16 that run/checkpoints' lockstep eval run data.context=17
+
+# Where no target counts there is no loss, and none is reported.
+classes=$(lockstep data inspect text.h5 2>/dev/null | sed -n 's/^vocabulary: *//p')
+all="data.ignore_tokens=[$(seq -s, 0 $((classes - 1)))]"
+refuses "eval without a target" 78 'override 1 .*: data.ignore_tokens: no target counts in the part of the data' lockstep eval run "$all"
+refuses "train without a target" 78 'override 2 .*: data.ignore_tokens: no target counts in the training part' lockstep train text.yaml run.dir=none "$all"
+{ cat text.txt && head -c $((tokens / 5)) /dev/zero | tr '\0' '.'; } >dots.txt
+succeeds "import of a text that ends in dots" lockstep data import text dots.txt dots.h5
+dot="data.ignore_tokens=[2]"
+refuses "validation without a target" 78 '(rank 0 on .*: )?override 3 .*: data.ignore_tokens: no target counts in the validation part' \
+  lockstep train text.yaml run.dir=none data.path=dots.h5 "$dot" --ranks 2
+# The last quarter of what is trained on has no target; steps of that quarter alone have none.
+refuses "a step without a target" 78 '(rank 0 on .*: )?step [0-9]+: none of its 32 targets counts, .*override 4 .*: data.ignore_tokens' \
+  lockstep train text.yaml run.dir=none data.path=dots.h5 data.validation=0 "$dot" batch.global=2 batch.micro=1 data.shuffle=false train.steps=1000 --ranks 2
+# Micro-batches without a target are fine, as long as their step has one.
+rare="data.ignore_tokens=[$(seq -s, 0 $((classes - 1)) | sed 's/\b2,//')]"
+succeeds "only dots are targets" lockstep train text.yaml run.dir=rare train.steps=3 "$rare" batch.global=32 batch.micro=1 --ranks 2
+
+# No steps at all: the initial parameters, from which a run goes on as if it had not stopped.
+succeeds "train.steps: 0" lockstep train text.yaml run.dir=zero train.steps=0 schedule.steps=4
+same "train.steps: 0 saves step 0" "step-00000000" "$(ls zero/checkpoints)"
+succeeds "eval of initial parameters" lockstep eval zero
+succeeds "the run goes on" lockstep train text.yaml run.dir=zero train.steps=4 schedule.steps=4 --resume --ranks 2
+succeeds "the same run at once" lockstep train text.yaml run.dir=once train.steps=4 schedule.steps=4
+same "a run that began with step 0" "$(digest once)" "$(digest zero)"
 finish
