@@ -64,5 +64,6 @@ struct DatasetReport {
 // Reads and checks everything; throws like opening a dataset does.
 DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress = {});
 std::string to_text(const DatasetReport& report);  // several lines
+std::string to_json(const DatasetReport& report);  // one JSON object, in a line
 
 }  // namespace lockstep

@@ -26,6 +26,11 @@ class ShownProgress {
     }
     progress_->set(done);
   }
+  // All is done; without it, nothing more is said.
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
 
  private:
   std::string title_;
@@ -53,7 +58,7 @@ std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
 int import(const std::vector<std::string>& given) {
   const Command command{
       "data import",
-      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force]",
+      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]",
       "text: joins the INPUT files in order. idx: INPUT is an image file and its label file (IDX, gzip or plain).\n"
       "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
       "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM is "
@@ -64,7 +69,8 @@ int import(const std::vector<std::string>& given) {
       {{"level", "text: a token is a character (UTF-8) or a byte; char where --vocabulary does not say", "LEVEL", ""},
        {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
-       {"force", "replace an existing OUTPUT.h5"}},
+       {"force", "replace an existing OUTPUT.h5"},
+       {"json", "what was made, as one JSON object"}},
       3};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
@@ -97,19 +103,26 @@ int import(const std::vector<std::string>& given) {
     throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
                                       "; text or idx"));
   }
-  shown.reset();
-  options.progress = {};
-  print(to_text(inspect_dataset(output)));
+  shown->finish();
+  const DatasetReport report = inspect_dataset(output);
+  print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 
 int inspect(const std::vector<std::string>& given) {
-  const Command command{
-      "data inspect", "data inspect FILE.h5", "Reads and checks every chunk of a dataset, and describes it.", {}, 1, 1};
+  const Command command{"data inspect",
+                        "data inspect FILE.h5 [--json]",
+                        "Reads and checks every chunk of a dataset, and describes it.",
+                        {{"json", "one JSON object"}},
+                        1,
+                        1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   ShownProgress shown("check");
-  print(to_text(inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); })));
+  const DatasetReport report =
+      inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); });
+  shown.finish();
+  print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 

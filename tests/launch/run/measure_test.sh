@@ -74,6 +74,44 @@ refuses "a step without a target" 78 '(rank 0 on .*: )?step [0-9]+: none of its 
 rare="data.ignore_tokens=[$(seq -s, 0 $((classes - 1)) | sed 's/\b2,//')]"
 succeeds "only dots are targets" lockstep train text.yaml run.dir=rare train.steps=3 "$rare" batch.global=32 batch.micro=1 --ranks 2
 
+# Results alone on standard output, and as one JSON object each.
+succeeds "checkpoint digest" lockstep checkpoint digest run
+expect "checkpoint digest: alone" grep -qxE '[0-9a-f]{32}' out
+same "checkpoint digest: one line" 1 "$(wc -l <out)"
+value=$(cat out)
+is_object() { # what command...: prints one JSON object, in one line
+  succeeds "$1" "${@:2}"
+  same "$1: one line" 1 "$(wc -l <out)"
+  expect "$1: an object" grep -qxE '\{.*\}' out
+  if command -v python3 >/dev/null; then expect "$1: JSON" python3 -c 'import json; json.load(open("out"))'; fi
+}
+is_object "digest --json" lockstep checkpoint digest run --json
+expect "digest --json" grep -q "\"digest\":\"$value\"" out
+is_object "checkpoint inspect --json" lockstep checkpoint inspect run --json
+expect "checkpoint inspect --json" grep -qE "\"step\":6,.*\"digest\":\"$value\".*\"tensors\":\[\{\"name\":\"adamw.m/.*\"shape\":\[[0-9, ]*\]" out
+is_object "checkpoint verify --json" lockstep checkpoint verify run --json
+expect "checkpoint verify --json" grep -qE '"damaged":0,"checkpoints":\[\{"checkpoint":"run/checkpoints/step-00000006","whole":true' out
+is_object "checkpoint diff --json" lockstep checkpoint diff run run/checkpoints/step-00000006 --json
+expect "checkpoint diff --json" grep -q '"equal":true,"differences":\[\],"different_tensors":0,' out
+run lockstep checkpoint diff run rare --json
+expect "checkpoint diff --json: exit 1" test "$code" -eq 1
+expect "checkpoint diff --json: what differs" grep -qE '"equal":false,"differences":\[\{"what":"step","a":6,"b":3\}.*"different_elements":[1-9]' out
+is_object "checkpoint export --json" lockstep checkpoint export run exported.h5 --json
+is_object "data inspect --json" lockstep data inspect text.h5 --json
+expect "data inspect --json" grep -qE "\"kind\":\"tokens\",\"level\":\"char\",\"tokens\":$tokens,\"vocabulary\":$classes," out
+is_object "data inspect --json, images" lockstep data inspect images.h5 --json
+expect "data inspect --json, images" grep -q '"shape":\[12,12,1\],"classes":4,"images_per_class":\[50,50,50,50\]' out
+is_object "data import --json" lockstep data import text text.txt again.h5 --json
+is_object "config show --json" lockstep config show images.yaml optim.lr=0.5 --json
+expect "config show --json: a number" grep -qF '"optim.lr":{"value":0.5,"origin":"override 1 (optim.lr=0.5)"}' out
+expect "config show --json: a list" grep -qF '"model.channels":{"value":[4,8],"origin":"images.yaml:' out
+is_object "bench --json" lockstep bench text.yaml --steps 1 --warmup 1 --json
+is_object "eval --json" lockstep eval run --json
+succeeds "import" lockstep data import text text.txt again.h5 --force
+expect "import: ends at 100%" grep -qE '^import .*100%' err
+succeeds "inspect" lockstep data inspect again.h5
+expect "inspect: ends at 100%" grep -qE '^check .*100%' err
+
 # No steps at all: the initial parameters, from which a run goes on as if it had not stopped.
 succeeds "train.steps: 0" lockstep train text.yaml run.dir=zero train.steps=0 schedule.steps=4
 same "train.steps: 0 saves step 0" "step-00000000" "$(ls zero/checkpoints)"
