@@ -66,7 +66,8 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       "this process's device, in all and by use; and the bytes that rank 0 sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
-       {"ranks", "ranks in this process", "N", "0"}},
+       {"ranks", "ranks in this process", "N", "0"},
+       {"json", "what it prints anyway: one JSON object"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;

@@ -62,6 +62,7 @@ void Config::bind(const std::string& section, std::vector<Field> fields) {
     value.origin = node ? node->where() : "default";
     value.text = value_text(field);
     value.math_text = value_text(field, true);
+    value.json = json_value(field);
     value.is_sections = std::holds_alternative<ListRef>(field.target);
     if (value.is_sections) value.elements = element_texts(field);
     values_.push_back(std::move(value));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/field.h"
+#include "core/io/json.h"
 #include "launch/config_tree.h"
 
 namespace lockstep {
@@ -44,6 +45,7 @@ class Config {
   std::string place(const std::string& key) const;
 
   std::string dump_yaml() const;  // the resolved configuration, with each value's origin; loads to the same values
+  std::string json() const;       // one object: key -> {"value": ..., "origin": "file.yaml:3"}
   std::string text() const;       // every bound key, sorted "key: value" lines
   std::string math_text() const;  // those that shape the mathematics: digests, preflight, resume
 
@@ -54,6 +56,7 @@ class Config {
     std::string key, text, math_text, origin;
     bool shapes_math = true, is_sections = false;
     std::vector<std::string> elements;
+    JsonValue json = nullptr;
   };
 
   const ConfigNode* node_at(const std::string& key) const;

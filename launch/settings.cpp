@@ -13,14 +13,16 @@ std::vector<Field> fields(RunOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
-  return {
-      field("steps", o.steps, "optimizer steps in all").with_unit("steps").with_range(1, 1e12).without_effect_on_math(),
-      field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
-          .with_unit("steps")
-          .at_least(0)
-          .without_effect_on_math(),
-      field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
-          .without_effect_on_math()};
+  return {field("steps", o.steps, "optimizer steps in all; 0: only save the initial parameters, as step 0")
+              .with_unit("steps")
+              .with_range(0, 1e12)
+              .without_effect_on_math(),
+          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
+          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+              .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
   return {field("global", o.global, "samples of one optimizer step, over all ranks")

@@ -93,6 +93,7 @@ class Run {
   // Returns the exit code.
   int go() {
     bool stopped = false;
+    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
       while (!stopped && may_launch()) trainer_.launch(stop_signal != 0);
       const StepReport r = trainer_.finish();

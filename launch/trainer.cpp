@@ -47,28 +47,39 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
-  for (char c : std::string_view(text).substr(4))
-    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint)
-      code_points.push_back(reader.code_point());
+  bool good = text.starts_with("char") && text.size() > 4;
+  for (size_t i = 4; good && i < text.size(); ++i) {
+    const auto result = reader.next(static_cast<uint8_t>(text[i]));
+    good = result != Utf8Reader::Result::kInvalid;
+    if (result != Utf8Reader::Result::kCodePoint) continue;
+    good = code_points.empty() || code_points.back() < reader.code_point();
+    code_points.push_back(reader.code_point());
+  }
+  require(good && reader.between(), ExitCode::kBadData,
+          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
-const Datasets& SharedData::open(Communicator& comm, bool validation) {
+const Datasets& SharedData::open(Communicator& comm) {
   agree(comm, [&] {
     std::lock_guard lock(mutex_);
     if (!data_)
       data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
-    require(!validation || data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
-            ": is 0: there is no validation part; override it, as in data.validation=0.1");
+    if (!settings_.data.measured) return;
+    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
+            "--on: this program's own data source offers its validation part alone");
+    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
   });
   return *data_;
 }
 
-Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+                 const std::optional<TaskSpec>& measured)
     : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
   const DataSpec& spec = data_.train->spec();
   agree(comm_, [&] {
-    model_ = settings_.model->build(task_of(spec));
+    model_ = settings_.model->build(measured.value_or(task_of(spec)));
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
@@ -98,7 +109,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, slots_, names);
-    optimizer_ = make_optimizer(settings_.optim, slots_);
+    if (!measured) optimizer_ = make_optimizer(settings_.optim, slots_);
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
     runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
@@ -108,6 +119,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     }
   });
   preflight();
+  agree(comm_, [&] { require_targets(measured.has_value()); });
+  if (measured) return;
   if (settings_.verify.every > 0 && has_replicas())
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
   agree(comm_, [&] { start_loader(); });
@@ -141,6 +154,25 @@ void Trainer::preflight() {
     if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
   if (shown > 5) text += cat("; and ", shown - 5, " more");
   throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+}
+
+// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
+void Trainer::require_targets(bool measures) const {
+  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  const auto look = [&](const Dataset& part, const char* name) {
+    const DataSpec& spec = part.spec();
+    std::vector<uint8_t> input(static_cast<size_t>(spec.input_shape.numel() * size_of(spec.input_type)));
+    std::vector<int32_t> target(static_cast<size_t>(spec.target_shape.numel()));
+    for (int64_t i = 0; i < part.size(); ++i) {
+      part.get(0, i, input.data(), target.data());
+      if (std::any_of(target.begin(), target.end(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+    }
+    throw Error(ExitCode::kConfig,
+                cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
+                    part.size(), " samples: there is no loss; ignore fewer tokens"));
+  };
+  if (!measures) look(*data_.train, "training part");
+  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
 }
 
 void Trainer::start_loader() {
@@ -188,6 +220,14 @@ StepReport Trainer::finish() {
   under_way_.pop_front();
   StepReport report = step.report;
   report.result = outcome_of(step);
+  // The mean of nothing is no loss of 0. A micro-batch without targets is fine: a mask or padding may make one.
+  if (report.result.targets == 0 && current_device().has_bytes())
+    throw Error(ExitCode::kConfig,
+                comm_.rank() != 0
+                    ? std::string()
+                    : cat("step ", report.step, ": none of its ", report.items,
+                          " targets counts, so that there is no loss: ", settings_.config.place("data.ignore_tokens"),
+                          " leaves nothing to train on; ignore fewer tokens"));
   const bool finite = report.result.finite;
   optimizer_->settle(!finite);
   loss_scale_.update(finite);
@@ -342,10 +382,8 @@ EvalReport Trainer::evaluate() {
     correct += right;
     classifier = classifier && right >= 0;
   }
-  if (report.targets > 0) {
-    report.loss = loss / static_cast<double>(report.targets);
-    if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
-  }
+  report.loss = loss / static_cast<double>(report.targets);  // there are some: require_targets()
+  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
   return report;
 }
 
@@ -362,6 +400,12 @@ std::vector<StateEntry> Trainer::mine() const {
 
 void Trainer::load_parameters(const Checkpoint& c) {
   check_at_rest("parameters are loaded");
+  const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
+  if (theirs && ours)  // a token must mean what the parameters learnt
+    if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
+      throw Error(ExitCode::kBadData,
+                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
+                      "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
   load_entries(c, parallel_->state());
   parallel_->loaded();
   recorded_.reset();  // it has the copies that an update writes, and no others

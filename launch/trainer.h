@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
@@ -43,8 +44,8 @@ struct EvalReport {
 class SharedData {
  public:
   SharedData(const App& app, const Settings& settings) : app_(app), settings_(settings) {}
-  // Collective. `validation`: refuses settings that leave no validation part.
-  const Datasets& open(Communicator& comm, bool validation = false);
+  // Collective. Where settings.data.measured is set, refuses data that has no such part.
+  const Datasets& open(Communicator& comm);
 
  private:
   const App& app_;
@@ -56,8 +57,11 @@ class SharedData {
 class Trainer {
  public:
   // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
-  // ExitCode::kRanksDisagree naming keys and ranks. Collective.
-  Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
+  // ExitCode::kRanksDisagree naming keys and ranks. Collective. `measured`: what the model is built for where it is
+  // only measured: there is then no optimizer, no step and no state beside parameters. Throws ExitCode::kConfig where
+  // no target counts in a part of the data.
+  Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+          const std::optional<TaskSpec>& measured = {});
   ~Trainer();
 
   StepReport step(bool stop = false) {
@@ -113,6 +117,7 @@ class Trainer {
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void preflight();
+  void require_targets(bool measures) const;
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report);
