@@ -16,6 +16,7 @@ namespace lockstep {
 // JSON that stands as it is: a list or an object.
 struct JsonText {
   std::string text;
+  friend bool operator==(const JsonText&, const JsonText&) = default;
 };
 // Nothing, a truth, a number, a text, or more JSON. Non-finite numbers are written as null.
 using JsonValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string, JsonText>;
