@@ -8,6 +8,7 @@
 #include "launch/commands.h"
 #include "launch/memory_advice.h"
 #include "launch/metrics.h"
+#include "launch/open_whole.h"
 #include "launch/progress.h"
 #include "launch/run_dir.h"
 #include "launch/saver.h"
@@ -63,8 +64,10 @@ class Run {
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
       if (first) dir->write_config(settings.config.dump_yaml());
     });
-    if (trainer_.steps_done() == 0 && !settings.init.from.empty())
-      agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
+    if (trainer_.steps_done() == 0 && !settings.init.from.empty()) {
+      const Checkpoint from = open_whole(comm, settings.init.from);
+      agree(comm, [&] { trainer_.load_parameters(from); });
+    }
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments: nothing is compared"));
@@ -160,18 +163,14 @@ class Run {
   }
 
   void resume_newest() {
-    std::string found;
-    agree(comm_, [&] {
-      if (comm_.rank() == 0 && has_checkpoint(settings_.run.dir)) found = open_newest(settings_.run.dir).dir;
-    });
-    found = broadcast_text(comm_, found, 0, "checkpoint");
-    if (found.empty()) {
+    const auto found = newest_whole(comm_, settings_.run.dir);
+    if (!found) {
       if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
       return;
     }
-    agree(comm_, [&] { trainer_.resume(open_checkpoint(found)); });
+    agree(comm_, [&] { trainer_.resume(*found); });
     if (comm_.rank() != 0) return;
-    log_info(cat("resumed ", found));
+    log_info(cat("resumed ", found->dir));
     for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
       log_warning(cat("a checkpoint that was passed over is now ", path));
   }

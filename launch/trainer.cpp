@@ -121,8 +121,9 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   preflight();
   agree(comm_, [&] { require_targets(measured.has_value()); });
   if (measured) return;
-  if (settings_.verify.every > 0 && has_replicas())
+  if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
+  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(comm_, comm_);
   agree(comm_, [&] { start_loader(); });
 }
 
@@ -206,8 +207,12 @@ void Trainer::launch(bool stop) {
   parallel_->set_loss_scale(loss_scale_.value());
   optimizer_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
-  step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global;
-  step.outcome = step.recorded ? run_recorded(batch, stop, report) : run(batch, batch.mine, stop, report);
+  // Copies that are verified are read in the middle of a step, which a graph does not stop for.
+  const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
+  step.recorded =
+      settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
+  step.outcome = step.recorded ? run_recorded(batch, stop, report)
+                               : run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
   ++steps_here_;
   report.transfers = parallel_->transfers();
   step.next = batch.next;
@@ -241,11 +246,17 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
-  if (verifies_after(report.step)) sentinel_->verify(report.step, state());
+  if (verifies_after(report.step)) {
+    // The state first: where that differs, it says more exactly whose is wrong.
+    if (sentinel_) sentinel_->verify(report.step, state());
+    if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
+  }
   return report;
 }
 
-bool Trainer::verifies_after(int64_t step) const { return sentinel_ && step % settings_.verify.every == 0; }
+bool Trainer::verifies_after(int64_t step) const {
+  return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
+}
 
 bool Trainer::may_launch() const {
   return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_launched()));
@@ -269,7 +280,8 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 }
 
 // A step's work from its data to the update, in the order of the stream.
-PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report) {
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
+                         UnderWay* verified) {
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
@@ -290,6 +302,10 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   {
     WithRange range("exchange");
     outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+  }
+  if (verified) {  // before the update, whose values the next step's copies will have
+    verified->copies = parallel_->whole_copies();
+    verified->digests = digests_of(verified->copies);
   }
   WithRange range("optimizer");
   const auto update = Clock::now();

@@ -90,8 +90,8 @@ class Trainer {
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;
-  // Do several ranks hold the same state, so that verify.every can compare it?
-  bool has_replicas() const { return parallel_->mesh().replicas() > 1; }
+  // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
+  bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
 
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }
@@ -112,15 +112,19 @@ class Trainer {
     Cursor next;  // of the data
     std::chrono::steady_clock::time_point begun;
     bool recorded = false;
+    std::vector<StateEntry> copies;  // names of whole copies, where they are verified, and what
+    std::vector<Hash128> digests;    // the step computed with
   };
 
+  bool has_whole_copies() const { return comm_.size() > 1 && !parallel_->whole_copies().empty(); }
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
-  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report);
+  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
+                  UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);
   PendingStep run_recorded(const StepBatch& batch, bool stop, StepReport& report);
 
@@ -134,7 +138,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<Sentinel> sentinel_;  // where settings ask for it, and replicas are there
+  std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
+  std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;
   bool runs_ahead_ = false;

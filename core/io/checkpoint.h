@@ -103,6 +103,8 @@ void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& e
 void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
 // Reads everything and compares each slice with its hash; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
+// A share of the same: together the readers 0 to `readers` - 1 read each slice once, about as many elements each.
+void verify_checkpoint(const Checkpoint& checkpoint, int reader, int readers);
 // One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
 // mathematics, data.
 Hash128 digest_of(const Checkpoint& checkpoint);
