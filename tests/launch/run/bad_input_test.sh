@@ -160,7 +160,7 @@ cp -r good damaged
 newest=damaged/checkpoints/step-00000030
 flip $newest/part-0000-of-0001.h5 $(($(wc -c <$newest/part-0000-of-0001.h5) / 2))
 run lockstep checkpoint digest damaged
-expect "a flipped bit in a checkpoint: the one before" grep -q '^step 20 ' out
+expect "a flipped bit in a checkpoint: the one before" grep -q '^step 20 ' err
 expect "a flipped bit in a checkpoint: a warning names it" grep -q 'warning: .*step-00000030' err
 refuses "a flipped bit in a checkpoint" 65 "$newest.*" lockstep checkpoint digest $newest
 refuses "verify names file and tensor" 65 "$newest/part-0000-of-0001.h5: (tensor|dataset '(parameters|adamw).*)" lockstep checkpoint verify damaged
