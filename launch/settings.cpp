@@ -185,7 +185,9 @@ void resolve_micro_batch(Settings& s, int ranks, bool resume) {
 
 void resolve_schedule(Settings& s) {
   using Kind = ScheduleOptions::Kind;
-  if (s.schedule.steps > 0 || (s.schedule.kind != Kind::kLinear && s.schedule.kind != Kind::kCosine)) return;
+  if (s.schedule.steps > 0 || s.train.steps == 0 ||
+      (s.schedule.kind != Kind::kLinear && s.schedule.kind != Kind::kCosine))
+    return;
   s.schedule.steps = s.train.steps;
   s.config.resolve("schedule.steps", s.schedule.steps, "train.steps");
 }

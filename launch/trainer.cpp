@@ -432,6 +432,8 @@ void Trainer::resume(const Checkpoint& c) {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
   auto differences = diff(resolved_math_text(c.info), info_.math_text);
+  // An end of 0 was never resolved: train.steps was 0, and no step was made under it.
+  std::erase_if(differences, [](const auto& d) { return d.key == "schedule.steps" && d.a == "0"; });
   // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
   const auto& allow = settings_.resume.allow;
   const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {

@@ -9,6 +9,8 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kReceived = 2;  // whole gradient buffers at most that an exchange receives into
+
 void add_into(const Tensor& sum, const Tensor& other) {
   const int64_t n = sum.numel();
   const float* from = static_cast<const float*>(other.read());
@@ -228,12 +230,12 @@ void ParamGroup::leaf_complete() {
 // --- The exchange
 
 // Each rank sends every other its nodes' sums of that one's part of `span`; returns all ranks' nodes of this rank's
-// part, merged. Sends in the order of the current stream, merges in the order of `merging`.
+// part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
+// nodes, the parts are exchanged in pieces, one after the other into the same memory, so that what arrives never takes
+// more than kReceived whole buffers.
 ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, Range span,
                                        const std::vector<Range>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
-  auto part = [&](int rank) { return Layout::cut(span, size, rank); };
-  const int64_t mine = part(me).size();
   std::vector<std::vector<Range>> held;  // by each rank: the largest nodes of the tree within its range
   size_t calls = 0;
   for (const Range& r : ranges) {
@@ -241,46 +243,67 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
     calls = std::max(calls, held.back().size());
   }
   const auto held_by = [&](int rank) -> const std::vector<Range>& { return held[static_cast<size_t>(rank)]; };
+  const auto pieces = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
+  const Range my_part = Layout::cut(span, size, me);
 
-  std::vector<Work> works;
-  std::vector<Tensor> received;
-  std::vector<std::vector<int64_t>> places;
-  for (size_t k = 0; k < calls; ++k) {
-    std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
-    int64_t arriving = 0;
-    const bool sends = k < held_by(me).size();
-    for (int r = 0; r < size; ++r) {
-      send_counts.push_back(sends && r != me ? part(r).size() : 0);
-      send_offsets.push_back(sends ? part(r).begin - span.begin : 0);
-      receive_counts.push_back(r != me && k < held_by(r).size() ? mine : 0);
-      receive_offsets.push_back(arriving);
-      arriving += receive_counts.back();
-    }
-    const Tensor out = Tensor::empty({arriving}, wire);
-    const Tensor in = sends ? raw::cast(nodes[k].second, wire) : Tensor::empty({0}, wire);
-    works.push_back(comm.all_to_all(out, receive_counts, receive_offsets, in, send_counts, send_offsets,
-                                    cat("gradients of ", name_)));
-    in_flight_.push_back(in);
-    in_flight_.push_back(out);
-    received.push_back(out);
-    places.push_back(receive_offsets);
-  }
+  std::vector<Tensor> sent, received(calls);
+  for (size_t k = 0; k < calls; ++k)
+    sent.push_back(k < held_by(me).size() ? raw::cast(nodes[k].second, wire) : Tensor::empty({0}, wire));
+  in_flight_.insert(in_flight_.end(), sent.begin(), sent.end());
 
-  WithStream with(merging);
-  for (const Work& w : works) w.wait();
-  TreeStack<Tensor> stack(micro_count_);
-  for (int r = 0; r < size; ++r)
-    for (size_t k = 0; k < held_by(r).size(); ++k) {
-      const int64_t at = places[k][static_cast<size_t>(r)];
-      Tensor value = r == me ? nodes[k].second.slice(0, part(me).begin - span.begin, part(me).end - span.begin)
-                             : received[k].slice(0, at, at + mine);
-      if (value.dtype() != DType::kFloat32) {
-        value = raw::cast(value, DType::kFloat32);
-        in_flight_.push_back(value);
+  Nodes result;
+  for (int piece = 0; piece < pieces; ++piece) {
+    auto part = [&](int rank) { return Layout::cut(Layout::cut(span, size, rank), pieces, piece); };
+    const int64_t mine = part(me).size();
+    std::vector<Work> works;
+    std::vector<std::vector<int64_t>> places;
+    {
+      // A later piece overwrites what the one before has merged.
+      const WithStream order(piece == 0 ? current_stream() : merging);
+      for (size_t k = 0; k < calls; ++k) {
+        std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
+        int64_t arriving = 0;
+        const bool sends = k < held_by(me).size();
+        for (int r = 0; r < size; ++r) {
+          send_counts.push_back(sends && r != me ? part(r).size() : 0);
+          send_offsets.push_back(sends ? part(r).begin - span.begin : 0);
+          receive_counts.push_back(r != me && k < held_by(r).size() ? mine : 0);
+          receive_offsets.push_back(arriving);
+          arriving += receive_counts.back();
+        }
+        if (!received[k] || received[k].numel() < arriving) {
+          received[k] = Tensor::empty({arriving}, wire);
+          in_flight_.push_back(received[k]);
+        }
+        works.push_back(comm.all_to_all(received[k].slice(0, 0, arriving), receive_counts, receive_offsets, sent[k],
+                                        send_counts, send_offsets, cat("gradients of ", name_)));
+        places.push_back(receive_offsets);
       }
-      stack.push(held_by(r)[k], value, add_into);
     }
-  return stack.nodes();
+
+    WithStream with(merging);
+    for (const Work& w : works) w.wait();
+    TreeStack<Tensor> stack(micro_count_);
+    for (int r = 0; r < size; ++r)
+      for (size_t k = 0; k < held_by(r).size(); ++k) {
+        const int64_t at = places[k][static_cast<size_t>(r)];
+        Tensor value = r == me ? nodes[k].second.slice(0, part(me).begin - span.begin, part(me).end - span.begin)
+                               : received[k].slice(0, at, at + mine);
+        if (value.dtype() != DType::kFloat32) {
+          value = raw::cast(value, DType::kFloat32);
+          in_flight_.push_back(value);
+        }
+        stack.push(held_by(r)[k], value, add_into);
+      }
+    if (pieces == 1) return stack.nodes();
+    for (size_t i = 0; i < stack.nodes().size(); ++i) {
+      const auto& [range, value] = stack.nodes()[i];
+      if (piece == 0) result.emplace_back(range, Tensor::empty({my_part.size()}));
+      raw::copy(result[i].second.slice(0, part(me).begin - my_part.begin, part(me).end - my_part.begin), value);
+    }
+  }
+  for (const auto& [range, value] : result) in_flight_.push_back(value);
+  return result;
 }
 
 void ParamGroup::reduce(const Round& round, Stream& merging) {

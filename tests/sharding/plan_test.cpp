@@ -11,6 +11,7 @@
 #include "core/models/gpt.h"
 #include "optim/optimizer.h"
 #include "sharding/data_parallel.h"
+#include "sharding/tree.h"
 #include "tests/support/run_ranks.h"
 
 namespace lockstep::testing {
@@ -146,6 +147,44 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
              c.offload ? "Offloaded" : "", c.micro_batches == 8 ? "" : cat("MicroBatches", c.micro_batches));
 }
 INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name_of);
+
+// Whole gradient buffers that a rank must hold at level none: its stack of open nodes in the tree, with the leaf that
+// comes next.
+int64_t open_nodes(Range mine, int64_t micro_batches) {
+  TreeStack<char> stack(micro_batches);
+  size_t most = 0;
+  for (int64_t i = mine.begin; i < mine.end; ++i) {
+    most = std::max(most, stack.nodes().size() + 1);
+    stack.push({i, i + 1}, 0, [](char, char) {});
+  }
+  return static_cast<int64_t>(most);
+}
+
+// Where micro-batches do not divide into the tree, ranks exchange several nodes each: never more than two buffers'
+// worth at a time.
+TEST(Plan, LevelNoneHoldsTwoBuffersBeyondItsStack) {
+  for (const auto& [ranks, micro_batches] :
+       {std::pair{2, 7}, {3, 31}, {4, 8}, {4, 100}, {5, 61}, {12, 151}, {64, 300}}) {
+    const Case c{
+        .model = "gpt", .level = ShardLevel::kNone, .ranks = ranks, .group = 0, .micro_batches = micro_batches};
+    for (int rank = 0; rank < ranks; rank += 1 + ranks / 8) {
+      const Device device = new_meta_device();
+      Stream stream(device, Stream::Mode::kInline);
+      WithStream with(stream);
+      const auto comm = make_plan_communicator(rank, ranks);
+      int64_t parameters = 0, gradients = 0;
+      train(c, *comm, [&] {
+        parameters = allocator_stats(device).in_use(MemoryUse::kParameters);
+        gradients = allocator_stats(device).peak_of(MemoryUse::kGradients);
+      });
+      const int64_t held = open_nodes(split_evenly(micro_batches, ranks, rank), micro_batches);
+      // Beside whole buffers: this rank's part of the sum, and blocks' rounding up to 512 bytes.
+      EXPECT_LE(static_cast<double>(gradients), static_cast<double>(parameters) * static_cast<double>(held + 2) * 1.02 +
+                                                    static_cast<double>(parameters) / ranks)
+          << "rank " << rank << " of " << ranks << ", " << micro_batches << " micro-batches";
+    }
+  }
+}
 
 // State shrinks with each level, as the ladder promises.
 TEST(Plan, EachLevelHoldsLess) {
