@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 namespace lockstep {
 
 enum class DataName : uint8_t { kHdf5, kSyntheticTokens, kSyntheticImages };
+
+// A part of the data, for measuring a model on.
+enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 
 struct DataOptions {
   DataName name = DataName::kHdf5;
@@ -30,6 +34,8 @@ struct DataOptions {
     int64_t height = 28, width = 28, channels = 1;
     int64_t classes = 10;
   } synthetic = {};
+  // No key: of commands that only measure. Both datasets are then this part, whole and in order, however short.
+  std::optional<DataPart> measured = {};
 };
 
 std::vector<Field> fields(DataOptions& options);

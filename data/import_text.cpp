@@ -62,7 +62,7 @@ class Ticker {
   int64_t done_ = 0, total_;
 };
 
-// Calls use(code point) for each character; throws for invalid UTF-8.
+// Calls use(code point, its first byte) for each character; throws for invalid UTF-8.
 template <class Use>
 void for_each_character(const std::string& path, Ticker& ticker, Use use) {
   Input input(path);
@@ -77,7 +77,7 @@ void for_each_character(const std::string& path, Ticker& ticker, Use use) {
     for (uint8_t byte : block) {
       auto result = reader.next(byte);
       ++at;
-      if (result == Utf8Reader::Result::kCodePoint) use(reader.code_point());
+      if (result == Utf8Reader::Result::kCodePoint) use(reader.code_point(), at - reader.length());
       if (result == Utf8Reader::Result::kInvalid) invalid(at - reader.length());
     }
     ticker.add(block.size());
@@ -90,8 +90,15 @@ struct Survey {
   std::unique_ptr<Vocabulary> vocabulary;
 };
 
-// The first pass: how many tokens, of which vocabulary.
-Survey survey(const std::vector<std::string>& inputs, TextLevel level, Ticker& ticker) {
+std::unique_ptr<Vocabulary> vocabulary_of(const std::vector<bool>& seen) {
+  std::vector<uint32_t> points;
+  for (uint32_t c = 0; c < kCodePoints; ++c)
+    if (seen[c]) points.push_back(c);
+  return points.empty() ? nullptr : std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+}
+
+// The first pass: how many tokens, of which vocabulary: `given`, or where that is null, of what is found.
+Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Vocabulary* given, Ticker& ticker) {
   Survey out;
   if (level == TextLevel::kByte) {
     for (const std::string& path : inputs) {
@@ -103,14 +110,15 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, Ticker& t
   } else {
     std::vector<bool> seen(kCodePoints);
     for (const std::string& path : inputs)
-      for_each_character(path, ticker, [&](uint32_t c) {
+      for_each_character(path, ticker, [&](uint32_t c, int64_t at) {
+        if (given && !seen[c])
+          require(given->token_of(c) >= 0, ExitCode::kBadData, path, ": the character ", character_text(c), " at byte ",
+                  at, " is not in the given vocabulary of ", given->size(),
+                  " characters; remove or replace it, or import without --vocabulary");
         seen[c] = true;
         ++out.tokens;
       });
-    std::vector<uint32_t> points;
-    for (uint32_t c = 0; c < kCodePoints; ++c)
-      if (seen[c]) points.push_back(c);
-    if (!points.empty()) out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+    out.vocabulary = given ? std::make_unique<Vocabulary>(*given) : vocabulary_of(seen);
   }
   require(out.tokens > 0, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " and the other inputs hold" : ": holds",
           " no text at all");
@@ -130,7 +138,7 @@ std::vector<uint64_t> write_characters(Hdf5File& file, const std::vector<std::st
     auto changed = [&](bool is) {
       require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
     };
-    for_each_character(path, ticker, [&](uint32_t c) {
+    for_each_character(path, ticker, [&](uint32_t c, int64_t) {
       changed(ids[c] < 0 || left-- == 0);
       buffer.push_back(static_cast<Id>(ids[c]));
       if (buffer.size() < kBlock) return;
@@ -169,11 +177,13 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options) {
   require(!inputs.empty(), ExitCode::kUsage, "no text to import: name at least one file");
+  check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
+        " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));
   PendingFile pending(output, options.force);
   int64_t bytes = 0;
   for (const std::string& path : inputs) bytes += Input(path).size();
   Ticker ticker(options.progress, 2 * bytes);  // two passes
-  Survey s = survey(inputs, level, ticker);
+  Survey s = survey(inputs, level, options.vocabulary.get(), ticker);
 
   Hdf5File file = Hdf5File::create(pending.temporary());
   DatasetHeader header;
@@ -193,6 +203,29 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
   write_dataset_header(file, header);
   file.close();
   pending.commit();
+}
+
+std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
+  const ProgressCallback silent;
+  Ticker ticker(silent, 0);
+  return std::move(survey({path}, TextLevel::kChar, nullptr, ticker).vocabulary);
+}
+
+std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {
+  DatasetHeader header = read_dataset_header(Hdf5File::open(path));
+  require(header.kind == DataKind::kTokens, ExitCode::kBadData, path, ": holds images, which have no vocabulary");
+  return std::move(header.vocabulary);
+}
+
+bool is_hdf5_file(const std::string& path) {
+  constexpr unsigned char kSignature[] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+  Input input(path);
+  std::vector<uint8_t> block;
+  if (!input.next(block)) return false;
+  // At the beginning, or behind a user block of 512, 1024, 2048, ... bytes.
+  for (size_t at = 0; at + sizeof kSignature <= block.size(); at = at == 0 ? 512 : 2 * at)
+    if (std::memcmp(block.data() + at, kSignature, sizeof kSignature) == 0) return true;
+  return false;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "core/io/json.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 
@@ -64,6 +65,25 @@ std::string to_text(const DatasetReport& r) {
   }
   return out +
          cat("chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
+}
+
+std::string to_json(const DatasetReport& r) {
+  const auto list = [](const auto& values) { return json_array(std::vector<JsonValue>(values.begin(), values.end())); };
+  JsonObject out;
+  if (r.kind == DataKind::kTokens) {
+    out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}};
+    if (!r.characters.empty()) out.emplace_back("characters", r.characters);
+  } else {
+    out = {{"kind", "images"},
+           {"images", r.count},
+           {"shape", list(r.image_shape)},
+           {"classes", r.classes},
+           {"images_per_class", list(r.per_class)},
+           {"mean", list(r.mean)},
+           {"std", list(r.stddev)}};
+  }
+  out.insert(out.end(), {{"chunks", r.chunks}, {"file_bytes", r.file_bytes}, {"identity", to_hex(r.identity)}});
+  return json_line(out) + "\n";
 }
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@ namespace lockstep {
 struct Datasets {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> validation;  // nullptr where data.validation is 0
+  DataPart measured = DataPart::kValidation;  // the part that `validation` is
 };
 
 // Reads and checks the file: ExitCode::kMissingInput, kBadData; kConfig where options do not fit the data.

@@ -1,6 +1,7 @@
 #include "data/vocabulary.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/base/error.h"
 
@@ -55,6 +56,24 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
     else text += to_utf8(code_points_[static_cast<size_t>(token)]);
   }
   return text;
+}
+
+std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
+  if (there.level() != here.level())
+    return cat("tokens are ", there.level() == TextLevel::kByte ? "bytes" : "characters", " there and ",
+               here.level() == TextLevel::kByte ? "bytes" : "characters", " here");
+  const auto &a = there.code_points(), &b = here.code_points();
+  const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  if (x == a.end() && y == b.end()) return "";
+  const auto meaning = [](const auto& at, const auto& end) { return at == end ? "nothing" : character_text(*at); };
+  return cat("token ", x - a.begin(), " is ", meaning(x, a.end()), " there and ", meaning(y, b.end()),
+             " here (vocabularies of ", there.size(), " and ", here.size(), " characters)");
+}
+
+std::string character_text(uint32_t c) {
+  char number[16];
+  std::snprintf(number, sizeof number, "U+%04X", c);
+  return c < 32 || (c >= 127 && c < 160) ? std::string(number) : cat("'", to_utf8(c), "' (", number, ")");
 }
 
 Utf8Reader::Result Utf8Reader::next(uint8_t byte) {

@@ -33,6 +33,13 @@ class Vocabulary {
   std::vector<uint32_t> code_points_;
 };
 
+// The first token that two vocabularies give different meanings, in words: "token 3 is 'e' there and 'q' here"; empty
+// where they are equal.
+std::string first_difference(const Vocabulary& there, const Vocabulary& here);
+
+// A character as messages show it: 'e' (U+0065); control characters by number alone.
+std::string character_text(uint32_t code_point);
+
 // UTF-8 read in pieces of any size. Overlong forms, surrogates and values past U+10FFFF are invalid.
 class Utf8Reader {
  public:

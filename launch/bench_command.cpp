@@ -63,10 +63,11 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       "done, a step, and items a second by it; seconds from the program's start to the end of the first step; tflops "
       "of the\n"
       "model's matrix products, and mfu, their part of the GPU's peak where that is known; the most memory in use on\n"
-      "this process's device, in all and by use; and the bytes that rank 0 sends in a step.",
+      "this process's device, in all and by use; and the most bytes that a rank sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
-       {"ranks", "ranks in this process", "N", "0"}},
+       {"ranks", "ranks in this process", "N", "0"},
+       {"json", "what it prints anyway: one JSON object"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
@@ -123,6 +124,8 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const AllocatorStats after = stats_of_run();
+    const auto wires = all_gather_values(comm, wire, "bytes sent");
+    wire = *std::max_element(wires.begin(), wires.end());
     if (comm.rank() == 0) {
       const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
       const std::string name = gpu ? device_backend().properties(device.index).name : "";

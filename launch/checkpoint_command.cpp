@@ -5,8 +5,10 @@
 #include <limits>
 #include <map>
 
+#include "core/base/log.h"
 #include "core/io/checkpoint.h"
 #include "core/io/hdf5_file.h"
+#include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
@@ -36,11 +38,13 @@ std::map<std::string, StoredTensor> tensors_of(const Checkpoint& c) {
   return out;
 }
 
-std::string size_text(const Checkpoint& c) {
+int64_t bytes_of(const Checkpoint& c) {
   int64_t bytes = 0;
   for (const StoredSlice& s : c.slices) bytes += s.count * 4;
-  return cat(tensors_of(c).size(), " tensors, ", bytes, " bytes");
+  return bytes;
 }
+
+std::string size_text(const Checkpoint& c) { return cat(tensors_of(c).size(), " tensors, ", bytes_of(c), " bytes"); }
 
 std::string describe(const Checkpoint& c) {
   const CheckpointInfo& i = c.info;
@@ -55,8 +59,31 @@ std::string describe(const Checkpoint& c) {
   return out + cat("\n", size_text(c), ", all checksums hold\n");
 }
 
+JsonObject described(const Checkpoint& c) {
+  const CheckpointInfo& i = c.info;
+  std::vector<JsonObject> tensors;
+  for (auto& [name, t] : tensors_of(c))
+    tensors.push_back({{"name", name}, {"type", "fp32"}, {"shape", JsonText{to_text(t.shape)}}, {"slices", t.slices}});
+  return {{"checkpoint", c.dir},
+          {"step", i.step},
+          {"epoch", i.epoch},
+          {"samples_done", i.position},
+          {"dataset", i.dataset},
+          {"updates", i.updates},
+          {"skipped_steps", i.skipped},
+          {"loss_scale", i.loss_scale},
+          {"good_steps", i.good_steps},
+          {"writer", i.writer},
+          {"ranks", i.ranks},
+          {"layout", i.layout},
+          {"isa", i.isa},
+          {"digest", to_hex(digest_of(c))},
+          {"bytes", bytes_of(c)},
+          {"tensors", json_array(tensors)}};
+}
+
 // Every checkpoint of a run, or the one.
-void verify(const std::string& dir) {
+void verify(const std::string& dir, bool json) {
   std::vector<std::string> all = list_checkpoints(dir);
   if (all.empty()) {
     std::error_code error;
@@ -66,17 +93,24 @@ void verify(const std::string& dir) {
   }
   std::string first_problem;
   int64_t damaged = 0;
+  std::vector<JsonObject> list;
   for (const std::string& path : all) {
     try {
       const Checkpoint c = open_checkpoint(path);
       verify_checkpoint(c);
-      print(cat("whole    ", path, "  ", size_text(c), "\n"));
+      list.push_back({{"checkpoint", path},
+                      {"whole", true},
+                      {"tensors", static_cast<int64_t>(tensors_of(c).size())},
+                      {"bytes", bytes_of(c)}});
+      if (!json) print(cat("whole    ", path, "  ", size_text(c), "\n"));
     } catch (const Error& e) {
       if (e.code() != ExitCode::kBadData) throw;
       if (++damaged == 1) first_problem = e.what();
-      print(cat("damaged  ", path, "  ", e.what(), "\n"));
+      list.push_back({{"checkpoint", path}, {"whole", false}, {"problem", std::string(e.what())}});
+      if (!json) print(cat("damaged  ", path, "  ", e.what(), "\n"));
     }
   }
+  if (json) print(json_line({{"damaged", damaged}, {"checkpoints", json_array(list)}}) + "\n");
   require(
       damaged == 0, ExitCode::kBadData,
       damaged > 1 ? cat(dir, ": ", damaged, " of ", all.size(), " checkpoints are damaged; the newest of them: ") : "",
@@ -92,71 +126,108 @@ std::string place_text(const Shape& shape, int64_t element) {
   return to_text(at);
 }
 
-// "12 of 35 elements differ, ..."; by bits, so that a NaN equals itself.
-std::string tensor_difference(const Checkpoint& a, const Checkpoint& b, const std::string& name, const Shape& shape) {
-  const int64_t n = shape.numel();
-  std::vector<float> x(static_cast<size_t>(std::min(n, kPiece))), y(x.size());
+// Elements of one tensor that differ; by bits, so that a NaN equals itself.
+struct Elements {
   int64_t count = 0, first = 0;
-  float first_x = 0, first_y = 0;
+  float first_a = 0, first_b = 0;
   double largest = 0;
+};
+Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std::string& name, int64_t n) {
+  Elements out;
+  std::vector<float> x(static_cast<size_t>(std::min(n, kPiece))), y(x.size());
   for (Range r{0, std::min(n, kPiece)}; !r.empty(); r = {r.end, std::min(n, r.end + kPiece)}) {
     read_elements(a, name, r, x.data());
     read_elements(b, name, r, y.data());
     for (int64_t i = 0; i < r.size(); ++i) {
       const float v = x[static_cast<size_t>(i)], w = y[static_cast<size_t>(i)];
       if (std::bit_cast<uint32_t>(v) == std::bit_cast<uint32_t>(w)) continue;
-      if (++count == 1) first = r.begin + i, first_x = v, first_y = w;
+      if (++out.count == 1) out.first = r.begin + i, out.first_a = v, out.first_b = w;
       const double difference = std::abs(static_cast<double>(v) - static_cast<double>(w));
-      largest = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(largest, difference);
+      out.largest =
+          std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(out.largest, difference);
     }
   }
-  return cat(count, " of ", n, " elements differ, by ", largest, " at most; the first at ", place_text(shape, first),
-             ": ", first_x, " in A, ", first_y, " in B");
+  return out;
 }
 
-// Prints what differs; returns whether anything does that digest_of sees.
-bool print_differences(const Checkpoint& a, const Checkpoint& b) {
-  bool equal = true;
-  const auto value = [&](const std::string& what, const auto& x, const auto& y) {
-    equal = equal && x == y;
-    print(x == y ? cat(what, ": ", x, "\n") : cat(what, ": ", x, " in A, ", y, " in B\n"));
-  };
-  const CheckpointInfo &i = a.info, &j = b.info;
-  print(cat("A: ", a.dir, "\nB: ", b.dir, "\n"));
-  value("step", i.step, j.step);
-  value("epoch", i.epoch, j.epoch);
-  value("samples done", i.position, j.position);
-  value("updates", i.updates, j.updates);
-  value("steps skipped", i.skipped, j.skipped);
-  value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
-        cat(j.loss_scale, " for ", j.good_steps, " steps"));
-  value("dataset", i.dataset, j.dataset);
-  const auto keys = diff(i.math_text, j.math_text);
-  for (const ConfigDifference& d : keys) value(d.key, d.a, d.b);
-  if (keys.empty()) print("configuration that shapes the mathematics: equal\n");
-  const auto in_a = tensors_of(a), in_b = tensors_of(b);
-  int64_t all = 0, different = 0;
-  const auto tensor = [&](const std::string& name, const std::string& text, bool differs) {
-    print(cat(name, " ", text, "\n"));
-    ++all;
-    different += differs;
-  };
-  for (auto& [name, t] : in_a) {
-    const auto other = in_b.find(name);
-    if (other == in_b.end()) tensor(name, cat(t.shape, ": only in A"), true);
-    else if (!(t.shape == other->second.shape))
-      tensor(name, cat(t.shape, " in A, ", other->second.shape, " in B"), true);
-    else if (t.hash == other->second.hash) tensor(name, cat(t.shape, ": equal"), false);
-    else tensor(name, cat(t.shape, ": ", tensor_difference(a, b, name, t.shape)), true);
+// What two checkpoints say, as lines of text and as one JSON object.
+class Comparison {
+ public:
+  Comparison(const Checkpoint& a, const Checkpoint& b) {
+    text_ = cat("A: ", a.dir, "\nB: ", b.dir, "\n");
+    json_ = {{"a", a.dir}, {"b", b.dir}};
+    const CheckpointInfo &i = a.info, &j = b.info;
+    value("step", i.step, j.step);
+    value("epoch", i.epoch, j.epoch);
+    value("samples done", i.position, j.position);
+    value("updates", i.updates, j.updates);
+    value("steps skipped", i.skipped, j.skipped);
+    value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
+          cat(j.loss_scale, " for ", j.good_steps, " steps"));
+    value("dataset", i.dataset, j.dataset);
+    const auto keys = diff(i.math_text, j.math_text);
+    for (const ConfigDifference& d : keys) value(d.key, d.a, d.b);
+    if (keys.empty()) text_ += "configuration that shapes the mathematics: equal\n";
+    compare_tensors(a, b);
+    const bool equal = values_.empty() && different_ == 0;
+    text_ += equal ? "equal\n"
+                   : cat("different; ", different_, " of ", static_cast<int64_t>(tensors_.size()), " tensors differ\n");
+    json_.emplace_back("equal", equal);
+    json_.emplace_back("differences", json_array(values_));
+    json_.emplace_back("different_tensors", different_);
+    json_.emplace_back("tensors", json_array(tensors_));
+    equal_ = equal;
   }
-  for (auto& [name, t] : in_b)
-    if (!in_a.count(name)) tensor(name, cat(t.shape, ": only in B"), true);
-  equal = equal && different == 0;
-  print(equal ? "equal\n" : cat("different; ", different, " of ", all, " tensors differ\n"));
-  return !equal;
-}
 
-void export_parameters(const Checkpoint& c, const std::string& output) {
+  bool equal() const { return equal_; }  // in all that digest_of sees
+  const std::string& text() const { return text_; }
+  std::string json() const { return json_line(json_) + "\n"; }
+
+ private:
+  template <class T>
+  void value(const std::string& what, const T& x, const T& y) {
+    text_ += x == y ? cat(what, ": ", x, "\n") : cat(what, ": ", x, " in A, ", y, " in B\n");
+    if (!(x == y)) values_.push_back({{"what", what}, {"a", x}, {"b", y}});
+  }
+
+  void tensor(const std::string& name, const std::string& said, bool equal, const JsonObject& more = {}) {
+    text_ += cat(name, " ", said, "\n");
+    JsonObject& object = tensors_.emplace_back(JsonObject{{"name", name}, {"equal", equal}, {"said", said}});
+    object.insert(object.end(), more.begin(), more.end());
+    different_ += !equal;
+  }
+
+  void compare_tensors(const Checkpoint& a, const Checkpoint& b) {
+    const auto in_a = tensors_of(a), in_b = tensors_of(b);
+    for (auto& [name, t] : in_a) {
+      const auto other = in_b.find(name);
+      if (other == in_b.end()) {
+        tensor(name, cat(t.shape, ": only in A"), false);
+      } else if (!(t.shape == other->second.shape)) {
+        tensor(name, cat(t.shape, " in A, ", other->second.shape, " in B"), false);
+      } else if (t.hash == other->second.hash) {
+        tensor(name, cat(t.shape, ": equal"), true);
+      } else {
+        const int64_t n = t.shape.numel();
+        const Elements e = different_elements(a, b, name, n);
+        tensor(name,
+               cat(t.shape, ": ", e.count, " of ", n, " elements differ, by ", e.largest, " at most; the first at ",
+                   place_text(t.shape, e.first), ": ", e.first_a, " in A, ", e.first_b, " in B"),
+               false, {{"elements", n}, {"different_elements", e.count}, {"largest_difference", e.largest}});
+      }
+    }
+    for (auto& [name, t] : in_b)
+      if (!in_a.count(name)) tensor(name, cat(t.shape, ": only in B"), false);
+  }
+
+  std::string text_;
+  JsonObject json_;
+  std::vector<JsonObject> values_, tensors_;
+  int64_t different_ = 0;
+  bool equal_ = true;
+};
+
+void export_parameters(const Checkpoint& c, const std::string& output, bool json) {
   PendingFile pending(output, false);
   Hdf5File file = Hdf5File::create(pending.temporary());
   int64_t tensors = 0;
@@ -180,7 +251,8 @@ void export_parameters(const Checkpoint& c, const std::string& output) {
   file.set_attribute("", "digest", to_hex(digest_of(c)));
   file.close();
   pending.commit();
-  print(cat("exported ", tensors, " tensors of ", c.dir, " to ", output, "\n"));
+  print(json ? json_line({{"checkpoint", c.dir}, {"tensors", tensors}, {"output", output}}) + "\n"
+             : cat("exported ", tensors, " tensors of ", c.dir, " to ", output, "\n"));
 }
 
 }  // namespace
@@ -188,14 +260,15 @@ void export_parameters(const Checkpoint& c, const std::string& output) {
 int checkpoint_command(const App&, const std::vector<std::string>& given) {
   const Command command{
       "checkpoint",
-      "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5",
+      "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5 [--json]",
       "DIR, A, B: a checkpoint, or a run directory: then its newest valid one. Every checksum is verified.\n"
       "inspect: what it holds.\n"
-      "digest: one value for the logical state, whatever its layout; equal runs have equal digests.\n"
+      "digest: one value for the logical state, whatever its layout; equal runs have equal digests. It is alone on "
+      "standard output.\n"
       "verify: whether it is whole; of a run directory, each of its checkpoints. Exit code 65 where one is not.\n"
       "diff: what differs between two states, whatever their layouts; exit code 1 where anything does.\n"
       "export: the parameters alone, whole and by plain name, as one HDF5 file that is not there yet.",
-      {},
+      {{"json", "one JSON object"}},
       2,
       3};
   const Arguments a = parse_arguments(command, given);
@@ -205,15 +278,26 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
   require((two || what == "inspect" || what == "digest" || what == "verify") && a.positional.size() == (two ? 3u : 2u),
           ExitCode::kUsage, "usage: lockstep ", command.usage);
   if (!is_first_process()) return 0;
+  const bool json = a.has("json");
   if (what == "verify") {
-    verify(a.positional[1]);
+    verify(a.positional[1], json);
     return 0;
   }
   const Checkpoint c = open_newest(a.positional[1]);
-  if (what == "diff") return print_differences(c, open_newest(a.positional[2])) ? 1 : 0;
-  if (what == "export") export_parameters(c, a.positional[2]);
-  else if (what == "inspect") print(describe(c));
-  else print(cat("step ", c.info.step, " of ", c.dir, "\n", to_hex(digest_of(c)), "\n"));
+  if (what == "diff") {
+    const Comparison d(c, open_newest(a.positional[2]));
+    print(json ? d.json() : d.text());
+    return d.equal() ? 0 : 1;
+  }
+  if (what == "export") {
+    export_parameters(c, a.positional[2], json);
+  } else if (what == "inspect") {
+    print(json ? json_line(described(c)) + "\n" : describe(c));
+  } else {
+    const std::string digest = to_hex(digest_of(c));
+    if (!json) log_info(cat("step ", c.info.step, " of ", c.dir));
+    print(json ? json_line({{"checkpoint", c.dir}, {"step", c.info.step}, {"digest", digest}}) + "\n" : digest + "\n");
+  }
   return 0;
 }
 

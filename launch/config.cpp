@@ -62,6 +62,7 @@ void Config::bind(const std::string& section, std::vector<Field> fields) {
     value.origin = node ? node->where() : "default";
     value.text = value_text(field);
     value.math_text = value_text(field, true);
+    value.json = json_value(field);
     value.is_sections = std::holds_alternative<ListRef>(field.target);
     if (value.is_sections) value.elements = element_texts(field);
     values_.push_back(std::move(value));
@@ -118,6 +119,16 @@ void Config::finish() const {
   for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += (i ? "\n" : "") + problems[i];
   if (problems.size() > kShown) message += cat("\n... and ", problems.size() - kShown, " more such keys");
   throw Error(ExitCode::kConfig, message);
+}
+
+void Config::resolve(const std::string& key, int64_t value, const std::string& why) {
+  for (Value& v : values_) {
+    if (v.key != key) continue;
+    v.origin += cat(", where ", v.text, " stands for ", why);
+    v.text = v.math_text = cat(value);
+    return;
+  }
+  check(false, "configuration key ", key, " is resolved, but was never bound");
 }
 
 bool Config::given(const std::string& key) const { return node_at(key) != nullptr; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/field.h"
+#include "core/io/json.h"
 #include "launch/config_tree.h"
 
 namespace lockstep {
@@ -35,11 +36,16 @@ class Config {
   // After all bind and know: throws ExitCode::kConfig that lists every key nobody bound.
   void finish() const;
 
+  // A bound key whose value (0, for example) stands for another that is known by now: text(), math_text() and
+  // dump_yaml() show `value` from here on, and its origin with `why`.
+  void resolve(const std::string& key, int64_t value, const std::string& why);
+
   bool given(const std::string& key) const;  // by the file or an override
   // "configs/gpt.yaml:12: optim.lr", for messages about values that are wrong together; "optim.lr (default)".
   std::string place(const std::string& key) const;
 
   std::string dump_yaml() const;  // the resolved configuration, with each value's origin; loads to the same values
+  std::string json() const;       // one object: key -> {"value": ..., "origin": "file.yaml:3"}
   std::string text() const;       // every bound key, sorted "key: value" lines
   std::string math_text() const;  // those that shape the mathematics: digests, preflight, resume
 
@@ -50,6 +56,7 @@ class Config {
     std::string key, text, math_text, origin;
     bool shapes_math = true, is_sections = false;
     std::vector<std::string> elements;
+    JsonValue json = nullptr;
   };
 
   const ConfigNode* node_at(const std::string& key) const;

@@ -87,6 +87,12 @@ std::string Config::dump_yaml() const {
   return out;
 }
 
+std::string Config::json() const {
+  JsonObject all;
+  for (const auto& v : values_) all.emplace_back(v.key, JsonText{json_line({{"value", v.json}, {"origin", v.origin}})});
+  return json_line(all) + "\n";
+}
+
 std::string Config::text() const {
   std::vector<std::string> lines;
   for (const auto& v : values_) lines.push_back(v.key + ": " + v.text);

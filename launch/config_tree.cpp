@@ -300,7 +300,11 @@ ConfigTree ConfigTree::parse(std::string_view yaml, const std::string& name,
   return tree;
 }
 
-void ConfigTree::apply_override(std::string_view text) {
+void ConfigTree::apply_override(std::string_view text) { apply(text, cat("override ", ++overrides_)); }
+
+void ConfigTree::set(std::string_view text, std::string_view command) { apply(text, cat("set by ", command)); }
+
+void ConfigTree::apply(std::string_view text, const std::string& from) {
   std::string shown(text.substr(0, 100));
   // Shown in messages and comments: one line of printable text.
   for (char& c : shown)
@@ -310,7 +314,7 @@ void ConfigTree::apply_override(std::string_view text) {
     if (!shown.empty() && (shown.back() & 0x80)) shown.pop_back();
     shown += "...";
   }
-  auto source = std::make_shared<const std::string>(cat("override ", ++overrides_, " (", shown, ")"));
+  auto source = std::make_shared<const std::string>(cat(from, " (", shown, ")"));
   size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) fail(source, 0, "write an override as key.path=value");
   std::string_view path = text.substr(0, equals);

@@ -16,7 +16,7 @@ struct ConfigNode {
   Kind kind = Kind::kNull;
   bool quoted = false;                        // a scalar in quotes is a text, whatever it looks like
   int line = 0;                               // from 1; of the key where there is one; 0 in an override
-  std::shared_ptr<const std::string> source;  // the file's name, or "override 3 (key=value)"
+  std::shared_ptr<const std::string> source;  // the file's name, "override 3 (key=value)", "set by eval (key=value)"
   std::string key;                            // within the parent map
   std::string scalar;
   std::vector<ConfigNode> children;  // of a list or a map, in the order written; keys of a map are unique
@@ -41,11 +41,16 @@ class ConfigTree {
                           const std::vector<std::string>& overrides = {});
 
   // "key.path=value": the value is YAML; maps merge, everything else replaces; "rules.0.decay=0" enters a list.
+  // Messages count what the user gave.
   void apply_override(std::string_view text);
+  // The same for what a command sets by itself; messages say "set by COMMAND (key.path=value)".
+  void set(std::string_view text, std::string_view command);
 
   const ConfigNode& root() const { return root_; }  // always a map
 
  private:
+  void apply(std::string_view text, const std::string& from);
+
   ConfigNode root_;
   int overrides_ = 0;
 };

@@ -240,6 +240,25 @@ std::string value_text(const Field& field, bool math_only) {
                     field.target);
 }
 
+JsonValue json_value(const Field& field) {
+  const auto list = [](const auto& values) -> JsonValue {
+    return json_array(std::vector<JsonValue>(values.begin(), values.end()));
+  };
+  return std::visit(
+      Cases{[](auto* p) -> JsonValue { return *p; }, [&](std::vector<int64_t>* p) { return list(*p); },
+            [&](std::vector<double>* p) { return list(*p); }, [&](std::vector<std::string>* p) { return list(*p); },
+            [](const EnumRef& e) -> JsonValue { return e.get(); },
+            [](const ListRef& sections) -> JsonValue {
+              std::vector<JsonObject> all;
+              for (const auto& fields : sections.elements()) {
+                JsonObject& object = all.emplace_back();
+                for (const Field& f : fields) object.emplace_back(f.key, json_value(f));
+              }
+              return json_array(all);
+            }},
+      field.target);
+}
+
 std::string type_text(const Field& field) {
   std::string word = field.choices.empty() ? "text" : "choice";
   return std::visit(Cases{

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/field.h"
+#include "core/io/json.h"
 #include "launch/config_tree.h"
 
 namespace lockstep {
@@ -18,6 +19,9 @@ void read_value(Field& field, const ConfigNode& node, const std::string& full_ke
 // One line of YAML that reads back as the same value: shortest numbers, texts quoted only where needed.
 // `math_only` leaves out settings in list elements that do not shape the mathematics.
 std::string value_text(const Field& field, bool math_only = false);
+
+// The same value as JSON: texts, numbers, lists, sections as objects.
+JsonValue json_value(const Field& field);
 
 // The elements of a list of sections, each as value_text writes it.
 std::vector<std::string> element_texts(const Field& field, bool math_only = false);

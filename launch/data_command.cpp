@@ -1,9 +1,12 @@
+#include <filesystem>
+
 #include "core/base/log.h"
 #include "data/import.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/did_you_mean.h"
 #include "launch/progress.h"
+#include "launch/trainer.h"
 #include "launch/world.h"
 
 namespace lockstep {
@@ -23,21 +26,51 @@ class ShownProgress {
     }
     progress_->set(done);
   }
+  // All is done; without it, nothing more is said.
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
 
  private:
   std::string title_;
   std::unique_ptr<Progress> progress_;
 };
 
+// Of a run, a checkpoint, a dataset or a text file.
+std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
+  std::error_code error;
+  std::unique_ptr<Vocabulary> found;
+  if (std::filesystem::is_directory(from, error)) {
+    found = parse_vocabulary(open_newest(from).info.vocabulary);
+    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
+            ": was not trained on text with a vocabulary of characters or bytes");
+  } else if (is_hdf5_file(from)) {
+    found = vocabulary_of_dataset(from);
+    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
+            ": another tokenizer made its ids (level ids): it has no vocabulary");
+  } else {
+    found = vocabulary_of_text(from);
+  }
+  return found;
+}
+
 int import(const std::vector<std::string>& given) {
   const Command command{
       "data import",
-      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--force]",
+      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]",
       "text: joins the INPUT files in order. idx: INPUT is an image file and its label file (IDX, gzip or plain).\n"
-      "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.",
-      {{"level", "text: a token is a character (UTF-8, vocabulary from the text) or a byte", "LEVEL", "char"},
+      "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
+      "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM is "
+      "a\n"
+      "run directory, a checkpoint, a dataset (.h5), or a UTF-8 file, whose characters are the vocabulary. The text "
+      "may\n"
+      "use a part of them; a character that is not among them is an error.",
+      {{"level", "text: a token is a character (UTF-8) or a byte; char where --vocabulary does not say", "LEVEL", ""},
+       {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
-       {"force", "replace an existing OUTPUT.h5"}},
+       {"force", "replace an existing OUTPUT.h5"},
+       {"json", "what was made, as one JSON object"}},
       3};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
@@ -48,10 +81,21 @@ int import(const std::vector<std::string>& given) {
   auto shown = std::make_shared<ShownProgress>("import");
   options.progress = [shown](int64_t done, int64_t total) { (*shown)(done, total); };
   if (kind == "text") {
-    const std::string level = a.text("level");
-    require(level == "char" || level == "byte", ExitCode::kUsage, "--level ", level, ": must be char or byte");
-    import_text(inputs, output, level == "byte" ? TextLevel::kByte : TextLevel::kChar, options);
+    const std::string &level = a.text("level"), &from = a.text("vocabulary");
+    require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
+            ": must be char or byte");
+    if (!from.empty()) options.vocabulary = vocabulary_from(from);
+    TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
+    if (options.vocabulary) {
+      const TextLevel there = options.vocabulary->level();
+      require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ", from,
+              " is of level ", to_text(there));
+      wanted = there;
+    }
+    import_text(inputs, output, wanted, options);
   } else if (kind == "idx") {
+    require(a.text("vocabulary").empty() && a.text("level").empty(), ExitCode::kUsage,
+            "data import idx: --vocabulary and --level are for text");
     require(inputs.size() == 2, ExitCode::kUsage,
             "data import idx: give the image file, the label file and the output");
     import_idx(inputs[0], inputs[1], output, a.integer("classes"), options);
@@ -59,19 +103,26 @@ int import(const std::vector<std::string>& given) {
     throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
                                       "; text or idx"));
   }
-  shown.reset();
-  options.progress = {};
-  print(to_text(inspect_dataset(output)));
+  shown->finish();
+  const DatasetReport report = inspect_dataset(output);
+  print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 
 int inspect(const std::vector<std::string>& given) {
-  const Command command{
-      "data inspect", "data inspect FILE.h5", "Reads and checks every chunk of a dataset, and describes it.", {}, 1, 1};
+  const Command command{"data inspect",
+                        "data inspect FILE.h5 [--json]",
+                        "Reads and checks every chunk of a dataset, and describes it.",
+                        {{"json", "one JSON object"}},
+                        1,
+                        1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   ShownProgress shown("check");
-  print(to_text(inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); })));
+  const DatasetReport report =
+      inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); });
+  shown.finish();
+  print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 

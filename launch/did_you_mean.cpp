@@ -26,9 +26,50 @@ int edit_distance(std::string_view a, std::string_view b, int limit) {
   return std::min(last[m], limit + 1);
 }
 
+namespace {
+
+// What other programs call our keys, by the last part of the name.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"learning_rate", "optim.lr"},
+                                                                         {"wd", "optim.weight_decay"},
+                                                                         {"eps", "optim.epsilon"},
+                                                                         {"optimizer", "optim.name"},
+                                                                         {"grad_clip", "optim.clip_norm"},
+                                                                         {"max_grad_norm", "optim.clip_norm"},
+                                                                         {"gradient_clip", "optim.clip_norm"},
+                                                                         {"batch_size", "batch.global"},
+                                                                         {"global_batch_size", "batch.global"},
+                                                                         {"micro_batch_size", "batch.micro"},
+                                                                         {"max_steps", "train.steps"},
+                                                                         {"max_iters", "train.steps"},
+                                                                         {"warmup_steps", "schedule.warmup"},
+                                                                         {"scheduler", "schedule.name"},
+                                                                         {"lr_scheduler", "schedule.name"},
+                                                                         {"block_size", "data.context"},
+                                                                         {"seq_len", "data.context"},
+                                                                         {"context_length", "data.context"},
+                                                                         {"sequence_length", "data.context"},
+                                                                         {"n_layer", "model.layers"},
+                                                                         {"num_layers", "model.layers"},
+                                                                         {"n_head", "model.heads"},
+                                                                         {"num_heads", "model.heads"},
+                                                                         {"n_embd", "model.width"},
+                                                                         {"d_model", "model.width"},
+                                                                         {"hidden_size", "model.width"},
+                                                                         {"dtype", "precision.compute"},
+                                                                         {"save_every", "checkpoint.every"},
+                                                                         {"out_dir", "run.dir"},
+                                                                         {"output_dir", "run.dir"},
+                                                                         {"num_workers", "data.threads"}};
+
+}  // namespace
+
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 200) return "";
   auto last_part = [](std::string_view key) { return key.substr(key.rfind('.') + 1); };
+  for (const auto& [other, ours] : kOtherNames)
+    if (last_part(word) == other)
+      for (const auto& c : candidates)
+        if (c == ours) return c;
   int limit = 1 + static_cast<int>(word.size()) / 5;
   std::string best;
   for (const auto& c : candidates) {

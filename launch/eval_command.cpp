@@ -23,26 +23,48 @@ namespace {
 std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
                                       int ranks) {
   // A group may not divide the ranks of today; a GPU may not be here, and no step is run.
-  std::vector<std::string> all{"sharding.group=0", "device=auto", "graph=false"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  return load_settings(app, ConfigTree::parse(c.info.config, c.dir + ": its configuration", all), ranks);
+  ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
+  for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
+  for (const std::string& text : overrides) tree.apply_override(text);
+  return load_settings(app, std::move(tree), ranks);
+}
+
+DataPart part_of(const std::string& word) {
+  if (word == "validation") return DataPart::kValidation;
+  if (word == "train") return DataPart::kTrain;
+  require(word == "all", ExitCode::kUsage, "--on ", word, ": must be validation, train or all");
+  return DataPart::kAll;
+}
+
+// What the model was built for: its parameters are those of that context, and a shorter one uses a part of them.
+TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& settings) {
+  if (data.kind != DataKind::kTokens || c.info.input.rank() != 1) return task_of(data);
+  require(data.input_shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
+          data.input_shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
+  return {c.info.input, data.classes};
 }
 
 }  // namespace
 
 int eval_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{"eval",
-                        "eval RUN [key.path=value ...] [--ranks N]",
-                        "Measures the validation loss of RUN, a run directory (its newest checkpoint) or a checkpoint. "
-                        "The configuration is the\n"
-                        "run's; key.path=value overrides a key, such as data.path. The last line is one JSON object.",
-                        {{"ranks", "ranks in this process", "N", "0"}},
-                        1};
+  const Command command{
+      "eval",
+      "eval RUN [key.path=value ...] [--on PART] [--ranks N]",
+      "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
+      "it as one JSON object.\n"
+      "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
+      "data.context with a shorter one.",
+      {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
+       {"ranks", "ranks in this process", "N", "0"},
+       {"json", "what it prints anyway: one JSON object"}},
+      1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
   const int asked = static_cast<int>(arguments.integer("ranks")), ranks = world_size(asked);
   const Checkpoint checkpoint = open_newest(arguments.positional[0]);
   auto settings = settings_of(app, checkpoint, {arguments.positional.begin() + 1, arguments.positional.end()}, ranks);
+  const std::string& on = arguments.text("on");
+  settings->data.measured = part_of(on);
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
@@ -51,12 +73,18 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
     const EvalReport e = with_memory_advice(*settings, comm.size(), [&] {
-      Trainer trainer(*settings, data.open(comm, true), comm);
+      const Datasets& part = data.open(comm);
+      std::optional<TaskSpec> task;
+      agree(comm, [&] { task = task_of(checkpoint, part.validation->spec(), *settings); });
+      Trainer trainer(*settings, part, comm, task);
       agree(comm, [&] { trainer.load_parameters(checkpoint); });
       return trainer.evaluate();
     });
-    JsonObject line{
-        {"checkpoint", checkpoint.dir}, {"step", checkpoint.info.step}, {"loss", e.loss}, {"targets", e.targets}};
+    JsonObject line{{"checkpoint", checkpoint.dir},
+                    {"step", checkpoint.info.step},
+                    {"on", on},
+                    {"loss", e.loss},
+                    {"targets", e.targets}};
     if (e.accuracy >= 0) line.emplace_back("accuracy", e.accuracy);
     if (comm.rank() == 0) print(json_line(line) + "\n");
   });

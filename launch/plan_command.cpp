@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "comm/plan_comm.h"
+#include "core/base/partition.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/memory_report.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
+#include "sharding/tree.h"
 
 namespace lockstep {
 namespace {
@@ -15,28 +18,57 @@ struct Plan {
   ShardLevel level;
   int group;             // ranks that share one copy
   AllocatorStats stats;  // of rank 0
-  int64_t wire = 0;      // bytes it sends in a step
+  int64_t wire = 0;      // most bytes that a rank sends in a step
+  int64_t copy = 0;      // most bytes that a rank saves: a copy of them stays in host memory from the first save on
 };
 
-// Runs the first steps of rank 0 where nothing has bytes. The first brings what later ones have at hand; an epoch's
+// The rank that sends the most where each rank sums a contiguous range of a step's micro-batches: it sends a buffer for
+// each of the largest nodes of the tree within its range, to its shard group, and then with that group to the others.
+int busiest_rank(int64_t micro_batches, int ranks, int group) {
+  auto range = [&](int r) { return split_evenly(micro_batches, ranks, r); };
+  auto nodes = [&](Range r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
+  const double within = 1 - 1.0 / group, across = (1 - static_cast<double>(group) / ranks) / group;
+  int busiest = 0;
+  double most = -1;
+  for (int r = 0; r < ranks; ++r) {
+    const int first = r / group * group;
+    const double sent = within * nodes(range(r)) + across * nodes({range(first).begin, range(first + group - 1).end});
+    if (sent > most) most = sent, busiest = r;
+  }
+  return busiest;
+}
+
+// Runs the first steps of a rank where nothing has bytes. The first brings what later ones have at hand; an epoch's
 // last one may be smaller.
-Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
-  settings.parallel.level = level;
-  settings.parallel.group = group;
-  settings.graph = false;  // a GPU's
+void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, Plan& plan) {
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
-  const auto comm = make_plan_communicator(0, ranks, group);
+  const auto comm = make_plan_communicator(rank, ranks, plan.group);
   Trainer trainer(settings, data.open(*comm), *comm);
-  Plan plan{level, group, {}, 0};
   for (int step = 0; step < 3; ++step) {
     const int64_t before = comm->bytes_sent();
     if (step == 1) reset_peak_bytes(device);
     trainer.step();
     plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
   }
-  plan.stats = allocator_stats(device);
+  int64_t copy = 0;
+  for (const StateEntry& e : trainer.mine()) copy += e.data.bytes();
+  plan.copy = std::max(plan.copy, copy);
+  if (rank == 0) plan.stats = allocator_stats(device);
+}
+
+Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
+  settings.parallel.level = level;
+  settings.parallel.group = group;
+  settings.graph = false;  // a GPU's
+  Plan plan{level, group, {}};
+  std::set<int> planned{0, ranks - 1};
+  if (level < ShardLevel::kGradients)
+    planned.insert(busiest_rank(ceil_div(settings.batch.global, settings.batch.micro), ranks, group));
+  // The others differ from these by the few bytes by which shards cannot be equal.
+  for (int rank = 0; ranks <= 4 && rank < ranks; ++rank) planned.insert(rank);
+  for (int rank : planned) plan_rank(settings, data, rank, ranks, plan);
   return plan;
 }
 
@@ -53,7 +85,11 @@ std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
   return out;
 }
 
-bool fits(const Plan& p, int64_t limit) { return device_peak(p.stats) <= limit; }
+// On a CPU the checkpoint's copy lies in the same memory.
+int64_t most_of(const Plan& p, const Settings& s) {
+  return device_peak(p.stats) + (s.device.choice == DeviceChoice::kCpu ? p.copy : 0);
+}
+bool fits(const Plan& p, const Settings& s, int64_t limit) { return most_of(p, s) <= limit; }
 
 // The keys that choose it, beside those of the file: what would have no effect there is set back.
 std::string words(const Plan& p, int ranks, const DataParallelOptions& file) {
@@ -71,11 +107,12 @@ std::string table(const std::vector<Plan>& plans) {
   if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
   std::vector<std::vector<std::string>> rows{{"level", "group"}};
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
-  rows[0].insert(rows[0].end(), {"peak", "sent/step"});
+  rows[0].insert(rows[0].end(), {"peak", "saved copy", "sent/step"});
   for (const Plan& p : plans) {
     rows.push_back({std::string(to_text(p.level)), cat(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
+    rows.back().push_back(bytes_text(p.copy));
     rows.back().push_back(bytes_text(p.wire));
   }
   std::string out;
@@ -118,8 +155,8 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       changed->data.memory = 0;
       changed->verify.every = 0;  // there is nothing to compare
       const Plan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
-      const int64_t peak = device_peak(p.stats);
-      if (fits(p, limit))
+      const int64_t peak = most_of(p, settings);
+      if (fits(p, settings, limit))
         return cat("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
     }
@@ -138,8 +175,11 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       "What training FILE.yaml on N ranks takes at every shard level, before there is a machine for it: the most "
       "bytes\n"
       "that a rank has in use at a time, in all (peak) and by use, and what it sends in a step. The steps themselves\n"
-      "run, on a device that counts bytes and computes nothing. Not counted: kernels' own scratch space, and what the\n"
-      "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are planned within such groups too.",
+      "run, on a device that counts bytes and computes nothing. \"saved copy\" is what a checkpoint keeps in host "
+      "memory\n"
+      "beside the peak, from the first save on. Not counted: kernels' own scratch space, and what the system or a "
+      "GPU's\n"
+      "driver takes. With sharding.group in FILE.yaml, levels are planned within such groups too.",
       {{"ranks", "ranks of the run", "N", "1"},
        {"gpu-memory", "memory of each rank, as in 80GiB or 512MB: says which level fits", "SIZE", ""},
        {"json", "one JSON object a level, in bytes"}},
@@ -167,15 +207,17 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
                       {"group", static_cast<int64_t>(p.group)},
                       {"ranks", static_cast<int64_t>(ranks)}};
       add_memory(line, p.stats, p.wire);
-      if (limit > 0) line.emplace_back("fits", fits(p, limit));
+      line.emplace_back("checkpoint_copy_bytes", p.copy);
+      if (limit > 0) line.emplace_back("fits", fits(p, *settings, limit));
       print(json_line(line) + "\n");
     }
     return 0;
   }
   print(cat(settings->model_name, " on ", ranks, ranks == 1 ? " rank" : " ranks", ", batch.global ",
-            settings->batch.global, ", batch.micro ", settings->batch.micro, "; rank 0\n\n", table(plans)));
+            settings->batch.global, ", batch.micro ", settings->batch.micro,
+            "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (limit == 0) return 0;
-  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, limit); });
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, *settings, limit); });
   print(
       first != plans.end()
           ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")

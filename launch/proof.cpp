@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/tensor/raw_ops.h"
+#include "launch/open_whole.h"
 
 namespace lockstep {
 namespace {
@@ -193,9 +194,14 @@ ProofRecord Proof::train(const Settings& settings, int ranks, const Span& span, 
     if (group_) {
       record.backend = group_->backend();
       trainer = std::make_unique<Trainer>(settings, data_, *group_);
-      if (!span.from.empty()) agree(*group_, [&] { trainer->resume(open_checkpoint(span.from)); });
-      else if (!settings.init.from.empty())
-        agree(*group_, [&] { trainer->load_parameters(open_newest(settings.init.from)); });
+      const std::string& from = span.from.empty() ? settings.init.from : span.from;
+      if (!from.empty()) {
+        const Checkpoint c = open_whole(*group_, from);
+        agree(*group_, [&] {
+          if (span.from.empty()) trainer->load_parameters(c);
+          else trainer->resume(c);
+        });
+      }
     }
     remember();
     world_.barrier("prove, start");

@@ -1,9 +1,6 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <sstream>
 
@@ -17,12 +14,11 @@
 #include "launch/progress.h"
 #include "launch/proof.h"
 #include "launch/saver.h"
+#include "launch/shelf.h"
 #include "launch/world.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 const std::vector<std::string> kLevels = [] {
   std::vector<std::string> words;
@@ -121,7 +117,8 @@ Plan plan_of(const App& app, const Arguments& a) {
   require(plan.steps >= 1, ExitCode::kUsage, "--steps ", plan.steps, ": must be 1 or more");
   require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
   const std::string& file = a.positional[0];
-  std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  std::vector<std::string> own;  // what prove sets for every run
 
   // The unit of exactness must not depend on the number of ranks.
   Config given(ConfigTree::load(file, overrides));
@@ -138,25 +135,27 @@ Plan plan_of(const App& app, const Arguments& a) {
     require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
             ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch.global,
             " does not divide by ", ranks.back(), " ranks to fix it; give batch.micro, or other --ranks");
-    overrides.push_back(cat("batch.micro=", batch.global / ranks.back()));
+    own.push_back(cat("batch.micro=", batch.global / ranks.back()));
     plan.notes.push_back(cat("batch.micro is 0, a share for each rank: fixed to ", batch.global / ranks.back(),
                              " here, the share of ", ranks.back(), ranks.back() == 1 ? " rank" : " ranks"));
   }
-  overrides.push_back("verify.every=1");  // a row speaks for each of its ranks
+  own.push_back("verify.every=1");  // a row speaks for each of its ranks
 
   auto add = [&](const std::string& mode, int r, const std::string& level, int group,
                  const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<Layout>();
     l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
     // What the file says of its own layout holds for that level alone.
-    std::vector<std::string> all = overrides;
+    std::vector<std::string> all = own;
     all.push_back(cat("sharding.level=", level));
     all.push_back(cat("sharding.group=", group));
     all.push_back(cat("recompute=", mode));
     if (level != "parameters")
       all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
     all.insert(all.end(), more.begin(), more.end());
-    l->settings = load_settings(app, ConfigTree::load(file, all), r);
+    ConfigTree tree = ConfigTree::load(file, overrides);
+    for (const std::string& text : all) tree.set(text, "prove");
+    l->settings = load_settings(app, std::move(tree), r);
     plan.layouts.push_back(std::move(l));
     return plan.layouts.back().get();
   };
@@ -186,36 +185,11 @@ Plan plan_of(const App& app, const Arguments& a) {
   return plan;
 }
 
-// A directory of rank 0's for as long as it lives; all ranks know its path.
-class Shelf {
- public:
-  explicit Shelf(Communicator& comm) : owner_(comm.rank() == 0) {
-    agree(comm, [&] {
-      if (!owner_) return;
-      path_ = (fs::temp_directory_path() / "lockstep-prove-XXXXXX").string();
-      require(::mkdtemp(path_.data()) != nullptr, ExitCode::kStorage, path_,
-              ": no temporary directory can be made here; set TMPDIR to one that all ranks can write");
-    });
-    path_ = broadcast_text(comm, path_, 0, "temporary directory");
-  }
-  Shelf(const Shelf&) = delete;
-  Shelf& operator=(const Shelf&) = delete;
-  ~Shelf() {
-    std::error_code ignored;
-    if (owner_) fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return cat(path_, "/", name); }
-
- private:
-  const bool owner_;
-  std::string path_;
-};
-
 // Runs the plan on one rank of the world; rank 0 knows the results.
 class Prover {
  public:
   Prover(const Plan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
-      : plan_(plan), world_(world), proof_(world, data, group), shelf_(world) {
+      : plan_(plan), world_(world), proof_(world, data, group) {
     agree(world, [&] {
       for (const Row& row : plan.rows) {
         const Settings& s = *row.layout->settings;
@@ -240,6 +214,8 @@ class Prover {
   // How many rows differ from the first.
   int64_t go() {
     std::vector<Row>& rows = rows_;
+    const bool saves = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.saved_by != nullptr; });
+    if (plan_.fast || saves) shelf_.emplace(world_);
     for (size_t i = 0; i < rows.size(); ++i) {
       Proof::AtEnd at_end;
       std::pair<double, std::string> far;
@@ -278,11 +254,11 @@ class Prover {
 
  private:
   Checkpoint saved(const std::string& folder, int64_t step) const {
-    return open_checkpoint(shelf_ / cat(folder, "/", checkpoint_name(step)));
+    return open_checkpoint(*shelf_ / cat(folder, "/", checkpoint_name(step)));
   }
 
   void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
-    Saver saver(comm, shelf_ / folder, {});
+    Saver saver(comm, *shelf_ / folder, {});
     saver.start(trainer.info(), trainer.mine());
     saver.finish();
   }
@@ -293,7 +269,7 @@ class Prover {
     const ProofRecord before =
         train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
     ProofRecord record =
-        train(*row.layout, {shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+        train(*row.layout, {*shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
     return record;
   }
@@ -310,6 +286,7 @@ class Prover {
     in >> worst >> step >> std::ws;
     std::getline(in, tensor);
     Row &first = rows_[0], &other = rows_[worst];
+    if (!shelf_) shelf_.emplace(world_);
     if (world_.rank() == 0)
       log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
     std::optional<ProofElement> element;
@@ -333,7 +310,7 @@ class Prover {
   const Plan& plan_;
   Communicator& world_;
   Proof proof_;
-  const Shelf shelf_;
+  std::optional<Shelf> shelf_;  // where something has to be saved
   std::unique_ptr<Progress> progress_;
   std::vector<Row> rows_;
   std::string running_;

@@ -42,11 +42,12 @@ Saver::~Saver() {
   thread_.join();
 }
 
-void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries) {
+void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires) {
   const auto begun = Clock::now();
   finish();
   copy(entries);
   info_ = info;
+  retires_ = retires;
   report_ = {info.step, 1e3 * seconds_since(begun), 0};
   {
     std::lock_guard lock(mutex_);
@@ -172,14 +173,20 @@ void Saver::save() {
       for (const std::string& text : texts)
         for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
       commit_checkpoint(checkpoints_, info_, all, comm_->size());
-      retire_checkpoints(checkpoints_, info_.step, retention_);
+      if (retires_) retire_checkpoints(checkpoints_, info_.step, retention_);
     });
     report_.seconds = seconds_since(begun);
     std::lock_guard lock(mutex_);
     completed_.push_back(report_);
   } catch (const std::exception& e) {
     const auto* error = dynamic_cast<const Error*>(&e);
-    failure_.emplace(error ? error->code() : ExitCode::kInternal, e.what());
+    const ExitCode code = error ? error->code() : ExitCode::kInternal;
+    std::string what = e.what();
+    if (code == ExitCode::kNumeric && !what.empty())
+      what =
+          cat("step ", info_.step, ": ", what, "; this state is not saved and earlier checkpoints stay: resume one of ",
+              "them with a lower optim.lr, or look for the cause with train.anomaly=true");
+    failure_.emplace(code, what);
     if (first) clean_checkpoints(checkpoints_);
   }
 }

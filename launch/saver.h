@@ -39,10 +39,11 @@ class Saver {
 
   // All ranks call these at the same points. A save that failed is thrown on all ranks (agree.h) by the next call that
   // waits for it, once; it leaves no trace on disk, and the earlier checkpoints stay. Errors: ExitCode::kStorage,
-  // kRankLost.
+  // kRankLost; kNumeric where the state holds a NaN or an infinity, naming the tensor and the step.
   // Waits for the save before; where that failed, throws and begins none. Otherwise copies `entries`, which later work
   // of the current stream may change, and begins to save them: together those of all ranks cover each tensor once.
-  void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries);
+  // `retires`: older checkpoints that the retention does not keep are removed once this one is whole.
+  void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires = true);
   void finish();
 
   // The saves that were completed since the last call. Of this rank alone.
@@ -63,6 +64,7 @@ class Saver {
 
   // The thread's while busy_, otherwise the caller's.
   CheckpointInfo info_;
+  bool retires_ = true;
   Tensor buffer_;  // fp32 [n]
   std::vector<StateEntry> entries_;
   Event copied_;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/base/partition.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +46,13 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     const StateEntry& e = entries[i];
     const int64_t n = e.data.numel();
     if (n == 0) continue;
+    if (e.data.dtype() != DType::kFloat32) {
+      for (int64_t at = 0; at < n; at += kStretch) {
+        const Tensor part = raw::cast(e.data.slice(0, at, std::min(n, at + kStretch)), DType::kFloat32);
+        out[i] += digests_of({{e.name, e.shape, e.offset + at, part}})[0];
+      }
+      continue;
+    }
     std::mutex mutex;
     for_each_stretch(e, e.data.device().in_host_memory() ? n : kStretch,
                      [&](int64_t at, const float* values, int64_t m) {
@@ -61,9 +69,8 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
   return out;
 }
 
-void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state) {
+void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests) {
   if (copies_.size() == 1) return;
-  const std::vector<Hash128> digests = digests_of(state);
   Hash128 sum;
   for (const Hash128& h : digests) sum += h;
   const auto all = all_gather_text(copies_, to_hex(sum), "verify");

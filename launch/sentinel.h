@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// digest_of each entry, by the current stream's compute threads; by threads of its own where that is a GPU's.
+// digest_of each entry, by the current stream's compute threads; by threads of its own where that is a GPU's. Values of
+// 16 bits count as the fp32 ones that they equal.
 std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries);
 
 class Sentinel {
@@ -22,7 +23,9 @@ class Sentinel {
   // tensors only where that differs. Then throws ExitCode::kRanksDisagree on the first rank that differs from most
   // others (where most agree: with two ranks nobody can tell), naming ranks, tensors, step and the last step found
   // equal; the other ranks throw the same with an empty message, which is not reported. Collective.
-  void verify(int64_t step, const std::vector<StateEntry>& state);
+  void verify(int64_t step, const std::vector<StateEntry>& state) { verify(step, state, digests_of(state)); }
+  // The same with digests that were taken before; of the entries only names and offsets are read.
+  void verify(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);
 
  private:
   [[noreturn]] void report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/base/partition.h"
+#include "core/io/checkpoint.h"
+#include "launch/resumed_config.h"
 
 namespace lockstep {
 
@@ -11,14 +13,16 @@ std::vector<Field> fields(RunOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
-  return {
-      field("steps", o.steps, "optimizer steps in all").with_unit("steps").with_range(1, 1e12).without_effect_on_math(),
-      field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
-          .with_unit("steps")
-          .at_least(0)
-          .without_effect_on_math(),
-      field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
-          .without_effect_on_math()};
+  return {field("steps", o.steps, "optimizer steps in all; 0: only save the initial parameters, as step 0")
+              .with_unit("steps")
+              .with_range(0, 1e12)
+              .without_effect_on_math(),
+          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
+          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+              .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
   return {field("global", o.global, "samples of one optimizer step, over all ranks")
@@ -61,6 +65,12 @@ std::vector<Field> fields(VerifyOptions& o) {
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,
                 "start from the parameters of this run or checkpoint directory; empty: from initial values")};
+}
+std::vector<Field> fields(ResumeOptions& o) {
+  return {field("allow", o.allow,
+                "keys that may have other values than the checkpoint that --resume goes on from, such as "
+                "[schedule.steps]; from there on the run has the bits of the new values")
+              .without_effect_on_math()};
 }
 
 namespace {
@@ -144,11 +154,45 @@ void bind_rest(Settings& s, bool keys_only) {
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));
   s.config.bind("init", fields(s.init));
+  s.config.bind("resume", fields(s.resume));
+}
+
+// Of the newest checkpoint of a run that can be read; 0 where there is none.
+int64_t micro_batch_of_run(const std::string& dir) {
+  for (const std::string& path : list_checkpoints(dir)) {
+    try {
+      return integer_in(resolved_math_text(open_checkpoint(path).info), "batch.micro");
+    } catch (const Error&) {
+      // Damaged: who resumes it says so.
+    }
+  }
+  return 0;
+}
+
+void resolve_micro_batch(Settings& s, int ranks, bool resume) {
+  if (s.batch.micro > 0) return;
+  const int64_t before = resume ? micro_batch_of_run(s.run.dir) : 0;
+  if (before > 0) {
+    s.batch.micro = before;
+    s.config.resolve("batch.micro", before, "the value that the checkpoint was trained with");
+    return;
+  }
+  require(s.batch.global % ranks == 0, ExitCode::kConfig, s.config.place("batch.micro"),
+          ": 0 shares batch.global: ", s.batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro");
+  s.batch.micro = s.batch.global / ranks;
+  s.config.resolve("batch.micro", s.batch.micro, cat("an even share of batch.global for each of ", ranks, " ranks"));
+}
+
+void resolve_schedule(Settings& s) {
+  using Kind = ScheduleOptions::Kind;
+  if (s.schedule.steps > 0 || (s.schedule.kind != Kind::kLinear && s.schedule.kind != Kind::kCosine)) return;
+  s.schedule.steps = s.train.steps;
+  s.config.resolve("schedule.steps", s.schedule.steps, "train.steps");
 }
 
 }  // namespace
 
-std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks) {
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
   auto s = std::make_unique<Settings>();
   s->config = Config(std::move(tree));
   s->config.bind("", top_fields(*s));
@@ -161,14 +205,10 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   auto refuse = [&](bool good, const std::string& key, const std::string& why) {
     require(good, ExitCode::kConfig, c.place(key), ": ", why);
   };
+  resolve_micro_batch(*s, ranks, resume);
+  resolve_schedule(*s);
   refuse(s->batch.micro <= s->batch.global, "batch.micro",
          cat(s->batch.micro, " samples a micro-batch are more than batch.global: ", s->batch.global));
-  if (s->batch.micro == 0) {
-    refuse(
-        s->batch.global % ranks == 0, "batch.micro",
-        cat("0 shares batch.global: ", s->batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro"));
-    s->batch.micro = s->batch.global / ranks;
-  }
   const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
   refuse(ranks <= micro_batches, "batch.micro",
          cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
@@ -190,6 +230,9 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");
+  for (const std::string& key : s->resume.allow)
+    refuse(cat("\n", c.math_text()).find(cat("\n", key, ": ")) != std::string::npos, "resume.allow",
+           cat("'", key, "' is no key of this run that shapes its results; all others may change freely"));
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   s->parallel.seed = static_cast<uint64_t>(s->seed);

@@ -44,6 +44,9 @@ struct VerifyOptions {
 struct InitOptions {
   std::string from;
 };
+struct ResumeOptions {
+  std::vector<std::string> allow;  // keys whose values may differ from the checkpoint's
+};
 std::vector<Field> fields(RunOptions& o);
 std::vector<Field> fields(TrainOptions& o);
 std::vector<Field> fields(BatchOptions& o);
@@ -51,6 +54,7 @@ std::vector<Field> fields(CheckpointOptions& o);
 std::vector<Field> fields(ComputeOptions& o);
 std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
+std::vector<Field> fields(ResumeOptions& o);
 
 struct Settings {
   int64_t seed = 1;
@@ -62,6 +66,7 @@ struct Settings {
   ComputeOptions compute;
   VerifyOptions verify;
   InitOptions init;
+  ResumeOptions resume;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;
   bool graph = false;
@@ -74,8 +79,10 @@ struct Settings {
   Config config;  // where the values came from
 };
 
-// Throws ExitCode::kConfig naming file:line and key. `ranks` decides batch.micro where it is 0.
-std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks);
+// Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another (batch.micro: a share of
+// batch.global for each of `ranks`; schedule.steps: train.steps) are resolved here, once. `resume`: batch.micro is then
+// the one that the checkpoint of run.dir was trained with, since another would give other bits.
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
 // All keys there are, of every model and optimizer, for `lockstep config keys`.
 std::vector<ConfigKey> all_keys(const App& app);
 

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <functional>
 
@@ -7,6 +8,7 @@
 #include "launch/commands.h"
 #include "launch/memory_advice.h"
 #include "launch/metrics.h"
+#include "launch/open_whole.h"
 #include "launch/progress.h"
 #include "launch/run_dir.h"
 #include "launch/saver.h"
@@ -62,8 +64,10 @@ class Run {
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
       if (first) dir->write_config(settings.config.dump_yaml());
     });
-    if (trainer_.steps_done() == 0 && !settings.init.from.empty())
-      agree(comm, [&] { trainer_.load_parameters(open_newest(settings.init.from)); });
+    if (trainer_.steps_done() == 0 && !settings.init.from.empty()) {
+      const Checkpoint from = open_whole(comm, settings.init.from);
+      agree(comm, [&] { trainer_.load_parameters(from); });
+    }
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments: nothing is compared"));
@@ -92,6 +96,7 @@ class Run {
   // Returns the exit code.
   int go() {
     bool stopped = false;
+    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
       while (!stopped && may_launch()) trainer_.launch(stop_signal != 0);
       const StepReport r = trainer_.finish();
@@ -103,6 +108,7 @@ class Run {
       if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
+        validation_finite_ = std::isfinite(e.loss);
       }
       if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
@@ -114,6 +120,13 @@ class Run {
     }
     stopped = stopped && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
+    if (!validation_finite_ && !stopped)
+      throw Error(ExitCode::kNumeric,
+                  comm_.rank() != 0
+                      ? std::string()
+                      : cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though ",
+                            "every parameter is; no earlier checkpoint was removed: resume one of them ",
+                            "with a lower optim.lr"));
     if (const auto size = waits_.better(settings_.parallel.bucket_mb))
       log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
                    "% of the time; by what each exchange took, groups of ", fixed(*size, *size < 1 ? 2 : 0),
@@ -150,18 +163,14 @@ class Run {
   }
 
   void resume_newest() {
-    std::string found;
-    agree(comm_, [&] {
-      if (comm_.rank() == 0 && has_checkpoint(settings_.run.dir)) found = open_newest(settings_.run.dir).dir;
-    });
-    found = broadcast_text(comm_, found, 0, "checkpoint");
-    if (found.empty()) {
+    const auto found = newest_whole(comm_, settings_.run.dir);
+    if (!found) {
       if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
       return;
     }
-    agree(comm_, [&] { trainer_.resume(open_checkpoint(found)); });
+    agree(comm_, [&] { trainer_.resume(*found); });
     if (comm_.rank() != 0) return;
-    log_info(cat("resumed ", found));
+    log_info(cat("resumed ", found->dir));
     for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
       log_warning(cat("a checkpoint that was passed over is now ", path));
   }
@@ -226,7 +235,9 @@ class Run {
 
   // A save goes on beside the next steps; whether it succeeded is known when the next one begins.
   void save(bool must) {
-    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine()); };
+    // While steps are skipped, or validation gives no number, this state may be worse than those before it.
+    const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
+    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine(), retires); };
     if (bear(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();
@@ -267,6 +278,7 @@ class Run {
   GroupSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
+  bool validation_finite_ = true;  // as of the last evaluation
 };
 
 }  // namespace
@@ -288,7 +300,8 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const int asked = static_cast<int>(arguments.integer("ranks"));
   const int ranks = world_size(asked);
   const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
-  auto settings = load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks);
+  auto settings =
+      load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks, arguments.has("resume"));
   for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) std::signal(s, on_signal);
 
   WorldOptions world;

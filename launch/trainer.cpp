@@ -11,6 +11,7 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
+#include "launch/resumed_config.h"
 
 namespace lockstep {
 namespace {
@@ -46,28 +47,39 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
-  for (char c : std::string_view(text).substr(4))
-    if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kCodePoint)
-      code_points.push_back(reader.code_point());
+  bool good = text.starts_with("char") && text.size() > 4;
+  for (size_t i = 4; good && i < text.size(); ++i) {
+    const auto result = reader.next(static_cast<uint8_t>(text[i]));
+    good = result != Utf8Reader::Result::kInvalid;
+    if (result != Utf8Reader::Result::kCodePoint) continue;
+    good = code_points.empty() || code_points.back() < reader.code_point();
+    code_points.push_back(reader.code_point());
+  }
+  require(good && reader.between(), ExitCode::kBadData,
+          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 
-const Datasets& SharedData::open(Communicator& comm, bool validation) {
+const Datasets& SharedData::open(Communicator& comm) {
   agree(comm, [&] {
     std::lock_guard lock(mutex_);
     if (!data_)
       data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
-    require(!validation || data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
-            ": is 0: there is no validation part; override it, as in data.validation=0.1");
+    if (!settings_.data.measured) return;
+    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
+            "--on: this program's own data source offers its validation part alone");
+    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
   });
   return *data_;
 }
 
-Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+                 const std::optional<TaskSpec>& measured)
     : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
   const DataSpec& spec = data_.train->spec();
   agree(comm_, [&] {
-    model_ = settings_.model->build(task_of(spec));
+    model_ = settings_.model->build(measured.value_or(task_of(spec)));
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
@@ -97,7 +109,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, slots_, names);
-    optimizer_ = make_optimizer(settings_.optim, slots_);
+    if (!measured) optimizer_ = make_optimizer(settings_.optim, slots_);
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
     runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
@@ -107,8 +119,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     }
   });
   preflight();
-  if (settings_.verify.every > 0 && has_replicas())
+  agree(comm_, [&] { require_targets(measured.has_value()); });
+  if (measured) return;
+  if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
+  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(comm_, comm_);
   agree(comm_, [&] { start_loader(); });
 }
 
@@ -121,7 +136,8 @@ Trainer::~Trainer() {
 // step 0.
 void Trainer::preflight() {
   if (comm_.size() == 1) return;
-  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", info_.isa, "\ndataset: ", info_.dataset, "\n");
+  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
+                         "\ndataset: ", info_.dataset, "\n");
   for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
   mine += settings_.config.text();
   const auto all = all_gather_text(comm_, mine, "preflight");
@@ -139,6 +155,25 @@ void Trainer::preflight() {
     if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
   if (shown > 5) text += cat("; and ", shown - 5, " more");
   throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+}
+
+// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
+void Trainer::require_targets(bool measures) const {
+  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  const auto look = [&](const Dataset& part, const char* name) {
+    const DataSpec& spec = part.spec();
+    std::vector<uint8_t> input(static_cast<size_t>(spec.input_shape.numel() * size_of(spec.input_type)));
+    std::vector<int32_t> target(static_cast<size_t>(spec.target_shape.numel()));
+    for (int64_t i = 0; i < part.size(); ++i) {
+      part.get(0, i, input.data(), target.data());
+      if (std::any_of(target.begin(), target.end(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+    }
+    throw Error(ExitCode::kConfig,
+                cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
+                    part.size(), " samples: there is no loss; ignore fewer tokens"));
+  };
+  if (!measures) look(*data_.train, "training part");
+  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
 }
 
 void Trainer::start_loader() {
@@ -172,8 +207,12 @@ void Trainer::launch(bool stop) {
   parallel_->set_loss_scale(loss_scale_.value());
   optimizer_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
-  step.recorded = settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global;
-  step.outcome = step.recorded ? run_recorded(batch, stop, report) : run(batch, batch.mine, stop, report);
+  // Copies that are verified are read in the middle of a step, which a graph does not stop for.
+  const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
+  step.recorded =
+      settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
+  step.outcome = step.recorded ? run_recorded(batch, stop, report)
+                               : run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
   ++steps_here_;
   report.transfers = parallel_->transfers();
   step.next = batch.next;
@@ -186,6 +225,14 @@ StepReport Trainer::finish() {
   under_way_.pop_front();
   StepReport report = step.report;
   report.result = outcome_of(step);
+  // The mean of nothing is no loss of 0. A micro-batch without targets is fine: a mask or padding may make one.
+  if (report.result.targets == 0 && current_device().has_bytes())
+    throw Error(ExitCode::kConfig,
+                comm_.rank() != 0
+                    ? std::string()
+                    : cat("step ", report.step, ": none of its ", report.items,
+                          " targets counts, so that there is no loss: ", settings_.config.place("data.ignore_tokens"),
+                          " leaves nothing to train on; ignore fewer tokens"));
   const bool finite = report.result.finite;
   optimizer_->settle(!finite);
   loss_scale_.update(finite);
@@ -199,11 +246,17 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
-  if (verifies_after(report.step)) sentinel_->verify(report.step, state());
+  if (verifies_after(report.step)) {
+    // The state first: where that differs, it says more exactly whose is wrong.
+    if (sentinel_) sentinel_->verify(report.step, state());
+    if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
+  }
   return report;
 }
 
-bool Trainer::verifies_after(int64_t step) const { return sentinel_ && step % settings_.verify.every == 0; }
+bool Trainer::verifies_after(int64_t step) const {
+  return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
+}
 
 bool Trainer::may_launch() const {
   return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_launched()));
@@ -227,7 +280,8 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 }
 
 // A step's work from its data to the update, in the order of the stream.
-PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report) {
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
+                         UnderWay* verified) {
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
@@ -248,6 +302,10 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   {
     WithRange range("exchange");
     outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+  }
+  if (verified) {  // before the update, whose values the next step's copies will have
+    verified->copies = parallel_->whole_copies();
+    verified->digests = digests_of(verified->copies);
   }
   WithRange range("optimizer");
   const auto update = Clock::now();
@@ -340,10 +398,8 @@ EvalReport Trainer::evaluate() {
     correct += right;
     classifier = classifier && right >= 0;
   }
-  if (report.targets > 0) {
-    report.loss = loss / static_cast<double>(report.targets);
-    if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
-  }
+  report.loss = loss / static_cast<double>(report.targets);  // there are some: require_targets()
+  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
   return report;
 }
 
@@ -360,6 +416,12 @@ std::vector<StateEntry> Trainer::mine() const {
 
 void Trainer::load_parameters(const Checkpoint& c) {
   check_at_rest("parameters are loaded");
+  const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
+  if (theirs && ours)  // a token must mean what the parameters learnt
+    if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
+      throw Error(ExitCode::kBadData,
+                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
+                      "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
   load_entries(c, parallel_->state());
   parallel_->loaded();
   recorded_.reset();  // it has the copies that an update writes, and no others
@@ -369,22 +431,28 @@ void Trainer::resume(const Checkpoint& c) {
   check_at_rest("a checkpoint is resumed");
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  auto differences = diff(c.info.math_text, info_.math_text);
-  // Masters are fp32 in every precision: a run may go on in another one.
-  const auto precision = std::stable_partition(differences.begin(), differences.end(),
-                                               [](auto& d) { return d.key.rfind("precision.", 0) != 0; });
-  for (auto d = precision; d != differences.end(); ++d)
+  auto differences = diff(resolved_math_text(c.info), info_.math_text);
+  // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
+  const auto& allow = settings_.resume.allow;
+  const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {
+    return !d.key.starts_with("precision.") && std::find(allow.begin(), allow.end(), d.key) == allow.end();
+  });
+  for (auto d = tolerated; d != differences.end(); ++d)
     if (comm_.rank() == 0)
       log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
                       ": it goes on, but not with the bits of the uninterrupted run"));
-  if (const auto others = static_cast<size_t>(precision - differences.begin()); others > 0) {
-    std::string text;
-    for (size_t i = 0; i < others && i < 5; ++i)
-      text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+  if (const auto others = static_cast<size_t>(tolerated - differences.begin()); others > 0) {
+    std::string text, keys;
+    for (size_t i = 0; i < others; ++i) {
+      if (i < 5)
+        text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+      keys += cat(i ? ", " : "", differences[i].key);
+    }
     throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
-                                       ". Set them back, or start a new run with init.from"));
+                                       ". Set them back, go on with the new values by 'resume.allow=[", keys,
+                                       "]', or start a new run with init.from"));
   }
-  if (c.info.isa != info_.isa && comm_.rank() == 0)
+  if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
     log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
@@ -392,6 +460,9 @@ void Trainer::resume(const Checkpoint& c) {
   const CheckpointInfo here = info_;
   info_ = c.info;
   info_.config = here.config;
+  const bool same_precision = std::none_of(differences.begin(), differences.end(),
+                                           [](const auto& d) { return d.key.starts_with("precision."); });
+  if (same_precision || !allow.empty()) info_.math_text = here.math_text;
   info_.isa = here.isa;
   info_.writer = here.writer;
   info_.ranks = here.ranks;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
@@ -43,8 +44,8 @@ struct EvalReport {
 class SharedData {
  public:
   SharedData(const App& app, const Settings& settings) : app_(app), settings_(settings) {}
-  // Collective. `validation`: refuses settings that leave no validation part.
-  const Datasets& open(Communicator& comm, bool validation = false);
+  // Collective. Where settings.data.measured is set, refuses data that has no such part.
+  const Datasets& open(Communicator& comm);
 
  private:
   const App& app_;
@@ -56,8 +57,11 @@ class SharedData {
 class Trainer {
  public:
   // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
-  // ExitCode::kRanksDisagree naming keys and ranks. Collective.
-  Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
+  // ExitCode::kRanksDisagree naming keys and ranks. Collective. `measured`: what the model is built for where it is
+  // only measured: there is then no optimizer, no step and no state beside parameters. Throws ExitCode::kConfig where
+  // no target counts in a part of the data.
+  Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+          const std::optional<TaskSpec>& measured = {});
   ~Trainer();
 
   StepReport step(bool stop = false) {
@@ -86,8 +90,8 @@ class Trainer {
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;
-  // Do several ranks hold the same state, so that verify.every can compare it?
-  bool has_replicas() const { return parallel_->mesh().replicas() > 1; }
+  // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
+  bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
 
   std::string items_unit() const;  // "tokens" or "images"
   int64_t parameter_count() const { return parallel_->parameter_count(); }
@@ -108,14 +112,19 @@ class Trainer {
     Cursor next;  // of the data
     std::chrono::steady_clock::time_point begun;
     bool recorded = false;
+    std::vector<StateEntry> copies;  // names of whole copies, where they are verified, and what
+    std::vector<Hash128> digests;    // the step computed with
   };
 
+  bool has_whole_copies() const { return comm_.size() > 1 && !parallel_->whole_copies().empty(); }
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void preflight();
+  void require_targets(bool measures) const;
   void start_loader();
   Tensor input_of(const MicroBatch& m) const;
-  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report);
+  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
+                  UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);
   PendingStep run_recorded(const StepBatch& batch, bool stop, StepReport& report);
 
@@ -129,7 +138,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<Sentinel> sentinel_;  // where settings ask for it, and replicas are there
+  std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
+  std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
   CheckpointInfo info_;
   int64_t targets_per_sample_ = 1;
   bool runs_ahead_ = false;

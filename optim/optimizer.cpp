@@ -8,34 +8,42 @@
 
 namespace lockstep {
 
+namespace {
+// What is beyond these can only be a mistake, and overflows fp32 within a few steps.
+constexpr double kMostRate = 1e4;
+// The largest factor of a moment that is still below 1 in fp32.
+constexpr double kMostBeta = 0.9999999;
+}  // namespace
+
 std::vector<Field> fields(OptimRule& o) {
   return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
           field("decay", o.decay, "weight decay for these parameters").with_choices({"default", "on", "off"}),
-          field("lr_scale", o.lr_scale, "multiplies the learning rate").at_least(0),
+          field("lr_scale", o.lr_scale, "multiplies the learning rate").with_range(0, kMostRate),
           field("frozen", o.frozen, "no gradient, no update")};
 }
 
 std::vector<Field> fields(OptimOptions& o) {
-  return {field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
-          field("lr", o.lr, "peak learning rate").at_least(0),
-          field("weight_decay", o.weight_decay,
-                "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
-              .at_least(0),
-          field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
-          field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").at_least(0),
-          field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
-              .with_unit("steps")
-              .at_least(1),
-          list_field("rules", o.rules, "overrides by parameter name; later ones win")};
+  return {
+      field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
+      field("lr", o.lr, "peak learning rate").with_range(0, kMostRate),
+      field("weight_decay", o.weight_decay,
+            "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
+          .with_range(0, kMostRate),
+      field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
+      field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").with_range(0, 1e30),
+      field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
+          .with_unit("steps")
+          .at_least(1),
+      list_field("rules", o.rules, "overrides by parameter name; later ones win")};
 }
 
 std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name) {
   if (name == "sgd")
-    return {field("momentum", o.momentum, "momentum").with_range(0, 1),
+    return {field("momentum", o.momentum, "momentum").with_range(0, kMostBeta),
             field("nesterov", o.nesterov, "Nesterov's form of momentum")};
-  return {field("beta1", o.beta1, "decay of the first moment").with_range(0, 1),
-          field("beta2", o.beta2, "decay of the second moment").with_range(0, 1),
-          field("epsilon", o.epsilon, "added to the root of the second moment").at_least(0)};
+  return {field("beta1", o.beta1, "decay of the first moment").with_range(0, kMostBeta),
+          field("beta2", o.beta2, "decay of the second moment").with_range(0, kMostBeta),
+          field("epsilon", o.epsilon, "added to the root of the second moment").with_range(0, 1)};
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -221,9 +229,14 @@ class AdamW final : public Optimizer {
 
  private:
   void corrections(int64_t update, double& first, double& second) const override {
-    // Of the betas as the kernel has them: 1 - 0.999 is off by 1e-5 of itself in fp32, and every step would be with it.
-    first = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta1)), static_cast<double>(update));
-    second = 1 - std::pow(static_cast<double>(static_cast<float>(o_.beta2)), static_cast<double>(update));
+    first = weight_sum(o_.beta1, update);
+    second = weight_sum(o_.beta2, update);
+  }
+  // The sum of the weights that a moment gives to its gradients after `update` updates, with the factors as the kernel
+  // rounds them: (1 - beta) * (1 + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
+  static double weight_sum(double beta, int64_t update) {
+    const double kept = static_cast<float>(beta), rest = static_cast<float>(1 - beta);
+    return rest * (1 - std::pow(kept, static_cast<double>(update))) / (1 - kept);
   }
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
     PointwiseArgs a =

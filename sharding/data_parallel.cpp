@@ -337,6 +337,14 @@ std::vector<StateEntry> DataParallel::state() const {
   return out;
 }
 
+std::vector<StateEntry> DataParallel::whole_copies() const {
+  std::vector<StateEntry> out;
+  for (auto* groups : {&groups_, &frozen_})
+    for (auto& g : *groups)
+      for (StateEntry& e : g->whole_copies()) out.push_back(std::move(e));
+  return out;
+}
+
 int64_t DataParallel::parameter_count() const {
   int64_t n = 0;
   for (auto* groups : {&groups_, &frozen_})

@@ -64,6 +64,9 @@ class DataParallel {
   const std::vector<Slot>& slots();
   // This rank's slices of the parameters by logical name: to load into (then call loaded()), and to save.
   std::vector<StateEntry> state() const;
+  // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
+  // between end_step and the update those that the step computed with. Nothing where there are none.
+  std::vector<StateEntry> whole_copies() const;
   void loaded() { gathers_->changed(GatherSchedule::By::kOthers); }
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
   void regather() { gathers_->changed(GatherSchedule::By::kUpdate); }

@@ -475,4 +475,13 @@ std::vector<StateEntry> ParamGroup::state() const {
   return out;
 }
 
+std::vector<StateEntry> ParamGroup::whole_copies() const {
+  std::vector<StateEntry> out;
+  if (streamed_ || (mesh_.shards() == 1 && master_.same_place(whole_))) return out;
+  for (const Layout::Piece& p : layout_.pieces())
+    out.push_back(
+        {"parameters/" + p.name + " (whole copy)", p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
+  return out;
+}
+
 }  // namespace lockstep

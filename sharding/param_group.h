@@ -77,6 +77,9 @@ class ParamGroup {
   std::vector<Slot> slots() const;
   void set_gradients(Slot* slots) const;
   std::vector<StateEntry> state() const;
+  // The whole copy by parameter, in its compute type, as the last step used it; nothing where the state is that copy,
+  // or parameters come and go.
+  std::vector<StateEntry> whole_copies() const;
 
  private:
   using Nodes = std::vector<std::pair<Range, Tensor>>;  // of the tree, with their sums of a stretch of the buffer

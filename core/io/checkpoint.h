@@ -63,7 +63,8 @@ struct Checkpoint {
 std::string checkpoint_name(int64_t step);                                     // "step-00000030"
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
 void begin_checkpoint(const std::string& pending);                             // makes it, empty; by one writer
-// `give_up`: looked at after each piece; once it is true, kStorage is thrown.
+// `give_up`: looked at after each piece; once it is true, kStorage is thrown. Throws ExitCode::kNumeric naming the
+// first tensor that holds a NaN or an infinity: such a state is of no use, and must not take a good one's place.
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
                                     const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up = nullptr);
 // Refuses (kInternal) slices that do not cover each tensor once.
@@ -102,6 +103,8 @@ void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& e
 void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
 // Reads everything and compares each slice with its hash; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
+// A share of the same: together the readers 0 to `readers` - 1 read each slice once, about as many elements each.
+void verify_checkpoint(const Checkpoint& checkpoint, int reader, int readers);
 // One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
 // mathematics, data.
 Hash128 digest_of(const Checkpoint& checkpoint);

@@ -106,23 +106,38 @@ bool read_flat(std::string_view text, bool list, const std::function<void(JsonOb
   return Json::sax_parse(text, &reader);
 }
 
+Json to_json(const JsonValue& value) {
+  return std::visit(
+      [](const auto& v) {
+        using Value = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<Value, double>) {
+          return std::isfinite(v) ? Json(v) : Json(nullptr);
+        } else if constexpr (std::is_same_v<Value, JsonText>) {
+          Json json = Json::parse(v.text, nullptr, false);
+          check(!json.is_discarded(), "no JSON: ", v.text);
+          return json;
+        } else {
+          return Json(v);
+        }
+      },
+      value);
+}
+
 }  // namespace
 
 std::string json_line(const JsonObject& object) {
   Json json = Json::object();
-  for (const auto& [key, value] : object) {
-    std::visit(
-        [&, &name = key](const auto& v) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>) {
-            json[name] = std::isfinite(v) ? Json(v) : Json(nullptr);
-          } else {
-            json[name] = v;
-          }
-        },
-        value);
-  }
+  for (const auto& [key, value] : object) json[key] = to_json(value);
   return to_line(json);
 }
+
+JsonText json_array(const std::vector<JsonValue>& values) {
+  Json json = Json::array();
+  for (const JsonValue& v : values) json.push_back(to_json(v));
+  return {to_line(json)};
+}
+
+JsonText json_array(const std::vector<JsonObject>& objects) { return {json_list(objects)}; }
 
 std::string json_list(const std::vector<JsonObject>& objects) {
   std::string out = "[";

@@ -14,10 +14,17 @@
 
 namespace lockstep {
 
-// Nothing, a truth, a number or a text. Non-finite numbers are written as null.
-using JsonValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
+// JSON that stands as it is: a list or an object.
+struct JsonText {
+  std::string text;
+  friend bool operator==(const JsonText&, const JsonText&) = default;
+};
+// Nothing, a truth, a number, a text, or more JSON. Non-finite numbers are written as null.
+using JsonValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string, JsonText>;
 using JsonObject = std::vector<std::pair<std::string, JsonValue>>;  // in the order written
 
+JsonText json_array(const std::vector<JsonValue>& values);
+JsonText json_array(const std::vector<JsonObject>& objects);
 std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; bytes that are no UTF-8 become U+FFFD
 std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 struct KernelTable {
-  const char* isa;  // "generic", "avx2", "avx512", "sm_90": bits are equal within a level
+  const char* isa;  // "generic", "avx2", "avx512", "sm_90"; which of them give equal bits: bits_of_isa()
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
   void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
   void (*row)(Parallel&, RowOp, const RowArgs&);
@@ -37,6 +37,10 @@ struct KernelTable {
 
 enum class IsaLevel { kGeneric, kAvx2, kAvx512 };
 
+// What decides the bits of a level's results: the same text for levels whose results are equal. avx2 and avx512 are:
+// both have fused multiply-add, every sum has one order whatever the vector width, and nothing is reassociated
+// (tests/core/op_bits_test.sh compares every operation). Any other level or GPU stands for itself.
+const char* bits_of_isa(const char* isa);
 IsaLevel best_isa_level();             // of this CPU
 IsaLevel isa_level();                  // in use: the best, or the one that LOCKSTEP_ISA names; chosen once
 const KernelTable& kernels(IsaLevel);  // throws where the CPU lacks it

@@ -17,6 +17,11 @@ namespace avx512 {
 extern const KernelTable table;
 }
 
+const char* bits_of_isa(const char* isa) {
+  const std::string name = isa;
+  return name == "avx2" || name == "avx512" ? "avx2 or avx512" : isa;
+}
+
 IsaLevel best_isa_level() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");

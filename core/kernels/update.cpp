@@ -30,12 +30,15 @@ struct Sgd {
 // Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 struct AdamW {
   static constexpr int kIns = 4, kOuts = 3;
-  float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, epsilon;
+  float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, rest1, rest2, epsilon;
+  // rest1 and rest2 are 1 - beta, rounded once from fp64: 1 - 0.999f differs from 0.001 by 1e-5 of itself.
   HD explicit AdamW(const PointwiseArgs& a)
       : grad_scale(a.control[UpdateControl::kGradScale]),
         skip(a.control[UpdateControl::kSkip]),
         beta1(static_cast<float>(a.scalars[0])),
         beta2(static_cast<float>(a.scalars[1])),
+        rest1(static_cast<float>(1 - a.scalars[0])),
+        rest2(static_cast<float>(1 - a.scalars[1])),
         epsilon(static_cast<float>(a.scalars[2])) {
     const float lr = a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[4]);
     keep = 1.0f - lr * static_cast<float>(a.scalars[3]);
@@ -45,8 +48,8 @@ struct AdamW {
   template <class T>
   HD Many<T, 3> operator()(T p, T m, T v, T g) const {
     g = g * T(grad_scale);
-    T m1 = fused(T(beta1), m - g, g);
-    T v1 = fused(T(beta2), v - g * g, g * g);
+    T m1 = fused(T(rest1), g, T(beta1) * m);
+    T v1 = fused(T(rest2), g * g, T(beta2) * v);
     T p1 = fused(-T(step_size), m1 / fused(sqrt_of(v1), T(root_correction), T(epsilon)), p * T(keep));
     const bool stay = skip != 0;
     return {{stay ? p : p1, stay ? m : m1, stay ? v : v1}};

@@ -89,6 +89,41 @@ TEST_F(ImportTest, IdentityIsOfTheContentAlone) {
   EXPECT_FALSE(first == identity("ifmmp", TextLevel::kChar)) << "same ids, other vocabulary";
 }
 
+TEST_F(ImportTest, AGivenVocabularyStays) {
+  auto given = [&](std::unique_ptr<Vocabulary> v) {
+    return ImportOptions{.force = true, .vocabulary = std::shared_ptr<const Vocabulary>(std::move(v))};
+  };
+  const std::string whole = put("whole.txt", "abcdé\n"), part = put("part.txt", "cab\n\ndad"),
+                    odd = put("odd.txt", "éab漢c");
+  // Of a text, and of a dataset made from it: the same ids, though the text uses a part of the characters.
+  import_text({whole}, folder_ / "whole.h5", TextLevel::kChar);
+  EXPECT_TRUE(is_hdf5_file(folder_ / "whole.h5"));
+  EXPECT_FALSE(is_hdf5_file(whole));
+  for (const bool dataset : {false, true}) {
+    auto made = dataset ? vocabulary_of_dataset(folder_ / "whole.h5") : vocabulary_of_text(whole);
+    import_text({part}, out_, TextLevel::kChar, given(std::move(made)));
+    EXPECT_EQ(all_tokens(), (std::vector<int32_t>{3, 1, 2, 0, 0, 4, 1, 4}));
+    EXPECT_EQ(open_dataset_file(out_, 1 << 20)->header.vocabulary_size, 6);
+  }
+  expect_refused(ExitCode::kBadData, {"odd.txt", "'漢' (U+6F22) at byte 4", "vocabulary of 6 characters"}, [&] {
+    import_text({part, odd}, out_, TextLevel::kChar, given(vocabulary_of_text(whole)));
+  });
+  const std::string bell = put("bell.txt", "ab\a");
+  expect_refused(ExitCode::kBadData, {"bell.txt", "character U+0007 at byte 2"},
+                 [&] { import_text({bell}, out_, TextLevel::kChar, given(vocabulary_of_text(whole))); });
+}
+
+TEST(VocabularyTest, TheFirstDifferenceIsNamed) {
+  const auto of = [](std::vector<uint32_t> points) { return Vocabulary::chars(std::move(points)); };
+  EXPECT_EQ(first_difference(of({'a', 'b'}), of({'a', 'b'})), "");
+  EXPECT_EQ(first_difference(Vocabulary::bytes(), Vocabulary::bytes()), "");
+  EXPECT_EQ(first_difference(of({'\n', 'b', 'c'}), of({'\n', 'b', 'd'})),
+            "token 2 is 'c' (U+0063) there and 'd' (U+0064) here (vocabularies of 3 and 3 characters)");
+  EXPECT_EQ(first_difference(of({'a'}), of({'a', '\n' + 250})),
+            "token 1 is nothing there and 'Ą' (U+0104) here (vocabularies of 1 and 2 characters)");
+  EXPECT_EQ(first_difference(of({'a'}), Vocabulary::bytes()), "tokens are characters there and bytes here");
+}
+
 TEST_F(ImportTest, WrongTextIsNamed) {
   refuse_text(ExitCode::kMissingInput, {folder_ / "no.txt", "No such file"}, {folder_ / "no.txt"});
   refuse_text(ExitCode::kBadData, {"empty.txt", "no text at all"}, {put("empty.txt", "")});

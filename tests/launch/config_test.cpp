@@ -298,6 +298,11 @@ TEST(DidYouMean, CountsSlips) {
   EXPECT_EQ(edit_distance("abc", "xyz", 2), 3);  // counts to limit + 1
   EXPECT_EQ(nearest("trian", {"train", "eval"}), "train");
   EXPECT_EQ(nearest("q", {"a", "b"}), "");
+  const std::vector<std::string> keys{"batch.global", "optim.lr", "optim.name", "optim.weight_decay", "data.context"};
+  EXPECT_EQ(nearest("optim.learning_rate", keys), "optim.lr");
+  EXPECT_EQ(nearest("learning_rate", keys), "optim.lr");
+  EXPECT_EQ(nearest("train.batch_size", keys), "batch.global");
+  EXPECT_EQ(nearest("batch_size", {"size"}), "") << "only where the key is there";
   EXPECT_EQ(nearest("checkpoint.keep", {"checkpoint.every", "checkpoint.keep_every", "checkpoint.keep_last"}),
             "checkpoint.keep_last");
 }

@@ -6,6 +6,8 @@
 #include <bit>
 #include <mutex>
 
+#include "core/models/mlp.h"
+#include "core/ops/ops.h"
 #include "launch/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
@@ -115,6 +117,73 @@ TEST(Sentinel, HybridShardsCompareTheirCopies) {
       EXPECT_TRUE(contains(text, tensor)) << text;
     }
   }
+}
+
+// A model that changes a value of its own parameters in the forward pass of one step, on the rank whose thread says so.
+thread_local bool flips = false;
+struct FlipOptions {
+  int64_t step = 6;
+};
+std::vector<Field> fields(FlipOptions& o) { return {field("step", o.step, "in this step, from 1")}; }
+class Flipping : public Model {
+ public:
+  Flipping(const FlipOptions& o, const TaskSpec& task)
+      : step_(o.step),
+        mlp_(child<Mlp>("mlp", MlpOptions{{70}}, task)),
+        scale_(parameter("scale", {36}, Init::constant(1))) {}
+  Tensor forward(const Tensor& x) override {
+    if (std::exchange(flips, flips && context().random.step + 1 != step_) && context().random.step + 1 == step_) {
+      const int64_t bytes = size_of(scale_.dtype());
+      static_cast<uint8_t*>(scale_.write())[8 * bytes - 1] ^= 1;  // element 7, the exponent
+    }
+    return mlp_(reshape(x, {x.dim(0), 36}) * scale_);
+  }
+
+ private:
+  int64_t step_;
+  Mlp& mlp_;
+  Tensor& scale_;
+};
+
+// The gradient of a flipped copy spreads to all ranks alike, and the next gather brings good values: only what the step
+// computed with tells.
+TEST(Sentinel, WholeCopiesAreComparedAsTheStepUsedThem) {
+  App app = builtin();
+  app.models.push_back(model_entry<Flipping, FlipOptions>("flipping"));
+  for (const char* level : {"optimizer", "gradients", "none"})
+    for (const char* precision : {"fp32", "bf16"}) {
+      if (std::string(level) == "none" && std::string(precision) == "fp32") continue;  // the state itself
+      for (int odd : {-1, 1, 2}) {
+        const auto settings = load_settings(
+            app,
+            ConfigTree::parse(cat("train:\n  steps: 20\nbatch:\n  global: 16\n  micro: 2\nmodel:\n  name: flipping\n"
+                                  "data:\n  name: synthetic_images\n  validation: 0\n  synthetic:\n    images: 64\n"
+                                  "    height: 6\n    width: 6\nverify:\n  every: 2\nsharding:\n  level: ",
+                                  level, "\nprecision:\n  compute: ", precision, "\n"),
+                              "test.yaml"),
+            3);
+        SharedData data(app, *settings);
+        std::vector<End> ends(3);
+        testing::run_ranks(3, [&](Communicator& comm) {
+          Trainer trainer(*settings, data.open(comm), comm);
+          EXPECT_TRUE(trainer.has_replicas());
+          flips = comm.rank() == odd;
+          const auto [code, text] = error_of([&] {
+            for (int i = 0; i < 8; ++i) trainer.step();
+          });
+          flips = false;
+          ends[static_cast<size_t>(comm.rank())] = {code, text};
+          comm.barrier("end");
+        });
+        for (const End& e : ends) EXPECT_EQ(e.code, odd < 0 ? ExitCode::kOk : ExitCode::kRanksDisagree) << e.text;
+        if (odd < 0) continue;
+        const std::string& text = ends[static_cast<size_t>(odd)].text;
+        EXPECT_TRUE(text.starts_with(cat("step 6: rank ", odd,
+                                         " holds other values than the other 2 ranks in "
+                                         "parameters/scale (whole copy); they were last found equal after step 4")))
+            << level << " " << precision << ": " << text;
+      }
+    }
 }
 
 // Where every slice is held by one rank alone there is nothing to compare.

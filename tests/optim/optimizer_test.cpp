@@ -108,6 +108,40 @@ TEST(AdamW, FollowsItsDefinition) {
           });
 }
 
+// 1 - beta must not come from a rounded beta: that loses up to eps / (1 - beta) of each moment, and of each update.
+TEST(AdamW, BetasNearOneLoseNoAccuracy) {
+  struct Betas {
+    double first, second;
+  };
+  for (const auto [beta1, beta2] : {Betas{0.9, 0.999}, {0.9, 0.99999}, {0.999, 0.999}})
+    for (const int64_t steps : {5, 400}) {
+      SCOPED_TRACE(cat("beta1 ", beta1, ", beta2 ", beta2, ", ", steps, " steps"));
+      constexpr int64_t kCount = 257;
+      std::vector<Slot> slots{slot("w", kCount, false)};
+      std::fill_n(slots[0].master.mutable_values<float>(), kCount, 0.0f);  // else p itself would round
+      auto optimizer = make_adamw({.beta1 = beta1, .beta2 = beta2}, slots);
+      std::vector<double> p(kCount), m(kCount), v(kCount);
+      for (int64_t step = 1; step <= steps; ++step) {
+        set_gradient(slots[0], static_cast<uint64_t>(step));
+        const auto g = slots[0].gradient.to_vector();
+        optimizer->step(slots, {.lr = 1e-3});
+        for (size_t i = 0; i < g.size(); ++i) {
+          m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+          v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+          const double mh = m[i] / (1 - std::pow(beta1, step)), vh = v[i] / (1 - std::pow(beta2, step));
+          p[i] -= 1e-3 * mh / (std::sqrt(vh) + 1e-8);
+        }
+      }
+      const auto got = slots[0].master.to_vector();
+      double difference = 0, length = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        difference += (got[i] - p[i]) * (got[i] - p[i]);
+        length += p[i] * p[i];
+      }
+      EXPECT_LT(std::sqrt(difference / length), 1e-6);
+    }
+}
+
 using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
 const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },

@@ -39,6 +39,10 @@ for kind in text images; do
   fi
 done
 if with_mpi; then
+  # Micro-batches that do not divide into the tree: ranks send unlike numbers of its nodes, and rank 0 the fewest.
+  compare text 3 none 1 batch.global=20
+  compare images 4 none 1 batch.global=14 batch.micro=1
+  compare text 4 optimizer 4 batch.global=22 batch.micro=2
   compare text 2 none 1 reduce=fast model.dropout=0.1 batch.global=12 batch.micro=2
   compare text 2 none 1 precision.compute=bf16 precision.reduce=bf16
   compare text 4 parameters 2 precision.compute=fp16 sharding.offload=optimizer
@@ -46,6 +50,11 @@ if with_mpi; then
   compare text 2 parameters 2 recompute=block
   compare text 2 gradients 2 comm.bucket=0 optim.name=sgd optim.momentum=0.9 data.prefetch=5
 fi
+
+# The copy that a checkpoint keeps in host memory: parameters and two moments, in all as much as the ranks hold together.
+succeeds "a plan" lockstep plan text.yaml --ranks 1 --json
+expect "the copy is as large as they are" awk -v c="$(field checkpoint_copy_bytes <out)" -v p="$(field parameters_bytes <out)" \
+  -v m="$(field moments_bytes <out)" 'BEGIN { exit !(c > 0.95 * (p + m) && c <= p + m) }'
 
 # The table, and which level fits.
 succeeds "the table" lockstep plan text.yaml sharding.level=parameters sharding.group=2 --ranks 4

@@ -1,0 +1,66 @@
+// Prints a hash of the results and gradients of every operation's test case in every type, a line each, computed at the
+// instruction-set level that LOCKSTEP_ISA names: op_bits_test.sh compares the lines of two levels.
+#include <cstdio>
+
+#include "core/base/hash.h"
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/core/op_cases.h"
+#include "tests/support/gradcheck.h"
+
+namespace lockstep {
+namespace {
+
+Hash128 hash_of(const Tensor& t) {
+  const std::vector<double> values = t.to_vector();
+  return hash128(values.data(), values.size() * sizeof(double));
+}
+
+void print_bits(const testing::OpCase& c, DType dtype) {
+  std::vector<Tensor> inputs;
+  for (const Tensor& t : c.inputs) {
+    inputs.push_back(Tensor::empty(t.shape(), is_floating(t.dtype()) ? dtype : t.dtype()));
+    raw::copy(inputs.back(), t);
+    if (is_floating(t.dtype())) require_grad(inputs.back());
+  }
+  const Tensor y = c.f(inputs);
+  backward(sum(mul(y, testing::random_tensor(y.shape(), 5, -1, 1, y.dtype()))));
+  Hash128 hash = hash_of(y);
+  for (const Tensor& t : inputs)
+    if (const Tensor g = grad_of(t)) hash += hash_of(g);
+  std::printf("%s %s %s\n", c.name, cat(dtype).c_str(), to_hex(hash).c_str());
+}
+
+// Extents that fill the widest vectors and leave a rest, in the operations that have kernels of their own.
+std::vector<testing::OpCase> large_cases() {
+  using Inputs = std::vector<Tensor>;
+  uint64_t seed = 0;
+  auto r = [&](const Shape& shape) { return testing::random_tensor(shape, ++seed, -1, 1); };
+  std::vector<testing::OpCase> c;
+  c.push_back({"large_matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({71, 531}), r({531, 83})}});
+  c.push_back({"large_linear",
+               [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
+               {r({67, 300}), r({129, 300}), r({129})}});
+  c.push_back({"large_conv2d",
+               [](const Inputs& x) { return conv2d(x[0], x[1], x[2], 1, 1); },
+               {r({3, 17, 19, 21}), r({37, 3, 3, 21}), r({37})}});
+  c.push_back({"large_max_pool", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({3, 18, 22, 37})}});
+  c.push_back(
+      {"large_attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {r({2, 150, 3 * 3 * 40})}});
+  c.push_back({"large_softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({5, 1003})}});
+  c.push_back({"large_layer_norm",
+               [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
+               {r({41, 771}), r({771}), r({771})}});
+  c.push_back({"large_gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({11, 1237})}});
+  c.push_back({"large_sum", [](const Inputs& x) { return sum(x[0], {0}); }, {r({211, 1237})}});
+  return c;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main() {
+  for (lockstep::DType dtype : {lockstep::DType::kFloat32, lockstep::DType::kBFloat16, lockstep::DType::kFloat16})
+    for (const auto& cases : {lockstep::testing::op_cases(), lockstep::large_cases()})
+      for (const lockstep::testing::OpCase& c : cases) lockstep::print_bits(c, dtype);
+}

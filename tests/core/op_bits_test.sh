@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# avx2 and avx512 must give equal bits in every operation and type (bits_of_isa in core/kernels/kernels.h).
+# Usage: op_bits_test.sh OP_BITS
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+bits() { LOCKSTEP_ISA=$1 "$program" >"$work/$1" 2>"$work/error"; }
+program=$1
+if ! bits avx2; then
+  echo "This CPU lacks avx2: there is nothing to compare." && cat "$work/error"
+  exit 77
+fi
+cases=$(wc -l <"$work/avx2")
+if [ "$cases" -lt 100 ]; then echo "FAILED: only $cases cases" && exit 1; fi
+if ! bits avx512; then
+  echo "This CPU lacks avx512: there is nothing to compare." && cat "$work/error"
+  exit 77
+fi
+if ! cmp -s "$work/avx2" "$work/avx512"; then
+  echo "FAILED: these give other bits on avx2 (<) than on avx512 (>):"
+  diff "$work/avx2" "$work/avx512"
+  exit 1
+fi
+echo "$cases cases are equal to the bit."

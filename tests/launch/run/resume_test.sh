@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What a resumed run must agree on with its checkpoint, and how a user consents to a change: the schedule's end, the micro-batch, the
+# instruction-set level.
+# Usage: resume_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+sed -i '/^  steps: 30/d' text.yaml  # of train, and of the schedule: 0
+
+# The schedule ends at train.steps (schedule.steps: 0). To extend the run would change the rate of every step from here on.
+succeeds "a run of 4 steps" lockstep train text.yaml train.steps=4 checkpoint.every=4
+before=$(fingerprint run)
+refuses "a longer run has another schedule" 78 "run/checkpoints/step-00000004: cannot be resumed with another configuration: schedule.steps was 4 and is 6. .*'resume.allow=\[schedule.steps\]'" \
+  lockstep train text.yaml train.steps=6 --resume
+same "it touched nothing" "$before" "$(fingerprint run)"
+refuses "a key that nothing compares" 78 "override.*: resume.allow: 'schedule.stepz' is no key of this run that shapes its results" \
+  lockstep train text.yaml train.steps=6 --resume 'resume.allow=[schedule.stepz]'
+cp -r run kept
+succeeds "the schedule as it was" lockstep train text.yaml train.steps=6 schedule.steps=4 --resume run.dir=kept
+succeeds "with consent" lockstep train text.yaml train.steps=6 --resume 'resume.allow=[schedule.steps]'
+expect "it says what changes" grep -q 'resuming with schedule.steps: 6 what was trained with 4' err
+succeeds "asked once" lockstep train text.yaml train.steps=6 --resume
+rate() { tail -n 1 "$1/metrics.jsonl" | field lr; }
+expect "the schedule that was kept is at its end" awk -v r="$(rate kept)" 'BEGIN { exit !(r == 0) }'
+expect "the new one is not" awk -v r="$(rate run)" 'BEGIN { exit !(r > 0) }'
+expect "config.yaml holds the value and its reason" grep -qE '^  steps: 6  # .*stands for train.steps' run/config.yaml
+
+# batch.micro: 0 is a share for each rank of the first start; later ones keep it.
+sed -i '/^  micro:/d' text.yaml
+rm -rf run
+succeeds "2 ranks" lockstep train text.yaml run.dir=two train.steps=4 --ranks 2
+expect "the share is in config.yaml" grep -qE '^  micro: 4  # default, where 0 stands for an even share of batch.global for each of 2 ranks' two/config.yaml
+for ranks in 1 2; do
+  cp -r two on_$ranks
+  succeeds "resumed on $ranks" lockstep train text.yaml run.dir=on_$ranks train.steps=8 schedule.steps=4 --ranks $ranks --resume
+done
+same "the same bits on 1 rank" "$(digest on_2)" "$(digest on_1)"
+refuses "more ranks than micro-batches" 78 'batch.micro \(default\): 4 ranks are more than the 2 micro-batches of a step' \
+  lockstep train text.yaml run.dir=on_1 train.steps=9 schedule.steps=4 --ranks 4 --resume
+refuses "another micro-batch" 78 "on_1/.*: cannot be resumed with another configuration: batch.micro was 4 and is 2. .*'resume.allow=\[batch.micro\]'" \
+  lockstep train text.yaml run.dir=on_1 train.steps=9 schedule.steps=4 batch.micro=2 --resume
+
+# avx2 and avx512 give the same bits, so that a run moves between them without a word; generic does not.
+has() { LOCKSTEP_ISA=$1 lockstep devices >/dev/null 2>&1; }
+if has avx512; then
+  images=(images.yaml optim.name=sgd optim.momentum=0.9 optim.nesterov=true)
+  text=(text.yaml schedule.steps=4 model.dropout=0.1 precision.compute=bf16)
+  for kind in text images; do
+    declare -n keys=$kind
+    LOCKSTEP_ISA=avx2 succeeds "$kind, half on avx2" lockstep train "${keys[@]}" run.dir=mixed-$kind train.steps=4
+    LOCKSTEP_ISA=avx512 succeeds "$kind, half on avx512" lockstep train "${keys[@]}" run.dir=mixed-$kind train.steps=8 --resume
+    expect "no warning" test -z "$(grep warning err)"
+    LOCKSTEP_ISA=avx2 succeeds "$kind, all on avx2" lockstep train "${keys[@]}" run.dir=one-$kind train.steps=8
+    same "$kind: one digest" "$(digest one-$kind)" "$(digest mixed-$kind)"
+  done
+else
+  echo "This CPU lacks avx512: resuming across levels is not tried."
+fi
+if has avx2; then
+  LOCKSTEP_ISA=avx2 succeeds "on avx2" lockstep train text.yaml run.dir=other train.steps=4 schedule.steps=4
+  LOCKSTEP_ISA=generic succeeds "then generic" lockstep train text.yaml run.dir=other train.steps=5 schedule.steps=4 --resume
+  expect "a warning" grep -q 'resuming a run computed with avx2 on a machine that uses generic' err
+fi
+finish
