@@ -33,8 +33,8 @@ void warn_once(const std::string& path) {
     if (!warned.insert(path).second) return;
   }
   log_warning(cat(path,
-                  ": has no hash of its own structure (an older lockstep or another program wrote it), so damage "
-                  "may crash the HDF5 library that reads it; write it again with this version to be safe"));
+                  ": has no hash of its structure, so an older version of lockstep or another program wrote it; "
+                  "damage to it may crash the HDF5 library. Import or save it again with this version"));
 }
 
 }  // namespace

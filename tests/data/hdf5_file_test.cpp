@@ -262,7 +262,7 @@ TEST_F(Hdf5FileTest, AFileWithoutASealOpensWithAWarning) {
   Hdf5File::open(path_);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(back, values);
-  EXPECT_NE(said.find(path_ + ": has no hash of its own structure"), said.npos) << said;
+  EXPECT_NE(said.find(path_ + ": has no hash of its structure"), said.npos) << said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "once: " << said;
   // No other begin passes for an unsealed file: what stood in the seal's place is damage.
   for (const std::string& begin : {std::string(4096, '\0'), std::string(512, 'x'), std::string("locksteP")}) {

@@ -1,0 +1,228 @@
+#include "core/io/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <tuple>
+
+#include "core/base/escape.h"
+#include "core/base/plain_file.h"
+#include "core/io/json.h"
+#include "core/io/pending_file.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes, of any run; most are far below:
+constexpr int64_t kManifestBase = 16 << 20;             // configuration, vocabulary and the like
+constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
+
+std::string shape_text(const Shape& shape) {
+  std::string out;
+  for (int i = 0; i < shape.rank(); ++i) out += (i ? "x" : "") + std::to_string(shape[i]);
+  return out;
+}
+Shape parse_shape(const std::string& text, std::string_view where) {
+  Shape out;
+  double elements = 1;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('x', at), text.size());
+    int64_t extent = -1;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, extent);
+    const bool number = error == std::errc() && stop == text.data() + end && extent >= 0 && end - at < 16;
+    require(number && out.rank() < Shape::kMaxRank && end + 1 != text.size(), ExitCode::kBadData, where, ": shape '",
+            text, "' is none");
+    out.push_back(extent);
+    elements *= std::max(1.0, static_cast<double>(extent));
+    at = end + 1;
+  }
+  require(elements < 1e18, ExitCode::kBadData, where, ": shape '", text, "' is larger than any tensor");
+  return out;
+}
+Hash128 parse_hash(const std::string& hex, std::string_view where) {
+  const bool good = hex.size() == 32 && std::all_of(hex.begin(), hex.end(), ::isxdigit);
+  require(good, ExitCode::kBadData, where, ": hash '", hex, "' is none");
+  return {std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
+}
+
+// A manifest grows with the tensors in the files beside it: each slice takes more bytes there than its line here. So
+// a small checkpoint cannot ask for the memory and time of a large one.
+int64_t largest_manifest(const std::string& dir) {
+  int64_t stored = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error))
+    if (const auto size = entry.file_size(error); !error && entry.path().extension() == ".h5")
+      stored = std::min(stored + static_cast<int64_t>(std::min<uintmax_t>(size, kLargestManifest)), kLargestManifest);
+  return std::min(kManifestBase + 4 * stored, kLargestManifest);
+}
+
+std::string read_manifest(const std::string& dir) {
+  const std::string path = cat(dir, "/", kManifest);
+  std::error_code error;
+  require(fs::exists(path, error), ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
+  const InputFile file(path);
+  const int64_t most = largest_manifest(dir);
+  require(file.size <= most, ExitCode::kBadData, path, ": has ", file.size, " bytes; with the files beside it, it has ",
+          most, " at most");
+  std::string text(static_cast<size_t>(file.size), '\0');
+  file.read(0, text.data(), file.size);
+  return text;
+}
+
+std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
+
+}  // namespace
+
+void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where) {
+  std::sort(slices.begin(), slices.end(), [](const StoredSlice& a, const StoredSlice& b) {
+    return std::tie(a.name, a.offset, a.count) < std::tie(b.name, b.offset, b.count);
+  });
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const StoredSlice& s = slices[i];
+    const StoredSlice* before = i > 0 && slices[i - 1].name == s.name ? &slices[i - 1] : nullptr;
+    const StoredSlice* after = i + 1 < slices.size() && slices[i + 1].name == s.name ? &slices[i + 1] : nullptr;
+    require(s.part >= 0 && s.part < parts, code, where, ": tensor ", s.name, " has a slice in part ", s.part,
+            "; parts are 0 to ", parts - 1);
+    require(!before || before->shape == s.shape, code, where, ": tensor ", s.name, " has the shapes ",
+            before ? before->shape : s.shape, " and ", s.shape);
+    const int64_t from = before ? before->offset + before->count : 0;
+    require(s.offset >= from, code, where, ": tensor ", s.name, ": elements ", s.offset, " to ", from,
+            " are in two slices");
+    require(s.offset == from, code, where, ": tensor ", s.name, ": elements ", from, " to ", s.offset,
+            " are in no slice");
+    require(after || s.offset + s.count == s.shape.numel(), code, where, ": tensor ", s.name, ": elements ",
+            s.offset + s.count, " to ", s.shape.numel(), " are in no slice");
+  }
+}
+
+std::string slices_text(const std::vector<StoredSlice>& slices) {
+  std::vector<JsonObject> list;
+  for (const StoredSlice& s : slices)
+    list.push_back({{"name", s.name},
+                    {"shape", shape_text(s.shape)},
+                    {"offset", s.offset},
+                    {"count", s.count},
+                    {"part", s.part},
+                    {"hash", to_hex(s.hash)}});
+  return json_list(list);
+}
+
+std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where) {
+  std::vector<StoredSlice> out;
+  const bool list = visit_json_list(text, [&](JsonObject&& o) {
+    StoredSlice s;
+    s.name = json_text(o, "name", where);
+    require(escaped(s.name, Lines::kEscape) == s.name, ExitCode::kBadData, where, ": a tensor is called '",
+            escaped(s.name, Lines::kEscape), "', which no parameter is");
+    s.shape = parse_shape(json_text(o, "shape", where), where);
+    s.offset = json_int(o, "offset", where);
+    s.count = json_int(o, "count", where);
+    s.part = json_int(o, "part", where);
+    s.hash = parse_hash(json_text(o, "hash", where), where);
+    // A manifest that lies about sizes must not cost memory.
+    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset <= s.shape.numel() &&
+                s.count <= s.shape.numel() - s.offset,
+            ExitCode::kBadData, where, ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ",
+            s.count, " elements");
+    out.push_back(std::move(s));
+  });
+  require(list, ExitCode::kBadData, where, ": its list of tensors is no JSON");
+  return out;
+}
+
+void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
+                    int parts) {
+  JsonObject head{{"format", std::string("lockstep checkpoint")},
+                  {"version", kCheckpointVersion},
+                  {"writer", info.writer},
+                  {"step", info.step},
+                  {"epoch", info.epoch},
+                  {"position", info.position},
+                  {"updates", info.updates},
+                  {"skipped_in_row", info.skipped_in_row},
+                  {"skipped", info.skipped},
+                  {"loss_scale", info.loss_scale},
+                  {"good_steps", info.good_steps},
+                  {"dataset", info.dataset},
+                  {"isa", info.isa},
+                  {"ranks", static_cast<int64_t>(parts)},
+                  {"layout", info.layout},
+                  {"math_text", info.math_text},
+                  {"config", info.config},
+                  {"vocabulary", info.vocabulary},
+                  {"input", shape_text(info.input)},
+                  {"classes", info.classes}};
+  const std::string text = cat(json_line(head), "\n", slices_text(slices));
+  const std::string path = cat(pending, "/", kManifest);
+  {
+    const Descriptor file = create_new(path);
+    require(file && write_all(file, text) && write_all(file, manifest_end(text)), ExitCode::kStorage, path,
+            ": cannot be written; is the disk full?");
+  }
+  sync_file(path);
+  sync_folder_of(path);
+}
+
+Checkpoint open_checkpoint(const std::string& dir) {
+  std::error_code error;
+  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
+  const std::string path = cat(dir, "/", kManifest);
+  const std::string manifest = read_manifest(dir);
+  // Three pieces: a line, a list, and the hash of both, which is checked before anything is made of them.
+  const size_t hash_at = manifest.size() - std::min(manifest.size(), manifest_end("").size());
+  const std::string_view text = std::string_view(manifest).substr(0, hash_at);
+  const size_t list_at = text.find('\n');
+  require(list_at != text.npos && manifest.compare(hash_at, 9, "{\"hash\":\"") == 0, ExitCode::kBadData, path,
+          ": is cut short or no manifest");
+  require(manifest.compare(hash_at, manifest.npos, manifest_end(text)) == 0, ExitCode::kBadData, path,
+          ": differs from its own hash; this checkpoint is damaged");
+  auto head = parse_json_object(text.substr(0, list_at));
+  require(head.has_value() && json_text(*head, "format", path) == "lockstep checkpoint", ExitCode::kBadData, path,
+          ": is no manifest of a lockstep checkpoint");
+  const int64_t version = json_int(*head, "version", path);
+  require(version >= 1, ExitCode::kBadData, path, ": there is no format version ", version);
+  require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
+          ", written by lockstep ", json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
+          ": use a newer one");
+  Checkpoint c;
+  c.dir = dir;
+  CheckpointInfo& i = c.info;
+  i.writer = json_text(*head, "writer", path);
+  i.step = json_int(*head, "step", path);
+  i.epoch = json_int(*head, "epoch", path);
+  i.position = json_int(*head, "position", path);
+  i.updates = json_int(*head, "updates", path);
+  i.skipped_in_row = json_int(*head, "skipped_in_row", path);
+  i.skipped = json_int(*head, "skipped", path);
+  i.dataset = json_text(*head, "dataset", path);
+  i.isa = json_text(*head, "isa", path);
+  i.ranks = json_int(*head, "ranks", path);
+  if (version >= 2) {
+    i.loss_scale = json_number(*head, "loss_scale", path);
+    i.good_steps = json_int(*head, "good_steps", path);
+    i.layout = json_text(*head, "layout", path);
+  }
+  i.math_text = json_text(*head, "math_text", path);
+  i.config = json_text(*head, "config", path);
+  i.vocabulary = json_text(*head, "vocabulary", path);
+  i.input = parse_shape(json_text(*head, "input", path), path);
+  i.classes = json_int(*head, "classes", path);
+  for (const auto& [key, count] :
+       {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
+        std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
+        std::pair("good_steps", i.good_steps), std::pair("classes", i.classes)})
+    require(count >= 0 && count <= kLargestCount, ExitCode::kBadData, path, ": \"", key, "\" is ", count,
+            "; a number in [0, 2^48] was expected");
+  require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,
+          path, ": \"loss_scale\" is ", i.loss_scale, " and \"ranks\" ", i.ranks, ", which is impossible");
+  // Version 1 had one key for what is checkpoint.keep_last now.
+  if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
+    i.config.replace(at, 9, "\n  keep_last: ");
+  c.slices = parse_slices(text.substr(list_at + 1), path);
+  arrange_slices(c.slices, i.ranks, ExitCode::kBadData, path);
+  return c;
+}
+
+}  // namespace lockstep

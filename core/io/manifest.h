@@ -1,0 +1,23 @@
+// The manifest of a checkpoint as text: written, and read with everything in it checked. Plain functions, beside those
+// of core/io/checkpoint.h that are about the manifest alone; included by checkpoint.cpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/io/checkpoint.h"
+
+namespace lockstep {
+
+constexpr const char* kManifest = "manifest.json";
+
+// Sorts by name and offset. Throws `code` where the slices do not cover each tensor once, by writers [0, parts).
+void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where);
+
+// Writes the manifest of arranged slices into the directory `pending`, flushed to disk. Throws kStorage.
+void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
+                    int parts);
+
+}  // namespace lockstep
