@@ -44,25 +44,21 @@ extern "C" const char* __asan_default_options() {
 }
 #else
 // Every allocation of this process, those of C libraries too.
+void check_allocation(size_t size);
 extern "C" void* __libc_malloc(size_t size);
 extern "C" void* __libc_calloc(size_t count, size_t size);
 extern "C" void* __libc_realloc(void* old, size_t size);
-namespace {
-void refuse_large(size_t size) {
-  if (size > (size_t{256} << 20)) lockstep::fuzz::report("one allocation of more than 256 MiB");
-}
-}  // namespace
 extern "C" void* malloc(size_t size) {
-  refuse_large(size);
+  check_allocation(size);
   return __libc_malloc(size);
 }
 extern "C" void* calloc(size_t count, size_t size) {
   size_t all = 0;
-  refuse_large(__builtin_mul_overflow(count, size, &all) ? SIZE_MAX : all);
+  check_allocation(__builtin_mul_overflow(count, size, &all) ? SIZE_MAX : all);
   return __libc_calloc(count, size);
 }
 extern "C" void* realloc(void* old, size_t size) {
-  refuse_large(size);
+  check_allocation(size);
   return __libc_realloc(old, size);
 }
 #endif
@@ -72,12 +68,12 @@ namespace {
 
 constexpr size_t kCapacity = 1 << 20;                         // bytes of the largest input
 constexpr double kSlow = 1;                                   // s of processor time
-constexpr unsigned kHang = 30;                                // s
 constexpr int64_t kMemory = LOCKSTEP_FUZZ_ASAN ? 2048 : 512;  // MiB
 
 struct Options {
   uint64_t runs = 0, seed = 1;
-  double seconds = 0;  // go on with mutations for so long; 0: `runs` alone decide
+  unsigned timeout = 30;  // s for one input
+  double seconds = 0;     // go on with mutations for so long; 0: `runs` alone decide
   std::string artifacts = "./";
   std::string tolerate;  // deaths within a library of this name are listed and do not fail
   bool keep_going = false;
@@ -114,8 +110,9 @@ int64_t resident_kib() {
   return use.ru_maxrss;
 }
 
-// The innermost frame that is neither the C library's, nor a sanitizer's, nor this file's.
+// The innermost frame that is neither the C library's, nor a sanitizer's, nor one of this file: these are the first 3.
 void note_place() {
+  if (shared->place[0] != '\0') return;
   void* frames[64];
   const int count = ::backtrace(frames, 64);
   Dl_info own = {};
@@ -128,11 +125,8 @@ void note_place() {
     if (std::strncmp(name, "libc.", 5) == 0 || std::strncmp(name, "libstdc++", 9) == 0 || std::strstr(name, "san.so") ||
         std::strncmp(name, "libgcc_s", 8) == 0)
       continue;
-    const bool program = info.dli_fname == own.dli_fname || std::strcmp(info.dli_fname, own.dli_fname) == 0;
-    if (program && i < 3) continue;  // this function and the handler
-    std::snprintf(shared->place, sizeof shared->place, "%s: %s+%#zx", name, info.dli_sname ? info.dli_sname : "?",
-                  static_cast<size_t>(static_cast<char*>(frames[i]) -
-                                      static_cast<char*>(info.dli_saddr ? info.dli_saddr : info.dli_fbase)));
+    if (i < 3 && std::strcmp(info.dli_fname, own.dli_fname) == 0) continue;
+    std::snprintf(shared->place, sizeof shared->place, "%s: %s", name, info.dli_sname ? info.dli_sname : "?");
     return;
   }
 }
@@ -151,9 +145,9 @@ void watch_deaths() {
   struct sigaction action = {};
   action.sa_handler = on_death;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
-  ::sigaction(SIGABRT, &action, nullptr);
+  for (int signal : {SIGABRT, SIGALRM}) ::sigaction(signal, &action, nullptr);
   if (!LOCKSTEP_FUZZ_ASAN)
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) ::sigaction(signal, &action, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::sigaction(signal, &action, nullptr);
   void* frame;
   ::backtrace(&frame, 1);  // loads what it needs now, not in the handler
 }
@@ -269,7 +263,7 @@ void work(const Options& o, Clock::time_point begin) {
   for (; more(); ++shared->at) {
     make_input(shared->at, o);
     const Bytes input(shared->input, shared->input + shared->size);  // of exactly this size, for AddressSanitizer
-    ::alarm(kHang);
+    ::alarm(o.timeout);
     const double start = processor_seconds();
     LLVMFuzzerTestOneInput(input.data(), input.size());
     const double seconds = processor_seconds() - start;
@@ -286,11 +280,11 @@ void work(const Options& o, Clock::time_point begin) {
   }
 }
 
-std::string death_text(int status) {
+std::string death_text(int status, const Options& o) {
   if (!WIFSIGNALED(status)) return cat("exit code ", WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   const std::string name = ::strsignal(signal);
-  return signal == SIGALRM ? cat("more than ", kHang, " s") : cat("signal ", signal, " (", name, ")");
+  return signal == SIGALRM ? cat("more than ", o.timeout, " s") : cat("signal ", signal, " (", name, ")");
 }
 
 std::string list_text(const std::map<std::string, int64_t>& places) {
@@ -323,6 +317,7 @@ Options parse(int argc, char** argv) {
     const std::string value = equals == given.npos ? "" : given.substr(equals + 1);
     if (given.rfind("-runs=", 0) == 0) o.runs = std::stoull(value);
     else if (given.rfind("-seed=", 0) == 0) o.seed = std::stoull(value);
+    else if (given.rfind("-timeout=", 0) == 0) o.timeout = static_cast<unsigned>(std::stoul(value));
     else if (given.rfind("-max_total_time=", 0) == 0) o.seconds = std::stod(value);
     else if (given.rfind("-artifact_prefix=", 0) == 0) o.artifacts = value;
     else if (given.rfind("-tolerate=", 0) == 0) o.tolerate = value;
@@ -331,8 +326,8 @@ Options parse(int argc, char** argv) {
     else throw Error(ExitCode::kUsage, cat("there is no option ", given));
   }
   require(!o.paths.empty(), ExitCode::kUsage,
-          "usage: PROGRAM [-runs=N] [-seed=N] [-max_total_time=SECONDS] [-artifact_prefix=FOLDER/]"
-          " [-ignore_crashes=1] [-tolerate=LIBRARY] FILE|FOLDER...");
+          "usage: PROGRAM [-runs=N] [-seed=N] [-max_total_time=SECONDS] [-timeout=SECONDS]"
+          " [-artifact_prefix=FOLDER/] [-ignore_crashes=1] [-tolerate=LIBRARY] FILE|FOLDER...");
   return o;
 }
 
@@ -361,13 +356,13 @@ int supervise(const Options& o) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove_all(entry.path());
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) break;
-    const std::string place = shared->place[0] ? shared->place : "an unknown place";
-    if (!o.tolerate.empty() && place.find(o.tolerate) == 0) {
-      ++tolerated[place];
+    const std::string death = cat(death_text(status, o), " in ", shared->place[0] ? shared->place : "an unknown place");
+    if (!o.tolerate.empty() && std::string_view(shared->place).starts_with(o.tolerate)) {
+      if (++tolerated[death] == 1) keep_input(o, "tolerated");
     } else {
-      std::fprintf(stderr, "CRASH: %s in %s\n", death_text(status).c_str(), place.c_str());
+      std::fprintf(stderr, "CRASH: %s\n", death.c_str());
       keep_input(o, "crash");
-      ++findings[place];
+      ++findings[death];
       if (!o.keep_going) break;
     }
     ++shared->at;
@@ -388,6 +383,14 @@ int supervise(const Options& o) {
 
 }  // namespace
 }  // namespace lockstep::fuzz
+
+#if !LOCKSTEP_FUZZ_ASAN
+__attribute__((noinline)) void check_allocation(size_t size) {
+  if (size <= (size_t{256} << 20)) return;
+  if (lockstep::fuzz::shared) lockstep::fuzz::note_place();
+  lockstep::fuzz::report("one allocation of more than 256 MiB");
+}
+#endif
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t capacity) {
   return lockstep::fuzz::mutate_once(data, size, capacity);
