@@ -1,7 +1,9 @@
 #include "data/dataset_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/base/error.h"
 
@@ -38,11 +40,19 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
 }
 
-int64_t positive_attribute(const Hdf5File& file, const std::string& key) {
-  int64_t value = file.int_attribute("", key);
-  require(value > 0 && value <= (int64_t{1} << 31), ExitCode::kBadData, file.path(), ": attribute '", key, "' is ",
-          value, "; a number in [1, 2^31] was expected");
+// Of a dataset of `rows` rows.
+int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows) {
+  const int64_t value = file.int_attribute("", key), most = std::min(std::max(kMostClasses, rows), int64_t{1} << 31);
+  require(value > 0 && value <= most, ExitCode::kBadData, file.path(), ": attribute '", key, "' is ", value,
+          "; a number in [1, ", most, "] was expected");
   return value;
+}
+
+// Whether (byte / 255 - mean) / stddev is a finite float for every byte.
+bool normalises(double mean, double stddev) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 && std::abs((0.0 - mean) / stddev) <= kLargest &&
+         std::abs((1.0 - mean) / stddev) <= kLargest;
 }
 
 template <class T>
@@ -125,15 +135,15 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   h.hashes = read_words(file, kind + "_hash");
   Hdf5Info info = file.info(kind);
   if (h.kind == DataKind::kTokens) {
-    h.vocabulary = read_vocabulary(file);
-    h.vocabulary_size = positive_attribute(file, "vocabulary_size");
-    require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
-            ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
-            h.vocabulary ? h.vocabulary->size() : 0, " entries");
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
     require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
             info.type, " of shape ", info.shape, "; a list of uint8, uint16 or uint32 was expected");
     h.tokens = info.shape[0];
+    h.vocabulary = read_vocabulary(file);
+    h.vocabulary_size = count_attribute(file, "vocabulary_size", h.tokens);
+    require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
+            ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
+            h.vocabulary ? h.vocabulary->size() : 0, " entries");
   } else {
     require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
             path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
@@ -144,14 +154,17 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             ": dataset 'labels' holds ", labels.type, " of shape ", labels.shape, "; a list of int32 was expected");
     require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
             labels.shape[0], " labels");
-    h.classes = positive_attribute(file, "classes");
+    h.classes = count_attribute(file, "classes", h.images[0]);
     h.label_hashes = read_words(file, "labels_hash");
     h.mean = file.doubles_attribute("images", "mean");
     h.stddev = file.doubles_attribute("images", "std");
-    bool sized = static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size();
-    require(sized && std::all_of(h.stddev.begin(), h.stddev.end(), [](double s) { return s > 0; }), ExitCode::kBadData,
-            path, ": attributes 'mean' and 'std' of dataset 'images' must have one value per channel (", info.shape[3],
-            "), std above zero");
+    require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),
+            ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ",
+            h.stddev.size(), " values; one per channel (", info.shape[3], ") was expected");
+    for (size_t c = 0; c < h.mean.size(); ++c)
+      require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
+              ": mean ", h.mean[c], " and std ", h.stddev[c],
+              " do not make finite samples; both must be finite, std above zero");
   }
   h.identity = h.computed_identity();
   std::string stored = file.string_attribute("", "identity");

@@ -18,6 +18,8 @@
 namespace lockstep {
 
 constexpr int64_t kDatasetVersion = 1;
+// Labels or ids a file may announce, unless it stores more images or tokens than that: memory is taken for each.
+constexpr int64_t kMostClasses = 1 << 21;
 
 struct DatasetHeader {
   DataKind kind = DataKind::kTokens;

@@ -71,6 +71,7 @@ class IdxFile {
     require(head[3] == 1 || head[3] == 3 || head[3] == 4, ExitCode::kBadData, path_, ": has ", int{head[3]},
             " dimensions; labels have 1, images 3 or 4");
     expected_ += 4 * int64_t{head[3]};
+    double values = 1;
     for (int i = 0; i < head[3]; ++i) {
       uint8_t b[4];
       read(b, 4);
@@ -78,7 +79,11 @@ class IdxFile {
       require(extent > 0 && (i == 0 || extent <= 1 << 16), ExitCode::kBadData, path_, ": has size ", extent,
               " in dimension ", i, "; images have 1 to 65536 pixels a side, and at least one sample is needed");
       shape_.push_back(extent);
+      values *= static_cast<double>(extent);
     }
+    // Before products of the sizes are taken as whole numbers; 256 TiB, and no file of pixels is as large.
+    require(values <= static_cast<double>(int64_t{1} << 48), ExitCode::kBadData, path_, ": has shape ", shape_,
+            ", more values than any file holds: it is damaged or no IDX file");
     expected_ += shape_.numel();
   }
   std::string path_;
@@ -104,6 +109,8 @@ struct Sums {
 
 void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
                 int64_t classes, const ImportOptions& options) {
+  require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
+          ": a number in [0, ", kMostClasses, "] is needed");
   PendingFile pending(output, options.force);
   IdxFile images(images_path), labels(labels_path);
   Shape shape = images.shape();

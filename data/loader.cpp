@@ -124,8 +124,10 @@ class Loader::Impl {
 
   Cursor valid_start() const {
     Cursor c = options_.start;
-    check(c.epoch >= 0 && c.position >= 0 && c.position <= size_, "a start at position ", c.position, " of epoch ",
-          c.epoch, ", but an epoch has ", size_, " samples");
+    // From a checkpoint, which may say anything.
+    require(c.epoch >= 0 && c.position >= 0 && c.position <= size_, ExitCode::kBadData,
+            "the checkpoint was saved at sample ", c.position, " of epoch ", c.epoch,
+            ", but an epoch of this data has ", size_, " samples: it belongs to other data or was changed");
     return c.position == size_ ? Cursor{c.epoch + 1, 0} : c;
   }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -10,13 +11,13 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <tuple>
 
 #include "core/base/log.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "core/io/plain_file.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
@@ -27,7 +28,9 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kPending = ".pending-";
 constexpr const char* kName = "step-";
 constexpr int64_t kPiece = 1 << 20;                     // elements: 4 MiB
-constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes
+constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes, of any run; most are far below:
+constexpr int64_t kManifestBase = 16 << 20;             // configuration, vocabulary and the like
+constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
 constexpr int64_t kLargestChunk = 64 << 20;             // bytes, of HDF5: it reads no less
 
 std::string part_name(int64_t part, int64_t parts) {
@@ -45,13 +48,16 @@ std::string shape_text(const Shape& shape) {
 Shape parse_shape(const std::string& text, std::string_view where) {
   Shape out;
   double elements = 1;
-  std::istringstream in(text);
-  std::string extent;
-  while (std::getline(in, extent, 'x')) {
-    const bool number = !extent.empty() && extent.size() < 16 && std::all_of(extent.begin(), extent.end(), ::isdigit);
-    require(number && out.rank() < Shape::kMaxRank, ExitCode::kBadData, where, ": shape '", text, "' is none");
-    out.push_back(std::stoll(extent));
-    elements *= std::max(1.0, static_cast<double>(out.back()));
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('x', at), text.size());
+    int64_t extent = -1;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, extent);
+    const bool number = error == std::errc() && stop == text.data() + end && extent >= 0 && end - at < 16;
+    require(number && out.rank() < Shape::kMaxRank && end + 1 != text.size(), ExitCode::kBadData, where, ": shape '",
+            text, "' is none");
+    out.push_back(extent);
+    elements *= std::max(1.0, static_cast<double>(extent));
+    at = end + 1;
   }
   require(elements < 1e18, ExitCode::kBadData, where, ": shape '", text, "' is larger than any tensor");
   return out;
@@ -62,17 +68,28 @@ Hash128 parse_hash(const std::string& hex, std::string_view where) {
   return {std::stoull(hex.substr(0, 16), nullptr, 16), std::stoull(hex.substr(16), nullptr, 16)};
 }
 
-std::string read_text(const std::string& path) {
+// A manifest grows with the tensors in the files beside it: each slice takes more bytes there than its line here. So
+// a small checkpoint cannot ask for the memory and time of a large one.
+int64_t largest_manifest(const std::string& dir) {
+  int64_t stored = 0;
   std::error_code error;
-  const auto size = fs::file_size(path, error);
-  require(!error, ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
-  require(static_cast<int64_t>(size) <= kLargestManifest, ExitCode::kBadData, path, ": ", static_cast<int64_t>(size),
-          " bytes are more than any manifest has");
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  require(in.good() || size == 0, ExitCode::kBadData, path, ": cannot be read");
-  return out.str();
+  for (const auto& entry : fs::directory_iterator(dir, error))
+    if (const auto size = entry.file_size(error); !error && entry.path().extension() == ".h5")
+      stored = std::min(stored + static_cast<int64_t>(std::min<uintmax_t>(size, kLargestManifest)), kLargestManifest);
+  return std::min(kManifestBase + 4 * stored, kLargestManifest);
+}
+
+std::string read_manifest(const std::string& dir) {
+  const std::string path = cat(dir, "/", kManifest);
+  std::error_code error;
+  require(fs::exists(path, error), ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
+  const InputFile file(path);
+  const int64_t most = largest_manifest(dir);
+  require(file.size <= most, ExitCode::kBadData, path, ": has ", file.size, " bytes; with the files beside it, it has ",
+          most, " at most");
+  std::string text(static_cast<size_t>(file.size), '\0');
+  file.read(0, text.data(), file.size);
+  return text;
 }
 
 std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
@@ -278,10 +295,8 @@ std::string slices_text(const std::vector<StoredSlice>& slices) {
 }
 
 std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where) {
-  auto list = parse_json_list(text);
-  require(list.has_value(), ExitCode::kBadData, where, ": its list of tensors is no JSON");
   std::vector<StoredSlice> out;
-  for (const JsonObject& o : *list) {
+  const bool list = visit_json_list(text, [&](JsonObject&& o) {
     StoredSlice s;
     s.name = json_text(o, "name", where);
     s.shape = parse_shape(json_text(o, "shape", where), where);
@@ -295,7 +310,8 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
             ExitCode::kBadData, where, ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ",
             s.count, " elements");
     out.push_back(std::move(s));
-  }
+  });
+  require(list, ExitCode::kBadData, where, ": its list of tensors is no JSON");
   return out;
 }
 
@@ -377,12 +393,16 @@ Checkpoint open_checkpoint(const std::string& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such checkpoint");
   const std::string path = cat(dir, "/", kManifest);
-  const std::string text = read_text(path);
-  // Three pieces: a line, a list, and the hash of both.
-  const size_t list_at = text.find('\n'), hash_at = text.rfind("{\"hash\"");
-  require(list_at != std::string::npos && hash_at != std::string::npos && list_at < hash_at, ExitCode::kBadData, path,
+  const std::string manifest = read_manifest(dir);
+  // Three pieces: a line, a list, and the hash of both, which is checked before anything is made of them.
+  const size_t hash_at = manifest.size() - std::min(manifest.size(), manifest_end("").size());
+  const std::string_view text = std::string_view(manifest).substr(0, hash_at);
+  const size_t list_at = text.find('\n');
+  require(list_at != text.npos && manifest.compare(hash_at, 9, "{\"hash\":\"") == 0, ExitCode::kBadData, path,
           ": is cut short or no manifest");
-  auto head = parse_json_object(std::string_view(text).substr(0, list_at));
+  require(manifest.compare(hash_at, manifest.npos, manifest_end(text)) == 0, ExitCode::kBadData, path,
+          ": differs from its own hash; this checkpoint is damaged");
+  auto head = parse_json_object(text.substr(0, list_at));
   require(head.has_value() && json_text(*head, "format", path) == "lockstep checkpoint", ExitCode::kBadData, path,
           ": is no manifest of a lockstep checkpoint");
   const int64_t version = json_int(*head, "version", path);
@@ -390,8 +410,6 @@ Checkpoint open_checkpoint(const std::string& dir) {
   require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
           ", written by lockstep ", json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
           ": use a newer one");
-  require(text.substr(hash_at) == manifest_end(text.substr(0, hash_at)), ExitCode::kBadData, path,
-          ": differs from its own hash; this checkpoint is damaged");
   Checkpoint c;
   c.dir = dir;
   CheckpointInfo& i = c.info;
@@ -415,14 +433,18 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.vocabulary = json_text(*head, "vocabulary", path);
   i.input = parse_shape(json_text(*head, "input", path), path);
   i.classes = json_int(*head, "classes", path);
-  require(i.step >= 0 && i.epoch >= 0 && i.position >= 0 && i.updates >= 0 && i.skipped >= 0 && i.skipped_in_row >= 0 &&
-              i.good_steps >= 0 && i.classes >= 0 && i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 &&
-              i.ranks <= 1 << 20,
-          ExitCode::kBadData, path, ": one of its numbers is impossible");
+  for (const auto& [key, count] :
+       {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
+        std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
+        std::pair("good_steps", i.good_steps), std::pair("classes", i.classes)})
+    require(count >= 0 && count <= kLargestCount, ExitCode::kBadData, path, ": \"", key, "\" is ", count,
+            "; a number in [0, 2^48] was expected");
+  require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,
+          path, ": \"loss_scale\" is ", i.loss_scale, " and \"ranks\" ", i.ranks, ", which is impossible");
   // Version 1 had one key for what is checkpoint.keep_last now.
   if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
     i.config.replace(at, 9, "\n  keep_last: ");
-  c.slices = parse_slices(std::string_view(text).substr(list_at + 1, hash_at - list_at - 1), path);
+  c.slices = parse_slices(text.substr(list_at + 1), path);
   arrange(c.slices, i.ranks, ExitCode::kBadData, path);
   return c;
 }

@@ -1,16 +1,12 @@
 #include "core/io/hdf5_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 
 #include "core/base/error.h"
+#include "core/io/hdf5_checks.h"
 #include "core/io/hdf5_handles.h"
+#include "core/io/plain_file.h"
 
 namespace lockstep {
 
@@ -28,6 +24,7 @@ constexpr size_t kOpenDatasets = 4;  // each keeps up to 1 MiB of chunks: a file
 struct Hdf5File::State {
   std::string path;
   bool writing = false;
+  int64_t file_bytes = 0;  // of a file that is read
   Id file;
   std::map<std::string, Id> datasets;  // last used ones, so that reading by piece does not look names up each time
 
@@ -87,10 +84,8 @@ struct Hdf5File::State {
               ExitCode::kBadData, path, ": ", what, " has an impossible size ", extents[i], " in dimension ", i);
       out.shape.push_back(static_cast<int64_t>(extents[i]));
     }
-    const auto& types = all_stored_types();
-    auto known =
-        std::find_if(types.begin(), types.end(), [&](StoredType t) { return H5Tequal(type, file_type(t)) > 0; });
-    require(known != types.end(), ExitCode::kBadData, path, ": ", what,
+    const auto known = hdf5::stored_type(type);
+    require(known.has_value(), ExitCode::kBadData, path, ": ", what,
             " has an element type that is not one of ours (little-endian numbers)");
     out.type = *known;
     if (H5Pget_layout(plist) == H5D_CHUNKED) {
@@ -148,8 +143,10 @@ struct Hdf5File::State {
     Id type(H5Aget_type(attribute), H5Tclose), space(H5Aget_space(attribute), H5Sclose);
     if (type < 0 || space < 0) fail(what);
     count = H5Sget_simple_extent_npoints(space);
-    require(H5Tget_class(type) == wanted && count >= 0 && count <= (1 << 20), ExitCode::kBadData, path, ": ", what,
-            " is not ",
+    const bool sized = writing || wanted == H5T_STRING ||
+                       (H5Tget_size(type) <= 8 && count <= file_bytes / static_cast<int64_t>(H5Tget_size(type)));
+    require(H5Tget_class(type) == wanted && count >= 0 && count <= (1 << 20) && sized, ExitCode::kBadData, path, ": ",
+            what, " is not ",
             wanted == H5T_INTEGER ? "a whole number"
             : wanted == H5T_FLOAT ? "a number"
                                   : "text");
@@ -186,23 +183,23 @@ Hdf5File Hdf5File::create(const std::string& path) {
 }
 
 Hdf5File Hdf5File::open(const std::string& path) {
-  // The plain call first: its errno says more than HDF5 does.
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(descriptor >= 0, ExitCode::kMissingInput, path, ": ", std::strerror(errno));
-  struct stat about {};
-  bool known = ::fstat(descriptor, &about) == 0;
-  ::close(descriptor);
-  require(known && S_ISREG(about.st_mode), ExitCode::kBadData, path, ": is not a file");
-  require(about.st_size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
+  // The plain call first: its errno says more than HDF5 does, and what it opened is what HDF5 gets, whatever the path
+  // leads to by then.
+  const InputFile input(path);
+  require(input.size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
+  const std::string opened = cat("/proc/self/fd/", input.descriptor.number());
   Door door;
   auto state = std::make_unique<State>();
   state->path = path;
-  require(H5Fis_hdf5(path.c_str()) > 0, ExitCode::kBadData, path, ": is not an HDF5 file");
+  state->file_bytes = input.size;
+  require(H5Fis_hdf5(opened.c_str()) > 0, ExitCode::kBadData, path, ": is not an HDF5 file");
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fapl_sec2(access);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   H5Pset_file_locking(access, false, true);  // readers share; some file systems refuse locks
-  state->file = Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  state->file = Id(H5Fopen(opened.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (state->file < 0) state->fail("the file");
+  hdf5::check_contents(state->file, state->file_bytes, path);
   return Hdf5File(std::move(state));
 }
 
@@ -381,7 +378,8 @@ std::string Hdf5File::string_attribute(const std::string& object, const std::str
     return out;
   }
   size_t size = H5Tget_size(type);
-  require(size <= (1 << 20), ExitCode::kBadData, path(), ": ", what, " is impossibly long");
+  require(size <= (1 << 20) && (state_->writing || static_cast<int64_t>(size) <= state_->file_bytes),
+          ExitCode::kBadData, path(), ": ", what, " is impossibly long");
   std::string out(size, '\0');
   state_->expect(H5Aread(attribute, type, out.data()), what);
   out.resize(std::min(out.find('\0'), out.size()));

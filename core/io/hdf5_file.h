@@ -53,7 +53,9 @@ class Hdf5File {
  public:
   // A new file; an existing one is overwritten (write under a temporary name: core/io/pending_file.h).
   static Hdf5File create(const std::string& path);
-  // For reading; goes on where the file system refuses locks.
+  // For reading; goes on where the file system refuses locks. Only a regular file (or a link to one) whose contents are
+  // all stored within it is opened: hard links, contiguous or chunked datasets of known types and filters, no larger
+  // than the bytes stored for them (core/io/hdf5_checks.h); kBadData otherwise. No plugin is ever loaded.
   static Hdf5File open(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;

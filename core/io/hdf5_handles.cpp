@@ -33,8 +33,13 @@ Door::Door() : lock_(door_mutex()) {
   static_cast<void>(once);
   H5Eget_auto2(H5E_DEFAULT, &printer_, &printer_data_);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  H5PLget_loading_state(&plugins_);
+  H5PLset_loading_state(0);
 }
-Door::~Door() { H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_); }
+Door::~Door() {
+  H5PLset_loading_state(plugins_);
+  H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_);
+}
 
 Reason reason() {
   Reason out;

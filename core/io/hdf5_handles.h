@@ -1,5 +1,5 @@
 // Handles of HDF5's C API: the process-wide lock, RAII ids, error text and element types. The only include of hdf5.h.
-// Owned by hdf5_file.cpp, which alone includes this header.
+// Included by hdf5_file.cpp and the parts beside it (core/io/hdf5_*.cpp) alone.
 // Knows nothing of files, datasets or attributes.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace lockstep::hdf5 {
 
-// One caller inside HDF5 at a time, its printing of errors silenced for that time. HDF5 keeps that setting per
-// thread, and a user's program may use HDF5 itself: so it is put back.
+// One caller inside HDF5 at a time, its printing of errors silenced and its loading of plugins switched off for that
+// time: a file must not choose code that is run. A user's program may use HDF5 itself: so both are put back.
 class Door {
  public:
   Door();
@@ -27,6 +27,7 @@ class Door {
   std::lock_guard<std::mutex> lock_;
   H5E_auto2_t printer_ = nullptr;
   void* printer_data_ = nullptr;
+  unsigned plugins_ = 0;
 };
 
 class Id {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "core/base/error.h"
 
@@ -13,18 +14,96 @@ using Json = nlohmann::ordered_json;
 
 std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// Depth is limited before the parser's own tree is built: its destructor recurses.
-Json parse(std::string_view text) {
-  constexpr int kMaxDepth = 32;
-  bool too_deep = false;
-  auto json = Json::parse(
-      text,
-      [&](int depth, Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      false);
-  return too_deep ? Json(Json::value_t::discarded) : json;
+// Builds flat objects from the events of nlohmann's parser, which does not recurse: time and memory grow with the text
+// alone, whatever it holds. Each object is handed on when it ends; a list's objects are never all held at once.
+class FlatReader {
+ public:
+  // `list`: the text is a list of objects, not one object.
+  FlatReader(bool list, const std::function<void(JsonObject&&)>& use)
+      : members_(list ? 2 : 1), list_(list), use_(use) {}
+
+  bool null() { return value(nullptr, "null"); }
+  bool boolean(bool v) { return value(v, v ? "true" : "false"); }
+  bool number_integer(int64_t v) { return value(v, std::to_string(v)); }
+  bool number_unsigned(uint64_t v) {
+    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return value(static_cast<double>(v), std::to_string(v));
+    return number_integer(static_cast<int64_t>(v));
+  }
+  bool number_float(double v, const std::string& text) { return value(v, text); }
+  bool string(std::string& v) {
+    if (depth_ > members_) return nested(to_line(Json(v)));
+    return value(std::move(v), "");
+  }
+  bool binary(Json::binary_t&) { return false; }  // JSON has none
+  bool key(std::string& name) {
+    if (depth_ > members_) {
+      nested(to_line(Json(name)) + ":");
+      first_ = true;
+      return true;
+    }
+    key_ = std::move(name);
+    return names_.insert(key_).second;  // twice the same key: which of them counts is anybody's guess
+  }
+  bool start_object(size_t) { return start('{'); }
+  bool end_object() { return end('}'); }
+  bool start_array(size_t) { return start('['); }
+  bool end_array() { return end(']'); }
+  bool parse_error(size_t, const std::string&, const Json::exception&) { return false; }
+
+ private:
+  static constexpr int kMaxDepth = 32;
+
+  bool start(char bracket) {
+    if (depth_ < members_) {
+      if (bracket != (list_ && depth_ == 0 ? '[' : '{')) return false;
+      object_.clear();
+      names_.clear();
+    } else {
+      if (depth_ == members_) text_.clear(), first_ = true;
+      nested(std::string_view(&bracket, 1));
+      first_ = true;
+    }
+    return ++depth_ <= kMaxDepth;
+  }
+  bool end(char bracket) {
+    --depth_;
+    if (depth_ < members_) {
+      if (bracket == '}') use_(std::move(object_));
+      return true;
+    }
+    text_ += bracket;
+    first_ = false;
+    if (depth_ == members_) object_.emplace_back(std::move(key_), std::move(text_));
+    return true;
+  }
+  bool value(JsonValue&& v, std::string_view text) {
+    if (depth_ > members_) return nested(text);
+    if (depth_ < members_) return false;  // in the list itself, or the whole text
+    object_.emplace_back(std::move(key_), std::move(v));
+    return true;
+  }
+  // A piece of a member that is a list or an object, which is kept as text.
+  bool nested(std::string_view piece) {
+    if (!first_) text_ += ',';
+    text_ += piece;
+    first_ = false;
+    return true;
+  }
+
+  const int members_;  // depth at which an object's members lie
+  const bool list_;
+  const std::function<void(JsonObject&&)>& use_;
+  int depth_ = 0;
+  JsonObject object_;
+  std::unordered_set<std::string> names_;
+  std::string key_, text_;
+  bool first_ = true;  // no comma before the next piece
+};
+
+bool read_flat(std::string_view text, bool list, const std::function<void(JsonObject&&)>& use) {
+  FlatReader reader(list, use);
+  return Json::sax_parse(text, &reader);
 }
 
 }  // namespace
@@ -53,25 +132,6 @@ std::string json_list(const std::vector<JsonObject>& objects) {
 
 namespace {
 
-bool beyond_int64(const Json& value) {
-  return value.is_number_unsigned() &&
-         value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-}
-
-JsonObject flat_object(const Json& json) {
-  JsonObject out;
-  for (const auto& [key, value] : json.items()) {
-    JsonValue v = nullptr;
-    if (value.is_boolean()) v = value.get<bool>();
-    else if (value.is_number_integer() && !beyond_int64(value)) v = value.get<int64_t>();
-    else if (value.is_number()) v = value.get<double>();
-    else if (value.is_string()) v = value.get<std::string>();
-    else if (!value.is_null()) v = to_line(value);
-    out.emplace_back(key, std::move(v));
-  }
-  return out;
-}
-
 const JsonValue* find(const JsonObject& object, std::string_view key) {
   for (const auto& [name, value] : object)
     if (name == key) return &value;
@@ -81,20 +141,13 @@ const JsonValue* find(const JsonObject& object, std::string_view key) {
 }  // namespace
 
 std::optional<JsonObject> parse_json_object(std::string_view text) {
-  Json json = parse(text);
-  if (!json.is_object()) return std::nullopt;
-  return flat_object(json);
+  JsonObject out;
+  if (!read_flat(text, false, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;
+  return out;
 }
 
-std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text) {
-  Json json = parse(text);
-  if (!json.is_array()) return std::nullopt;
-  std::vector<JsonObject> out;
-  for (const auto& element : json) {
-    if (!element.is_object()) return std::nullopt;
-    out.push_back(flat_object(element));
-  }
-  return out;
+bool visit_json_list(std::string_view text, const std::function<void(JsonObject&&)>& use) {
+  return read_flat(text, true, use);
 }
 
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where) {
@@ -120,11 +173,10 @@ const std::string& json_text(const JsonObject& object, std::string_view key, std
 }
 
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key) {
-  Json json = parse(text);
-  if (!json.is_object()) return std::nullopt;
-  auto found = json.find(std::string(key));
-  if (found == json.end() || !found->is_number_integer() || beyond_int64(*found)) return std::nullopt;
-  return found->get<int64_t>();
+  const auto object = parse_json_object(text);
+  const JsonValue* v = object ? find(*object, key) : nullptr;
+  const int64_t* number = v ? std::get_if<int64_t>(v) : nullptr;
+  return number ? std::optional(*number) : std::nullopt;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,11 +21,13 @@ using JsonObject = std::vector<std::pair<std::string, JsonValue>>;  // in the or
 std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; bytes that are no UTF-8 become U+FFFD
 std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
 
-// Nothing where the text is no JSON object. Values that are lists or objects come as their JSON text.
+// Nothing where the text is no JSON object, has the same key twice or is nested deeper than 32 levels. Values that are
+// lists or objects come as their JSON text.
 std::optional<JsonObject> parse_json_object(std::string_view text);
 
-// The objects of a list; nothing where the text is no JSON list of objects.
-std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text);
+// Hands on each object of a list of objects as it is read; false where the text is none. Time grows linearly with the
+// text, and one object is held at a time.
+bool visit_json_list(std::string_view text, const std::function<void(JsonObject&&)>& use);
 
 // A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);

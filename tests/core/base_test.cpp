@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "core/base/error.h"
@@ -89,6 +90,12 @@ TEST(Partition, PartsTileAndDifferByOneAtMost) {
   EXPECT_EQ(round_up(65, 64), 128);
 }
 
+std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text) {
+  std::vector<JsonObject> out;
+  if (!visit_json_list(text, [&](JsonObject&& object) { out.push_back(std::move(object)); })) return std::nullopt;
+  return out;
+}
+
 TEST(Json, ReadsBackWhatItWrites) {
   const JsonObject object{{"text", std::string("quote \" newline \n \xc3\xa9")},
                           {"whole", int64_t(-9007199254740993)},
@@ -108,10 +115,32 @@ TEST(Json, RefusesWhatIsNone) {
     EXPECT_FALSE(parse_json_object(text)) << text;
   for (const char* text : {"", "{}", "[1]", "[{}", "[{}]]"}) EXPECT_FALSE(parse_json_list(text)) << text;
   EXPECT_FALSE(parse_json_object(std::string(100000, '['))) << "depth is bounded";
+  EXPECT_FALSE(parse_json_object("{\"a\":" + std::string(100000, '['))) << "of members too";
+  EXPECT_FALSE(parse_json_object("{\"a\":1,\"b\":2,\"a\":3}")) << "one key, two values";
   const JsonObject o = *parse_json_object("{\"n\":1.5,\"big\":18446744073709551615,\"i\":3}");
   EXPECT_EQ(json_int(o, "i", "FILE"), 3);
   for (const char* key : {"n", "big", "absent"}) EXPECT_THROW(json_int(o, key, "FILE"), Error) << key;
   EXPECT_THROW(json_text(o, "i", "FILE"), Error);
+}
+
+TEST(Json, KeepsNestedValuesAsText) {
+  const JsonObject o = *parse_json_object(R"({"a": [1, {"x": "q\"", "y": [true, null]}, []], "b": {}, "c": 2})");
+  EXPECT_EQ(json_text(o, "a", "FILE"), R"([1,{"x":"q\"","y":[true,null]},[]])");
+  EXPECT_EQ(json_text(o, "b", "FILE"), "{}");
+  EXPECT_EQ(json_int(o, "c", "FILE"), 2);
+}
+
+// One object with many keys, and a list of many objects: each took time with the square of its length.
+TEST(Json, ReadsLongTextsInLinearTime) {
+  std::string head = "{\"k\":0";
+  for (int i = 0; i < 100000; ++i) head += cat(",\"k", i, "\":1");
+  JsonObject small{{"name", std::string("parameters/a")}, {"offset", int64_t{64}}};
+  const std::string list = json_list(std::vector<JsonObject>(200000, small));
+  const std::clock_t begun = std::clock();
+  EXPECT_EQ(parse_json_object(head + "}")->size(), 100001u);
+  EXPECT_EQ(parse_json_list(list)->size(), 200000u);
+  // Some 0.3 s, and minutes where time grows with the square.
+  EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 3);
 }
 
 }  // namespace

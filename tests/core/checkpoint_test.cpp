@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <set>
 
 #include "core/base/philox.h"
@@ -431,6 +432,8 @@ TEST(Lies, AboutSizesAreFoundWithoutAllocating) {
   for (const Lie& lie :
        {Lie{"\"part\":0", "\"part\":7"}, Lie{"\"part\":0", "\"part\":-1"}, Lie{"\"ranks\":1", "\"ranks\":0"},
         Lie{"\"ranks\":1", "\"ranks\":99999999999"}, Lie{"\"step\":30", "\"step\":-30"},
+        Lie{"\"step\":30", "\"step\":9223372036854775807"}, Lie{"\"position\":77", "\"position\":9223372036854775807"},
+        Lie{"\"epoch\":2", "\"epoch\":9223372036854775807"}, Lie{"\"updates\":29", "\"updates\":9223372036854775807"},
         Lie{"\"loss_scale\":1024.5", "\"loss_scale\":-1"}, Lie{"\"loss_scale\":1024.5", "\"loss_scale\":null"},
         Lie{"\"good_steps\":12", "\"good_steps\":1e3"}}) {
     TemporaryFolder folder;
@@ -439,6 +442,30 @@ TEST(Lies, AboutSizesAreFoundWithoutAllocating) {
     SCOPED_TRACE(lie.to);
     expect_error(ExitCode::kBadData, {"manifest.json"}, [&] { open_checkpoint(dir); });
   }
+}
+
+// Honest or not, a long manifest is read in time that grows with its length alone, and only where its hash fits.
+TEST(Manifest, IsReadInLinearTimeAndAfterItsHash) {
+  TemporaryFolder folder;
+  const std::string dir = save(folder / "c", 30, 1, state()), path = dir + "/manifest.json";
+  std::string many;
+  for (int i = 0; i < 60000; ++i)
+    many += cat("{\"name\":\"z/", 100000 + i, "\",\"shape\":\"64\",\"offset\":0,\"count\":64,\"part\":0,\"hash\":\"",
+                std::string(32, '0'), "\"},\n ");
+  std::string keys;
+  for (int i = 0; i < 60000; ++i) keys += cat("\"k", i, "\":0,");
+  rewrite_manifest(dir, "{\"name\"", many + "{\"name\"");
+  rewrite_manifest(dir, "\"step\":30", keys + "\"step\":30");
+  const std::clock_t begun = std::clock();
+  EXPECT_EQ(open_checkpoint(dir).slices.size(), 60005u);
+  EXPECT_LT((std::clock() - begun) / CLOCKS_PER_SEC, 3);
+  std::string bad = content(path);
+  bad.insert(1, std::string(1000, '['));  // no JSON: but what is said is that the hash differs
+  write_file(path, bad);
+  expect_error(ExitCode::kBadData, {path, "differs from its own hash"}, [&] { open_checkpoint(dir); });
+  // Larger than the tensors beside it explain.
+  write_file(path, bad + std::string(17 << 20, ' '));
+  expect_error(ExitCode::kBadData, {path, "bytes", "at most"}, [&] { open_checkpoint(dir); });
 }
 
 // The slices of each tensor must cover it once, said by the manifest alone and refused before it is written.

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -288,6 +290,32 @@ TEST_F(DatasetFileTest, OptionsThatDoNotFitTheDataAreNamed) {
                [&] { open_datasets({.name = DataName::kSyntheticImages, .context = 8}, 0); });
 }
 
+TEST_F(DatasetFileTest, ImagesThatBecomeNoNumbersAreRefused) {
+  const double kNan = std::nan(""), kInfinity = std::numeric_limits<double>::infinity();
+  for (const auto& [mean, stddev] :
+       {std::pair{kNan, 1.0}, std::pair{kInfinity, 1.0}, std::pair{0.5, kNan}, std::pair{0.5, kInfinity},
+        std::pair{0.5, 0.0}, std::pair{0.5, -1.0}, std::pair{0.5, 1e-300}, std::pair{1e300, 1.0}}) {
+    Hdf5File file = Hdf5File::create(path_);
+    DatasetHeader h;
+    h.kind = DataKind::kImages;
+    h.images = {10, 2, 2, 1};
+    h.classes = 3;
+    h.mean = {mean}, h.stddev = {stddev};
+    const std::vector<uint8_t> zeros(40);
+    ChunkWriter images(file, "images", StoredType::kUInt8, h.images, 10);
+    images.append(zeros.data(), 10);
+    h.hashes = images.finish();
+    ChunkWriter labels(file, "labels", StoredType::kInt32, {10}, 10);
+    labels.append(zeros.data(), 10);
+    h.label_hashes = labels.finish();
+    write_dataset_header(file, h);
+    file.close();
+    SCOPED_TRACE(cat(mean, " ", stddev));
+    expect_error(ExitCode::kBadData, {path_, "channel 0", cat("mean ", mean), cat("std ", stddev)},
+                 [&] { open_datasets({.path = path_}, 0); });
+  }
+}
+
 // Images of another shape, kind or count than the header says.
 TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
   write_file(folder_ / "i", idx({10, 4, 4}, noise(160, 2)));
@@ -330,7 +358,7 @@ TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
         f.set_attribute("images", "mean", std::vector<double>{0, 0});
         f.set_attribute("images", "std", std::vector<double>{1, 1});
       },
-      {"one value per channel (1)"});
+      {"have 2 and 2 values; one per channel (1)"});
   // And a right file, one label of which is out of range, the header and hashes being right.
   import_idx(folder_ / "i", folder_ / "l", path_, 0, {.force = true});
   auto data = open_datasets({.path = path_, .validation = 0.2}, 0);

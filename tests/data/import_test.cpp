@@ -185,6 +185,8 @@ TEST_F(ImportTest, WrongImagesAreNamed) {
   refuse_idx(ExitCode::kBadData, {"type 14"}, put("doubles", doubles), labels);
   refuse_idx(ExitCode::kBadData, {"huge", "truncated"}, put("huge", idx({4294967295u, 200, 200}, "x")),
              put("hugel", idx({4294967295u}, "x")));
+  refuse_idx(ExitCode::kBadData, {"vast", "more values than any file holds"},
+             put("vast", idx({4294967295u, 65536, 65536, 65536}, "x")), labels);
   refuse_idx(ExitCode::kBadData, {"size 0 in dimension 0"}, put("zero", idx({0, 4, 4}, "")), put("z", idx({0}, "")));
   refuse_idx(ExitCode::kBadData, {"wide", "in dimension 2"}, put("wide", idx({10, 4, 70000}, "")), labels);
   write_gzip(folder_ / "i.gz", idx({10, 4, 4}, noise(160, 2)));

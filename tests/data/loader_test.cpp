@@ -150,6 +150,16 @@ TEST(Loader, StartsAnywhere) {
   EXPECT_EQ(odd[3].samples, 53 - 7 - 36);
 }
 
+// A changed checkpoint is bad data, not a bug.
+TEST(Loader, AStartBeyondTheDataIsRefused) {
+  Counting data(53);
+  LoaderOptions o{.batch_global = 8, .batch_micro = 2};
+  for (const Cursor start : {Cursor{0, 54}, Cursor{0, -1}, Cursor{-1, 0}, Cursor{0, int64_t{1} << 62}}) {
+    o.start = start;
+    expect_error(ExitCode::kBadData, {"an epoch of this data has 53"}, [&] { run(data, o, 1, 1); });
+  }
+}
+
 TEST(Loader, AnEvaluationPassIsInOrderAndEnds) {
   Counting data(10);
   for (int threads : {0, 2})

@@ -1,0 +1,53 @@
+// Opening and making files safely where others may have had a hand in the directory: only regular files are read, and
+// a new file never follows a link that somebody put in its place. Plain functions; a Descriptor owns its number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& o) noexcept : number_(std::exchange(o.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& o) noexcept {
+    std::swap(number_, o.number_);
+    return *this;
+  }
+  ~Descriptor();
+  int number() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+// A regular file, or a link to one, for reading; never waits for the writer of a FIFO. Throws ExitCode::kMissingInput
+// (no such file, no permission) or kBadData (a directory, FIFO or device).
+struct InputFile {
+  explicit InputFile(const std::string& path);
+  std::string path;
+  Descriptor descriptor;
+  int64_t size = 0;  // bytes, when it was opened
+  // Bytes [offset, offset + count). Throws kBadData where they are not there or cannot be read.
+  void read(int64_t offset, void* to, int64_t count) const;
+};
+
+// A name beside `path` that nobody can guess: "PATH.INFIX-0123456789abcdef".
+std::string temporary_name(const std::string& path, std::string_view infix);
+
+// Makes a new file for writing; one that is there already, or a link, is an error. Returns an empty Descriptor and sets
+// errno where that fails.
+Descriptor create_new(const std::string& path);
+
+// Opens a regular file for appending, or makes it; a link in its place is refused. Returns an empty Descriptor and sets
+// errno where that fails: ELOOP for a link, EINVAL for what is no regular file.
+Descriptor open_to_append(const std::string& path);
+
+// Writes all of `bytes`; false with errno set where that fails.
+bool write_all(const Descriptor& file, std::string_view bytes);
+
+}  // namespace lockstep
