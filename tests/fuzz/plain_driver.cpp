@@ -126,6 +126,7 @@ void note_place() {
         std::strncmp(name, "libgcc_s", 8) == 0)
       continue;
     if (i < 3 && std::strcmp(info.dli_fname, own.dli_fname) == 0) continue;
+    if (info.dli_sname && std::strstr(info.dli_sname, "fuzz6report")) continue;
     std::snprintf(shared->place, sizeof shared->place, "%s: %s", name, info.dli_sname ? info.dli_sname : "?");
     return;
   }

@@ -1,4 +1,5 @@
-// Text import at both levels; a byte 0x1C divides the input into two files. What was imported reads back as it was.
+// Text import, by characters or, for inputs of odd size, by bytes; a byte 0x1C divides the input into two files. What
+// was imported reads back as it was.
 #include <filesystem>
 
 #include "data/dataset_file.h"
@@ -60,16 +61,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::write_file(second, all.substr(mark + 1));
     whole += all.substr(mark + 1);
   }
-  for (TextLevel level : {TextLevel::kByte, TextLevel::kChar}) {
-    const bool accepted =
-        fuzz::is_accepted({ExitCode::kBadData}, [&] { import_text(inputs, output, level, {.force = true}); });
-    fuzz::expect(accepted || level == TextLevel::kChar || whole.empty(), "bytes were refused");
-    if (!accepted) continue;
-    fuzz::is_accepted({}, [&] {
-      inspect_dataset(output);
-      fuzz::expect(text_in(output) == whole, "another text came back");
-    });
-    std::filesystem::remove(output);
-  }
+  const TextLevel level = size % 2 == 1 ? TextLevel::kByte : TextLevel::kChar;
+  const bool accepted =
+      fuzz::is_accepted({ExitCode::kBadData}, [&] { import_text(inputs, output, level, {.force = true}); });
+  fuzz::expect(accepted || level == TextLevel::kChar || whole.empty(), "bytes were refused");
+  if (!accepted) return 0;
+  fuzz::is_accepted({}, [&] { fuzz::expect(text_in(output) == whole, "another text came back"); });
+  std::filesystem::remove(output);
   return 0;
 }
