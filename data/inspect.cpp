@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 
@@ -49,31 +50,13 @@ std::string joined(const List& list, size_t most) {
   return out + (list.size() > most ? ", ..." : "");
 }
 
-// Characters on one line: control characters as \n, \t, \xHH.
-std::string printable(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (static_cast<uint8_t>(c) < 32 || c == 127) {
-      const char* digits = "0123456789abcdef";
-      out += {'\\', 'x', digits[static_cast<uint8_t>(c) >> 4], digits[c & 15]};
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
-    if (!r.characters.empty()) out += cat("characters: ", printable(r.characters), "\n");
+    if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else {
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
                "\nclasses: ", r.classes, "\nimages per class: ", joined(r.per_class, 20),

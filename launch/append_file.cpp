@@ -1,6 +1,5 @@
 #include "launch/append_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,23 +12,21 @@
 
 namespace lockstep {
 
-AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_write(path_, errno);
+AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to_append(path_)) {
+  if (!file_) fail_write(path_, errno);
   struct stat st = {};
-  if (::fstat(fd_, &st) == 0) size_ = st.st_size;
+  if (::fstat(file_.number(), &st) == 0) size_ = st.st_size;
 }
 
 AppendFile::~AppendFile() {
   if (dropped_ > 0) log_warning(cat(path_, ": ", dropped_, " records were dropped, they could not be written"));
-  ::close(fd_);
 }
 
 bool AppendFile::append(std::string_view record) {
   size_t written = 0;
   int error = 0;
   while (written < record.size() && !error) {
-    ssize_t n = ::write(fd_, record.data() + written, record.size() - written);
+    ssize_t n = ::write(file_.number(), record.data() + written, record.size() - written);
     if (n >= 0) {
       written += static_cast<size_t>(n);
     } else if (errno != EINTR) {
@@ -42,7 +39,7 @@ bool AppendFile::append(std::string_view record) {
     return true;
   }
   // Take back the part that did fit, so that the next record begins where a record may begin.
-  if (written > 0 && ::ftruncate(fd_, size_) != 0) size_ += static_cast<int64_t>(written);
+  if (written > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(written);
   ++dropped_;
   if (!failing_) log_warning(cat("cannot write ", path_, ": ", std::strerror(error), "; the run goes on without it"));
   failing_ = true;

@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/plain_file.h"
+
 namespace lockstep {
 
 class AppendFile {
  public:
-  // Opens at the end of what is there. Throws ExitCode::kOutputLocked or kStorage.
+  // Opens at the end of what is there; a link in its place is refused. Throws ExitCode::kOutputLocked or kStorage.
   explicit AppendFile(std::string path);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
@@ -25,7 +27,7 @@ class AppendFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Descriptor file_;
   int64_t size_ = 0;
   int64_t dropped_ = 0;
   bool failing_ = false;

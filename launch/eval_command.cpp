@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -100,7 +102,20 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   std::vector<int32_t> tokens = vocabulary->encode(prompt);
   require(!tokens.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
   const int64_t context = checkpoint.info.input[0], classes = checkpoint.info.classes;
-  print(prompt);
+  // A file gets the text itself. A terminal gets it escaped, so only whole characters.
+  std::string character;
+  Utf8Reader reader;
+  const auto show = [&, terminal = ::isatty(STDOUT_FILENO) == 1](const std::string& text) {
+    if (!terminal) return print(text, Shown::kAsItIs);
+    for (char c : text) {
+      character += c;
+      if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kMore) continue;
+      print(character);
+      character.clear();
+      reader = {};
+    }
+  };
+  show(prompt);
   std::vector<std::pair<float, int32_t>> ranked(static_cast<size_t>(classes));
   for (int64_t n = 0; n < count; ++n) {
     const size_t used = std::min(tokens.size(), static_cast<size_t>(context));
@@ -125,7 +140,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
       }
     }
     tokens.push_back(next);
-    print(vocabulary->decode({next}));
+    show(vocabulary->decode({next}));
   }
   print("\n");
   return 0;

@@ -9,39 +9,34 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 
 void fail_write(const std::string& path, int error_number) {
   bool storage = error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EFBIG;
   throw Error(storage ? ExitCode::kStorage : ExitCode::kOutputLocked,
-              cat("cannot write ", path, ": ", std::strerror(error_number),
+              cat("cannot write ", path, ": ",
+                  error_number == ELOOP ? "a symbolic link is in its place" : std::strerror(error_number),
                   storage ? "; free space or choose another run.dir" : "; choose another run.dir"));
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  std::string temporary = cat(path, ".tmp.", static_cast<int64_t>(::getpid()));
-  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail_write(path, errno);
-  int failed = 0;
-  while (!text.empty() && !failed) {
-    ssize_t n = ::write(fd, text.data(), text.size());
-    if (n >= 0) {
-      text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno != EINTR) {
-      failed = errno;
+  const std::string temporary = temporary_name(path, "tmp");
+  {
+    const Descriptor file = create_new(temporary);
+    if (!file) fail_write(path, errno);
+    if (!write_all(file, text)) {
+      const int failed = errno;
+      ::unlink(temporary.c_str());
+      fail_write(path, failed);
     }
-  }
-  if (::close(fd) != 0 && !failed) failed = errno;
-  if (failed) {
-    ::unlink(temporary.c_str());
-    fail_write(path, failed);
   }
   sync_and_rename(temporary, path);
 }
 
 void sync_and_rename(const std::string& temporary, const std::string& path) {
-  int fd = ::open(temporary.c_str(), O_WRONLY | O_CLOEXEC);
+  int fd = ::open(temporary.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   int failed = fd < 0 || ::fsync(fd) != 0 ? errno : 0;
   if (fd >= 0) ::close(fd);
   if (!failed && ::rename(temporary.c_str(), path.c_str()) != 0) failed = errno;

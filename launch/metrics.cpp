@@ -2,12 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/plain_file.h"
 #include "launch/files.h"
 
 namespace lockstep {
@@ -48,10 +50,11 @@ int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
   struct stat st = {};
-  if (::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+  if (::lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
     int64_t left_out = filter(path, keep_through, nullptr, last_step_);
     if (left_out > 0) {
-      std::string temporary = path + ".tmp";
+      const std::string temporary = temporary_name(path, "tmp");
+      if (!create_new(temporary)) fail_write(path, errno);
       {
         std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
         filter(path, keep_through, &out, last_step_);

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "core/base/escape.h"
 #include "core/base/log.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
@@ -20,8 +21,9 @@ App builtin() {
   return app;
 }
 
-void print(const std::string& text) {
+void print(const std::string& given, Shown shown) {
   if (!is_first_process()) return;
+  const std::string text = shown == Shown::kEscaped ? escaped(given) : given;
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "launch/files.h"
 
@@ -85,10 +86,8 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
     make_folder(paths_.tensorboard());
     // The lock file may have been there already: try a new one in each place that will get files.
     for (const auto& place : {paths_.dir, paths_.checkpoints(), paths_.tensorboard()}) {
-      std::string probe = cat(place, "/.probe.", static_cast<int64_t>(::getpid()));
-      int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-      if (fd < 0) fail_write(place, errno);
-      ::close(fd);
+      const std::string probe = temporary_name(place + "/", "probe");
+      if (!create_new(probe)) fail_write(place, errno);
       ::unlink(probe.c_str());
     }
     ::unlink(paths_.failure().c_str());  // of an earlier attempt
@@ -110,7 +109,7 @@ void RunDir::release_lock() {
 // no obstacle. Only where a file system has no such locks does the file's text decide.
 void RunDir::take_lock() {
   std::string path = paths_.lock();
-  lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (lock_fd_ < 0) fail_write(paths_.dir, errno);
   bool locked = ::flock(lock_fd_, LOCK_EX | LOCK_NB) == 0;
   bool taken = !locked && errno == EWOULDBLOCK;

@@ -1,18 +1,37 @@
 #include "core/base/log.h"
 
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 namespace {
 
 thread_local std::string prefix;
+
+// spdlog opens by name and follows links, so the file is opened here. A line that cannot be written is dropped.
+class FileSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit FileSink(Descriptor file) : file_(std::move(file)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    write_all(file_, {line.data(), line.size()});
+  }
+  void flush_() override {}
+  Descriptor file_;
+};
 
 struct Sinks {
   std::mutex mutex;
@@ -46,7 +65,7 @@ void log(LogLevel level, std::string_view line) {
   std::string text = prefix.empty() ? "" : prefix + ": ";
   if (level == LogLevel::kWarning) text += "warning: ";
   if (level == LogLevel::kError) text += "error: ";
-  text += line;
+  text += escaped(line);
   auto& s = sinks();
   std::lock_guard lock(s.mutex);
   if (s.file) s.file->log(translate(level), text);
@@ -64,14 +83,12 @@ const std::string& log_prefix() { return prefix; }
 void open_log_file(const std::string& path) {
   auto& s = sinks();
   std::lock_guard lock(s.mutex);
-  try {
-    s.file = std::make_unique<spdlog::logger>("file", std::make_shared<spdlog::sinks::basic_file_sink_st>(path));
-  } catch (const spdlog::spdlog_ex& e) {
-    throw Error(ExitCode::kOutputLocked, cat("cannot write the log ", path, ": ", e.what()));
-  }
+  Descriptor file = open_to_append(path);
+  require(bool{file}, ExitCode::kOutputLocked, "cannot write the log ", path, ": ",
+          errno == ELOOP ? "it is a symbolic link; remove it" : std::strerror(errno));
+  s.file = std::make_unique<spdlog::logger>("file", std::make_shared<FileSink>(std::move(file)));
   s.file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   s.file->set_level(spdlog::level::debug);
-  s.file->flush_on(spdlog::level::info);
   s.file->set_error_handler([](const std::string&) {});  // a full disk costs log lines, not the run
 }
 

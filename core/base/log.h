@@ -11,6 +11,7 @@ namespace lockstep {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// Control characters within a line are shown escaped (core/base/escape.h): a message may quote what a file holds.
 void log(LogLevel level, std::string_view line);
 inline void log_debug(std::string_view line) { log(LogLevel::kDebug, line); }
 inline void log_info(std::string_view line) { log(LogLevel::kInfo, line); }
@@ -24,7 +25,7 @@ void set_log_level(LogLevel level);
 void set_log_prefix(std::string prefix);
 const std::string& log_prefix();
 
-// Appends every line to this file too. Throws ExitCode::kOutputLocked where it cannot be opened.
+// Appends every line to this file too. Throws ExitCode::kOutputLocked where it cannot be opened or is a link.
 // A file that cannot be written later (disk full) never stops the run: lines are dropped and counted.
 void open_log_file(const std::string& path);
 void close_log_file();

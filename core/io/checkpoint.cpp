@@ -7,17 +7,17 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
 #include <tuple>
 
+#include "core/base/escape.h"
 #include "core/base/log.h"
+#include "core/base/plain_file.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
-#include "core/io/plain_file.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
@@ -257,8 +257,9 @@ std::string pending_checkpoint(const std::string& checkpoints, int64_t step) {
 void begin_checkpoint(const std::string& pending) {
   std::error_code error;
   fs::remove_all(pending, error);
-  fs::create_directories(pending, error);
-  require(!error, ExitCode::kStorage, pending, ": cannot be made: ", error.message());
+  fs::create_directories(fs::path(pending).parent_path(), error);
+  const bool made = !error && fs::create_directory(pending, error);  // nothing that was there already, no link
+  require(made, ExitCode::kStorage, pending, ": cannot be made: ", error ? error.message() : "its name is taken");
 }
 
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
@@ -299,6 +300,8 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
   const bool list = visit_json_list(text, [&](JsonObject&& o) {
     StoredSlice s;
     s.name = json_text(o, "name", where);
+    require(escaped(s.name, Lines::kEscape) == s.name, ExitCode::kBadData, where, ": a tensor is called '",
+            escaped(s.name, Lines::kEscape), "', which no parameter is");
     s.shape = parse_shape(json_text(o, "shape", where), where);
     s.offset = json_int(o, "offset", where);
     s.count = json_int(o, "count", where);
@@ -344,10 +347,9 @@ void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& inf
   const std::string text = cat(json_line(head), "\n", slices_text(arranged));
   const std::string path = cat(pending, "/", kManifest);
   {
-    std::ofstream out(path, std::ios::binary);
-    out << text << manifest_end(text);
-    out.close();
-    require(out.good(), ExitCode::kStorage, path, ": cannot be written; is the disk full?");
+    const Descriptor file = create_new(path);
+    require(file && write_all(file, text) && write_all(file, manifest_end(text)), ExitCode::kStorage, path,
+            ": cannot be written; is the disk full?");
   }
   sync_file(path);
   sync_folder_of(path);

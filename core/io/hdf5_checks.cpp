@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 
 namespace lockstep::hdf5 {
 namespace {
@@ -31,7 +32,7 @@ class Walk {
     if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, collect, &links) < 0)
       unreadable(cat("the names in group '/", prefix, "'"));
     for (const Link& link : links) {
-      const std::string name = prefix + link.name;
+      const std::string name = prefix + escaped(link.name, Lines::kEscape);
       refuse(link.type == H5L_TYPE_HARD, "'", name, "' is a link to another place or file");
       refuse(!link.name.empty() && link.name != "." && link.name.find('/') == link.name.npos, "'", name,
              "' is no proper name");

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
+#include <set>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/plain_file.h"
+#include "core/io/file_seal.h"
 #include "core/io/hdf5_checks.h"
+#include "core/io/hdf5_chunks.h"
 #include "core/io/hdf5_handles.h"
-#include "core/io/plain_file.h"
 
 namespace lockstep {
 
@@ -17,7 +22,20 @@ using hdf5::Id;
 namespace {
 
 constexpr int64_t kAutomaticChunkBytes = 256 << 10;
+constexpr hsize_t kMetadataBlock = 32 << 10;  // metadata lie together, so that chunks do, too, and few ranges name all
 constexpr size_t kOpenDatasets = 4;  // each keeps up to 1 MiB of chunks: a file of thousands must not keep them all
+
+void warn_once(const std::string& path) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  {
+    std::lock_guard lock(mutex);
+    if (!warned.insert(path).second) return;
+  }
+  log_warning(cat(path,
+                  ": has no hash of its own structure (an older lockstep or another program wrote it), so damage "
+                  "may crash the HDF5 library that reads it; write it again with this version to be safe"));
+}
 
 }  // namespace
 
@@ -26,6 +44,7 @@ struct Hdf5File::State {
   bool writing = false;
   int64_t file_bytes = 0;  // of a file that is read
   Id file;
+  std::vector<std::string> created;    // datasets with values
   std::map<std::string, Id> datasets;  // last used ones, so that reading by piece does not look names up each time
 
   void need_open() const { check(file >= 0, "HDF5 file ", path, " is used after close()"); }
@@ -172,12 +191,14 @@ Hdf5File Hdf5File::create(const std::string& path) {
   auto state = std::make_unique<State>();
   state->path = path;
   state->writing = true;
-  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_userblock(creation, kSealBytes);
+  H5Pset_meta_block_size(access, kMetadataBlock);
   // In this format metadata carries checksums too.
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   H5Pset_file_locking(access, true, true);
-  state->file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose);
+  state->file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   if (state->file < 0) state->fail("cannot be created");
   return Hdf5File(std::move(state));
 }
@@ -187,12 +208,12 @@ Hdf5File Hdf5File::open(const std::string& path) {
   // leads to by then.
   const InputFile input(path);
   require(input.size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
+  if (!check_seal(input)) warn_once(path);
   const std::string opened = cat("/proc/self/fd/", input.descriptor.number());
   Door door;
   auto state = std::make_unique<State>();
   state->path = path;
   state->file_bytes = input.size;
-  require(H5Fis_hdf5(opened.c_str()) > 0, ExitCode::kBadData, path, ": is not an HDF5 file");
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_sec2(access);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
@@ -210,8 +231,12 @@ void Hdf5File::close() {
   State& s = *state_;
   s.need_open();
   if (s.writing && H5Fflush(s.file, H5F_SCOPE_LOCAL) < 0) s.fail("the file, at its end");
+  std::vector<Range> chunks;
+  for (const std::string& name : s.created)
+    if (!hdf5::add_chunks(s.dataset(name), chunks)) s.fail("the file, at its end");
   const bool closed = s.close_datasets();
   if (!s.file.close() || !closed) s.fail("the file, at its end");
+  if (s.writing) seal_file(s.path, std::move(chunks));
 }
 
 void Hdf5File::create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout) {
@@ -243,6 +268,7 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   }
   Id id(H5Dcreate2(s.file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
   s.expect(hid_t{id}, what);
+  if (shape.numel() > 0) s.created.push_back(name);
   s.remember(name, std::move(id));
 }
 

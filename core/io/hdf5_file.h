@@ -55,14 +55,16 @@ class Hdf5File {
   static Hdf5File create(const std::string& path);
   // For reading; goes on where the file system refuses locks. Only a regular file (or a link to one) whose contents are
   // all stored within it is opened: hard links, contiguous or chunked datasets of known types and filters, no larger
-  // than the bytes stored for them (core/io/hdf5_checks.h); kBadData otherwise. No plugin is ever loaded.
+  // than the bytes stored for them (core/io/hdf5_checks.h); kBadData otherwise. No plugin is ever loaded. The seal of
+  // a file of ours is compared before HDF5 sees it; a file without one is warned of.
   static Hdf5File open(const std::string& path);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
   // A written file must be closed by close(): the destructor gives up what is not yet on disk without a word.
   ~Hdf5File();
 
-  void close();  // flushes; throws kStorage. The file is no longer usable afterwards. Not an fsync.
+  // Flushes, and seals a written file (core/io/file_seal.h); throws kStorage. Not usable afterwards. Not an fsync.
+  void close();
   const std::string& path() const;
 
   void create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout = {});

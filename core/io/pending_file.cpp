@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -40,9 +41,7 @@ void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
 void sync_folder_of(const std::string& path) { sync_path(folder_of(path), O_RDONLY | O_DIRECTORY); }
 
 PendingFile::PendingFile(std::string final_path, bool replace)
-    : final_path_(std::move(final_path)),
-      temporary_(cat(final_path_, ".part-", int64_t{::getpid()})),
-      replace_(replace) {
+    : final_path_(std::move(final_path)), temporary_(temporary_name(final_path_, "part")), replace_(replace) {
   require(!final_path_.empty(), ExitCode::kUsage, "the output needs a name");
   std::error_code ignored;
   require(fs::is_directory(folder_of(final_path_), ignored), ExitCode::kOutputLocked, final_path_, ": its folder ",
@@ -50,6 +49,9 @@ PendingFile::PendingFile(std::string final_path, bool replace)
   require(!fs::is_directory(final_path_, ignored), ExitCode::kOutputLocked, final_path_,
           ": is a folder; give a file name");
   if (!replace_) refuse_existing(final_path_);
+  const bool made = bool{create_new(temporary_)};
+  require(made, errno == ENOSPC || errno == EDQUOT || errno == EIO ? ExitCode::kStorage : ExitCode::kOutputLocked,
+          final_path_, ": nothing can be written beside it: ", std::strerror(errno));
 }
 
 PendingFile::~PendingFile() {

@@ -13,12 +13,13 @@ void sync_folder_of(const std::string& path);
 
 class PendingFile {
  public:
-  // Throws kOutputLocked where the final name is there already (unless `replace`), or its folder is not.
+  // Makes the temporary file, empty, under a name that nobody can have put something under before. Throws
+  // kOutputLocked where the final name is there already (unless `replace`), or its folder is not.
   PendingFile(std::string final_path, bool replace);
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;
   ~PendingFile();
-  // Write here, close, then commit().
+  // Write into this file, close it, then commit().
   const std::string& temporary() const { return temporary_; }
   void commit();
 

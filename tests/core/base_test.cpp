@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/io/json.h"
 
@@ -94,6 +96,27 @@ std::optional<std::vector<JsonObject>> parse_json_list(std::string_view text) {
   std::vector<JsonObject> out;
   if (!visit_json_list(text, [&](JsonObject&& object) { out.push_back(std::move(object)); })) return std::nullopt;
   return out;
+}
+
+TEST(Escaped, LeavesNoControlCharacterToATerminal) {
+  EXPECT_EQ(escaped("plain \\ text, gr\xc3\xbc\xc3\x9f\x65 \xe2\x82\xac \xf0\x9f\x99\x82"),
+            "plain \\ text, gr\xc3\xbc\xc3\x9f\x65 \xe2\x82\xac \xf0\x9f\x99\x82");
+  EXPECT_EQ(escaped("\x1b[2J\x07\r\x7f"), "\\x1b[2J\\x07\\x0d\\u007f");
+  EXPECT_EQ(escaped(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(escaped("C1 \xc2\x9b"
+                    "2J, bidi \xe2\x80\xae, \xe2\x81\xa6"),
+            "C1 \\u009b2J, bidi \\u202e, \\u2066");
+  EXPECT_EQ(escaped("\x9b\xff\xc3"), "\\x9b\\xff\\xc3") << "no UTF-8";
+  EXPECT_EQ(escaped("\xc0\x9b \xe0\x82\x9b \xed\xa0\x80"), "\\xc0\\x9b \\xe0\\x82\\x9b \\xed\\xa0\\x80")
+      << "other spellings";
+  EXPECT_EQ(escaped("a\n\tb"), "a\n\tb");
+  EXPECT_EQ(escaped("a\n\tb", Lines::kEscape), "a\\n\\tb");
+}
+
+TEST(Log, EscapesWhatAFileMayHold) {
+  ::testing::internal::CaptureStderr();
+  log_error("tensor '\x1b]0;title\x07' is damaged");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "error: tensor '\\x1b]0;title\\x07' is damaged\n");
 }
 
 TEST(Json, ReadsBackWhatItWrites) {

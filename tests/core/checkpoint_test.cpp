@@ -241,12 +241,10 @@ TEST(Digest, IgnoresSlicingAndSeesEveryChange) {
   EXPECT_NE(digest_of(info_of(30)), digest_of(info_of(31)));
 }
 
-TEST(Damage, OfAnyByteIsFoundOrHarmless) {
+TEST(Damage, OfAnyByteIsFound) {
   TemporaryFolder folder;
   const auto entries = state();
-  const auto expected = values(entries);
   const std::string dir = save(folder / "c", 30, 2, entries);
-  const std::string digest = to_hex(digest_of(open_checkpoint(dir)));
   for (const std::string& name :
        {std::string("manifest.json"), std::string("part-0000-of-0002.h5"), std::string("part-0001-of-0002.h5")}) {
     const std::string path = dir + "/" + name, good = content(path);
@@ -261,17 +259,14 @@ TEST(Damage, OfAnyByteIsFoundOrHarmless) {
       try {
         const Checkpoint c = open_checkpoint(dir);
         verify_checkpoint(c);
-        // Not found: then it lay in a place that nobody reads.
-        ASSERT_FALSE(manifest) << "byte " << at << " of the manifest";
-        ASSERT_EQ(loaded(c), expected) << "byte " << at << " of " << name;
-        ASSERT_EQ(to_hex(digest_of(c)), digest);
+        ADD_FAILURE() << "byte " << at << " of " << name << " was changed and not found";
       } catch (const Error& e) {
         ASSERT_EQ(e.code(), ExitCode::kBadData) << "byte " << at << " of " << name << ": " << e.what();
         ASSERT_NE(std::string(e.what()).find(name), std::string::npos) << "byte " << at << ": " << e.what();
         ++found;
       }
     }
-    EXPECT_GT(found, 0) << name << ", of " << tried;
+    EXPECT_EQ(found, tried) << name;
     write_file(path, good);
   }
   // Every byte that holds a value is found.
@@ -289,14 +284,10 @@ TEST(Damage, OfAnyByteIsFoundOrHarmless) {
   verify_checkpoint(open_checkpoint(dir));
 }
 
-// LOCKSTEP_FLIPS random bits, one at a time: found, or the checkpoint still says exactly the same.
-TEST(Damage, OfRandomBitsIsFoundOrWithoutEffect) {
+// LOCKSTEP_FLIPS random bits, one at a time: all found.
+TEST(Damage, OfRandomBitsIsFound) {
   TemporaryFolder folder;
-  const auto entries = state();
-  const auto expected = values(entries);
-  const std::string dir = save(folder / "c", 30, 2, entries);
-  const Checkpoint good = open_checkpoint(dir);
-  const std::string digest = to_hex(digest_of(good)), slices = slices_text(good.slices);
+  const std::string dir = save(folder / "c", 30, 2, state());
   std::vector<std::pair<std::string, int64_t>> files;
   int64_t bytes = 0;
   for (const std::string& name : names_in(dir)) {
@@ -306,7 +297,6 @@ TEST(Damage, OfRandomBitsIsFoundOrWithoutEffect) {
   ASSERT_EQ(files.size(), 3u);
   const char* asked = std::getenv("LOCKSTEP_FLIPS");
   const int64_t flips = asked ? std::atoll(asked) : 300;
-  int64_t found = 0, harmless = 0;
   for (int64_t i = 0; i < flips; ++i) {
     const auto bits = philox(2026, static_cast<uint64_t>(i), 0);
     const uint32_t* random = bits.v;
@@ -324,26 +314,10 @@ TEST(Damage, OfRandomBitsIsFoundOrWithoutEffect) {
       ASSERT_TRUE(file.good());
     };
     flip();
-    try {
-      const Checkpoint c = open_checkpoint(dir);
-      verify_checkpoint(c);
-      ASSERT_NE(name, "manifest.json");
-      const auto now = loaded(c);
-      ASSERT_EQ(memcmp(now.data(), expected.data(), expected.size() * 4), 0);
-      ASSERT_EQ(to_hex(digest_of(c)), digest);
-      ASSERT_EQ(slices_text(c.slices), slices);
-      ++harmless;
-    } catch (const Error& e) {
-      ASSERT_EQ(e.code(), ExitCode::kBadData) << e.what();
-      ASSERT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
-      ++found;
-    }
+    expect_error(ExitCode::kBadData, {name}, [&] { verify_checkpoint(open_checkpoint(dir)); });
     flip();
   }
   verify_checkpoint(open_checkpoint(dir));
-  EXPECT_GT(found, flips / 20);
-  std::printf("%lld random bits flipped: %lld found, %lld in places that nobody reads\n", static_cast<long long>(flips),
-              static_cast<long long>(found), static_cast<long long>(harmless));
 }
 
 TEST(Damage, TruncationIsFoundAtAnyLength) {

@@ -233,7 +233,7 @@ TEST_F(DatasetFileTest, AFlipAnywhereInTheFileNeverGivesWrongSamples) {
   auto first = open();
   Sample expected = sample_of(*first.train, 0, 0);
   int64_t noticed = 0, tried = 0;
-  for (size_t at = 0; at < good.size(); at += 7, ++tried) {
+  for (size_t at = 0; at < good.size(); at += 61, ++tried) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
     write_file(path_, bad);
@@ -246,7 +246,7 @@ TEST_F(DatasetFileTest, AFlipAnywhereInTheFileNeverGivesWrongSamples) {
       EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(ExitCode::kBadData)) << e.what();
     }
   }
-  EXPECT_GT(noticed, tried / 2);
+  EXPECT_EQ(noticed, tried) << "the seal covers all but the chunks, and those have checksums";
 }
 
 TEST_F(DatasetFileTest, WrongFilesAreNamed) {

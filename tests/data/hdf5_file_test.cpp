@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -191,6 +192,83 @@ TEST_F(Hdf5FileTest, AFullDiskIsAStorageErrorWhereverItStrikes) {
   std::vector<int32_t> back(1 << 20);
   Hdf5File::open(path_).read("x", StoredType::kInt32, {0, 1 << 20}, back.data());
   EXPECT_EQ(back, values);
+}
+
+// The ranges of the seal name all chunks and nothing else: so a large file is not read when it is opened, and no byte
+// of metadata is left out.
+TEST_F(Hdf5FileTest, TheSealLeavesOutTheChunksAlone) {
+  const std::vector<int32_t> values = counted(1 << 17);
+  {
+    auto file = Hdf5File::create(path_);
+    for (const char* name : {"a", "group/b", "c"}) file.write_all(name, StoredType::kInt32, {1 << 17}, values.data());
+    for (int i = 0; i < 300; ++i)
+      file.write_all(cat("packed", i), StoredType::kInt32, {100}, values.data(), {.chunk_rows = 10, .deflate = 1});
+    file.close();
+  }
+  const std::string good = test::content(path_);
+  const auto number = [&](size_t at) {
+    int64_t v;
+    std::memcpy(&v, good.data() + at, sizeof v);
+    return v;
+  };
+  const int64_t ranges = number(8) >> 32;
+  ASSERT_GT(ranges, 0);
+  ASSERT_LE(ranges, 253);
+  int64_t left_out = 0;
+  for (int64_t i = 0; i < ranges; ++i)
+    left_out += number(56 + static_cast<size_t>(i) * 16) - number(48 + static_cast<size_t>(i) * 16);
+  EXPECT_GE(left_out, 3 * (1 << 17) * 4);
+  EXPECT_LT(left_out, 3 * ((1 << 17) * 4 + 2 * 4) + 300 * 10 * 60);
+  Hdf5File::open(path_);
+  const auto flip = [&](int64_t at) {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const int byte = file.get() ^ 16;
+    file.seekp(at);
+    file.put(static_cast<char>(byte));
+  };
+  const auto size = static_cast<int64_t>(good.size());
+  int64_t at = 0, outside = 0;
+  for (int64_t i = 0; i <= ranges; ++i) {
+    const int64_t begin = i < ranges ? number(48 + static_cast<size_t>(i) * 16) : size;
+    for (; at < begin; at += 409, ++outside) {
+      flip(at);
+      expect_error(ExitCode::kBadData, {path_}, [&] { Hdf5File::open(path_); });
+      flip(at);
+    }
+    if (i == ranges) break;
+    flip(begin);
+    Hdf5File::open(path_);  // a chunk: found when it is read
+    flip(begin);
+    at = number(56 + static_cast<size_t>(i) * 16);
+  }
+  EXPECT_GT(outside, 100);
+  Hdf5File::open(path_);
+}
+
+// As an older version wrote it, or h5py.
+TEST_F(Hdf5FileTest, AFileWithoutASealOpensWithAWarning) {
+  const auto values = counted(1000);
+  {
+    auto file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kInt32, {1000}, values.data());
+    file.close();
+  }
+  const std::string sealed = test::content(path_);
+  test::write_file(path_, sealed.substr(4096));
+  ::testing::internal::CaptureStderr();
+  std::vector<int32_t> back(1000);
+  Hdf5File::open(path_).read("x", StoredType::kInt32, {0, 1000}, back.data());
+  Hdf5File::open(path_);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(back, values);
+  EXPECT_NE(said.find(path_ + ": has no hash of its own structure"), said.npos) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "once: " << said;
+  // No other begin passes for an unsealed file: what stood in the seal's place is damage.
+  for (const std::string& begin : {std::string(4096, '\0'), std::string(512, 'x'), std::string("locksteP")}) {
+    test::write_file(path_, begin + sealed.substr(begin.size()));
+    expect_error(ExitCode::kBadData, {path_, "is not an HDF5 file"}, [&] { Hdf5File::open(path_); });
+  }
 }
 
 TEST_F(Hdf5FileTest, ManyThreadsReadOneFile) {

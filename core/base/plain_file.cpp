@@ -1,4 +1,4 @@
-#include "core/io/plain_file.h"
+#include "core/base/plain_file.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -59,14 +59,7 @@ Descriptor create_new(const std::string& path) {
 }
 
 Descriptor open_to_append(const std::string& path) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  Descriptor file(::open(path.c_str(), flags, 0644));
-  struct stat about {};
-  if (file && (::fstat(file.number(), &about) != 0 || !S_ISREG(about.st_mode))) {
-    file = Descriptor();
-    errno = EINVAL;
-  }
-  return file;
+  return Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
 }
 
 bool write_all(const Descriptor& file, std::string_view bytes) {

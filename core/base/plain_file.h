@@ -43,8 +43,8 @@ std::string temporary_name(const std::string& path, std::string_view infix);
 // errno where that fails.
 Descriptor create_new(const std::string& path);
 
-// Opens a regular file for appending, or makes it; a link in its place is refused. Returns an empty Descriptor and sets
-// errno where that fails: ELOOP for a link, EINVAL for what is no regular file.
+// Opens a file for appending, or makes it; a link in its place is refused. Returns an empty Descriptor and sets errno
+// where that fails: ELOOP for a link.
 Descriptor open_to_append(const std::string& path);
 
 // Writes all of `bytes`; false with errno set where that fails.

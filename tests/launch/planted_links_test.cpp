@@ -1,0 +1,93 @@
+// Links that somebody planted where a run or an import will write: what they lead to is neither written nor cut.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/io/pending_file.h"
+#include "data/import.h"
+#include "launch/append_file.h"
+#include "launch/commands.h"
+#include "launch/files.h"
+#include "launch/metrics.h"
+#include "launch/run_dir.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::content;
+using test::expect_error;
+using test::write_file;
+
+class PlantedLinks : public ::testing::Test {
+ protected:
+  PlantedLinks() { write_file(victim_, "precious\n"); }
+  void plant(const std::string& name) { fs::create_symlink(victim_, folder_ / name); }
+  void TearDown() override { EXPECT_EQ(content(victim_), "precious\n"); }
+  const std::string pid_ = std::to_string(::getpid());
+  test::TemporaryFolder folder_;
+  std::string victim_ = folder_ / "victim";
+};
+
+TEST_F(PlantedLinks, AtTheOldNamesOfTemporaryFilesAreNotFollowed) {
+  for (const std::string& name :
+       {"out.h5.part-" + pid_, "config.yaml.tmp." + pid_, ".probe." + pid_, std::string("metrics.jsonl.tmp")})
+    plant(name);
+  write_file(folder_ / "text", "to be or not to be, that is the question");
+  import_text({folder_ / "text"}, folder_ / "out.h5", TextLevel::kChar);
+  replace_file(folder_ / "config.yaml", "seed: 1\n");
+  EXPECT_EQ(content(folder_ / "config.yaml"), "seed: 1\n");
+  write_file(folder_ / "metrics.jsonl", "{\"step\":1}\n{\"step\":9}\n");
+  MetricsWriter(folder_ / "metrics.jsonl", 1).write(2, {});
+  EXPECT_EQ(content(folder_ / "metrics.jsonl"), "{\"step\":1}\n{\"step\":2}\n");
+  const RunDir run(folder_ / "", true);
+}
+
+TEST_F(PlantedLinks, AtNamesThatMustBeKnownAreRefused) {
+  for (const char* name : {"log.txt", "metrics.jsonl", "lock"}) plant(name);
+  expect_error(ExitCode::kOutputLocked, {"log.txt", "symbolic link"}, [&] { open_log_file(folder_ / "log.txt"); });
+  expect_error(ExitCode::kOutputLocked, {"metrics.jsonl", "symbolic link"},
+               [&] { MetricsWriter(folder_ / "metrics.jsonl", 1); });
+  expect_error(ExitCode::kOutputLocked, {"symbolic link"}, [&] { RunDir(folder_ / "", true); });
+}
+
+TEST_F(PlantedLinks, InPlaceOfAReplacedFileAreReplaced) {
+  plant("config.yaml");
+  replace_file(folder_ / "config.yaml", "seed: 1\n");
+  EXPECT_FALSE(fs::is_symlink(folder_ / "config.yaml"));
+  plant("out.h5");
+  PendingFile pending(folder_ / "out.h5", true);
+  write_file(pending.temporary(), "whole");
+  pending.commit();
+  EXPECT_FALSE(fs::is_symlink(folder_ / "out.h5"));
+}
+
+TEST_F(PlantedLinks, NamesOfTemporaryFilesCannotBeGuessed) {
+  PendingFile a(folder_ / "out.h5", true), b(folder_ / "out.h5", true);
+  EXPECT_NE(a.temporary(), b.temporary());
+  EXPECT_EQ(a.temporary().find(pid_), std::string::npos);
+}
+
+TEST_F(PlantedLinks, ALogFileTakesEveryLine) {
+  open_log_file(folder_ / "log.txt");
+  log_warning("first\x1b[31m");
+  close_log_file();
+  open_log_file(folder_ / "log.txt");  // a resumed run
+  log_debug("second");
+  close_log_file();
+  const std::string text = content(folder_ / "log.txt");
+  EXPECT_NE(text.find("first\\x1b[31m\n"), text.npos) << text;
+  EXPECT_NE(text.find("debug second\n"), text.npos) << text;
+}
+
+// What a command prints may come from a file as well.
+TEST(Print, EscapesUnlessTheTextItselfIsWanted) {
+  ::testing::internal::CaptureStdout();
+  print("name \x1b[2J\n");
+  print("text \x1b[2J\n", Shown::kAsItIs);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "name \\x1b[2J\ntext \x1b[2J\n");
+}
+
+}  // namespace
+}  // namespace lockstep
