@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "core/base/error.h"
 #include "core/io/pending_file.h"
@@ -84,6 +85,12 @@ class IdxFile {
     // Before products of the sizes are taken as whole numbers; 256 TiB, and no file of pixels is as large.
     require(values <= static_cast<double>(int64_t{1} << 48), ExitCode::kBadData, path_, ": has shape ", shape_,
             ", more values than any file holds: it is damaged or no IDX file");
+    // Before memory is taken for them; gzip makes at most 1032 bytes of one.
+    std::error_code unknown;
+    const auto size = std::filesystem::file_size(path_, unknown);
+    require(unknown || values <= 1032.0 * static_cast<double>(size), ExitCode::kBadData, path_,
+            ": is truncated: it has shape ", shape_, ", more values than its ", size,
+            " bytes can hold; fetch the file again");
     expected_ += shape_.numel();
   }
   std::string path_;

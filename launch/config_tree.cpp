@@ -65,6 +65,8 @@ class Builder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check_tag(tag, mark);
+    if (!is_utf8(value))  // the text itself is; yaml-cpp makes one byte of each of these
+      fail(source_, line(mark), cat(path(), "the escapes \\N and \\_ are not supported: write \\u0085 and \\u00a0"));
     ConfigNode node = leaf(Kind::kScalar, mark);
     node.scalar = value;
     node.quoted = tag == "!";

@@ -220,6 +220,9 @@ TEST_F(ImportTest, WrongImagesAreNamed) {
   refuse_idx(ExitCode::kBadData, {"type 14"}, put("doubles", doubles), labels);
   refuse_idx(ExitCode::kBadData, {"huge", "truncated"}, put("huge", idx({4294967295u, 200, 200}, "x")),
              put("hugel", idx({4294967295u}, "x")));
+  // One image of 256 MB, which would be allocated at once.
+  refuse_idx(ExitCode::kBadData, {"wide", "truncated", "more values than its 17 bytes can hold"},
+             put("wide", idx({1, 65536, 4096}, "x")), put("one_label", idx({1}, std::string(1, '\0'))));
   refuse_idx(ExitCode::kBadData, {"vast", "more values than any file holds"},
              put("vast", idx({4294967295u, 65536, 65536, 65536}, "x")), labels);
   refuse_idx(ExitCode::kBadData, {"size 0 in dimension 0"}, put("zero", idx({0, 4, 4}, "")), put("z", idx({0}, "")));

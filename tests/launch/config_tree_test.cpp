@@ -112,6 +112,7 @@ TEST(ConfigTree, BadOverridesNameThemselves) {
 }
 
 TEST(ConfigTree, BadTextIsRefusedWithItsLine) {
+  expect_refused("a: \"x\\N\"\n", "a.yaml:1: a: the escapes \\N and \\_ are not supported");
   expect_refused("a: 1\nb: 2\na: 3\n", "a.yaml:3: the key a is given twice (first in line 1)");
   expect_refused("x:\n  a: 1\n  a: 3\n", "a.yaml:3: x: the key a is given twice");
   expect_refused("a: 1\nb: [1, 2\n", "a.yaml:3: not valid YAML");
