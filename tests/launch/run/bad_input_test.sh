@@ -78,14 +78,20 @@ if [ -e new.h5 ]; then problem "a refused import leaves a file"; fi
 flip() { # FILE OFFSET
   printf '%b' "\\0$(printf '%03o' $(($(od -An -tu1 -j "$2" -N 1 "$1") ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
-# The largest run of the file is its chunk: a byte in the middle belongs to it.
+# The middle of the largest range of chunks that the file's seal names (data/FORMAT.md).
+chunk_byte() { # FILE
+  od -An -v -td8 -w16 -j 48 -N 4048 "$1" | awk '$2 - $1 > size { size = $2 - $1; at = int(($1 + $2) / 2) } END { print at }'
+}
 cp text.h5 flipped.h5
-flip flipped.h5 $(($(wc -c <text.h5) / 2))
+flip flipped.h5 "$(chunk_byte text.h5)"
 refuses "flipped chunk" 65 'flipped.h5: .*tokens' lockstep train text.yaml run.dir=new data.path=flipped.h5
 refuses "flipped chunk, 2 ranks" 65 '.*flipped.h5: .*tokens' lockstep train text.yaml run.dir=new data.path=flipped.h5 --ranks 2
 cp images.h5 flipped_images.h5
-flip flipped_images.h5 $(($(wc -c <images.h5) / 2))
+flip flipped_images.h5 "$(chunk_byte images.h5)"
 refuses "flipped images" 65 'flipped_images.h5: .*images' lockstep data inspect flipped_images.h5
+cp text.h5 flipped.h5
+flip flipped.h5 4200 # what HDF5 would parse
+refuses "flipped metadata" 65 'flipped.h5: differs from its own hash' lockstep train text.yaml run.dir=new data.path=flipped.h5
 "$make_bad_tokens" beyond.h5 4000 1234
 refuses "token beyond the vocabulary" 65 'beyond.h5: token 1234 is 200, beyond the vocabulary of 10' \
   lockstep train text.yaml run.dir=new data.path=beyond.h5
@@ -158,7 +164,7 @@ fi
 # Damaged checkpoints: the newest valid one is taken, and a warning names the other; none left: 65.
 cp -r good damaged
 newest=damaged/checkpoints/step-00000030
-flip $newest/part-0000-of-0001.h5 $(($(wc -c <$newest/part-0000-of-0001.h5) / 2))
+flip $newest/part-0000-of-0001.h5 "$(chunk_byte $newest/part-0000-of-0001.h5)"
 run lockstep checkpoint digest damaged
 expect "a flipped bit in a checkpoint: the one before" grep -q '^step 20 ' err
 expect "a flipped bit in a checkpoint: a warning names it" grep -q 'warning: .*step-00000030' err
