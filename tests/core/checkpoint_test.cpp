@@ -200,15 +200,31 @@ TEST(RoundTrip, KeepsTheRestOfTheState) {
   EXPECT_EQ(i.ranks, 2);
 }
 
-TEST(RoundTrip, OfDenormalsInfinitiesAndNanKeepsTheirBits) {
+TEST(RoundTrip, OfDenormalsAndExtremesKeepsTheirBits) {
   TemporaryFolder folder;
-  std::vector<float> odd{NAN, INFINITY, -INFINITY, -0.0f, 1e-45f, 3.4e38f};
+  std::vector<float> odd{-0.0f, 0.0f, 1e-45f, -1e-40f, 3.4e38f, -3.4e38f};
   const StateEntry e{"parameters/odd", {6}, 0, Tensor::of(odd, {6})};
   const Checkpoint c = open_checkpoint(save(folder / "c", 1, 1, {e}));
   verify_checkpoint(c);
   const StateEntry back{"parameters/odd", {6}, 0, Tensor::zeros({6})};
   load_entries(c, {back});
   EXPECT_EQ(memcmp(back.data.read(), e.data.read(), 24), 0);
+}
+
+TEST(Saving, OfNanOrInfinityIsRefused) {
+  TemporaryFolder folder;
+  for (float bad : {NAN, INFINITY, -INFINITY}) {
+    std::vector<float> values(200, 1.0f);
+    values[77] = bad;
+    const StateEntry e{"parameters/odd", {1000}, 128, Tensor::of(values, {200})};
+    try {
+      save(folder / "c", 1, 1, {e});
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kNumeric);
+      EXPECT_EQ(std::string(error.what()), cat("parameters/odd is not finite: element 205 is ", bad));
+    }
+  }
 }
 
 TEST(Digest, IgnoresSlicingAndSeesEveryChange) {

@@ -125,7 +125,7 @@ same "it looks at each checkpoint" 2 "$(grep -c '^whole ' out)"
 mkdir bare
 refuses "checkpoint verify where there is none" 66 'bare: holds no checkpoint' lockstep checkpoint verify bare
 # A damaged checkpoint is passed over, and takes no whole one's place.
-succeeds "a run to damage" lockstep train text.yaml run.dir=worn train.steps=8 train.eval_every=0 checkpoint.every=2
+succeeds "a run to damage" lockstep train text.yaml run.dir=worn train.steps=8 schedule.steps=9 train.eval_every=0 checkpoint.every=2
 truncate -s -64 worn/checkpoints/step-00000008/part-*
 succeeds "it goes on from the one before" lockstep train text.yaml run.dir=worn train.steps=9 train.eval_every=0 checkpoint.every=9 --resume
 expect "it says so" grep -q 'passed over is now .*damaged-step-00000008' err

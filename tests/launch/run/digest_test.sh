@@ -7,6 +7,7 @@
 kind=$1 mode=$2
 make_inputs
 keys=(train.steps=30)
+if [ "$kind" = text ]; then keys+=(schedule.steps=30); fi
 if [ "$mode" = hard ]; then hard_keys "$kind"; fi
 # shellcheck disable=SC2317  # called by name
 train() { lockstep train "$kind.yaml" "${keys[@]}" "$@"; }

@@ -5,8 +5,6 @@
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
-sed -i '/^  steps: 30/d' text.yaml  # of train, and of the schedule: 0
-
 # The schedule ends at train.steps (schedule.steps: 0). To extend the run would change the rate of every step from here on.
 succeeds "a run of 4 steps" lockstep train text.yaml train.steps=4 checkpoint.every=4
 before=$(fingerprint run)
