@@ -16,6 +16,7 @@ namespace {
 }  // namespace
 
 bool mpi_built() { return false; }
+void mpi_start_within(double) {}
 MpiPlace mpi_place() { refuse(); }
 std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions&) { refuse(); }
 void mpi_abort(int exit_code) { std::_Exit(exit_code); }

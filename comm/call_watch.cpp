@@ -13,6 +13,7 @@ CallWatch::CallWatch(int rank, int size, Seconds deadline, std::shared_ptr<const
 void CallWatch::set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places) {
   board_ = std::move(board);
   places_ = std::move(places);
+  if (board_) board_->enter(place_of(rank_));
 }
 
 void CallWatch::post(const Call& call) {
@@ -106,7 +107,8 @@ std::optional<Error> CallWatch::failure() const {
 
 std::string CallWatch::last_of(int rank) const {
   const std::string text = board_->last(place_of(rank));
-  return text.empty() ? "it made no call yet" : "its last: " + text;
+  const std::string stopped = board_->stopped(place_of(rank));
+  return (text.empty() ? "it made no call yet" : "its last: " + text) + (stopped.empty() ? "" : "; " + stopped);
 }
 
 Error CallWatch::missing() const {
@@ -127,6 +129,11 @@ Error CallWatch::missing() const {
                      board_->left(place_of(r)) ? " has ended" : " did not arrive " + limit, " (", last_of(r), ")");
   }
   if (missing.empty()) missing = cat("not done ", limit, " on rank ", rank_);
+  // Those that did arrive, and were stopped in the middle.
+  for (int r : here)
+    if (known(r))
+      if (const std::string stopped = board_->stopped(place_of(r)); !stopped.empty())
+        missing += cat("; rank ", r, " does not get on: ", stopped);
   std::string text = cat(current_, ": ", missing, "; arrived: ", ranks_text(here));
   if (!elsewhere.empty()) text += cat("; on other hosts: ", ranks_text(elsewhere));
   return Error(ExitCode::kRankLost, text);

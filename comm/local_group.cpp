@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 
+#include "core/base/caught.h"
 #include "core/device/allocator.h"
 
 namespace lockstep {
@@ -38,10 +39,7 @@ bool ready_soon(int spins, Ready ready) {
 }  // namespace
 
 LocalGroup::LocalGroup(int size, const CommOptions& options)
-    : options_(options),
-      spins_(size <= available_cores() ? kSpins : 0),
-      seats_(static_cast<size_t>(size)),
-      mail_(static_cast<size_t>(size) * static_cast<size_t>(size)) {
+    : options_(options), spins_(size <= available_cores() ? kSpins : 0), seats_(static_cast<size_t>(size)) {
   check(size > 0, "a group of ", size, " ranks");
 }
 
@@ -63,15 +61,9 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   if (sleepers_.load() > 0) wake();
   wait_for_shares(call.number);
   if (!error) return;
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    poison(e.code(), e.what());
-    throw;
-  } catch (const std::exception& e) {
-    poison(ExitCode::kRankLost, cat("rank ", rank, " failed in ", to_text(call), ": ", e.what()));
-    throw;
-  }
+  const Error why = as_error(error);
+  poison(why.code(), why.what());
+  throw why;
 }
 
 void LocalGroup::arrive(int rank, const Call& call) {
@@ -176,17 +168,17 @@ void LocalGroup::send(int from, const Call& call) {
   {
     std::lock_guard lock(mutex_);
     seats_[static_cast<size_t>(from)].last = to_text(call);
-    mail_[static_cast<size_t>(from * size() + call.peer)].push_back(std::move(message));
+    mail_[{from, call.peer}].push_back(std::move(message));
   }
   changed_.notify_all();
 }
 
 void LocalGroup::receive(int to, const Call& call) {
-  auto& mail = mail_[static_cast<size_t>(call.peer * size() + to)];
   Message message;
   std::string why;
   {
     std::unique_lock lock(mutex_);
+    auto& mail = mail_[{call.peer, to}];
     seats_[static_cast<size_t>(to)].last = to_text(call);
     const Seat& sender = seats_[static_cast<size_t>(call.peer)];
     changed_.wait_for(lock, options_.deadline,

@@ -6,10 +6,12 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/call.h"
@@ -74,8 +76,8 @@ class LocalGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   ExitCode code_ = ExitCode::kRankLost;
-  std::string why_;                        // written once, before the poison bit
-  std::vector<std::deque<Message>> mail_;  // from * size + to
+  std::string why_;                                          // written once, before the poison bit
+  std::map<std::pair<int, int>, std::deque<Message>> mail_;  // by (from, to)
   std::vector<std::weak_ptr<LocalGroup>> children_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "comm/call_watch.h"
 #include "comm/mpi_session.h"
+#include "comm/mpi_start.h"
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
 #include "comm/staged_channel.h"
@@ -381,6 +382,7 @@ bool MpiChannel::close(Stream& stream) {
 
 std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions& options) {
   session();
+  const MpiStart watch;
   MPI_Comm comm = MPI_COMM_NULL;
   must(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
   return std::make_unique<QueuedComm>(make_staged_channel(std::make_shared<MpiChannel>(comm, options, nullptr)));

@@ -13,6 +13,9 @@ namespace lockstep {
 bool mpi_built();     // was MPI found at build time?
 bool mpi_launched();  // was this process started by an MPI launcher (mpirun, srun --mpi)? Looks at the environment
                       // only.
+// How long ranks wait for each other until MPI has started and their first communicator is there; 60 s unless set
+// before. Then the process ends with ExitCode::kRankLost, and says which ranks are missing as far as that is known.
+void mpi_start_within(double seconds);
 struct MpiPlace {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
 };

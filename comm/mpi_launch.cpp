@@ -1,6 +1,7 @@
 #include "comm/mpi_launch.h"
 
 #include <cstdlib>
+#include <initializer_list>
 
 #include "comm/mpi_comm.h"
 
@@ -12,11 +13,21 @@ bool mpi_launched() {
   return false;
 }
 
+namespace {
+
+int first_number(std::initializer_list<const char*> names, int standard) {
+  for (const char* name : names)
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  return standard;
+}
+
+}  // namespace
+
 int launched_local_size() {
   // Slurm writes "2(x3)": the leading number is enough.
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"})
-    if (const char* text = std::getenv(name)) return std::atoi(text);
-  return 0;
+  return first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"}, 0);
 }
+int launched_rank() { return first_number({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}, -1); }
+int launched_size() { return first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}, 0); }
 
 }  // namespace lockstep

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "comm/mpi_launch.h"
+#include "comm/mpi_start.h"
 #include "comm/reduce.h"
+#include "core/base/caught.h"
 
 namespace lockstep {
 
@@ -17,7 +19,10 @@ void must(int result, std::string_view what) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(result, text, &length);
-  throw Error(ExitCode::kRankLost, cat(what, ": ", std::string_view(text, static_cast<size_t>(length))));
+  int kind = 0;
+  MPI_Error_class(result, &kind);
+  throw Error(kind == MPI_ERR_NO_MEM ? ExitCode::kDevice : ExitCode::kRankLost,
+              cat(what, ": ", std::string_view(text, static_cast<size_t>(length))));
 }
 
 namespace {
@@ -72,11 +77,16 @@ MpiSession& session() {
 }
 
 MpiSession::MpiSession() {
+  const MpiStart watch;
   int already = 0, provided = 0;
   MPI_Initialized(&already);
   if (already) {
     MPI_Query_thread(&provided);
   } else {
+    // Open MPI crashes, or ends the process with a code of its own, where it gets no memory while it starts.
+    constexpr size_t kRoom = 128 << 20;
+    require(has_address_space(kRoom), ExitCode::kDevice, "out of memory: MPI needs up to ", kRoom >> 20,
+            " MiB of address space to start; ", host_memory_text());
     set_yield_when_idle();
     must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     on_exit(at_exit, nullptr);

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Throws ExitCode::kRankLost with MPI's own words where `result` is an error.
+// Throws ExitCode::kRankLost, or kDevice for want of memory, with MPI's own words where `result` is an error.
 void must(int result, std::string_view what);
 
 struct MpiSession {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 namespace lockstep {
 
@@ -22,6 +24,7 @@ struct alignas(64) ProgressBoard::Place {
   std::atomic<int64_t> number;
   std::atomic<uint32_t> version;  // odd while the text is written
   std::atomic<bool> left;
+  std::atomic<int64_t> process;
   std::atomic<uint64_t> text[kWords];
   struct MarkedCall {
     static constexpr size_t kWords = 13;
@@ -38,6 +41,17 @@ constexpr size_t kHeader = 1024;
 std::unique_ptr<ProgressBoard> nothing() { return nullptr; }
 
 }  // namespace
+
+std::string stopped_text(int64_t process) {
+  if (process <= 0) return {};
+  std::ifstream stat(cat("/proc/", process, "/stat"));
+  const std::string text((std::istreambuf_iterator<char>(stat)), {});
+  const size_t after_name = text.rfind(") ");
+  if (after_name == text.npos || after_name + 2 >= text.size()) return {};
+  const char state = text[after_name + 2];
+  if (state != 'T' && state != 't') return {};
+  return cat("its process ", process, " is stopped, by SIGSTOP or a debugger");
+}
 
 ProgressBoard::ProgressBoard(void* memory, size_t bytes) : memory_(memory), bytes_(bytes) {
   static_assert(sizeof(Shared) <= kHeader && std::atomic<uint64_t>::is_always_lock_free);
@@ -84,10 +98,12 @@ void ProgressBoard::post(int place, int64_t number, const std::string& call) {
   p.number.store(number);
 }
 
+void ProgressBoard::enter(int place) { at(place).process.store(getpid()); }
 void ProgressBoard::leave(int place) { at(place).left.store(true); }
 
 int64_t ProgressBoard::number(int place) const { return at(place).number.load(); }
 bool ProgressBoard::left(int place) const { return at(place).left.load(); }
+std::string ProgressBoard::stopped(int place) const { return stopped_text(at(place).process.load()); }
 
 std::string ProgressBoard::last(int place) const {
   const Place& p = at(place);

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// "its process 1234 is stopped, by SIGSTOP or a debugger"; empty where it is not, or is no process of this host.
+std::string stopped_text(int64_t process);
+
 class ProgressBoard {
  public:
   // Null where the host has no shared memory to give: a board only makes errors better.
@@ -25,10 +28,12 @@ class ProgressBoard {
 
   // `place` counts this host's ranks of the communicator. One writer each; texts are cut to fit.
   void post(int place, int64_t number, const std::string& call);
+  void enter(int place);  // remembers the calling process
   void leave(int place);
   int64_t number(int place) const;  // collectives arrived at
   std::string last(int place) const;
   bool left(int place) const;
+  std::string stopped(int place) const;  // stopped_text of the process there
 
   // What a rank calls at `number`, for the others to compare. Kept until kMarks calls later.
   struct Mark {

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/caught.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/tensor/raw_ops.h"
@@ -32,9 +33,9 @@ class Loader::Impl {
           build_ahead();
         });
     } catch (const std::system_error& e) {
+      const size_t started = threads_.size();
       stop();
-      throw Error(ExitCode::kInternal, cat("loader thread ", threads_.size(), " of data.threads ", options_.threads,
-                                           " cannot be started: ", e.what()));
+      throw thread_refused(cat("loader thread ", started + 1, " of data.threads ", options_.threads), e);
     }
   }
 

@@ -3,6 +3,8 @@
 #include <exception>
 #include <string>
 
+#include "core/base/caught.h"
+
 namespace lockstep {
 
 void agree(Communicator& comm, const std::function<void()>& mine, std::string_view label) {
@@ -13,8 +15,9 @@ void agree(Communicator& comm, const std::function<void()>& mine, std::string_vi
   } catch (const Error& e) {
     own = std::current_exception();
     problem = cat(static_cast<int>(e.code()), " ", e.what());
-  } catch (const std::exception& e) {
-    problem = cat(static_cast<int>(ExitCode::kInternal), " ", e.what());
+  } catch (...) {
+    const Error e = as_error(std::current_exception());
+    problem = cat(static_cast<int>(e.code()), " ", e.what());
   }
   const auto all = all_gather_text(comm, problem, label);
   for (int r = 0; r < comm.size(); ++r) {

@@ -22,7 +22,16 @@ AppendFile::~AppendFile() {
   if (dropped_ > 0) log_warning(cat(path_, ": ", dropped_, " records were dropped, they could not be written"));
 }
 
+void AppendFile::check_there() const {
+  struct stat named = {}, open = {};
+  if (::fstat(file_.number(), &open) != 0) fail_write(path_, errno);
+  const bool there = ::stat(path_.c_str(), &named) == 0;
+  require(there && named.st_ino == open.st_ino && named.st_dev == open.st_dev, ExitCode::kOutputLocked, path_, " was ",
+          there ? "replaced by another file" : "removed or moved", " while the run goes on: what it writes is lost");
+}
+
 bool AppendFile::append(std::string_view record) {
+  check_there();
   size_t written = 0;
   int error = 0;
   while (written < record.size() && !error) {

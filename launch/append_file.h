@@ -19,8 +19,12 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
-  // Appends all of `record`, or nothing: false where it was dropped. Warns once for each run of drops.
+  // Appends all of `record`, or nothing: false where it was dropped. Warns once for each run of drops. Throws what
+  // check_there throws.
   bool append(std::string_view record);
+
+  // Throws ExitCode::kOutputLocked where the path no longer leads to this file.
+  void check_there() const;
 
   int64_t dropped() const { return dropped_; }
   const std::string& path() const { return path_; }

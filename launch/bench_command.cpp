@@ -1,4 +1,3 @@
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,15 +70,16 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
-  const int asked = static_cast<int>(a.integer("ranks")), ranks = world_size(asked);
-  const int64_t steps = a.integer("steps"), warmup = a.integer("warmup");
-  require(steps > 0 && warmup > 0, ExitCode::kUsage, "lockstep bench: --steps and --warmup must be above 0");
-  auto settings =
-      load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
+  ConfigTree tree = ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
+  const int asked = a.ranks(), ranks = world_size(asked, deadline_of(tree));
+  constexpr int64_t kMost = 1'000'000'000;
+  const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
+  auto settings = load_settings(app, std::move(tree), ranks);
   WorldOptions world;
   world.ranks = asked;
   world.threads = settings->compute.threads;
   world.device = settings->device;
+  world.deadline_s = settings->deadline;
   SharedData data(app, *settings);
   const auto bench = [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);
@@ -121,8 +121,6 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     current_stream().synchronize();
     const double mean = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count() /
                         static_cast<double>(steps);
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
     const AllocatorStats after = stats_of_run();
     const auto wires = all_gather_values(comm, wire, "bytes sent");
     wire = *std::max_element(wires.begin(), wires.end());
@@ -154,7 +152,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
                       {"peak_tflops", known(peak)},
                       {"mfu", known(peak > 0 ? rounded(tflops / peak) : 0)},
                       {"first_step_s", rounded(first_s)},
-                      {"rss_mb", static_cast<int64_t>(usage.ru_maxrss / 1024)},
+                      {"rss_mb", peak_resident_bytes() >> 20},
                       {"system_allocations", after.system_allocations - before.system_allocations},
                       {"loss", rounded(loss)}};
       add_memory(line, after, wire);

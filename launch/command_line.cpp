@@ -2,9 +2,10 @@
 
 #include <boost/program_options.hpp>
 #include <charconv>
-#include <iostream>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "launch/commands.h"
 
 namespace lockstep {
 namespace po = boost::program_options;
@@ -35,7 +36,9 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
               map);
     po::notify(map);
     if (map.count("help")) {
-      std::cout << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << visible;
+      std::ostringstream text;
+      text << "usage: lockstep " << command.usage << "\n\n" << command.help << "\n\n" << visible;
+      print(text.str());
       out.help = true;
       return out;
     }
@@ -54,14 +57,18 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   return out;
 }
 
-int64_t Arguments::integer(const std::string& name) const {
+int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most) const {
   const std::string& t = text(name);
   int64_t v = 0;
   auto [end, error] = std::from_chars(t.data(), t.data() + t.size(), v);
-  require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t,
-          ": is no whole number");
+  const bool whole = end == t.data() + t.size(), too_large = whole && error == std::errc::result_out_of_range;
+  require(whole && (too_large || error == std::errc()), ExitCode::kUsage, "--", name, " ", t, ": is no whole number");
+  require(!too_large && v >= least && v <= most, ExitCode::kUsage, "--", name, " ", t, ": must be ",
+          most == std::numeric_limits<int64_t>::max() ? cat(least, " or more") : cat(least, " to ", most));
   return v;
 }
+
+int Arguments::ranks(int least) const { return static_cast<int>(integer("ranks", least, kMostRanks)); }
 
 double Arguments::number(const std::string& name) const {
   const std::string& t = text(name);

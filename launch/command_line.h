@@ -3,6 +3,8 @@
 // Knows nothing of what commands do.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,14 +26,17 @@ struct Command {
   int at_least = 0, at_most = 1 << 20;  // positional arguments
 };
 
+constexpr int kMostRanks = 4096;  // of a run
+
 struct Arguments {
   bool help = false;  // --help was given: text() of the command was printed
   std::vector<std::string> positional;
   std::map<std::string, std::string> values;  // by name; flags "true"
   bool has(const std::string& flag) const { return values.count(flag) && values.at(flag) == "true"; }
   const std::string& text(const std::string& name) const { return values.at(name); }
-  // Throw ExitCode::kUsage for what is no number.
-  int64_t integer(const std::string& name) const;
+  // Throw ExitCode::kUsage for what is no number, or not from `least` to `most`.
+  int64_t integer(const std::string& name, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) const;
+  int ranks(int least = 0) const;  // --ranks, `least` to kMostRanks
   double number(const std::string& name) const;
 };
 

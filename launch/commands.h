@@ -23,6 +23,7 @@ int bench_command(const App& app, const std::vector<std::string>& arguments);
 
 // Text that a command prints as its result: standard output of the first process alone. It may quote what a file holds:
 // control characters but newlines and tabs come escaped (core/base/escape.h), unless the text itself was asked for.
+// Throws ExitCode::kStorage where it cannot be written.
 enum class Shown { kEscaped, kAsItIs };
 void print(const std::string& text, Shown shown = Shown::kEscaped);
 

@@ -22,8 +22,8 @@ int config_command(const App& app, const std::vector<std::string>& given) {
     return 0;
   }
   require(a.positional[0] == "show" && a.positional.size() >= 2, ExitCode::kUsage, "usage: lockstep ", command.usage);
-  auto settings = load_settings(app, ConfigTree::load(a.positional[1], {a.positional.begin() + 2, a.positional.end()}),
-                                static_cast<int>(a.integer("ranks")));
+  auto settings =
+      load_settings(app, ConfigTree::load(a.positional[1], {a.positional.begin() + 2, a.positional.end()}), a.ranks(1));
   print(a.has("json") ? settings->config.json() : settings->config.dump_yaml());
   return 0;
 }

@@ -98,7 +98,7 @@ int import(const std::vector<std::string>& given) {
             "data import idx: --vocabulary and --level are for text");
     require(inputs.size() == 2, ExitCode::kUsage,
             "data import idx: give the image file, the label file and the output");
-    import_idx(inputs[0], inputs[1], output, a.integer("classes"), options);
+    import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
   } else {
     throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
                                       "; text or idx"));

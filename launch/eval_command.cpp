@@ -60,7 +60,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
-  const int asked = static_cast<int>(arguments.integer("ranks")), ranks = world_size(asked);
+  const int asked = arguments.ranks(), ranks = world_size(asked);
   const Checkpoint checkpoint = open_newest(arguments.positional[0]);
   auto settings = settings_of(app, checkpoint, {arguments.positional.begin() + 1, arguments.positional.end()}, ranks);
   const std::string& on = arguments.text("on");
@@ -104,11 +104,10 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
-  const int64_t count = arguments.integer("tokens"), top = arguments.integer("top-k");
-  const uint64_t seed = static_cast<uint64_t>(arguments.integer("seed"));
+  const int64_t count = arguments.integer("tokens", 0, 1000000), top = arguments.integer("top-k", 0);
+  const auto seed = static_cast<uint64_t>(arguments.integer("seed", std::numeric_limits<int64_t>::min()));
   const double temperature = arguments.number("temperature");
-  require(count >= 0 && count <= 1000000 && temperature >= 0 && top >= 0, ExitCode::kUsage,
-          "lockstep generate: --tokens must be 0 to 1000000, --temperature and --top-k not below 0");
+  require(temperature >= 0, ExitCode::kUsage, "--temperature ", arguments.text("temperature"), ": must be 0 or more");
   const Checkpoint checkpoint = open_newest(arguments.positional[0]);
   auto vocabulary = parse_vocabulary(checkpoint.info.vocabulary);
   require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir,

@@ -13,8 +13,12 @@
 
 namespace lockstep {
 
+bool is_storage_error(int error_number) {
+  return error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EFBIG;
+}
+
 void fail_write(const std::string& path, int error_number) {
-  bool storage = error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EFBIG;
+  const bool storage = is_storage_error(error_number);
   throw Error(storage ? ExitCode::kStorage : ExitCode::kOutputLocked,
               cat("cannot write ", path, ": ",
                   error_number == ELOOP ? "a symbolic link is in its place" : std::strerror(error_number),

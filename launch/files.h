@@ -18,6 +18,8 @@ void sync_and_rename(const std::string& temporary, const std::string& path);
 // Up to `limit` bytes from the beginning; "" where there is no such file.
 std::string read_head(const std::string& path, size_t limit);
 
+// A full disk or the like, not a place that cannot be written.
+bool is_storage_error(int error_number);
 // ExitCode of a failed write or create: a full disk is kStorage, a place that cannot be written is kOutputLocked.
 [[noreturn]] void fail_write(const std::string& path, int error_number);
 

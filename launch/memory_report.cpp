@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <utility>
 
 #include "core/base/error.h"
@@ -57,6 +58,13 @@ void reset_peak_of_run() {
   const Device here = current_device();
   reset_peak_bytes(here);
   if (here.type == DeviceType::kCuda) reset_peak_bytes(host_memory_of(here));
+}
+
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  return 0;
 }
 
 int64_t device_peak(const AllocatorStats& stats) {

@@ -24,5 +24,8 @@ void reset_peak_of_run();
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);
 // Without what stays in host memory, and without the kernels' scratch, which no plan can know.
 int64_t device_peak(const AllocatorStats& stats);
+// The most host memory that this process has had since it began; 0 where the system does not say. What getrusage says
+// counts the process that started this one, too.
+int64_t peak_resident_bytes();
 
 }  // namespace lockstep

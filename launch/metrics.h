@@ -22,7 +22,8 @@ class MetricsWriter {
   // {"step":step, values...}. Steps must increase. Non-finite numbers become null. A full disk drops the line.
   void write(int64_t step, const JsonObject& values);
 
-  int64_t last_step() const { return last_step_; }  // of the newest line kept or written; -1 for none
+  int64_t last_step() const { return last_step_; }    // of the newest line kept or written; -1 for none
+  void check_there() const { file_->check_there(); }  // as of AppendFile
   int64_t dropped() const { return file_->dropped(); }
 
  private:

@@ -186,9 +186,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help || !is_first_process()) return 0;
-  const int64_t asked = a.integer("ranks");
-  require(asked >= 1 && asked <= 1 << 20, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 1048576");
-  const int ranks = static_cast<int>(asked);
+  const auto ranks = static_cast<int>(a.integer("ranks", 1, 1 << 20));
   const int64_t limit = a.text("gpu-memory").empty() ? 0 : parse_bytes(a.text("gpu-memory"), "gpu-memory");
   require(limit > 0 || a.text("gpu-memory").empty(), ExitCode::kUsage, "--gpu-memory ", a.text("gpu-memory"),
           ": must be above 0");

@@ -89,8 +89,8 @@ std::vector<int> ranks_of(const std::string& list, int64_t most) {
   for (const std::string& word : words_of(list, "ranks")) {
     int r = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), r);
-    require(error == std::errc() && end == word.data() + word.size() && r >= 1 && r <= 4096, ExitCode::kUsage,
-            "--ranks ", list, ": '", word, "' is no number from 1 to 4096");
+    require(error == std::errc() && end == word.data() + word.size() && r >= 1 && r <= kMostRanks, ExitCode::kUsage,
+            "--ranks ", list, ": '", word, "' is no number from 1 to ", kMostRanks);
     require(!launched || r <= launched, ExitCode::kUsage, "--ranks ", list, ": the launcher started ", launched,
             " processes only; start it with -n ", r);
     out.insert(r);
@@ -112,9 +112,8 @@ std::vector<std::string> levels_of(const std::string& list) {
 
 Plan plan_of(const App& app, const Arguments& a) {
   Plan plan;
-  plan.steps = a.integer("steps");
+  plan.steps = a.integer("steps", 1);
   plan.json = a.has("json");
-  require(plan.steps >= 1, ExitCode::kUsage, "--steps ", plan.steps, ": must be 1 or more");
   require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
   const std::string& file = a.positional[0];
   const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());

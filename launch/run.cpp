@@ -1,6 +1,16 @@
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 
+#include "core/base/caught.h"
 #include "core/base/escape.h"
 #include "core/base/log.h"
 #include "core/models/convnet.h"
@@ -24,8 +34,10 @@ App builtin() {
 void print(const std::string& given, Shown shown) {
   if (!is_first_process()) return;
   const std::string text = shown == Shown::kEscaped ? escaped(given) : given;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  const int error = errno;
+  throw Error(ExitCode::kStorage, cat("the result cannot be written to standard output: ", std::strerror(error)));
 }
 
 namespace {
@@ -63,11 +75,54 @@ const Entry kCommands[] = {{"train", train_command},    {"eval", eval_command}, 
                            {"plan", plan_command},      {"prove", prove_command},   {"bench", bench_command},
                            {"devices", devices_command}};
 
+// A file that a closed descriptor's number fell to would get what is meant for the terminal.
+void open_standard_descriptors() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!::open("/dev/null", O_RDWR);
+}
+
+std::terminate_handler default_terminate = nullptr;
+
+// An exception that nobody could catch, such as one in a thread of a library. Where memory has run out, that is no bug.
+[[noreturn]] void on_terminate() {
+  const auto end = [](std::string_view message) {
+    (void)!::write(STDERR_FILENO, message.data(), message.size());
+    _exit(static_cast<int>(ExitCode::kDevice));
+  };
+  if (const auto exception = std::current_exception()) {
+    try {
+      const Error error = as_error(exception);
+      if (error.code() == ExitCode::kDevice) end(cat("error: ", error.what(), "\n"));
+    } catch (...) {
+      end("error: out of memory\n");  // not even enough to say more
+    }
+  }
+  default_terminate();
+  std::abort();
+}
+
+// Each of glibc's arenas reserves 64 MiB of address space for its threads: where that is limited, two are enough.
+void save_address_space() {
+#if defined(M_ARENA_MAX)
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+void prepare_process() {
+  save_address_space();
+  open_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit (ulimit -f) then is an error of that write
+  const auto before = std::set_terminate(on_terminate);
+  if (before != on_terminate) default_terminate = before;
+}
+
 }  // namespace
 
 int run(int argc, char** argv, const App& app) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
+  prepare_process();
   try {
+    std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
       print(kHelp);
       return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
@@ -85,12 +140,11 @@ int run(int argc, char** argv, const App& app) {
     }
     throw Error(ExitCode::kUsage,
                 cat("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
-  } catch (const Error& e) {
-    if (is_first_process()) log_error(e.what());
+  } catch (...) {
+    const Error e = as_error(std::current_exception());
+    // What input or command line are to blame for is the same on all ranks.
+    if (e.code() == ExitCode::kInternal || e.code() == ExitCode::kDevice || is_first_process()) log_error(e.what());
     return static_cast<int>(e.code());
-  } catch (const std::exception& e) {
-    log_error(e.what());
-    return static_cast<int>(ExitCode::kInternal);
   }
 }
 

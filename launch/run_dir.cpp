@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "launch/files.h"
+#include "launch/memory_report.h"
 
 namespace lockstep {
 namespace {
@@ -135,6 +137,21 @@ void RunDir::take_lock() {
   }
 }
 
+void RunDir::check_held() const {
+  struct stat named = {}, mine = {};
+  const std::string path = paths_.lock();
+  const bool there = ::stat(path.c_str(), &named) == 0;
+  const bool same =
+      there && ::fstat(lock_fd_, &mine) == 0 && named.st_ino == mine.st_ino && named.st_dev == mine.st_dev;
+  if (same) return;
+  std::error_code ignored;
+  throw Error(ExitCode::kOutputLocked,
+              fs::is_directory(paths_.dir, ignored)
+                  ? cat(path, " was ", there ? "replaced" : "removed", " while the run goes on: ",
+                        "nothing keeps another launch out of run.dir, so this one ends; go on with --resume")
+                  : cat("run.dir ", paths_.dir, " was removed or moved while the run goes on"));
+}
+
 void RunDir::write_config(std::string_view yaml) const {
   std::string path = paths_.config();
   std::string head = read_head(path, kConfigHeader.size());
@@ -164,9 +181,8 @@ void require_free_space(const std::string& dir, int64_t bytes, std::string_view 
   struct statvfs st = {};
   if (::statvfs(dir.c_str(), &st) != 0) fail_write(dir, errno);
   auto free = static_cast<double>(st.f_bavail) * static_cast<double>(st.f_frsize);
-  auto mib = [](double b) { return cat(static_cast<int64_t>(b / (1 << 20)), " MiB"); };
-  require(free >= static_cast<double>(bytes), ExitCode::kStorage, dir, " has ", mib(free), " free, ", what, " needs ",
-          mib(static_cast<double>(bytes)), ": free space or choose another run.dir");
+  require(free >= static_cast<double>(bytes), ExitCode::kStorage, dir, " has ", bytes_text(static_cast<int64_t>(free)),
+          " free, ", what, " ", bytes_text(bytes), ": free space or choose another run.dir");
 }
 
 }  // namespace lockstep

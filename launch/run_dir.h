@@ -45,6 +45,10 @@ class RunDir {
   const RunPaths& paths() const { return paths_; }
   bool resumed() const { return resumed_; }  // there was a run
 
+  // Throws ExitCode::kOutputLocked where the directory or its lock was removed, moved or replaced since: another launch
+  // may use it.
+  void check_held() const;
+
   // The resolved configuration. Throws kOutputLocked where config.yaml is there and not written by us.
   void write_config(std::string_view yaml) const;
   // What a GPU's libraries chose for each shape.
@@ -65,7 +69,8 @@ class RunDir {
 // Best effort, atomic, throws nothing: it is called while another error is on its way out.
 void write_failure(const std::string& dir, const Failure& failure) noexcept;
 
-// Throws ExitCode::kStorage where the file system of `dir` has fewer than `bytes` free.
+// Throws ExitCode::kStorage where the file system of `dir` has fewer than `bytes` free; `what` reads as in
+// "3 checkpoints need".
 void require_free_space(const std::string& dir, int64_t bytes, std::string_view what);
 
 }  // namespace lockstep

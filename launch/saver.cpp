@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 
+#include "core/base/caught.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/agree.h"
 
@@ -178,15 +179,14 @@ void Saver::save() {
     report_.seconds = seconds_since(begun);
     std::lock_guard lock(mutex_);
     completed_.push_back(report_);
-  } catch (const std::exception& e) {
-    const auto* error = dynamic_cast<const Error*>(&e);
-    const ExitCode code = error ? error->code() : ExitCode::kInternal;
-    std::string what = e.what();
-    if (code == ExitCode::kNumeric && !what.empty())
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    std::string what = error.what();
+    if (error.code() == ExitCode::kNumeric && !what.empty())
       what =
           cat("step ", info_.step, ": ", what, "; this state is not saved and earlier checkpoints stay: resume one of ",
               "them with a lower optim.lr, or look for the cause with train.anomaly=true");
-    failure_.emplace(code, what);
+    failure_.emplace(error.code(), what);
     if (first) clean_checkpoints(checkpoints_);
   }
 }

@@ -242,6 +242,13 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   return s;
 }
 
+double deadline_of(const ConfigTree& tree) {
+  Settings s;
+  Config given(tree);
+  given.bind("", comm_fields(s));
+  return s.deadline;
+}
+
 std::vector<ConfigKey> all_keys(const App& app) {
   Settings s;
   s.config.bind("", top_fields(s));

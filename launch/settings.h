@@ -83,6 +83,8 @@ struct Settings {
 // batch.global for each of `ranks`; schedule.steps: train.steps) are resolved here, once. `resume`: batch.micro is then
 // the one that the checkpoint of run.dir was trained with, since another would give other bits.
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
+// comm.deadline alone, for what comes before the number of ranks is known. Throws ExitCode::kConfig.
+double deadline_of(const ConfigTree& tree);
 // All keys there are, of every model and optimizer, for `lockstep config keys`.
 std::vector<ConfigKey> all_keys(const App& app);
 

@@ -17,6 +17,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "launch/agree.h"
+#include "launch/files.h"
 
 namespace lockstep {
 namespace {
@@ -71,8 +72,8 @@ std::pair<std::string, int> make_locked() {
     std::string path = cat(parent(), "/", prefix(), "XXXXXX");
     const bool made = ::mkdtemp(path.data()) != nullptr;
     const int error = errno;
-    require(made, error == ENOSPC || error == EDQUOT || error == EIO ? ExitCode::kStorage : ExitCode::kOutputLocked,
-            path, ": no temporary directory can be made here: ", std::strerror(error),
+    require(made, is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked, path,
+            ": no temporary directory can be made here: ", std::strerror(error),
             "; set TMPDIR to one that all ranks can write");
     const int fd = open_own(path);
     if (fd < 0 && errno == ENOENT) continue;

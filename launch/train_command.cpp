@@ -1,14 +1,19 @@
+#include <unistd.h>
+
 #include <atomic>
 #include <cmath>
 #include <csignal>
 #include <functional>
+#include <limits>
 
 #include "core/base/log.h"
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/memory_advice.h"
+#include "launch/memory_report.h"
 #include "launch/metrics.h"
 #include "launch/open_whole.h"
+#include "launch/planned_saves.h"
 #include "launch/progress.h"
 #include "launch/run_dir.h"
 #include "launch/saver.h"
@@ -20,11 +25,23 @@
 namespace lockstep {
 namespace {
 
-// Set by a signal; looked at between steps. A second signal of the same kind ends the process at once.
+// Set by a signal; looked at between steps. A second signal of the same kind ends the process at once. So does the
+// first as long as there is nothing to save: before the first step, which many ranks take long to come to.
 volatile std::sig_atomic_t stop_signal = 0;
+std::atomic<bool> training{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 void on_signal(int number) {
+  if (!training) {
+    constexpr char kText[] = "stopped on request before the first step. Start it again with --resume\n";
+    (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+    _exit(static_cast<int>(ExitCode::kSaved));
+  }
   stop_signal = number;
   std::signal(number, SIG_DFL);
+}
+void stop_on_signals() {
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    if (std::signal(s, on_signal) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
 }
 
 constexpr int64_t kWarmUp = 3;   // steps that are not typical
@@ -62,7 +79,9 @@ class Run {
     });
     if (resume) resume_newest();
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
-      if (first) dir->write_config(settings.config.dump_yaml());
+      if (!first) return;
+      dir->write_config(settings.config.dump_yaml());
+      require_space(dir->paths());
     });
     if (trainer_.steps_done() == 0 && !settings.init.from.empty()) {
       const Checkpoint from = open_whole(comm, settings.init.from);
@@ -95,6 +114,7 @@ class Run {
 
   // Returns the exit code.
   int go() {
+    training = true;
     bool stopped = false;
     if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
@@ -135,6 +155,8 @@ class Run {
       const RunPaths& p = run_dir_->paths();
       if (current_stream().device_queue())
         if (const std::string chosen = device_backend().choices(); !chosen.empty()) run_dir_->write_algorithms(chosen);
+      run_dir_->check_held();
+      metrics_->check_there();
       if (stopped) {
         log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
       } else {
@@ -175,7 +197,25 @@ class Run {
       log_warning(cat("a checkpoint that was passed over is now ", path));
   }
 
+  // Of rank 0.
+  void require_space(const RunPaths& paths) const {
+    int64_t bytes = 0;
+    for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
+    std::vector<int64_t> there;
+    for (const std::string& path : list_checkpoints(paths.dir))
+      there.push_back(std::stoll(path.substr(path.rfind('-') + 1)));
+    const CheckpointOptions& o = settings_.checkpoint;
+    const int64_t added = most_added_checkpoints({trainer_.steps_done(), settings_.train.steps, o.every},
+                                                 std::move(there), {o.keep_last, o.keep_every});
+    int64_t all = 0;
+    if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
+    require_free_space(paths.checkpoints(), all,
+                       cat("but ", added, added == 1 ? " more checkpoint of " : " more checkpoints of ",
+                           bytes_text(bytes), " each (checkpoint.every, checkpoint.keep_last) need"));
+  }
+
   void write(const StepReport& r, const EvalReport* e) {
+    run_dir_->check_held();
     const double seconds = r.step_ms / 1e3;
     const double rate = seconds > 0 ? static_cast<double>(r.items) / seconds : 0;
     JsonObject line{{"loss", r.result.loss},
@@ -290,19 +330,20 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` "
       "lists them).\n"
       "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
-      "SIGTERM, SIGINT, SIGUSR1 or SIGUSR2: finish the steps under way, save, exit with 75; --resume goes on from "
+      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps under way, save, exit with 75; --resume goes on "
+      "from "
       "there.",
       {{"ranks", "ranks in this process", "N", "0"},
        {"resume", "continue the newest valid checkpoint of run.dir, or start where there is none"}},
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
-  const int asked = static_cast<int>(arguments.integer("ranks"));
-  const int ranks = world_size(asked);
-  const std::vector<std::string> overrides(arguments.positional.begin() + 1, arguments.positional.end());
-  auto settings =
-      load_settings(app, ConfigTree::load(arguments.positional[0], overrides), ranks, arguments.has("resume"));
-  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) std::signal(s, on_signal);
+  const int asked = arguments.ranks();
+  ConfigTree tree =
+      ConfigTree::load(arguments.positional[0], {arguments.positional.begin() + 1, arguments.positional.end()});
+  const int ranks = world_size(asked, deadline_of(tree));
+  auto settings = load_settings(app, std::move(tree), ranks, arguments.has("resume"));
+  stop_on_signals();
 
   WorldOptions world;
   world.ranks = asked;

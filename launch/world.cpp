@@ -10,26 +10,12 @@
 #include "comm/local_comm.h"
 #include "comm/mpi_comm.h"
 #include "comm/nccl_comm.h"
+#include "core/base/caught.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 
 namespace lockstep {
 namespace {
-
-// What an exception means, whatever its type.
-Error as_error(const std::exception_ptr& e) {
-  try {
-    std::rethrow_exception(e);
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ExitCode::kInternal, "out of memory");
-  } catch (const std::exception& other) {
-    return Error(ExitCode::kInternal, other.what());
-  } catch (...) {
-    return Error(ExitCode::kInternal, "an exception of unknown type");
-  }
-}
 
 void report(const WorldOptions& options, const Error& error, int rank, int size) {
   log_error(size > 1 ? cat("rank ", rank, " on ", host_name(), ": ", error.what()) : std::string(error.what()));
@@ -56,6 +42,9 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   body(by_nccl ? *by_nccl : host);
 }
 
+// More of them could not keep comm.deadline for long.
+constexpr int kRanksPerCore = 256;
+
 // Else another rank does.
 bool says_why(const Error& error) { return *error.what() && !is_ending_text(error.what()); }
 
@@ -75,27 +64,38 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
   std::condition_variable changed;
   int left = size, code = 0;
   std::vector<std::thread> ranks;
-  for (int r = 0; r < size; ++r)
-    ranks.emplace_back([&, r] {
-      set_log_prefix(cat("rank ", r));
-      try {
-        run_rank(*comms[static_cast<size_t>(r)], r, threads_for(options, size), options, body);
-      } catch (...) {
-        const Error error = as_error(std::current_exception());
-        std::lock_guard lock(mutex);
-        if (code == 0 && says_why(error)) {  // the others fail because of this one: they stay silent
-          code = static_cast<int>(error.code());
-          set_log_prefix({});
-          report(options, error, r, size);
-          comms[static_cast<size_t>(r)]->abort(cat("rank ", r, " failed: ", error.what()));
+  const auto fail = [&](const Error& error, int r) {
+    std::lock_guard lock(mutex);
+    if (code != 0 || !says_why(error)) return;  // the others fail because of one: they stay silent
+    code = static_cast<int>(error.code());
+    set_log_prefix({});
+    report(options, error, r, size);
+    comms[static_cast<size_t>(r)]->abort(cat("rank ", r, " failed: ", error.what()));
+  };
+  const auto end = [&](int count) {
+    {
+      std::lock_guard lock(mutex);
+      left -= count;
+    }
+    changed.notify_all();
+  };
+  ranks.reserve(static_cast<size_t>(size));
+  for (int r = 0; r < size && static_cast<int>(ranks.size()) == r; ++r) {
+    try {
+      ranks.emplace_back([&, r] {
+        set_log_prefix(cat("rank ", r));
+        try {
+          run_rank(*comms[static_cast<size_t>(r)], r, threads_for(options, size), options, body);
+        } catch (...) {
+          fail(as_error(std::current_exception()), r);
         }
-      }
-      {
-        std::lock_guard lock(mutex);
-        --left;
-      }
-      changed.notify_all();
-    });
+        end(1);
+      });
+    } catch (const std::system_error& e) {
+      fail(thread_refused(cat("the thread of rank ", r, " of ", size), e), r);
+      end(size - r);
+    }
+  }
   {
     // A failed job ends within 2 seconds, also where a rank is deep in a computation.
     std::unique_lock lock(mutex);
@@ -133,11 +133,17 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
 
 }  // namespace
 
-int world_size(int asked) {
-  require(asked >= 0 && asked <= 4096, ExitCode::kUsage, "--ranks ", asked, ": must be 1 to 4096");
-  if (!mpi_launched()) return asked > 0 ? asked : 1;
+int world_size(int asked, double deadline_s) {
+  if (!mpi_launched()) {
+    const int cores = available_cores();
+    require(asked <= kRanksPerCore * cores, ExitCode::kUsage, "--ranks ", asked, ": ", cores,
+            cores == 1 ? " core is" : " cores are", " available here, and at most ", kRanksPerCore,
+            " ranks a core can be threads; use fewer ranks, or processes on several machines (mpirun -n)");
+    return asked > 0 ? asked : 1;
+  }
   require(mpi_built(), ExitCode::kUsage,
           "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
+  mpi_start_within(deadline_s);
   const int size = mpi_place().size;
   require(asked == 0 || asked == size, ExitCode::kUsage, "--ranks ", asked, ", but the launcher started ", size,
           " processes; leave --ranks out under mpirun");

@@ -21,8 +21,9 @@ struct WorldOptions {
   std::function<void(const Error& error, int rank)> on_failure;
 };
 
-// The size that run_world will have; throws ExitCode::kUsage where --ranks contradicts the launcher.
-int world_size(int asked_ranks);
+// The size that run_world will have; throws ExitCode::kUsage where --ranks contradicts the launcher. Starts MPI under a
+// launcher; ranks that do not come to it within `deadline_s` end the process.
+int world_size(int asked_ranks, double deadline_s = 60);
 bool is_first_process();  // rank 0's process, or the only one
 
 // Runs body on every rank. A rank's exception ends all: its message is logged once, with rank and host; returns its

@@ -20,7 +20,7 @@ enum class ExitCode : int {
   kUsage = 64,          // command line
   kBadData = 65,        // a file that is there but wrong: dataset, checkpoint
   kMissingInput = 66,   // a file that is not there
-  kDevice = 67,         // a GPU that was asked for is not there, cannot be used, or has too little memory
+  kDevice = 67,         // a GPU that was asked for cannot be used; memory ran out, a GPU's or the host's; no threads
   kRankLost = 69,       // a peer died, hangs, or missed a deadline
   kNumeric = 70,        // non-finite gradients k times in a row, anomaly mode, runs that prove found to differ
   kOutputLocked = 73,   // the run directory cannot be used for output

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/caught.h"
 #include "core/base/error.h"
 #include "core/base/partition.h"
 #include "core/device/block_pool.h"
@@ -55,6 +56,7 @@ class HostSource final : public Source {
     madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a page fault costs 2 us; a refusal costs only time
     return data;
   }
+  std::string rest_text() const override { return cat("; ", host_memory_text()); }
 };
 
 class GpuSource final : public Source {
@@ -188,7 +190,7 @@ class Arena : public Memory {
     BytesByUse held = stats_.by_use;
     held[static_cast<size_t>(use)] += bytes;
     throw OutOfMemory(
-        gpu ? ExitCode::kDevice : ExitCode::kInternal,
+        ExitCode::kDevice,
         cat("out of memory", gpu || device_.type == DeviceType::kPinned ? cat(" on ", device_) : "", ": ", bytes,
             " bytes asked for (", use, whom.empty() ? "" : " of ", whom, "), ", stats_.bytes_in_use, " in use (",
             census_text(stats_.by_use), "), ", stats_.bytes_reserved, " reserved", source_->rest_text()),

@@ -36,8 +36,8 @@ struct AllocatorStats {
   int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
-// There is no more: says the sizes, what holds them, and for whom it was (context().memory_for). ExitCode::kDevice on a
-// GPU, kInternal elsewhere.
+// There is no more: says the sizes, what holds them, and for whom it was (context().memory_for).
+// ExitCode::kDevice.
 class OutOfMemory final : public Error {
  public:
   OutOfMemory(ExitCode code, std::string message, const BytesByUse& held_then)

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/caught.h"
+
 namespace lockstep {
 
 struct Stream::Failure {
@@ -118,7 +120,11 @@ Stream::Stream(Device device, Mode mode, int threads, Priority priority)
   }
   if (mode_ == Mode::kThread) {
     queue_ = std::make_unique<Queue>();
-    queue_->thread = std::thread([this] { loop(); });
+    try {
+      queue_->thread = std::thread([this] { loop(); });
+    } catch (const std::system_error& e) {
+      throw thread_refused("the thread of a stream", e);
+    }
   }
 }
 

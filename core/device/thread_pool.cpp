@@ -3,8 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 #include <utility>
 
+#include "core/base/caught.h"
 #include "core/base/partition.h"
 #include "core/device/allocator.h"
 
@@ -39,6 +42,13 @@ thread_local Scratch thread_scratch;
 // The pool whose pieces this thread is running: a kernel that calls another on it runs that one where it is.
 thread_local const ThreadPool* inside = nullptr;
 
+void end(std::vector<std::thread>& workers, std::atomic<bool>& stop, std::atomic<uint32_t>& ticket) {
+  stop = true;
+  ticket.fetch_add(1, std::memory_order_release);
+  ticket.notify_all();
+  for (auto& w : workers) w.join();
+}
+
 }  // namespace
 
 void flush_denormals() {
@@ -57,15 +67,16 @@ int available_cores() {
 
 ThreadPool::ThreadPool(int threads) {
   flush_denormals();
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& e) {
+    const std::string whose = cat("compute thread ", workers_.size() + 1, " of ", threads);
+    end(workers_, stop_, ticket_);
+    throw thread_refused(whose, e);
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  stop_ = true;
-  ticket_.fetch_add(1, std::memory_order_release);
-  ticket_.notify_all();
-  for (auto& w : workers_) w.join();
-}
+ThreadPool::~ThreadPool() { end(workers_, stop_, ticket_); }
 
 void* ThreadPool::scratch(int slot, int64_t bytes) {
   Scratch& s = thread_scratch;
@@ -86,10 +97,22 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
     body(0, n);
     return;
   }
+  // A piece that throws, for want of memory for instance, ends neither a worker's thread nor the wait for the others.
+  std::mutex mutex;
+  std::exception_ptr error;
+  auto guarded = [&](int64_t begin, int64_t end) {
+    try {
+      body(begin, end);
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  const Body all_pieces = guarded;
   // Four pieces a thread even out cores of unlike speed.
   piece_ = std::max(grain, ceil_div(n, static_cast<int64_t>(threads()) * 4));
   n_ = n;
-  body_ = &body;
+  body_ = &all_pieces;
   const int64_t pieces = ceil_div(n, piece_);
   finished_.store(0, std::memory_order_relaxed);
   state_.store(static_cast<uint64_t>(pieces) << kPieceBits, std::memory_order_release);
@@ -99,6 +122,7 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body) {
   for (int spin = 0; finished_.load(std::memory_order_acquire) != pieces; ++spin)
     if (spin < kSpins) relax();
     else std::this_thread::yield();
+  if (error) std::rethrow_exception(error);
 }
 
 void ThreadPool::take_pieces() {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "core/base/caught.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
@@ -47,10 +48,15 @@ struct Hdf5File::State {
   std::vector<std::string> created;    // datasets with values
   std::map<std::string, Id> datasets;  // last used ones, so that reading by piece does not look names up each time
 
-  void need_open() const { check(file >= 0, "HDF5 file ", path, " is used after close()"); }
+  void need_open() const {
+    check(file >= 0, "HDF5 file ", path, " is used after close()");
+    hdf5::require_room(path);
+  }
   // What went wrong in a call for `what`, from HDF5's stack.
   [[noreturn]] void fail(const std::string& what) const {
     hdf5::Reason why = hdf5::reason();
+    require(!why.memory, ExitCode::kDevice, path, ": ", what, ": out of memory in HDF5 (", why.innermost, "); ",
+            host_memory_text());
     if (writing)
       throw Error(ExitCode::kStorage, cat(path, ": ", what, ": not written (", why.innermost,
                                           "); free space or choose another disk, then run again"));
@@ -187,7 +193,7 @@ Hdf5File::~Hdf5File() {
 }
 
 Hdf5File Hdf5File::create(const std::string& path) {
-  Door door;
+  Door door(&path);
   auto state = std::make_unique<State>();
   state->path = path;
   state->writing = true;
@@ -210,7 +216,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
   require(input.size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
   if (!check_seal(input)) warn_once(path);
   const std::string opened = cat("/proc/self/fd/", input.descriptor.number());
-  Door door;
+  Door door(&path);
   auto state = std::make_unique<State>();
   state->path = path;
   state->file_bytes = input.size;

@@ -3,10 +3,15 @@
 #include <bit>
 #include <string_view>
 
+#include "core/base/caught.h"
+
 namespace lockstep {
 
 namespace hdf5 {
 namespace {
+
+// A file takes less: its cache of metadata, a chunk, and what is between them. But other threads take memory meanwhile.
+constexpr size_t kRoom = 64 << 20;
 
 static_assert(std::endian::native == std::endian::little, "stored types are little-endian");
 
@@ -27,7 +32,13 @@ hid_t small_float(hid_t base, size_t sign, size_t exponent_at, size_t exponent_b
 
 }  // namespace
 
-Door::Door() : lock_(door_mutex()) {
+void require_room(const std::string& path) {
+  require(has_address_space(kRoom), ExitCode::kDevice, path, ": out of memory: HDF5 wants ", kRoom >> 20,
+          " MiB for a file; ", host_memory_text());
+}
+
+Door::Door(const std::string* path) : lock_(door_mutex()) {
+  if (path) require_room(*path);
   // Without its exit handler HDF5 does not touch half-written files when a process ends after a full disk.
   static const bool once = (H5dont_atexit(), H5open(), true);
   static_cast<void>(once);
@@ -51,9 +62,11 @@ Reason reason() {
         if (n == 0) r.innermost = text;
         // Chunks say "Fletcher32", metadata "checksum".
         if (text.find("letcher32") != text.npos || text.find("checksum") != text.npos) r.checksum = true;
+        r.memory |= text.find("memory allocation") != text.npos || text.find("memory reallocation") != text.npos;
         return 0;
       },
       &out);
+  out.memory &= !has_address_space(kRoom);
   // HDF5 adds descriptor, buffer address and time of day: noise here.
   std::string& text = out.innermost;
   if (auto at = text.find("error message = '"); at != text.npos) {

@@ -18,7 +18,8 @@ namespace lockstep::hdf5 {
 // time: a file must not choose code that is run. A user's program may use HDF5 itself: so both are put back.
 class Door {
  public:
-  Door();
+  // `path`: of a file that is about to be opened, for require_room.
+  explicit Door(const std::string* path = nullptr);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -29,6 +30,9 @@ class Door {
   void* printer_data_ = nullptr;
   unsigned plugins_ = 0;
 };
+
+// HDF5 does not bear it when memory runs out: it may crash. Throws ExitCode::kDevice where little is left.
+void require_room(const std::string& path);
 
 class Id {
  public:
@@ -53,10 +57,11 @@ class Id {
   Close close_ = nullptr;
 };
 
-// The innermost reason of HDF5's error stack, and whether any of it is the named phrase.
+// The innermost reason of HDF5's error stack, and what kind of error it is.
 struct Reason {
   std::string innermost;
   bool checksum = false;
+  bool memory = false;  // there is none left, and not only less than the impossible size that a damaged file asked for
 };
 
 // Of the calling thread's last failed call.

@@ -1,6 +1,8 @@
 #include "comm/progress_board.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace lockstep {
@@ -60,6 +62,27 @@ TEST(ProgressBoard, MarksAreKeptForAWhile) {
   EXPECT_EQ(mark->fingerprint, 7u);
   EXPECT_EQ(mark->balance, 9u);
   EXPECT_EQ(mark->details, std::string(103, 'x'));
+}
+
+TEST(ProgressBoard, SaysWhichProcessIsStopped) {
+  auto board = ProgressBoard::create(kName, 2);
+  ASSERT_TRUE(board);
+  ProgressBoard::unlink(kName);
+  EXPECT_EQ(board->stopped(0), "") << "nobody is there";
+  const pid_t child = fork();
+  if (child == 0) {
+    board->enter(1);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(board->stopped(1), cat("its process ", child, " is stopped, by SIGSTOP or a debugger"));
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(board->stopped(1), "");
+  board->enter(0);
+  EXPECT_EQ(board->stopped(0), "") << "it runs";
 }
 
 }  // namespace

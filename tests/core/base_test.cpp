@@ -4,7 +4,11 @@
 #include <cmath>
 #include <ctime>
 #include <limits>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 
+#include "core/base/caught.h"
 #include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/base/hash.h"
@@ -144,6 +148,21 @@ TEST(Json, RefusesWhatIsNone) {
   EXPECT_EQ(json_int(o, "i", "FILE"), 3);
   for (const char* key : {"n", "big", "absent"}) EXPECT_THROW(json_int(o, key, "FILE"), Error) << key;
   EXPECT_THROW(json_text(o, "i", "FILE"), Error);
+}
+
+TEST(AsError, WhatTheSystemRefusesHasItsExitCode) {
+  auto of = [](const auto& thrown) { return as_error(std::make_exception_ptr(thrown)); };
+  auto system = [](std::errc code) { return std::system_error(std::make_error_code(code)); };
+  EXPECT_EQ(of(Error(ExitCode::kStorage, "full")).code(), ExitCode::kStorage);
+  EXPECT_EQ(of(std::bad_alloc()).code(), ExitCode::kDevice);
+  EXPECT_EQ(of(std::length_error("vector")).code(), ExitCode::kDevice);
+  EXPECT_EQ(of(system(std::errc::resource_unavailable_try_again)).code(), ExitCode::kDevice);
+  EXPECT_EQ(of(system(std::errc::not_enough_memory)).code(), ExitCode::kDevice);
+  EXPECT_EQ(of(system(std::errc::no_space_on_device)).code(), ExitCode::kStorage);
+  EXPECT_EQ(of(system(std::errc::permission_denied)).code(), ExitCode::kInternal);
+  EXPECT_EQ(of(std::runtime_error("a bug")).code(), ExitCode::kInternal);
+  EXPECT_EQ(of(7).code(), ExitCode::kInternal);
+  EXPECT_NE(std::string(of(std::bad_alloc()).what()).find("out of memory; this process has "), std::string::npos);
 }
 
 TEST(Json, KeepsNestedValuesAsText) {

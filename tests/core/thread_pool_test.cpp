@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "core/device/stream.h"
@@ -100,6 +102,23 @@ TEST(ThreadPool, OfOneRankIgnoresThoseOfOthers) {
     });
   for (auto& t : ranks) t.join();
   EXPECT_EQ(total, 3 * 300 * 17);
+}
+
+// Such as for want of memory, on whichever thread.
+TEST(ThreadPool, WhatAPieceThrowsIsThrownToTheCallerOnceAllAreDone) {
+  ThreadPool pool(3);
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<int64_t> done{0};
+    auto body = [&](int64_t begin, int64_t end) {
+      done += end - begin;
+      if (begin <= 20 && 20 < end) throw std::bad_alloc();
+    };
+    EXPECT_THROW(pool.run(30, 1, body), std::bad_alloc);
+    EXPECT_EQ(done, 30);
+    auto good = [&](int64_t begin, int64_t end) { done += end - begin; };
+    pool.run(30, 1, good);
+    EXPECT_EQ(done, 60) << "and the pool goes on";
+  }
 }
 
 }  // namespace

@@ -143,13 +143,13 @@ refuses "a full disk" 74 '.*(write|space|large|full)' full_disk 100 train text.y
 if [ -n "$(ls -A full/checkpoints)" ]; then problem "a full disk: something torn stays: $(ls -A full/checkpoints)"; fi
 refuses "a full disk while importing" 74 '.*new.h5' full_disk 8 data import text text.txt new.h5
 if compgen -G 'new.h5*' >/dev/null || compgen -G '.new.h5*' >/dev/null; then problem "a full disk while importing: something torn stays"; fi
-succeeds "a run to be continued" lockstep train text.yaml run.dir=part train.steps=10 schedule.name=constant
+succeeds "a run to be continued" lockstep train text.yaml run.dir=part train.steps=10
 part=$(fingerprint part/checkpoints)
-run full_disk 100 train text.yaml run.dir=part train.steps=20 schedule.name=constant --resume
+run full_disk 100 train text.yaml run.dir=part train.steps=20 --resume
 expect "a disk that fills: exit 74" test "$code" -eq 74
 same "a disk that fills: the earlier checkpoint is whole" "$part" "$(fingerprint part/checkpoints)"
-succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.steps=20 schedule.name=constant --resume
-succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20 schedule.name=constant
+succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.steps=20 --resume
+succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20
 same "a disk that filled: the same run in the end" "$(digest never)" "$(digest part)"
 
 # No GPU: 67, where there is none.
@@ -158,7 +158,7 @@ if lockstep devices | grep -q '^no GPU: '; then
     refuses "a GPU for each of $ranks ranks that is not there" 67 '.*device: cuda, but no GPU can be used: ..' \
       lockstep train text.yaml run.dir=new device=cuda --ranks "$ranks"
   done
-  succeeds "a GPU if there is one" lockstep train text.yaml run.dir=auto device=auto train.steps=2 schedule.name=constant
+  succeeds "a GPU if there is one" lockstep train text.yaml run.dir=auto device=auto train.steps=2
 fi
 
 # Damaged checkpoints: the newest valid one is taken, and a warning names the other; none left: 65.

@@ -40,6 +40,21 @@ succeeds "all are whole" lockstep checkpoint verify disk/run
 if compgen -G 'disk/run/checkpoints/.*pending*' >/dev/null; then problem "something torn stays: $(ls -A disk/run/checkpoints)"; fi
 rm -rf disk/run
 
+# Room is looked for before the first step: for what will be kept, beyond what is there.
+no_room() { # WHAT 'COUNT more checkpoints' RUN key...
+  refuses "$1" 74 "(rank 0 on [^ ]+: )?disk/$3/checkpoints has .* free, but $2 of [0-9]+ KiB each .* need .*: free space" \
+    lockstep train text.yaml run.dir="disk/$3" "${@:4}"
+}
+no_room "all are kept" '8 more checkpoints' all train.steps=1600 checkpoint.every=200 checkpoint.keep_last=0
+if [ -s disk/all/metrics.jsonl ] || compgen -G 'disk/all/checkpoints/*' >/dev/null; then problem "all are kept: a step was done"; fi
+no_room "some are kept for ever" '9 more checkpoints' ever train.steps=16000 checkpoint.every=1000 checkpoint.keep_every=2000
+no_room "several ranks" '8 more checkpoints' ranks train.steps=1600 checkpoint.every=200 checkpoint.keep_last=0 --ranks 2
+rm -rf disk/all disk/ever disk/ranks
+steps=(checkpoint.every=10 checkpoint.keep_last=4)
+succeeds "room for four and one more" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=40
+succeeds "what is there counts" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=80 --resume
+rm -rf disk/again
+
 keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=50)
 "$binary" train text.yaml "${keys[@]}" run.dir=disk/run --ranks 2 >out 2>err &
 pid=$!

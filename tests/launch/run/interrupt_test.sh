@@ -6,7 +6,7 @@ make_inputs
 wait_for_step() { # RUN STEP PID
   until [ "$(field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1)" -ge "$2" ] 2>/dev/null || ! kill -0 "$3" 2>/dev/null; do sleep 0.01; done
 }
-endless=(train.steps=1000000 schedule.name=constant schedule.warmup=0)
+endless=(train.steps=1000000 schedule.steps=1000000)
 stop() { # SIGNAL RUN command...: starts it, sends the signal after 10 steps, expects 75
   rm -rf "$2"
   "${@:3}" >out 2>err &
@@ -18,8 +18,8 @@ stop() { # SIGNAL RUN command...: starts it, sends the signal after 10 steps, ex
   expect "$1: exit 75" test "$code" -eq 75
   expect "$1: it says how to go on" grep -q 'stopped on request after step .*--resume' err
 }
-# A constant rate does not depend on train.steps: the step that a run stopped at can be reached without interruption.
-for signal in TERM INT USR1 USR2; do
+# The rate does not depend on train.steps here: the step that a run stopped at can be reached without interruption.
+for signal in TERM INT HUP USR1 USR2; do
   ranks=2
   if [ "$signal" = USR1 ]; then ranks=1; fi
   stop "$signal" "stop$signal" "$binary" train text.yaml "${endless[@]}" run.dir="stop$signal" --ranks "$ranks"
@@ -29,6 +29,18 @@ again=("${endless[@]}" train.steps=$((step + 30)))
 succeeds "TERM, then --resume" lockstep train text.yaml "${again[@]}" run.dir=stopTERM --ranks 3 --resume
 succeeds "without TERM" lockstep train text.yaml "${again[@]}" run.dir=unstopped
 same "TERM, then --resume: the bits of the uninterrupted run" "$(digest unstopped)" "$(digest stopTERM)"
+
+# Not where the caller asked that SIGHUP be ignored.
+(trap '' HUP && exec "$binary" train text.yaml "${endless[@]}" run.dir=nohup) >out 2>err &
+pid=$!
+wait_for_step nohup 5 "$pid"
+kill -s HUP "$pid"
+wait_for_step nohup 200 "$pid"
+expect "an ignored HUP: the run goes on" kill -0 "$pid"
+kill -s TERM "$pid"
+code=0
+wait "$pid" || code=$?
+expect "an ignored HUP, then TERM: exit 75" test "$code" -eq 75
 if with_mpi; then
   # As Slurm does it: the signal reaches the ranks. One of them is enough.
   rm -rf mpistop

@@ -1,0 +1,42 @@
+// operator new of this program: as the standard library's, but where there is no memory its exception says how much was
+// asked for, and for what. A program that brings its own operator new has that.
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+
+#include "core/device/context.h"
+
+// Sanitizers bring their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace lockstep {
+namespace {
+
+class Refused final : public std::bad_alloc {
+ public:
+  explicit Refused(std::size_t bytes) {
+    const std::string_view whom = context().memory_for;
+    std::snprintf(text_, sizeof text_, "%zu bytes asked for%s%.*s", bytes, whom.empty() ? "" : " for ",
+                  static_cast<int>(whom.size()), whom.data());
+  }
+  const char* what() const noexcept override { return text_; }
+
+ private:
+  char text_[160];
+};
+
+}  // namespace
+}  // namespace lockstep
+
+void* operator new(std::size_t bytes) {
+  for (;;) {
+    if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+    const auto handler = std::get_new_handler();
+    if (!handler) throw lockstep::Refused(bytes);
+    handler();
+  }
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+#endif

@@ -1,0 +1,63 @@
+#include "launch/planned_saves.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+// Saves one after the other, as a run does it, and counts.
+int64_t counted(const PlannedSaves& p, const std::vector<int64_t>& there, const Retention& r) {
+  std::set<int64_t> disk(there.begin(), there.end());
+  size_t most = disk.size();
+  for (int64_t step = p.done + 1; step <= p.last; ++step) {
+    if (step != p.last && (p.every == 0 || step % p.every != 0)) continue;
+    disk.insert(step);
+    most = std::max(most, disk.size());
+    if (r.keep_last <= 0) continue;
+    int64_t newer = 0;
+    for (auto it = disk.end(); it != disk.begin();) {
+      --it;
+      const bool stays = ++newer <= r.keep_last || (r.keep_every > 0 && *it % r.keep_every == 0);
+      if (!stays) it = disk.erase(it);
+    }
+  }
+  return static_cast<int64_t>(most - there.size());
+}
+
+TEST(PlannedSaves, AreCountedAsARunSaves) {
+  for (int64_t every : {0, 1, 2, 3, 5, 7})
+    for (int64_t keep_last : {0, 1, 2, 3, 10})
+      for (int64_t keep_every : {0, 1, 2, 6, 14})
+        for (int64_t last : {0, 1, 2, 12, 13, 60, 61}) {
+          const Retention r{keep_last, keep_every};
+          EXPECT_EQ(most_added_checkpoints({0, last, every}, {}, r), counted({0, last, every}, {}, r))
+              << every << " " << keep_last << " " << keep_every << " " << last;
+        }
+}
+
+TEST(PlannedSaves, OfAResumedRunCountWhatIsThere) {
+  for (int64_t every : {0, 2, 3})
+    for (int64_t keep_last : {0, 1, 3})
+      for (int64_t keep_every : {0, 4})
+        for (int64_t last : {12, 13, 40})
+          for (const std::vector<int64_t>& there :
+               {std::vector<int64_t>{12}, {4, 8, 12}, {4, 10, 11, 12}, {1, 2, 3, 5, 6, 7, 9, 12}}) {
+            const Retention r{keep_last, keep_every};
+            EXPECT_EQ(most_added_checkpoints({12, last, every}, there, r), counted({12, last, every}, there, r))
+                << every << " " << keep_last << " " << keep_every << " " << last << " " << there.size();
+          }
+}
+
+TEST(PlannedSaves, OfLongRunsAreCountedAtOnce) {
+  constexpr int64_t kLong = int64_t{1} << 62;
+  EXPECT_EQ(most_added_checkpoints({0, kLong, 1}, {}, {0, 0}), kLong);
+  EXPECT_EQ(most_added_checkpoints({0, kLong, 1}, {}, {2, 0}), 3);
+  EXPECT_EQ(most_added_checkpoints({0, kLong, 1}, {}, {kLong, 0}), kLong);
+  EXPECT_EQ(most_added_checkpoints({0, kLong, 2}, {}, {1, kLong - 1}), 2);  // the common multiple is out of reach
+}
+
+}  // namespace
+}  // namespace lockstep
