@@ -143,13 +143,13 @@ refuses "a full disk" 74 '.*(write|space|large|full)' full_disk 100 train text.y
 if [ -n "$(ls -A full/checkpoints)" ]; then problem "a full disk: something torn stays: $(ls -A full/checkpoints)"; fi
 refuses "a full disk while importing" 74 '.*new.h5' full_disk 8 data import text text.txt new.h5
 if compgen -G 'new.h5*' >/dev/null || compgen -G '.new.h5*' >/dev/null; then problem "a full disk while importing: something torn stays"; fi
-succeeds "a run to be continued" lockstep train text.yaml run.dir=part train.steps=10
+succeeds "a run to be continued" lockstep train text.yaml run.dir=part train.steps=10 schedule.steps=20
 part=$(fingerprint part/checkpoints)
-run full_disk 100 train text.yaml run.dir=part train.steps=20 --resume
+run full_disk 100 train text.yaml run.dir=part train.steps=20 schedule.steps=20 --resume
 expect "a disk that fills: exit 74" test "$code" -eq 74
 same "a disk that fills: the earlier checkpoint is whole" "$part" "$(fingerprint part/checkpoints)"
-succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.steps=20 --resume
-succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20
+succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.steps=20 schedule.steps=20 --resume
+succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20 schedule.steps=20
 same "a disk that filled: the same run in the end" "$(digest never)" "$(digest part)"
 
 # No GPU: 67, where there is none.

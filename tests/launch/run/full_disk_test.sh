@@ -51,8 +51,8 @@ no_room "some are kept for ever" '9 more checkpoints' ever train.steps=16000 che
 no_room "several ranks" '8 more checkpoints' ranks train.steps=1600 checkpoint.every=200 checkpoint.keep_last=0 --ranks 2
 rm -rf disk/all disk/ever disk/ranks
 steps=(checkpoint.every=10 checkpoint.keep_last=4)
-succeeds "room for four and one more" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=40
-succeeds "what is there counts" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=80 --resume
+succeeds "room for four and one more" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=40 schedule.steps=80
+succeeds "what is there counts" lockstep train text.yaml run.dir=disk/again "${steps[@]}" train.steps=80 schedule.steps=80 --resume
 rm -rf disk/again
 
 keys=(model.dropout=0.1 train.steps=1600 checkpoint.every=50)
