@@ -1,0 +1,349 @@
+// The second half of ParamGroup: how gradients are collected, exchanged and merged.
+#include <algorithm>
+
+#include "core/autograd/node.h"
+#include "core/kernels/kernels.h"
+#include "core/tensor/raw_ops.h"
+#include "sharding/param_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kReceived = 2;  // whole gradient buffers at most that an exchange receives into
+
+void add_into(const Tensor& sum, const Tensor& other) {
+  const int64_t n = sum.numel();
+  const float* from = static_cast<const float*>(other.read());
+  float* to = static_cast<float*>(sum.write());
+  current_stream().enqueue([to, from, n](Parallel& p) { kernels(p).tree_add(p, to, from, n); });
+}
+
+bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& o) { return o.storage() == t.storage(); });
+}
+
+}  // namespace
+
+// --- Gradients of this rank's micro-batches
+
+Tensor ParamGroup::take_leaf() {
+  WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
+  if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
+  if (spare_.empty()) {
+    spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
+    leaves_.insert(leaves_.begin(), spare_.back());      // behind: a step's first is the same at every step
+  }
+  Tensor t = spare_.back();
+  spare_.pop_back();
+  return t;
+}
+
+Tensor ParamGroup::take_sum() {
+  if (spare_sums_.empty()) {
+    spare_sums_.push_back(Tensor::empty({part().size()}));
+    sums_.push_back(spare_sums_.back());
+  }
+  Tensor t = spare_sums_.back();
+  spare_sums_.pop_back();
+  return t;
+}
+
+void ParamGroup::begin_step(int64_t micro_count) {
+  in_flight_.clear();
+  gradient_ = Tensor();
+  nodes_ = TreeStack<Tensor>(micro_count);
+  sum_ = TreeStack<Tensor>(micro_count);
+  micro_count_ = micro_count;
+  spare_ = leaves_;
+  spare_sums_ = sums_;
+}
+
+void ParamGroup::begin_micro_batch(int64_t index) {
+  micro_ = index;
+  leaf_ = take_leaf();
+  arrived_.assign(members_.size(), false);
+  pending_ = static_cast<int>(members_.size());
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Layout::Piece& piece = layout_.pieces()[i];
+    auto& record = *members_[i].parameter->value.record();
+    record.grad = Tensor();
+    record.grad_buffer = Tensor::view_of(leaf_.storage(), piece.offset, piece.shape, DType::kFloat32);
+  }
+}
+
+void ParamGroup::begin_leaf() {
+  if (!leaf_ || leaf_.allocated()) return;
+  if (before_leaf_) before_leaf_();
+  WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
+  leaf_.allocate();
+  for (const Layout::Piece& p : layout_.pieces()) {
+    const int64_t end = p.offset + p.numel(), gap = round_up(end, Layout::kUnit) - end;
+    if (gap > 0) raw::fill(leaf_.slice(0, end, end + gap), 0);
+  }
+}
+
+void ParamGroup::gradient_arrived(size_t i) {
+  if (arrived_.empty() || arrived_[i]) return;
+  if (!members_[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
+  check(pending_ > 0, "a gradient of ", layout_.pieces()[i].name,
+        " came when its micro-batch's were complete: it was used beside its block, or in a backward pass of its own");
+  arrived_[i] = true;
+  if (--pending_ == 0) leaf_complete();
+}
+
+int ParamGroup::end_micro_batch() {
+  if (pending_ == 0) return 0;
+  begin_leaf();
+  int unused = 0;
+  for (size_t i = 0; i < members_.size(); ++i)
+    if (!arrived_[i]) {
+      const Layout::Piece& piece = layout_.pieces()[i];
+      raw::fill(leaf_.slice(0, piece.offset, piece.offset + piece.numel()), 0);
+      ++unused;
+    }
+  pending_ = 0;
+  leaf_complete();
+  return unused;
+}
+
+void ParamGroup::leaf_complete() {
+  Tensor leaf = std::exchange(leaf_, Tensor());
+  if (reduce_dtype_ != DType::kFloat32) raw::copy(leaf, raw::cast(leaf, reduce_dtype_));  // rounded once, at any size
+  nodes_.push({micro_, micro_ + 1}, std::move(leaf), [this](const Tensor& into, const Tensor& from) {
+    add_into(into, from);
+    spare_.push_back(from);
+  });
+  if (on_ready_) on_ready_();
+}
+
+// --- The exchange
+
+// Each rank sends every other its nodes' sums of that one's part of `span`; returns all ranks' nodes of this rank's
+// part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
+// nodes, the parts are exchanged in pieces, one after the other into the same memory, so that what arrives never takes
+// more than kReceived whole buffers.
+ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, Range span,
+                                       const std::vector<Range>& ranges, DType wire, Stream& merging) {
+  const int size = comm.size(), me = comm.rank();
+  std::vector<std::vector<Range>> held;  // by each rank: the largest nodes of the tree within its range
+  size_t calls = 0;
+  for (const Range& r : ranges) {
+    held.push_back(maximal_nodes(r, micro_count_));
+    calls = std::max(calls, held.back().size());
+  }
+  const auto held_by = [&](int rank) -> const std::vector<Range>& { return held[static_cast<size_t>(rank)]; };
+  const auto pieces = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
+  const Range my_part = Layout::cut(span, size, me);
+
+  std::vector<Tensor> sent, received(calls);
+  for (size_t k = 0; k < calls; ++k)
+    sent.push_back(k < held_by(me).size() ? raw::cast(nodes[k].second, wire) : Tensor::empty({0}, wire));
+  in_flight_.insert(in_flight_.end(), sent.begin(), sent.end());
+
+  Nodes result;
+  for (int piece = 0; piece < pieces; ++piece) {
+    auto part = [&](int rank) { return Layout::cut(Layout::cut(span, size, rank), pieces, piece); };
+    const int64_t mine = part(me).size();
+    std::vector<Work> works;
+    std::vector<std::vector<int64_t>> places;
+    {
+      // A later piece overwrites what the one before has merged.
+      const WithStream order(piece == 0 ? current_stream() : merging);
+      for (size_t k = 0; k < calls; ++k) {
+        std::vector<int64_t> send_counts, send_offsets, receive_counts, receive_offsets;
+        int64_t arriving = 0;
+        const bool sends = k < held_by(me).size();
+        for (int r = 0; r < size; ++r) {
+          send_counts.push_back(sends && r != me ? part(r).size() : 0);
+          send_offsets.push_back(sends ? part(r).begin - span.begin : 0);
+          receive_counts.push_back(r != me && k < held_by(r).size() ? mine : 0);
+          receive_offsets.push_back(arriving);
+          arriving += receive_counts.back();
+        }
+        if (!received[k] || received[k].numel() < arriving) {
+          received[k] = Tensor::empty({arriving}, wire);
+          in_flight_.push_back(received[k]);
+        }
+        works.push_back(comm.all_to_all(received[k].slice(0, 0, arriving), receive_counts, receive_offsets, sent[k],
+                                        send_counts, send_offsets, cat("gradients of ", name_)));
+        places.push_back(receive_offsets);
+      }
+    }
+
+    WithStream with(merging);
+    for (const Work& w : works) w.wait();
+    TreeStack<Tensor> stack(micro_count_);
+    for (int r = 0; r < size; ++r)
+      for (size_t k = 0; k < held_by(r).size(); ++k) {
+        const int64_t at = places[k][static_cast<size_t>(r)];
+        Tensor value = r == me ? nodes[k].second.slice(0, part(me).begin - span.begin, part(me).end - span.begin)
+                               : received[k].slice(0, at, at + mine);
+        if (value.dtype() != DType::kFloat32) {
+          value = raw::cast(value, DType::kFloat32);
+          in_flight_.push_back(value);
+        }
+        stack.push(held_by(r)[k], value, add_into);
+      }
+    if (pieces == 1) return stack.nodes();
+    for (size_t i = 0; i < stack.nodes().size(); ++i) {
+      const auto& [range, value] = stack.nodes()[i];
+      if (piece == 0) result.emplace_back(range, Tensor::empty({my_part.size()}));
+      raw::copy(result[i].second.slice(0, part(me).begin - my_part.begin, part(me).end - my_part.begin), value);
+    }
+  }
+  for (const auto& [range, value] : result) in_flight_.push_back(value);
+  return result;
+}
+
+void ParamGroup::reduce(const Round& round, Stream& merging) {
+  WithMemoryUse use(MemoryUse::kGradients);
+  WithMemoryFor named(name_);
+  const int shards = mesh_.shards(), replicas = mesh_.replicas();
+  Nodes nodes = std::move(nodes_.nodes());
+  nodes_ = TreeStack<Tensor>(micro_count_);
+  if (!keeps_leaves_)
+    for (auto& [range, leaf] : nodes) in_flight_.push_back(leaf);
+  const Tensor own_node = nodes.empty() ? Tensor() : nodes[0].second;
+  merging.wait(current_stream().record());
+  if (mode_ == ReduceMode::kFast) {
+    reduce_fast(nodes, round.last, merging);
+  } else {
+    // Within the shard group first: slices come to their owners. Then among the replicas, for parts of the slice.
+    std::vector<Range> within, across;
+    bool single = true;  // leaves travel as they were rounded; sums stay fp32
+    for (int r = 0; r < replicas; ++r) {
+      Range all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
+      for (int s = 0; s < shards; ++s) {
+        const Range& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
+        if (r == mesh_.replica()) within.push_back(one);
+        all.end = std::max(all.end, one.end);
+        single = single && one.size() <= 1;
+      }
+      across.push_back(all);
+    }
+    const DType wire = single ? reduce_dtype_ : DType::kFloat32;
+    if (shards > 1) nodes = exchange(mesh_.shard_group(), nodes, layout_.all(), within, wire, merging);
+    WithStream with(merging);
+    if (replicas > 1)
+      nodes = exchange(mesh_.replica_group(), nodes, slice_, across, shards == 1 ? wire : DType::kFloat32, merging);
+    fold(std::move(nodes), round.last);
+    if (round.last) place_gradient(own_node);
+  }
+  reduced_ = merging.record();
+}
+
+// Adds a round's nodes to the step's sum. What stays beyond this exchange gets memory of its own.
+void ParamGroup::fold(Nodes nodes, bool last) {
+  for (auto& [range, value] : nodes)
+    sum_.push(range, value, [this](const Tensor& into, const Tensor& from) {
+      add_into(into, from);
+      if (holds(sums_, from)) spare_sums_.push_back(from);
+    });
+  if (last && keeps_leaves_) return;
+  for (auto& [range, value] : sum_.nodes())
+    if (!holds(sums_, value)) {
+      const Tensor kept = take_sum();
+      raw::copy(kept, value);
+      value = kept;
+    }
+}
+
+void ParamGroup::place_gradient(const Tensor& own_node) {
+  check(sum_.complete(), "gradients of ", name_, ": the ranks' tree nodes do not join");
+  const Tensor sum = sum_.nodes()[0].second;  // of this rank's part
+  measure(sum);
+  if (mesh_.replicas() == 1) {
+    gradient_ = sum;
+    return;
+  }
+  if (mesh_.shards() == 1 && keeps_leaves_) {
+    gradient_ = own_node ? own_node : take_leaf();  // sent, and no longer needed
+  } else {
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    gradient_ = gradient_buffer_;
+  }
+  mesh_.replica_group()
+      .all_gather(gradient_, sum, Layout::cut_sizes(slice_, mesh_.replicas()), cat("gradients of ", name_))
+      .wait();
+}
+
+// One local sum; the library adds across ranks in an order of its own.
+void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
+  Tensor sum;
+  if (nodes.empty()) {
+    sum = keeps_leaves_ ? take_leaf() : Tensor::empty({layout_.total()});
+    in_flight_.push_back(sum);
+    raw::fill(sum, 0);
+  } else {
+    sum = nodes[0].second;
+    for (size_t i = 1; i < nodes.size(); ++i) add_into(sum, nodes[i].second);
+  }
+  Tensor mine = sum;
+  Work work;
+  if (mesh_.shards() > 1) {
+    mine = Tensor::empty({slice_.size()});
+    in_flight_.push_back(mine);
+    work = mesh_.shard_group().reduce_scatter(mine, sum, Layout::cut_sizes(layout_.all(), mesh_.shards()),
+                                              ReduceOp::kSum, cat("gradients of ", name_));
+  }
+  merging.wait(current_stream().record());
+  WithStream with(merging);
+  work.wait();
+  if (keeps_leaves_) {
+    gradient_ = mine;
+  } else {
+    const bool first = !gradient_;
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    gradient_ = gradient_buffer_;
+    if (first) raw::copy(gradient_, mine);
+    else add_into(gradient_, mine);
+  }
+  if (!last) return;
+  if (mesh_.replicas() > 1)
+    mesh_.replica_group().all_reduce(gradient_, ReduceOp::kSum, cat("gradients of ", name_)).wait();
+  measure(gradient_.slice(0, part().begin - slice_.begin, part().end - slice_.begin));
+}
+
+void ParamGroup::measure(const Tensor& sum) {
+  if (!norm_nodes_) {
+    const Range part = this->part();
+    std::vector<int64_t> ranges;
+    for (const Layout::Overlap& o : layout_.overlaps(part)) {
+      const Layout::Piece& piece = layout_.pieces()[static_cast<size_t>(o.piece)];
+      const int64_t first = (piece.offset - part.begin) / Layout::kUnit;  // of the piece's chunks
+      for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) {
+        ranges.push_back(first + node.begin);
+        ranges.push_back(first + node.end);
+      }
+    }
+    WithMemoryUse use(MemoryUse::kScratch);
+    const auto count = static_cast<int64_t>(ranges.size());
+    norm_sums_ = Tensor::empty({sum.numel() / Layout::kUnit}, DType::kFloat64);
+    norm_ranges_ = Tensor::of(ranges, {count});
+    norm_nodes_ = Tensor::empty({count / 2}, DType::kFloat64);
+  }
+  if (sum.numel() == 0) return;
+  const float* values = static_cast<const float*>(sum.read());
+  TreeSumsArgs a;
+  a.values = static_cast<double*>(norm_sums_.write());
+  a.ranges = static_cast<const int64_t*>(norm_ranges_.read());
+  a.count = norm_nodes_.numel();
+  a.out = static_cast<double*>(norm_nodes_.write());
+  current_stream().enqueue([values, n = sum.numel(), a](Parallel& p) {
+    kernels(p).chunk_norms(p, values, n, a.values);
+    kernels(p).tree_sums(p, a);
+  });
+}
+
+bool ParamGroup::finish_reduce(std::optional<Seconds> patience) {
+  if (!reduced_.synchronize(patience)) return false;
+  reduced_ = {};
+  if (keeps_leaves_) return true;  // the sum may lie in what arrived
+  for (const Tensor& t : in_flight_) t.storage()->release();
+  in_flight_.clear();
+  return true;
+}
+
+}  // namespace lockstep
