@@ -48,7 +48,7 @@ struct App {
 
 App builtin();  // mlp, convnet, gpt
 
-// The command line. Returns the process's exit code (README, "Exit codes").
+// The command line. Returns the process's exit code (docs/command-line.md).
 int run(int argc, char** argv, const App& app);
 
 extern const char* const kVersion;

@@ -64,7 +64,7 @@ const char* kHelp =
     "can be used\n"
     "\n"
     "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
-    "README.md.\n";
+    "docs/command-line.md.\n";
 
 struct Entry {
   const char* name;

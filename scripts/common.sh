@@ -5,7 +5,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
 
-# Exit codes of the scripts are those of the binary (README, "Exit codes").
+# Exit codes of the scripts are those of the binary (docs/command-line.md).
 # shellcheck disable=SC2034  # used by those who source this
 readonly exit_usage=64 exit_missing=66
 

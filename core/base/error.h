@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Documented exit codes (README, "Exit codes"); values follow sysexits.h where it has one.
+// Documented exit codes (docs/command-line.md); values follow sysexits.h where it has one.
 enum class ExitCode : int {
   kOk = 0,
   kInternal = 1,        // a bug in lockstep or in a user's model

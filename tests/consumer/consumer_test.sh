@@ -6,13 +6,13 @@ source=$(cd "$(dirname "$0")" && pwd)
 . "$source/../launch/run/common.sh" "$1" "${4:-}"
 build=$2 cmake=$3
 
-# What the README shows is a part of these files.
+# What README.md and docs/library.md show is a part of these files.
 shown=0
 while IFS= read -r -d '' block; do
   shown=$((shown + 1))
-  if [[ "$(cat "$source/own_model.cpp" "$source/own_loop.cpp")" != *"$block"* ]]; then problem "README's program $shown is not that of tests/consumer"; fi
-done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source/../../README.md")
-same "programs in the README" 2 "$shown"
+  if [[ "$(cat "$source/own_model.cpp" "$source/own_loop.cpp")" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
+done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
+same "programs in README.md and docs/library.md" 4 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
 cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_loop.cpp} . # nothing of the repository beside them
