@@ -1,6 +1,5 @@
 // Call: one operation of a communicator as its backend sees it: what is asked, where the bytes are, and what to call it
-// in errors. A plain value; the tensors behind its pointers are held by the queue (comm/queued_comm). Knows nothing of
-// how a backend carries it out.
+// in errors. A plain value; the tensors behind its pointers are held by the queue (comm/queued_comm).
 #pragma once
 
 #include <cstdint>

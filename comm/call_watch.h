@@ -1,6 +1,6 @@
 // CallWatch: which call of a rank is under way, since when it has not got on, and whether the communicator is poisoned.
 // It keeps the deadline for operations that cannot keep it themselves. Owned by a channel; its stream thread writes,
-// whoever waits looks. Knows nothing of MPI.
+// whoever waits looks.
 #pragma once
 
 #include <atomic>

@@ -6,11 +6,11 @@
 namespace lockstep {
 namespace {
 
-constexpr Seconds kGlance{0.1};  // how often a wait looks up
+constexpr Seconds kPollInterval{0.1};  // how often a wait looks up
 
 void wait_watched(const Event& event, const Work::Watch& watch, const std::string& what) {
   const auto start = std::chrono::steady_clock::now();
-  while (!event.synchronize(kGlance)) watch(std::chrono::steady_clock::now() - start, what);
+  while (!event.synchronize(kPollInterval)) watch(std::chrono::steady_clock::now() - start, what);
 }
 
 // Plain host memory, which no stream has a part in: the host fills it at once, and reads it once the work is done.
@@ -51,7 +51,7 @@ void Work::synchronize(Seconds deadline) const {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     const Seconds waited = std::chrono::steady_clock::now() - start;
-    const bool done = event_.synchronize(std::clamp(deadline - waited, Seconds(0), kGlance));
+    const bool done = event_.synchronize(std::clamp(deadline - waited, Seconds(0), kPollInterval));
     // A GPU's work ends without a word where its communicator is poisoned.
     if (watch_ && (!done || queued_)) (*watch_)(waited, what_);
     if (done) return;

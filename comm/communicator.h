@@ -1,7 +1,6 @@
 // Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends
 // are LocalComm (threads of one process), MpiComm (MPI processes), NcclComm (GPUs, beside one of the two) and PlanComm
-// (no other rank: it counts). Owned by whoever made it (make_..., split); used by one rank's thread. Knows nothing of
-// parameters, and nothing of what is reduced.
+// (no other rank: it counts). Owned by whoever made it (make_..., split); used by one rank's thread.
 #pragma once
 
 #include <cstdint>

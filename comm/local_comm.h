@@ -1,7 +1,6 @@
 // LocalComm: ranks as threads of one process. No launcher, and any test can have several ranks. Serves tensors in the
 // host's memory and, by way of it, in a GPU's (comm/staged_channel).
 // The group is shared by its ranks' communicators.
-// Knows nothing of who runs the threads (launch/world, tests/support/run_ranks).
 #pragma once
 
 #include <memory>

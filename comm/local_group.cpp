@@ -39,7 +39,7 @@ bool ready_soon(int spins, Ready ready) {
 }  // namespace
 
 LocalGroup::LocalGroup(int size, const CommOptions& options)
-    : options_(options), spins_(size <= available_cores() ? kSpins : 0), seats_(static_cast<size_t>(size)) {
+    : options_(options), spins_(size <= available_cores() ? kSpins : 0), rank_states_(static_cast<size_t>(size)) {
   check(size > 0, "a group of ", size, " ranks");
 }
 
@@ -49,7 +49,7 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   std::exception_ptr error;
   try {
     std::vector<const Call*> calls;
-    for (const Seat& seat : seats_) calls.push_back(seat.call);
+    for (const RankState& state : rank_states_) calls.push_back(state.call);
     if (const std::string wrong = disagreement(calls); !wrong.empty()) throw Error(ExitCode::kRanksDisagree, wrong);
     share(calls);
   } catch (...) {
@@ -67,22 +67,22 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
 }
 
 void LocalGroup::arrive(int rank, const Call& call) {
-  Seat& seat = seats_[static_cast<size_t>(rank)];
-  seat.call = &call;
+  RankState& state = rank_states_[static_cast<size_t>(rank)];
+  state.call = &call;
   {
     std::lock_guard lock(mutex_);
-    seat.last = to_text(call);
+    state.last = to_text(call);
   }
   uint64_t before = arrivals_.load();
   do {
     if (before & kPoison) throw_poison();
   } while (!arrivals_.compare_exchange_weak(before, before + 1));
-  seat.arrived.store(call.number);
+  state.arrived.store(call.number);
   if (sleepers_.load() > 0) wake();
 }
 
 bool LocalGroup::all_arrived(int64_t number) const {
-  return (arrivals_.load() & ~kPoison) >= static_cast<uint64_t>(number) * seats_.size();
+  return (arrivals_.load() & ~kPoison) >= static_cast<uint64_t>(number) * rank_states_.size();
 }
 
 void LocalGroup::wait_for_arrivals(int rank, const Call& call) {
@@ -94,8 +94,8 @@ void LocalGroup::wait_for_arrivals(int rank, const Call& call) {
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     auto gone = [&] {
-      for (const Seat& seat : seats_)
-        if (seat.left && seat.arrived.load() < call.number) return true;
+      for (const RankState& state : rank_states_)
+        if (state.left && state.arrived.load() < call.number) return true;
       return false;
     };
     const bool woken = changed_.wait_until(
@@ -109,7 +109,7 @@ void LocalGroup::wait_for_arrivals(int rank, const Call& call) {
 }
 
 void LocalGroup::wait_for_shares(int64_t number) {
-  const uint64_t wanted = static_cast<uint64_t>(number) * seats_.size();
+  const uint64_t wanted = static_cast<uint64_t>(number) * rank_states_.size();
   if (ready_soon(spins_, [&] { return shares_.load() >= wanted; })) return;
   std::unique_lock lock(mutex_);
   sleepers_.fetch_add(1);
@@ -132,8 +132,8 @@ std::string LocalGroup::disagreement(const std::vector<const Call*>& calls) cons
 }
 
 std::string LocalGroup::last_text(int rank) const {
-  const Seat& seat = seats_[static_cast<size_t>(rank)];
-  return seat.last.empty() ? "it made no call yet" : cat("its last: ", seat.last);
+  const RankState& state = rank_states_[static_cast<size_t>(rank)];
+  return state.last.empty() ? "it made no call yet" : cat("its last: ", state.last);
 }
 
 std::string LocalGroup::deadline_text() const { return cat("within ", options_.deadline.count(), " s"); }
@@ -142,11 +142,11 @@ std::string LocalGroup::missing_text(const Call& call, bool deadline_passed) con
   std::vector<int> here;
   std::string missing;
   for (int r = 0; r < size(); ++r) {
-    const Seat& seat = seats_[static_cast<size_t>(r)];
-    if (seat.arrived.load() >= call.number) here.push_back(r);
+    const RankState& state = rank_states_[static_cast<size_t>(r)];
+    if (state.arrived.load() >= call.number) here.push_back(r);
     else
       missing += cat(missing.empty() ? "" : ", ", "rank ", r,
-                     seat.left         ? " has ended"
+                     state.left        ? " has ended"
                      : deadline_passed ? cat(" did not arrive ", deadline_text())
                                        : " is not here",
                      " (", last_text(r), ")");
@@ -167,7 +167,7 @@ void LocalGroup::send(int from, const Call& call) {
   }
   {
     std::lock_guard lock(mutex_);
-    seats_[static_cast<size_t>(from)].last = to_text(call);
+    rank_states_[static_cast<size_t>(from)].last = to_text(call);
     mail_[{from, call.peer}].push_back(std::move(message));
   }
   changed_.notify_all();
@@ -179,8 +179,8 @@ void LocalGroup::receive(int to, const Call& call) {
   {
     std::unique_lock lock(mutex_);
     auto& mail = mail_[{call.peer, to}];
-    seats_[static_cast<size_t>(to)].last = to_text(call);
-    const Seat& sender = seats_[static_cast<size_t>(call.peer)];
+    rank_states_[static_cast<size_t>(to)].last = to_text(call);
+    const RankState& sender = rank_states_[static_cast<size_t>(call.peer)];
     changed_.wait_for(lock, options_.deadline,
                       [&] { return !mail.empty() || (arrivals_.load() & kPoison) || sender.left; });
     if (!mail.empty()) {
@@ -232,7 +232,7 @@ std::optional<Error> LocalGroup::failure() const {
 void LocalGroup::leave(int rank) {
   {
     std::lock_guard lock(mutex_);
-    seats_[static_cast<size_t>(rank)].left = true;
+    rank_states_[static_cast<size_t>(rank)].left = true;
   }
   changed_.notify_all();
 }

@@ -1,5 +1,5 @@
 // LocalGroup: where the threads of a communicator meet. Each posts its call, waits for all, does its share straight
-// from the others' memory, and waits for all again. Shared by its ranks' channels. Knows nothing of streams or tensors.
+// from the others' memory, and waits for all again. Shared by its ranks' channels.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class LocalGroup {
  public:
   LocalGroup(int size, const CommOptions& options);
 
-  int size() const { return static_cast<int>(seats_.size()); }
+  int size() const { return static_cast<int>(rank_states_.size()); }
   const CommOptions& options() const { return options_; }
 
   // Posts `call`, and runs `share` once every rank has posted a call that agrees; `share` sees all calls by rank.
@@ -40,7 +40,7 @@ class LocalGroup {
   void add_child(const std::shared_ptr<LocalGroup>& child);  // poisoned together with this group
 
  private:
-  struct alignas(64) Seat {
+  struct alignas(64) RankState {
     std::atomic<int64_t> arrived{0};  // collectives that this rank has posted
     const Call* call = nullptr;
     std::string last;  // in words; guarded by mutex_
@@ -67,7 +67,7 @@ class LocalGroup {
 
   const CommOptions options_;
   const int spins_;
-  std::vector<Seat> seats_;
+  std::vector<RankState> rank_states_;
   // Arrivals of all ranks so far; the top bit poisons. One word decides whether a call came about: complete before the
   // poison, or never.
   alignas(64) std::atomic<uint64_t> arrivals_{0};

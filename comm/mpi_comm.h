@@ -1,7 +1,7 @@
 // MpiComm: ranks as MPI processes. Blocking MPI calls run on the communicator's own stream thread, since nonblocking
 // ones do not progress by themselves (Open MPI). Serves tensors in the host's memory and, by way of it, in a GPU's
 // (comm/staged_channel). comm/absent.cpp stands in where MPI was not found at build time. Each
-// process has one world communicator at a time. Knows nothing of launchers beyond MPI's own.
+// process has one world communicator at a time.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 // What an MPI launcher tells its processes through the environment.
 // Plain functions.
-// Knows nothing of MPI itself.
 #pragma once
 
 namespace lockstep {

@@ -1,6 +1,5 @@
 // MpiSession: MPI of this process: initialised once, finalised at exit where nothing hangs. The door to mpi.h.
 // One per process; communicators look at it.
-// Knows nothing of collectives.
 #pragma once
 
 #include <mpi.h>

@@ -1,6 +1,5 @@
 // NcclApi: what lockstep needs of NCCL, so that only one file includes its header: comm/nccl, a shared object of its
 // own, opened when GPUs first exchange anything. Tests bring one that works on the CPU. One per process, never closed.
-// Knows nothing of tensors, and nothing of how ranks find each other.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // NcclChannel: a communicator of NCCL: carries calls on a GPU's memory out, and watches them. Owned by NcclComm's
-// queue; the rank's thread calls, a thread of its own watches. Knows nothing of where else a rank's calls may go.
+// queue; the rank's thread calls, a thread of its own watches.
 #pragma once
 
 #include <condition_variable>

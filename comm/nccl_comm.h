@@ -2,7 +2,7 @@
 // stream, so that the host waits for nothing; all else goes by the communicator of the host that it was made beside:
 // tensors in host memory, barriers, messages between two ranks (NCCL's wait for their receiver), and maxima and minima
 // of floats (NCCL's lose NaN). A watch thread for each communicator looks for errors, poison and missed deadlines, and
-// ends what hangs; where that hangs itself, the process. Sums are in NCCL's own order. Knows nothing of MPI or threads.
+// ends what hangs; where that hangs itself, the process. Sums are in NCCL's own order.
 #pragma once
 
 #include <memory>

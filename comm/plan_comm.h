@@ -1,6 +1,5 @@
 // PlanComm: a communicator of one rank that has no peers. Its calls are checked and counted (bytes_sent) as elsewhere,
-// and move nothing: `out` stays as it was. For plans, on a meta device. Owned by whoever plans. Knows nothing of what
-// is planned.
+// and move nothing: `out` stays as it was. For plans, on a meta device. Owned by whoever plans.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,6 @@
 // ProgressBoard: shared memory in which the ranks of one host post what they call, so that whoever misses a rank can
 // say what it did last, calls that differ are seen where no message compares them, and an abort reaches ranks that no
-// message reaches. Each rank maps it; the system frees it with the last of them. Knows nothing of MPI: whoever makes it
-// spreads the name.
+// message reaches. Each rank maps it; the system frees it with the last of them.
 #pragma once
 
 #include <cstdint>

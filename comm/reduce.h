@@ -1,5 +1,5 @@
 // The arithmetic of reductions: sums, maxima and minima over ranks, in rank order. bf16 and fp16 are computed in fp32
-// and rounded once. Plain functions. Knows nothing of ranks beyond a list of pointers.
+// and rounded once. Plain functions.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // StagedChannel: a channel for the host's memory made to serve a GPU's: what lies there is copied to pinned memory, the
 // call runs on that, and what came is copied back. Calls on host memory pass unchanged. So ranks as threads or MPI
 // processes exchange tensors of GPUs, several ranks of one GPU among them. Owned by a QueuedComm; works on its stream
-// thread. Knows nothing of how the inner channel carries a call out.
+// thread.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 // The settings of the data: which dataset, how it is cut, how it is loaded. Section `data` of a configuration.
 // A plain struct.
-// Knows nothing of YAML.
 #pragma once
 
 #include <cstdint>

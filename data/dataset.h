@@ -1,6 +1,5 @@
 // A dataset: samples by index, each an input and its targets, as the loader asks for them.
 // Owned by the program that opened it (data/open_dataset.h); loaders borrow it.
-// Knows nothing of batches, order, ranks or tensors.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The one HDF5 layout of datasets (data/FORMAT.md): its header, read and checked, and its chunks, hashed as written.
 // DatasetHeader is a plain value; a ChunkWriter borrows its file.
-// Knows nothing of epochs, windows or splits.
 #pragma once
 
 #include <cstdint>

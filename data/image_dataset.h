@@ -1,6 +1,5 @@
 // Images as samples: fp32 [height, width, channels], normalised per channel, and their label.
 // An ImageDataset shares its file; train and validation are two of them on one file.
-// Knows nothing of how the file was made.
 #pragma once
 
 #include <cstdint>

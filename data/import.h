@@ -1,6 +1,5 @@
 // Importing: text and IDX images into a dataset file; and inspecting one. The door to zlib (import_idx.cpp).
 // Plain functions; the output appears under its name only when it is whole, an earlier file stays until then.
-// Knows nothing of the command line.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The loader: a rank's share of each step, as tensors, built ahead by threads.
 // Owned by the training or evaluation loop; borrows its dataset. Batches are the caller's.
-// Knows nothing of communication: rank and size are integers.
 //
 // What a step holds is a pure function of (dataset, seed, cursor, batch sizes): neither threads, nor prefetch, nor
 // the number of ranks change any sample or its place; ranks only share out the micro-batches.

@@ -1,6 +1,5 @@
 // From options to datasets: the training part and the validation part of one source.
 // The caller owns them; they share the source.
-// Knows nothing of batches.
 #pragma once
 
 #include <cstdint>

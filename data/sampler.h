@@ -1,6 +1,5 @@
 // The order of samples: which sample stands at a position of an epoch, a keyed permutation of [0, n).
 // A plain value; a pure function of (n, seed, epoch, position) in constant memory.
-// Knows nothing of samples or ranks.
 //
 // A Feistel network on Z_a x Z_b with a * b barely above n, walked until it lands below n: "generalized Feistel" with
 // "cycle walking" of J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002. The round

@@ -1,6 +1,6 @@
 // Rows of an HDF5 dataset for many readers: held in memory where they fit, else read chunk by chunk through a bounded
 // cache. Every chunk is checked once as it comes in.
-// Owns the file while it reads by chunk; knows nothing of what a row means.
+// Owns the file while it reads by chunk.
 #pragma once
 
 #include <cstdint>

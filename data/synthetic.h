@@ -1,6 +1,5 @@
 // Made-up data for benchmarks and tests: text and images as pure functions of their index; a model can learn both.
 // Plain owners of a few numbers.
-// Knows nothing of files.
 #pragma once
 
 #include "data/data_options.h"

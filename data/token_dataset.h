@@ -1,6 +1,5 @@
 // Text as samples: windows of `context` tokens, each target the token that follows.
 // A TokenDataset shares its source; train and validation are two of them on one source.
-// Knows nothing of files beyond FileTokens.
 #pragma once
 
 #include <cstdint>

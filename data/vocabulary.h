@@ -1,6 +1,5 @@
 // A vocabulary: text to token ids and back, by byte or by character. Also the UTF-8 reader that both need.
 // A plain value.
-// Knows nothing of files.
 #pragma once
 
 #include <array>

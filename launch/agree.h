@@ -1,6 +1,5 @@
 // What goes wrong on one rank goes wrong on all, with one message.
 // A plain function.
-// Knows nothing of what the ranks do.
 #pragma once
 
 #include <functional>

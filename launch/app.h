@@ -2,7 +2,6 @@
 // lockstep binary is
 //   int main(int argc, char** argv) { return lockstep::run(argc, argv, lockstep::builtin()); }
 // Owned by main.
-// Knows nothing of ranks.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,5 @@
 // A file that only grows, by whole records: a record that does not fit on the disk is dropped and counted.
 // Owned by a writer of metrics or events; move-only by being neither.
-// Knows nothing of what a record is.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   }
   const int given = static_cast<int>(out.positional.size());
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
-          given > command.at_most ? cat("'", out.positional.back(), "' is too much") : "something is missing",
+          given > command.at_most ? cat("unexpected argument '", out.positional.back(), "'") : "something is missing",
           "\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
   return out;
 }

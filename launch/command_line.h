@@ -1,6 +1,5 @@
 // Command lines: named options and positional arguments of one command. The door to Boost.Program_options.
 // Plain values.
-// Knows nothing of what commands do.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Config: binds the keys of a configuration to options structs, and rejects every key that has no effect.
 // Owned by the command that runs; the structs it fills belong to the caller and outlive only the call of bind().
-// Knows nothing of any component: each brings its fields (core/base/field.h).
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ int config_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   if (a.positional[0] == "keys") {
-    require(a.positional.size() == 1, ExitCode::kUsage, "config keys: '", a.positional[1], "' is too much");
+    require(a.positional.size() == 1, ExitCode::kUsage, "config keys: unexpected argument '", a.positional[1], "'");
     print(a.has("json") ? keys_json(all_keys(app)) : keys_table(all_keys(app)));
     return 0;
   }

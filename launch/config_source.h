@@ -1,6 +1,5 @@
 // The bytes of a configuration: read, and checked before any parser sees them.
 // Plain functions.
-// Knows nothing of YAML beyond its brackets; the limits are ConfigTree's.
 #pragma once
 
 #include <string>

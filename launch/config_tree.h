@@ -1,6 +1,5 @@
 // A YAML file and its command-line overrides as one tree of keys, each value with its place. The door to yaml-cpp.
 // A plain value; Config owns one.
-// Knows nothing of which keys exist or what types they have (launch/config).
 #pragma once
 
 #include <cstdint>

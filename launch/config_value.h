@@ -1,6 +1,5 @@
 // One field's value: read from a node of the configuration with its checks, and written back as canonical YAML.
 // Plain functions.
-// Knows nothing of sections or of which keys a run uses (launch/config).
 #pragma once
 
 #include <string>

@@ -27,8 +27,8 @@ std::string gpu_text(const DeviceProperties& p) {
   return cat(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
 }
 
-Seat seat_of(int local_rank, const DeviceOptions& options) {
-  Seat s;
+RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
+  RankPlacement s;
   s.host = host_name();
   s.machine = machine_id();
   if (options.choice == DeviceChoice::kCpu) return s;
@@ -42,7 +42,7 @@ Seat seat_of(int local_rank, const DeviceOptions& options) {
   return s;
 }
 
-std::string to_line(const Seat& s) {
+std::string to_line(const RankPlacement& s) {
   return json_line({{"host", s.host},
                     {"machine", s.machine},
                     {"why", s.why},
@@ -52,7 +52,7 @@ std::string to_line(const Seat& s) {
                     {"gpu", s.gpu}});
 }
 
-Seat parse_seat(const std::string& line) {
+RankPlacement parse_placement(const std::string& line) {
   const auto o = parse_json_object(line);
   check(o.has_value(), "devices: a rank said: ", line);
   constexpr const char* kWhere = "devices";
@@ -68,14 +68,14 @@ Seat parse_seat(const std::string& line) {
 std::string wanted_text(const std::string& why) { return cat("device: cuda, but no GPU can be used: ", why); }
 
 // Of the first rank that has to share a GPU: why that is not done unasked. Nothing where each has its own.
-std::optional<std::string> sharing_text(const std::vector<Seat>& seats) {
+std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placements) {
   std::set<std::pair<std::string, std::string>> taken;
-  for (const Seat& s : seats) {
+  for (const RankPlacement& s : placements) {
     if (taken.emplace(s.machine, s.bus).second) continue;
     int ranks = 0;
     std::set<std::string> used;
     std::string also;  // virtual machines may be taken for one
-    for (const Seat& o : seats) {
+    for (const RankPlacement& o : placements) {
       if (o.machine != s.machine) continue;
       ++ranks, used.insert(o.bus);
       if (o.host != s.host) also = cat(" (the same machine as ", o.host, ": both have boot_id ", s.machine, ")");
@@ -100,44 +100,47 @@ std::vector<Field> fields(DeviceOptions& o) {
           .without_effect_on_math()};
 }
 
-Seating seating_of(const std::vector<Seat>& seats, const DeviceOptions& options) {
+PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options) {
   if (options.choice == DeviceChoice::kCpu) return {};
   const bool asked = options.choice == DeviceChoice::kCuda;
-  const auto without = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus == 0; });
-  if (without != seats.end()) {
-    const int speaker = static_cast<int>(without - seats.begin());
+  const auto without =
+      std::find_if(placements.begin(), placements.end(), [](const RankPlacement& s) { return s.gpus == 0; });
+  if (without != placements.end()) {
+    const int speaker = static_cast<int>(without - placements.begin());
     if (asked) return {false, wanted_text(without->why), ExitCode::kDevice, speaker};
-    const auto with = std::find_if(seats.begin(), seats.end(), [](const Seat& s) { return s.gpus > 0; });
-    if (with == seats.end()) return {false, cat("no GPU: ", without->why)};
+    const auto with =
+        std::find_if(placements.begin(), placements.end(), [](const RankPlacement& s) { return s.gpus > 0; });
+    if (with == placements.end()) return {false, cat("no GPU: ", without->why)};
     return {false,
-            cat("no GPU can be used here: ", without->why, "; but rank ", with - seats.begin(), " on ", with->host,
+            cat("no GPU can be used here: ", without->why, "; but rank ", with - placements.begin(), " on ", with->host,
                 " has one. Mend this, or compute on CPUs everywhere by device=cpu"),
             ExitCode::kRanksDisagree, speaker};
   }
-  const auto sharing = sharing_text(seats);
+  const auto sharing = sharing_text(placements);
   if (!sharing || options.share_gpu) return {true};
   if (asked) return {false, cat("device: cuda, but ", *sharing), ExitCode::kDevice, 0};
   return {false, *sharing};
 }
 
 Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options) {
-  std::vector<Seat> seats;
-  for (const std::string& line : all_gather_text(comm, to_line(seat_of(local_rank, options)), "devices"))
-    seats.push_back(parse_seat(line));
-  const Seating seating = seating_of(seats, options);
-  if (seating.error != ExitCode::kOk) throw Error(seating.error, comm.rank() == seating.speaker ? seating.text : "");
+  std::vector<RankPlacement> placements;
+  for (const std::string& line : all_gather_text(comm, to_line(placement_of(local_rank, options)), "devices"))
+    placements.push_back(parse_placement(line));
+  const PlacementDecision decision = decide_placement(placements, options);
+  if (decision.error != ExitCode::kOk)
+    throw Error(decision.error, comm.rank() == decision.speaker ? decision.text : "");
   const bool first = comm.rank() == 0;
-  if (!seating.on_gpus) {
+  if (!decision.on_gpus) {
     // Only on a machine that has GPUs somebody wonders.
-    if (first && !seating.text.empty())
-      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", seating.text, ")"));
+    if (first && !decision.text.empty())
+      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", decision.text, ")"));
     return {};
   }
   if (first)
-    for (size_t r = 0; r < seats.size(); ++r)
-      log_info(cat("device: ", seats.size() > 1 ? cat("rank ", r, " on ", seats[r].host, ": ") : "",
-                   "cuda:", seats[r].index, ", ", seats[r].gpu));
-  return {DeviceType::kCuda, seats[static_cast<size_t>(comm.rank())].index};
+    for (size_t r = 0; r < placements.size(); ++r)
+      log_info(cat("device: ", placements.size() > 1 ? cat("rank ", r, " on ", placements[r].host, ": ") : "",
+                   "cuda:", placements[r].index, ", ", placements[r].gpu));
+  return {DeviceType::kCuda, placements[static_cast<size_t>(comm.rank())].index};
 }
 
 Device place_alone(const DeviceOptions& options) {

@@ -1,5 +1,4 @@
 // Where ranks compute: the keys `device` and `share_gpu`, and which GPU each rank takes. Plain values and functions.
-// Knows nothing of training, nor of what lies behind a DeviceBackend.
 #pragma once
 
 #include <string>
@@ -19,21 +18,21 @@ struct DeviceOptions {
 std::vector<Field> fields(DeviceOptions& o);
 
 // What a rank tells the others before any of them computes.
-struct Seat {
+struct RankPlacement {
   std::string host, machine;  // its name for people, and what it is told from others by (machine_id)
   std::string why;            // why it can use no GPU
   int gpus = 0;               // that its process sees
   int index = 0;              // the one it would take, and
   std::string bus, gpu;       // where that is, and what
 };
-// What all ranks conclude from all seats, alike.
-struct Seating {
+// What all ranks conclude from all placements, alike.
+struct PlacementDecision {
   bool on_gpus = false;
   std::string text = {};           // why not; or what is wrong:
   ExitCode error = ExitCode::kOk;  // and
   int speaker = 0;                 // the rank that says so
 };
-Seating seating_of(const std::vector<Seat>& seats, const DeviceOptions& options);
+PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options);
 
 // Rank `local_rank` of this machine takes GPU local_rank modulo the GPUs that its process sees. With `auto`, ranks
 // compute on GPUs where each has one of its own (or share_gpu is set), otherwise all on CPUs. Rank 0 lists ranks and

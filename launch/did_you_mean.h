@@ -1,6 +1,5 @@
 // The word somebody probably meant: nearest by edit distance, or the same name in another section.
 // Plain functions.
-// Knows nothing of configurations: commands and choices use it too.
 #pragma once
 
 #include <string>

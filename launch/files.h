@@ -1,6 +1,5 @@
 // Whole files: read, and replaced atomically.
 // Plain functions.
-// Knows nothing of what the files hold.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // What to change where a GPU's memory was not enough, by what took most of it.
 // Plain functions.
-// Knows nothing of how memory is found.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // Bytes in words and figures: sizes on the command line, and what a step takes, for `lockstep bench` and `plan` alike.
 // Plain functions.
-// Knows nothing of how bytes are found.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The metrics of a run: metrics.jsonl, one JSON object a step, steps unique and increasing.
 // Owned by the trainer of rank 0.
-// Knows nothing of what is measured.
 #pragma once
 
 #include <cstdint>

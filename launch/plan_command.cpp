@@ -53,7 +53,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
     plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
   }
   int64_t copy = 0;
-  for (const StateEntry& e : trainer.mine()) copy += e.data.bytes();
+  for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.bytes();
   plan.copy = std::max(plan.copy, copy);
   if (rank == 0) plan.stats = allocator_stats(device);
 }
@@ -195,8 +195,8 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   require(settings->parallel.group == 0 || ranks % settings->parallel.group == 0, ExitCode::kConfig,
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");
-  settings->data.memory = 0;
-  settings->verify.every = 0;  // there is nothing to compare  // the data's shapes are all that is asked for
+  settings->data.memory = 0;   // only the data's shapes are needed
+  settings->verify.every = 0;  // there is nothing to compare
   SharedData data(app, *settings);
   const std::vector<Plan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {

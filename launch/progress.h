@@ -1,6 +1,6 @@
 // Progress of something countable: one live line on a terminal, otherwise plain log lines at a growing distance.
 // Owned by whoever does the work, on one rank; at most one is live at a time. It uses the log's listener while it
-// lives. Knows nothing of training: import and evaluation use it too.
+// lives.
 #pragma once
 
 #include <cstdint>

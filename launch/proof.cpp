@@ -22,7 +22,7 @@ std::string bits_line(double v) { return cat(std::bit_cast<uint64_t>(v)); }
 
 // Each tensor's digest, summed over the ranks' parts.
 std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicator& comm) {
-  const std::vector<StateEntry> part = trainer.mine();
+  const std::vector<StateEntry> part = trainer.entries_to_save();
   const std::vector<Hash128> digests = digests_of(part);
   std::string mine;
   for (size_t i = 0; i < part.size(); ++i) mine += cat(digests[i].high, " ", digests[i].low, " ", part[i].name, "\n");
@@ -47,7 +47,7 @@ void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
   std::vector<StateEntry> query;
   for (auto& [name, nothing] : names) query.push_back(nothing);
   query.emplace_back();
-  for (const StateEntry& e : trainer.mine()) {
+  for (const StateEntry& e : trainer.entries_to_save()) {
     if (!wanted(e.name)) continue;
     for (int64_t at = 0; at < e.data.numel(); at += kStretch) {
       const int64_t n = std::min(kStretch, e.data.numel() - at);

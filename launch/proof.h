@@ -1,6 +1,5 @@
 // Proof: trains one configuration on changing parts of a world and remembers each run well enough to say where two of
 // them differ. One on each rank, owned by the prove command; borrows communicator and data.
-// Knows nothing of the command line, nor of which runs are worth comparing.
 #pragma once
 
 #include <functional>

@@ -14,7 +14,7 @@
 #include "launch/progress.h"
 #include "launch/proof.h"
 #include "launch/saver.h"
-#include "launch/shelf.h"
+#include "launch/temp_dir.h"
 #include "launch/world.h"
 
 namespace lockstep {
@@ -214,7 +214,7 @@ class Prover {
   int64_t go() {
     std::vector<Row>& rows = rows_;
     const bool saves = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.saved_by != nullptr; });
-    if (plan_.fast || saves) shelf_.emplace(world_);
+    if (plan_.fast || saves) temp_dir_.emplace(world_);
     for (size_t i = 0; i < rows.size(); ++i) {
       Proof::AtEnd at_end;
       std::pair<double, std::string> far;
@@ -253,12 +253,12 @@ class Prover {
 
  private:
   Checkpoint saved(const std::string& folder, int64_t step) const {
-    return open_checkpoint(*shelf_ / cat(folder, "/", checkpoint_name(step)));
+    return open_checkpoint(*temp_dir_ / cat(folder, "/", checkpoint_name(step)));
   }
 
   void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
-    Saver saver(comm, *shelf_ / folder, {});
-    saver.start(trainer.info(), trainer.mine());
+    Saver saver(comm, *temp_dir_ / folder, {});
+    saver.start(trainer.info(), trainer.entries_to_save());
     saver.finish();
   }
 
@@ -268,7 +268,7 @@ class Prover {
     const ProofRecord before =
         train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
     ProofRecord record =
-        train(*row.layout, {*shelf_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+        train(*row.layout, {*temp_dir_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
     record.seconds += before.seconds;
     return record;
   }
@@ -285,7 +285,7 @@ class Prover {
     in >> worst >> step >> std::ws;
     std::getline(in, tensor);
     Row &first = rows_[0], &other = rows_[worst];
-    if (!shelf_) shelf_.emplace(world_);
+    if (!temp_dir_) temp_dir_.emplace(world_);
     if (world_.rank() == 0)
       log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
     std::optional<ProofElement> element;
@@ -309,7 +309,7 @@ class Prover {
   const Plan& plan_;
   Communicator& world_;
   Proof proof_;
-  std::optional<Shelf> shelf_;  // where something has to be saved
+  std::optional<TempDir> temp_dir_;  // where something has to be saved
   std::unique_ptr<Progress> progress_;
   std::vector<Row> rows_;
   std::string running_;

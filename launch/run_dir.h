@@ -1,6 +1,5 @@
 // The directory of one run: where its artifacts lie, and the lock that keeps a second launch out.
 // Owned by rank 0 for as long as the run lasts; other ranks use RunPaths alone.
-// Knows nothing of what the artifacts hold.
 #pragma once
 
 #include <cstdint>

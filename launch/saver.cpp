@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kGlance{200};
+constexpr std::chrono::milliseconds kPollInterval{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 }  // namespace
@@ -140,7 +140,7 @@ void Saver::work() {
 void Saver::wait_for_all(const std::future<void>& written) {
   try {
     for (bool all = false; !all;) {
-      const bool mine = written.wait_for(kGlance) == std::future_status::ready;
+      const bool mine = written.wait_for(kPollInterval) == std::future_status::ready;
       const auto done = all_gather_values(*comm_, mine, "checkpoint");
       all = std::find(done.begin(), done.end(), 0) == done.end();
     }

@@ -2,7 +2,6 @@
 // and a thread of its own writes the copy; the ranks' threads meet on a communicator of their own. One save at a time.
 // Owned by the command that trains, one a rank; owns thread, communicator and copy, which stays for the next save: as
 // much host memory as the rank's entries have.
-// Knows nothing of models or of the training loop.
 #pragma once
 
 #include <atomic>

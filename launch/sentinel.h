@@ -1,6 +1,5 @@
 // Sentinel: ranks that hold copies of the same state compare them while a run goes on, and say whose memory or
 // arithmetic went wrong. Owned by the trainer or a loop of one's own; borrows both communicators.
-// Knows nothing of how the state came about, nor of what else the ranks hold.
 #pragma once
 
 #include <vector>

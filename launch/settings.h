@@ -1,6 +1,5 @@
 // Settings: every option of a run, bound from one configuration.
 // Built once a process; ranks read it.
-// Knows nothing of how a run proceeds (launch/trainer).
 #pragma once
 
 #include <memory>

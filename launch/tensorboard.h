@@ -1,6 +1,5 @@
 // TensorBoard event files: scalars by tag and step, readable by TensorBoard itself.
 // Owned by the trainer of rank 0.
-// Knows nothing of protobuf's library: the four messages it needs are encoded here by hand.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ class Run {
                       "moments: nothing is compared"));
     int64_t elements = 0;
     if (settings.checkpoint.every > 0)
-      for (const StateEntry& e : trainer_.mine()) elements += e.data.numel();
+      for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
     saver_ =
         std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
                                 Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
@@ -277,7 +277,7 @@ class Run {
   void save(bool must) {
     // While steps are skipped, or validation gives no number, this state may be worse than those before it.
     const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
-    const auto start = [&] { saver_->start(trainer_.info(), trainer_.mine(), retires); };
+    const auto start = [&] { saver_->start(trainer_.info(), trainer_.entries_to_save(), retires); };
     if (bear(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();
@@ -293,7 +293,7 @@ class Run {
       if (e.code() != ExitCode::kStorage || ++failed_saves_ >= kFailedSaves) throw;
       if (*e.what())
         log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves,
-                        " in a row that are borne): ", e.what()));
+                        " in a row that are tolerated): ", e.what()));
       return false;
     }
   }

@@ -333,13 +333,13 @@ PendingStep Trainer::run_recorded(const StepBatch& batch, bool stop, StepReport&
     raw::copy(step.mine[i].target, batch.mine[i].target);
     targets.push_back(batch.mine[i].targets);
   }
-  parallel_->provide(batch.micro_count, targets, stop);
+  parallel_->set_inputs(batch.micro_count, targets, stop);
   if (first) {
-    parallel_->regather();  // part of the graph, whatever an evaluation has gathered
+    parallel_->require_gather();  // part of the graph, whatever an evaluation has gathered
     step.graph.record([&] { step.outcome = run(batch, step.mine, stop, report); });
   }
   step.graph.launch();
-  return parallel_->repeated(step.outcome);
+  return parallel_->relaunched(step.outcome);
 }
 
 // Images and the like in the type that the model computes in.
@@ -409,7 +409,7 @@ std::vector<StateEntry> Trainer::state() const {
   return out;
 }
 
-std::vector<StateEntry> Trainer::mine() const {
+std::vector<StateEntry> Trainer::entries_to_save() const {
   check_at_rest("the state is saved");
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
@@ -423,7 +423,7 @@ void Trainer::load_parameters(const Checkpoint& c) {
                   cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
                       "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
   load_entries(c, parallel_->state());
-  parallel_->loaded();
+  parallel_->state_was_loaded();
   recorded_.reset();  // it has the copies that an update writes, and no others
 }
 
@@ -458,7 +458,7 @@ void Trainer::resume(const Checkpoint& c) {
     log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
   load_entries(c, state());
-  parallel_->loaded();
+  parallel_->state_was_loaded();
   const CheckpointInfo here = info_;
   info_ = c.info;
   info_.config = here.config;

@@ -1,6 +1,5 @@
 // Trainer: one rank's part of a training run: data, model, DataParallel and optimizer, step by step.
 // Owned by the command that trains or measures; borrows settings, datasets and communicator.
-// Knows nothing of artifacts on disk beyond reading checkpoints, nor of backends.
 #pragma once
 
 #include <chrono>
@@ -86,7 +85,7 @@ class Trainer {
   void load_parameters(const Checkpoint& checkpoint);
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
-  std::vector<StateEntry> mine() const;
+  std::vector<StateEntry> entries_to_save() const;
 
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;

@@ -1,7 +1,6 @@
 // World: the ranks of a job: MPI processes where an MPI launcher started us, otherwise N threads of this process.
 // Each is bound to its CPU or GPU before anything else. Plain functions; each rank's thread owns its communicators and
 // compute stream while `body` runs.
-// Knows nothing of training.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,6 @@
 // LossScale: what fp16 training multiplies its loss with, so that small gradients do not vanish: a power of two that
 // halves after a step whose gradients overflowed and doubles after kGrowAfter steps without one (Micikevicius et al.
-// 2018, "Mixed precision training"). A plain value, the same on all ranks because steps' results are. Knows nothing of
-// types or gradients.
+// 2018, "Mixed precision training"). A plain value, the same on all ranks because steps' results are.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Optimizer: one fused pass over each slot's fp32 master; moments per slot. SGD and AdamW.
 // Owned by the trainer or a loop of one's own; owns the moments.
-// Knows nothing of sharding or schedules: a slot may be a slice, and the rate is given.
 #pragma once
 
 #include <memory>

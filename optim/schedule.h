@@ -1,6 +1,5 @@
 // Schedules: the learning rate as a pure function of the step.
 // Plain functions and values.
-// Knows nothing of optimizers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 # What the scripts share: the repository's root, plain progress lines, the number of jobs, and MPI's environment.
-# Sourced by each of them after `set -euo pipefail`; knows nothing of what they do.
+# Sourced by each of them after `set -euo pipefail`.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -273,12 +273,12 @@ std::string DataParallel::why_not_recorded() const {
   return "";
 }
 
-StepFold& DataParallel::fold_of(int64_t micro_count) {
-  return folds_.try_emplace(micro_count, groups_, *mesh_, schedule(), micro_count).first->second;
+StepReducer& DataParallel::reducer_of(int64_t micro_count) {
+  return reducers_.try_emplace(micro_count, groups_, *mesh_, schedule(), micro_count).first->second;
 }
 
-void DataParallel::provide(int64_t micro_count, const std::vector<int64_t>& targets, bool stop) {
-  fold_of(micro_count).provide(targets, stop);
+void DataParallel::set_inputs(int64_t micro_count, const std::vector<int64_t>& targets, bool stop) {
+  reducer_of(micro_count).set_inputs(targets, stop);
 }
 
 PendingStep DataParallel::end_step(double clip_norm, bool stop) {
@@ -296,16 +296,16 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   finish_reductions();
   if (merging_) current_stream().wait(merging_->record());
 
-  StepFold& fold = fold_of(micro_count_);
+  StepReducer& reducer = reducer_of(micro_count_);
   std::vector<Tensor> losses;
   std::vector<int64_t> targets;
   for (auto& [loss, count] : losses_) {
     losses.push_back(loss);
     targets.push_back(count);
   }
-  if (!context().recording) fold.provide(targets, stop);
+  if (!context().recording) reducer.set_inputs(targets, stop);
   const double before = since_begin();
-  PendingStep pending = fold.run(losses, {static_cast<double>(nominal_), loss_scale_, clip_norm});
+  PendingStep pending = reducer.run(losses, {static_cast<double>(nominal_), loss_scale_, clip_norm});
   double exposed_ms = (since_begin() - before) * 1e3;
   for (const Transfer& t : transfers()) exposed_ms += (t.ready_s - t.needed_s) * 1e3;
   pending.set_exposed(exposed_ms);
@@ -319,9 +319,9 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   return pending;
 }
 
-PendingStep DataParallel::repeated(const PendingStep& recorded) {
+PendingStep DataParallel::relaunched(const PendingStep& recorded) {
   gathers_->restart_clock();
-  PendingStep pending = recorded.repeated();
+  PendingStep pending = recorded.relaunched();
   gathers_->changed(GatherSchedule::By::kUpdate);
   return pending;
 }

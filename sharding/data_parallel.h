@@ -1,6 +1,6 @@
 // DataParallel: one model's replicas, trained as one. It places the parameters in groups, collects gradients during
 // backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the trainer or a loop of
-// one's own; owns the groups, borrows model and communicator. Knows nothing of optimizers or data.
+// one's own; owns the groups, borrows model and communicator.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@
 #include "sharding/mesh.h"
 #include "sharding/options.h"
 #include "sharding/param_group.h"
-#include "sharding/step_fold.h"
+#include "sharding/step_reducer.h"
 
 namespace lockstep {
 
@@ -47,9 +47,9 @@ class DataParallel {
   // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update, in place of
   // end_step's `stop`: what the host brings to it, before it is recorded and before each launch. `targets`: counted in
   // each of this rank's micro-batches.
-  void provide(int64_t micro_count, const std::vector<int64_t>& targets, bool stop);
+  void set_inputs(int64_t micro_count, const std::vector<int64_t>& targets, bool stop);
   // After a launch: the step that it was. `recorded`: what end_step gave when it was recorded.
-  PendingStep repeated(const PendingStep& recorded);
+  PendingStep relaunched(const PendingStep& recorded);
   // Why no step can be recorded here; empty where it can.
   std::string why_not_recorded() const;
   // Multiplies the loss before backward, so that fp16 gradients do not vanish; a power of two. No result shows it.
@@ -62,27 +62,27 @@ class DataParallel {
   // One for each trainable parameter, or this rank's slice of it, with this step's gradient; valid until the next
   // begin_step.
   const std::vector<Slot>& slots();
-  // This rank's slices of the parameters by logical name: to load into (then call loaded()), and to save.
+  // This rank's slices of the parameters by logical name: to load into (then call state_was_loaded()), and to save.
   std::vector<StateEntry> state() const;
   // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
   // between end_step and the update those that the step computed with. Nothing where there are none.
   std::vector<StateEntry> whole_copies() const;
-  void loaded() { gathers_->changed(GatherSchedule::By::kOthers); }
+  void state_was_loaded() { gathers_->changed(GatherSchedule::By::kOthers); }
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
-  void regather() { gathers_->changed(GatherSchedule::By::kUpdate); }
+  void require_gather() { gathers_->changed(GatherSchedule::By::kUpdate); }
   // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 
   // When each group's parameters and gradients travelled in the last step, in the order of launch.
   const std::vector<Transfer>& transfers() const { return gathers_->transfers(); }
   double backward_end_s() const { return backward_end_s_; }
-  // Names of parameters that got no gradient in the last micro-batch on this rank.
+  // Number of parameters that got no gradient in the last micro-batch on this rank.
   int unused_in_last_step() const { return unused_; }
   int64_t parameter_count() const;
 
  private:
   void make_groups();
-  StepFold& fold_of(int64_t micro_count);
+  StepReducer& reducer_of(int64_t micro_count);
   void bound_memory();
   void block_left(size_t block);
   void hook(size_t block, const std::vector<Module*>& modules);
@@ -113,7 +113,7 @@ class DataParallel {
   std::vector<ParamGroup::Round> rounds_;
   size_t round_ = 0;                                // the next that this rank has not launched
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
-  std::map<int64_t, StepFold> folds_;               // by micro-batches of a step
+  std::map<int64_t, StepReducer> reducers_;         // by micro-batches of a step
   std::vector<bool> ready_;
   size_t next_launch_ = 0;
   bool following_ = false;  // a round without data of this rank's own

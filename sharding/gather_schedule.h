@@ -2,7 +2,7 @@
 // optimizer has changed them, and a block waits for its own. At level parameters they come and go: each pass of a
 // micro-batch goes through the blocks in one fixed order, so that all ranks gather alike; the next block's parameters
 // travel while the present one computes, and those behind are freed. Parameters of no block (the root's) stay until the
-// optimizer changes them. Owned by DataParallel; borrows the groups. Knows nothing of modules or gradients.
+// optimizer changes them. Owned by DataParallel; borrows the groups.
 #pragma once
 
 #include <chrono>

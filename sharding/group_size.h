@@ -1,5 +1,5 @@
 // What size of groups would suit the communication that a run measured. A value that takes in the transfers of steps;
-// owned by whoever reports. Knows nothing of groups beyond their bytes.
+// owned by whoever reports.
 #pragma once
 
 #include <cstdint>

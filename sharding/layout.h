@@ -1,5 +1,5 @@
 // Layout: which slice of which parameter lies where in a group's flat buffer, and which part of the buffer each rank
-// owns. A plain value: pure arithmetic. Knows nothing of memory or I/O.
+// owns. A plain value: pure arithmetic.
 #pragma once
 
 #include <string>

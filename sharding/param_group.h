@@ -1,7 +1,7 @@
 // ParamGroup: the parameters that travel together, in flat buffers. This rank keeps its slice of them (masters, fp32);
 // the model reads a whole copy that gather() brings together. Autograd writes gradients straight into the buffer of the
 // micro-batch's leaf; reduce() sends each owner its part, merges what arrives in the tree's order, and leaves this
-// rank's slice of the sum. Owned by DataParallel; holds the parameters' memory. Knows nothing of optimizers.
+// rank's slice of the sum. Owned by DataParallel; holds the parameters' memory.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,6 @@
 // The one tree by which sums over micro-batches, and over chunks of a norm, are formed: [lo, hi) splits after the
 // largest power of two below its length. Its shape depends on the length alone, so the sum's bits do not depend on who
-// adds what. Plain functions and TreeStack, which merges siblings as they arrive in order. Knows nothing of what is
-// added.
+// adds what. Plain functions and TreeStack, which merges siblings as they arrive in order.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // The autograd graph: a Node for each operation whose result needs a gradient, holding its backward closure.
 // Nodes are owned by the tensors that they made and by the nodes that follow; the sweep drops each closure once it has
-// run. Knows nothing of modules or ranks.
+// run.
 #pragma once
 
 #include <cstdint>

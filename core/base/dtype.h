@@ -1,6 +1,5 @@
 // Element types. bf16 and fp16 are storage formats: arithmetic on them is done in fp32.
 // Plain values.
-// Knows nothing of tensors.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Errors: one exception type that carries the process exit code, and check(), which throws it with its place.
-// Owned by nobody; thrown anywhere, caught only at the top of a rank (launch/main).
-// Knows nothing of ranks: the catcher adds rank and host.
+// Thrown anywhere; whoever catches one to add to it or to clean up throws it on. The command that runs (launch/run)
+// turns it into a message and an exit code.
 #pragma once
 
 #include <cstdint>

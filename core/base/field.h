@@ -1,6 +1,6 @@
 // A field: one documented setting of an options struct, as the configuration sees it.
 // Each component's options struct has `std::vector<Field> fields(TheOptions&)` beside it; fields point into that
-// struct. Knows nothing of YAML or the command line (launch/config).
+// struct.
 #pragma once
 
 #include <cstdint>

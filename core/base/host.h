@@ -1,4 +1,4 @@
-// What tells this machine from others. Stateless. Knows nothing of ranks.
+// What tells this machine from others. Stateless.
 #pragma once
 
 #include <unistd.h>

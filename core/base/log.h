@@ -1,6 +1,5 @@
 // Log lines of one rank: to standard error, and to a file once a run directory exists. The door to spdlog.
 // Owned by the process; thread-ranks share it and are told apart by their prefix.
-// Knows nothing of progress bars: launch/progress asks to be redrawn after a line through set_log_listener.
 #pragma once
 
 #include <functional>

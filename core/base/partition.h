@@ -1,6 +1,5 @@
 // Partitions: who owns which micro-batches and which slice of a range. Pure arithmetic.
 // Plain functions.
-// Knows nothing of memory, tensors or communication.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +27,7 @@ inline Range split_evenly(int64_t n, int64_t parts, int64_t index) {
   return {begin, begin + base + (index < extra ? 1 : 0)};
 }
 
-// How a step's micro-batches [0, count) are dealt to ranks (design: "Exactness").
+// How a step's micro-batches [0, count) are dealt to ranks (docs/exactness.md).
 enum class MicroSchedule {
   kLocal,  // rank r owns one contiguous range
   kWaves,  // micro-batch i runs on rank i mod size

@@ -1,6 +1,5 @@
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 // Plain functions: the same key and counter give the same bits on every rank and device.
-// Knows nothing of who asks.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Shape: up to 8 extents, held inline. Also used for strides, counted in elements.
 // A plain value.
-// Knows nothing of memory.
 #pragma once
 
 #include <algorithm>

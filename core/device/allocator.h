@@ -6,7 +6,6 @@
 // A GPU's blocks belong to the stream that was current when they were taken, and are used again at once in its order;
 // what is freed while another stream of that GPU is current, when that one has passed the place. So are pinned blocks,
 // which the host writes, wherever they were freed. A thread without a current stream frees what nothing uses any more.
-// Knows nothing of tensors.
 #pragma once
 
 #include <array>

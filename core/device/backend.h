@@ -1,6 +1,6 @@
 // DeviceBackend: an accelerator's library: its devices, memory, queues, events, copies and kernels. The only way to a
 // GPU: CUDA's lies in a shared object of its own (core/device/cuda), opened when a GPU is first asked for; tests bring
-// one that runs on the CPU (tests/support/fake_gpu). One per process, never closed. Knows nothing of tensors.
+// one that runs on the CPU (tests/support/fake_gpu). One per process, never closed.
 #pragma once
 
 #include <cstdint>

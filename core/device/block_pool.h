@@ -1,5 +1,5 @@
 // Pool: blocks cut from large segments, merged when freed. Owned by the allocator, which guards it, and the table of
-// blocks that its pools share. Knows nothing of devices, streams or who uses a block.
+// blocks that its pools share.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, what memory is for,
-// the loss's gradient, and the key of random numbers. Thread-local; changed by RAII only. Knows nothing of tensors or
-// modules.
+// the loss's gradient, and the key of random numbers. Thread-local; changed by RAII only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
 // Device: where bytes live. A plain value.
-// Knows nothing of memory or streams.
 #pragma once
 
 #include <cstdint>

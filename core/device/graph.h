@@ -1,5 +1,5 @@
 // StreamGraph: work of a GPU's stream, recorded once and then set in motion whole, again and again, without the host's
-// part of it (CUDA graphs). Made and used by one rank's thread. Knows nothing of what the work is.
+// part of it (CUDA graphs). Made and used by one rank's thread.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // What lies in shared objects of our own and is opened when it is first asked for, so that a program without it starts
-// at no cost: the search, and its one answer. One of each a process, never closed. Knows nothing of what is in them.
+// at no cost: the search, and its one answer. One of each a process, never closed.
 #pragma once
 
 #include <mutex>

@@ -1,7 +1,6 @@
 // MemoryUse: what bytes are for, in the allocator's census and in out-of-memory messages. Whoever allocates says so
 // (WithMemoryUse in core/device/context.h).
 // A plain value.
-// Knows nothing of how bytes are found.
 #pragma once
 
 #include <cstdint>

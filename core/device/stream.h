@@ -1,7 +1,7 @@
 // Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every
 // stream of the async test device, are first-in-first-out threads; a GPU's stream is a queue of its backend, in which
 // tasks set kernels in motion; a stream of a meta device drops its work. Streams are owned by whoever runs ranks
-// (launch/world), by communicators, and by tests; events are shared values. Knows nothing of tensors.
+// (launch/world), by communicators, and by tests; events are shared values.
 #pragma once
 
 #include <chrono>

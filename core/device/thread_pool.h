@@ -1,5 +1,5 @@
 // ThreadPool: the compute threads of one rank. The caller is one of them; workers spin briefly between kernels, then
-// sleep. Owned by a stream; one kernel at a time. Knows nothing of kernels.
+// sleep. Owned by a stream; one kernel at a time.
 #pragma once
 
 #include <atomic>

@@ -7,7 +7,6 @@
 //       fp32 datasets "NAME@OFFSET", chunks checksummed
 // Plain functions; a Checkpoint is a manifest in memory. Beside it and the caller's own tensors, reading and writing
 // hold a piece of 4 MiB; of tensors on a GPU two.
-// Knows nothing of ranks beyond writer numbers, nor of who made the entries.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,5 @@
 // HDF5 files: datasets by name, with checksummed chunks, and attributes. The one door to HDF5's C API.
 // An Hdf5File owns its handles; every call goes through one process-wide mutex, so any thread may call.
-// Knows nothing of checkpoints or samples: callers bring names, shapes and plain memory.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Handles of HDF5's C API: the process-wide lock, RAII ids, error text and element types. The only include of hdf5.h.
 // Included by hdf5_file.cpp and the parts beside it (core/io/hdf5_*.cpp) alone.
-// Knows nothing of files, datasets or attributes.
 #pragma once
 
 #define H5_USE_110_API  // newer libraries keep the calls of 1.10, which Debian 12 and Ubuntu 24.04 carry

@@ -1,6 +1,5 @@
 // Flat JSON objects: written as one line, always valid; read back. The door to nlohmann_json.
 // Plain values.
-// Knows nothing of metrics, configurations or checkpoints.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // A file on its way: written beside its final name, flushed to disk, then renamed; the earlier file stays until then.
 // Owns the temporary file: removes it unless commit() was reached.
-// Knows nothing of what is written into it.
 #pragma once
 
 #include <string>

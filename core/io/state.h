@@ -1,6 +1,5 @@
 // StateEntry: a slice of one named tensor of a run's state, as checkpoints and digests see it.
 // A value; shares the tensor's memory.
-// Knows nothing of who made it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU
-// threads, in core/device/cuda/grid.h by a grid of CUDA threads. Stateless. Knows nothing of which functors there are.
+// threads, in core/device/cuda/grid.h by a grid of CUDA threads. Stateless.
 //
 // A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns
 // one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class CpuRow

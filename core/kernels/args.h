@@ -1,6 +1,5 @@
 // Arguments of the kernels: raw pointers, element types and strides, as plain structs that a GPU launch can copy.
 // Plain values; memory belongs to the caller.
-// Knows nothing of tensors, streams or autograd.
 #pragma once
 
 #include <cstdint>

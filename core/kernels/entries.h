@@ -1,5 +1,5 @@
 // The kernels of one instruction-set level, or of a GPU, by the names under which tables take them. Defined in the
-// level's own namespace. Knows nothing of what they do (core/kernels/args.h).
+// level's own namespace.
 #pragma once
 
 #include "core/kernels/args.h"

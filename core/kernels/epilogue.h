@@ -1,5 +1,5 @@
 // A product's epilogue and bias gradient (GemmArgs) as passes of their own after it: on a CPU always, on a GPU where
-// its library has nothing for the call. Stateless. Knows nothing of how products are computed.
+// its library has nothing for the call. Stateless.
 #pragma once
 
 #include "core/kernels/args.h"

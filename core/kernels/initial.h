@@ -1,5 +1,5 @@
 // One initial value from random bits: uniform, or normal. Plain functions, written once for CPU and CUDA, whose bits
-// agree. Knows nothing of where the bits come from.
+// agree.
 #pragma once
 
 #include "core/base/philox.h"

@@ -1,6 +1,5 @@
 // The table of kernels: of each CPU instruction-set level, chosen at run time, and of an accelerator.
 // Static tables; the CPU's are filled in core/kernels/table.cpp, a GPU's in core/device/cuda.
-// Knows nothing of devices or tensors.
 #pragma once
 
 #include "core/kernels/args.h"

@@ -1,5 +1,5 @@
 // What a step comes to, and an update's control buffer: the arithmetic that host levels and CUDA share.
-// Plain functions. Knows nothing of who gathers the values.
+// Plain functions.
 #pragma once
 
 #include "core/kernels/args.h"

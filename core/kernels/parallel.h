@@ -1,6 +1,6 @@
 // Parallel: where a kernel runs: the threads of a CPU stream, or an accelerator's queue, which brings kernels of its
 // own; and FunctionRef, a callable borrowed for one call. Owned by the stream (core/device/thread_pool, backend).
-// Knows nothing of tensors. Included by files compiled per instruction-set level: keep std containers out.
+// Included by files compiled per instruction-set level: keep std containers out.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
-// tile that fits. Plain values; compiled once per level. Knows nothing of matrices.
+// tile that fits. Plain values; compiled once per level.
 #pragma once
 
 #include <immintrin.h>

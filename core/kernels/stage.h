@@ -1,6 +1,5 @@
 // Staging: runs of elements converted between their storage type and the type T in which a kernel computes.
 // Stateless; compiled once per instruction-set level.
-// Knows nothing of what is computed.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Model: the root module of a training run, with its loss. What a user writes.
 // Owned by the trainer, or by a loop of one's own.
-// Knows nothing of ranks, devices, precision, or where batches come from.
 #pragma once
 
 #include "core/nn/module.h"

@@ -1,6 +1,5 @@
 // Initial values: each element is a function of (seed, parameter name, element), so that any rank can fill any range.
 // Plain functions and values.
-// Knows nothing of modules.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The layers that models are built from. Weights are named as elsewhere in the field: weight, bias.
 // Each owns its parameters.
-// Knows nothing of ranks or precision.
 #pragma once
 
 #include "core/nn/module.h"

@@ -1,7 +1,6 @@
 // Module: a tree of parameters and children with dotted names. Parameters have shapes but no bytes until somebody
 // places them (sharding/data_parallel, or place_parameters for a model of one's own). A module owns its children and
-// parameters; pointers and references to them stay valid. Knows nothing of ranks, devices, precision or sharding; hooks
-// are how these listen.
+// parameters; pointers and references to them stay valid.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,5 @@
 // Where a model is computed again in the backward pass instead of kept ("activation checkpointing").
 // A plain function on a module's tree.
-// Knows nothing of how recomputation works (core/autograd) or of which models there are.
 #pragma once
 
 #include "core/base/field.h"

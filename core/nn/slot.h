@@ -1,6 +1,5 @@
 // Slot: what an optimizer sees of a parameter, or of this rank's slice of it.
 // Values; the memory belongs to DataParallel's groups.
-// Knows nothing of why there is a slice.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // Raw operations: kernels applied to tensors, on the current stream, without autograd.
 // Plain functions; outputs are allocated by the caller unless returned.
-// Knows nothing of gradients.
 #pragma once
 
 #include <initializer_list>

@@ -1,6 +1,5 @@
 // Storage: the bytes that tensors view, with a version that counts writes. Bytes may be absent: not yet allocated, or
 // released. Shared by its tensors; frees its block in the order of the current stream of the thread that drops it.
-// Knows nothing of shapes or autograd.
 #pragma once
 
 #include <cstdint>

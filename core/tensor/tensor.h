@@ -1,6 +1,5 @@
 // Tensor: a typed, strided view of a storage; a cheap value. It may have a shape and no bytes.
 // Shares its Storage; the autograd record, if any, is opaque here (core/autograd).
-// Knows nothing of how gradients are computed.
 #pragma once
 
 #include <cstdint>

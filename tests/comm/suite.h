@@ -1,6 +1,5 @@
 // The ranks that a test of the suite runs on: threads, or, under mpirun, this process.
 // Plain functions.
-// Knows nothing of which collectives there are.
 #pragma once
 
 #include <cstdint>

@@ -153,8 +153,8 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype), g = random_tensor({1}, 2, 0.5, 1, wide);
       const Tensor target = targets_among(cols);
-      auto work = [&](bool one, double foretold) {
-        return [&, one, foretold](const KernelTable& table, Parallel& where) {
+      auto work = [&](bool one, double predicted) {
+        return [&, one, predicted](const KernelTable& table, Parallel& where) {
           const Tensor dx = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
                        lse = Tensor::empty({rows}, wide);
           raw::copy(dx, x);
@@ -162,7 +162,7 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
           a.rows = rows, a.cols = cols, a.integers[0] = -1;
           a.in[0] = raw::rows_of(dx, cols), a.in[1] = raw::one_per_row(target);
           if (one) {
-            a.scalars[0] = foretold;
+            a.scalars[0] = predicted;
             a.out[0] = raw::write_rows(dx, cols), a.out[1] = raw::write_one_per_row(loss);
             table.row(where, RowOp::kCrossEntropyInOnePass, a);
             a.in[1] = raw::one_per_row(g);

@@ -190,7 +190,7 @@ TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   Mlp model({.hidden = {5}}, {{3}, 4});
   place_parameters(model, 1);
   const Tensor x = Tensor::full({3, 3}, 0.5), y = Tensor::of(std::vector<int32_t>{2, 1, kIgnoreIndex}, {3});
-  WithLossGradient foretold(0.5);
+  WithLossGradient predicted(0.5);
   const Tensor output = model(x);
   const auto before = output.to_vector();
   const int64_t correct = count_correct(output, y);

@@ -1,5 +1,5 @@
 // A kernel of a GPU, its very text, on a stand-in for CUDA, held against the CPU's generic level: what tests of kernels
-// share. Plain functions. Knows nothing of which kernels there are.
+// share. Plain functions.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -92,9 +92,9 @@ std::vector<OpCase> op_cases() {
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
                1e-6,
                3});
-  c.push_back({"cross_entropy_with_gradient",  // as foretold where the loss counts 0.75, else rescaled
+  c.push_back({"cross_entropy_with_gradient",  // as predicted where the loss counts 0.75, else rescaled
                [](const Inputs& x) {
-                 WithLossGradient foretold(0.75);
+                 WithLossGradient predicted(0.75);
                  return cross_entropy(affine(x[0], 1.5), x[1]);
                },
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},

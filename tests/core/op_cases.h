@@ -1,6 +1,5 @@
 // The operations' test cases: each a function of tensors with inputs that exercise it.
 // Plain values, made anew by each call.
-// Knows nothing of what is tested: gradients, precision, devices and threads all go over the same list.
 #pragma once
 
 #include <functional>

@@ -71,13 +71,13 @@ using Loss = std::function<Tensor(const Tensor& x)>;
 struct Outcome {
   std::vector<double> loss, gradient;  // x's
 };
-// Backward begins with kBeginning; the context says `foretold`.
-Outcome outcome(const Loss& f, double foretold, DType dtype = DType::kFloat32) {
+// Backward begins with kBeginning; the context says `predicted`.
+Outcome outcome(const Loss& f, double predicted, DType dtype = DType::kFloat32) {
   Tensor x = random_tensor({4, 41}, 1, -3, 3, dtype);
   require_grad(x);
   Tensor loss;
   {
-    WithLossGradient with(foretold);
+    WithLossGradient with(predicted);
     loss = f(x);
   }
   backward(loss, kBeginning);
@@ -105,7 +105,7 @@ bool takes_logits(const std::function<Tensor(Tensor)>& f) {
 }
 
 TEST(LossGradient, TakesTheLogitsPlaceWithTheSameBits) {
-  WithLossGradient foretold(kBeginning);
+  WithLossGradient predicted(kBeginning);
   EXPECT_TRUE(takes_logits([](Tensor logits) { return cross_entropy(std::move(logits), some_targets()); }));
   const Loss f = [](const Tensor& x) { return cross_entropy(affine(x, 1.5), some_targets()); };
   const Loss of_a_view = [](const Tensor& x) { return cross_entropy(slice(affine(x, 1.5), 1, 0, 41), some_targets()); };
@@ -120,7 +120,7 @@ TEST(LossGradient, TakesTheLogitsPlaceWithTheSameBits) {
 }
 
 TEST(LossGradient, LeavesLogitsThatOthersHold) {
-  WithLossGradient foretold(kBeginning);
+  WithLossGradient predicted(kBeginning);
   Tensor x = random_tensor({4, 41}, 1, -3, 3, DType::kFloat32);
   require_grad(x);
   const Tensor logits = affine(x, 1.5), view = slice(logits, 0, 0, 1);
@@ -149,7 +149,7 @@ TEST(LossGradient, LeavesLogitsWhereNothingIsToCome) {
     EXPECT_EQ(loss.to_vector(), again.to_vector());
     return again;
   }));
-  WithLossGradient foretold(kBeginning);
+  WithLossGradient predicted(kBeginning);
   NoGrad no_grad;
   std::vector<float> values = random_tensor({4, 41}, 1, -3, 3, DType::kFloat32).to_vector<float>();
   const std::vector<float> before = values;
@@ -162,8 +162,8 @@ TEST(LossGradient, OfAnotherValueIsRescaled) {
   const Loss f = [](const Tensor& x) { return cross_entropy(affine(x, 1.5), some_targets()); };
   const Loss weighted = [&](const Tensor& x) { return add(f(x), affine(f(x), 0.7)); };
   for (const Loss& loss : {f, weighted})
-    for (double foretold : {1.0, 17.0, -0.01}) {
-      const Outcome got = outcome(loss, foretold), expected = outcome(loss, 0);
+    for (double predicted : {1.0, 17.0, -0.01}) {
+      const Outcome got = outcome(loss, predicted), expected = outcome(loss, 0);
       EXPECT_EQ(got.loss, expected.loss);
       for (size_t i = 0; i < got.gradient.size(); ++i)
         ASSERT_NEAR(got.gradient[i], expected.gradient[i], 1e-6 * std::abs(expected.gradient[i])) << i;
@@ -185,7 +185,7 @@ TEST(LossGradient, IsLookedAtInAnomalyModeAndGuardedAgainstWrites) {
   require_grad(x);
   const auto error_of = [&](double beginning, bool write) -> std::string {
     WithAnomaly anomaly;
-    WithLossGradient foretold(beginning);
+    WithLossGradient predicted(beginning);
     Tensor logits = affine(x, 1.5);
     const std::weak_ptr<Storage> bytes = logits.storage();
     const Tensor loss = cross_entropy(std::move(logits), some_targets());

@@ -1,6 +1,5 @@
 // Small real inputs for the tests of data: IDX files, gzip or plain, and text.
 // Plain functions.
-// Knows nothing of HDF5.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The GPU that this program's tests run on: the machine's, or where LOCKSTEP_TEST_FAKE_GPU=1 the one that the CPU
-// plays, whose results must be the CPU's to the bit. Plain functions. Knows nothing of what is computed.
+// plays, whose results must be the CPU's to the bit. Plain functions.
 #pragma once
 
 #include <functional>

@@ -171,7 +171,7 @@ std::vector<Case> rows() {
         {cat("cross_entropy_", cols), [](const Inputs& x) { return cross_entropy(x[0], x[1]); }, inputs, tolerance});
     out.push_back({cat("cross_entropy_with_gradient_", cols),
                    [](const Inputs& x) {
-                     WithLossGradient foretold(0.75);
+                     WithLossGradient predicted(0.75);
                      return cross_entropy(affine(x[0], 1), x[1]);
                    },
                    inputs, tolerance});

@@ -67,48 +67,52 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
 }
 
 // Ranks as processes, on machines of their own; here only what they tell each other.
-Seat seat(const std::string& host, int gpus, int index, const std::string& bus, const std::string& why = "") {
+RankPlacement placement(const std::string& host, int gpus, int index, const std::string& bus,
+                        const std::string& why = "") {
   return {host, host, why, gpus, index, bus, "GPU"};
 }
 
 TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
   // As a batch system binds them: index 0 in each process, another card each time.
-  const std::vector<Seat> bound{seat("a", 1, 0, "01"), seat("a", 1, 0, "02"), seat("b", 1, 0, "01")};
-  for (const DeviceOptions& o : {kAuto, kCuda}) EXPECT_TRUE(seating_of(bound, o).on_gpus);
-  const std::vector<Seat> badly{seat("b", 1, 0, "01"), seat("a", 1, 0, "01"), seat("a", 1, 0, "01")};
-  const Seating s = seating_of(badly, kCuda);
+  const std::vector<RankPlacement> bound{placement("a", 1, 0, "01"), placement("a", 1, 0, "02"),
+                                         placement("b", 1, 0, "01")};
+  for (const DeviceOptions& o : {kAuto, kCuda}) EXPECT_TRUE(decide_placement(bound, o).on_gpus);
+  const std::vector<RankPlacement> badly{placement("b", 1, 0, "01"), placement("a", 1, 0, "01"),
+                                         placement("a", 1, 0, "01")};
+  const PlacementDecision s = decide_placement(badly, kCuda);
   EXPECT_EQ(s.error, ExitCode::kDevice);
   EXPECT_TRUE(contains(s.text, "2 ranks on a, but 1 GPU visible: start 1 rank there")) << s.text;
-  EXPECT_TRUE(seating_of(badly, kShared).on_gpus);
-  EXPECT_FALSE(seating_of(badly, kAuto).on_gpus);
-  EXPECT_EQ(seating_of(badly, kAuto).error, ExitCode::kOk);
+  EXPECT_TRUE(decide_placement(badly, kShared).on_gpus);
+  EXPECT_FALSE(decide_placement(badly, kAuto).on_gpus);
+  EXPECT_EQ(decide_placement(badly, kAuto).error, ExitCode::kOk);
 }
 
 TEST(Devices, ContainersMayShareANameOrAMachine) {
-  std::vector<Seat> seats{seat("node", 1, 0, "01"), seat("node", 1, 0, "01")};
-  seats[1].machine = "another";
-  EXPECT_TRUE(seating_of(seats, kCuda).on_gpus) << "one name, one address, two machines";
-  seats[1].machine = seats[0].machine;
-  seats[1].host = "other container";
-  const Seating s = seating_of(seats, kCuda);
+  std::vector<RankPlacement> placements{placement("node", 1, 0, "01"), placement("node", 1, 0, "01")};
+  placements[1].machine = "another";
+  EXPECT_TRUE(decide_placement(placements, kCuda).on_gpus) << "one name, one address, two machines";
+  placements[1].machine = placements[0].machine;
+  placements[1].host = "other container";
+  const PlacementDecision s = decide_placement(placements, kCuda);
   EXPECT_EQ(s.error, ExitCode::kDevice) << "two names, one card";
   EXPECT_TRUE(contains(s.text, "2 ranks on other container (the same machine as node: both have boot_id node), but"))
       << s.text;
 }
 
 TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {
-  const std::vector<Seat> mixed{seat("a", 2, 0, "01"), seat("a", 2, 1, "02"), seat("b", 0, 0, "", "driver too old")};
-  const Seating chosen = seating_of(mixed, kAuto), asked = seating_of(mixed, kCuda);
+  const std::vector<RankPlacement> mixed{placement("a", 2, 0, "01"), placement("a", 2, 1, "02"),
+                                         placement("b", 0, 0, "", "driver too old")};
+  const PlacementDecision chosen = decide_placement(mixed, kAuto), asked = decide_placement(mixed, kCuda);
   EXPECT_EQ(chosen.error, ExitCode::kRanksDisagree);
   EXPECT_EQ(chosen.speaker, 2);
   EXPECT_TRUE(contains(chosen.text, "no GPU can be used here: driver too old; but rank 0 on a has one")) << chosen.text;
   EXPECT_EQ(asked.error, ExitCode::kDevice);
   EXPECT_EQ(asked.speaker, 2);
   EXPECT_EQ(asked.text, "device: cuda, but no GPU can be used: driver too old");
-  EXPECT_EQ(seating_of(mixed, kCpu).error, ExitCode::kOk);
+  EXPECT_EQ(decide_placement(mixed, kCpu).error, ExitCode::kOk);
 
-  const std::vector<Seat> none{seat("a", 0, 0, "", "no driver"), seat("b", 0, 0, "", "no driver")};
-  const Seating cpus = seating_of(none, kAuto);
+  const std::vector<RankPlacement> none{placement("a", 0, 0, "", "no driver"), placement("b", 0, 0, "", "no driver")};
+  const PlacementDecision cpus = decide_placement(none, kAuto);
   EXPECT_FALSE(cpus.on_gpus);
   EXPECT_EQ(cpus.error, ExitCode::kOk);
   EXPECT_EQ(cpus.text, "no GPU: no driver");

@@ -129,11 +129,11 @@ Outcome run(const Job& job) {
     const EvalReport eval = trainer.evaluate();
     if (!job.to.empty()) {
       Saver saver(comm, job.to, {});
-      saver.start(trainer.info(), trainer.mine());
+      saver.start(trainer.info(), trainer.entries_to_save());
       saver.finish();
     }
     Hash128 mine;
-    for (const Hash128& h : digests_of(trainer.mine())) mine += h;
+    for (const Hash128& h : digests_of(trainer.entries_to_save())) mine += h;
     std::lock_guard lock(mutex);
     out.digest += mine;
     if (comm.rank() != 0) return;

@@ -103,7 +103,7 @@ void with_changed(int ranks, const std::function<void(const std::vector<StateEnt
     Trainer trainer(*settings, data.open(comm), comm);
     trainer.step();
     Saver saver(comm, scratch.path(), {});
-    saver.start(trainer.info(), trainer.mine());
+    saver.start(trainer.info(), trainer.entries_to_save());
     saver.finish();
     const Checkpoint saved = open_checkpoint(scratch.path(checkpoint_name(1)));
     change(trainer.state());

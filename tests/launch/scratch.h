@@ -1,6 +1,5 @@
 // A temporary directory of one test, and small helpers for files and errors.
 // Owned by the test; removed with it.
-// Knows nothing of lockstep but its error type.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
         raw::copy(e.data, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
                                                         job.state.at(e.name).begin() + e.offset + e.data.numel()),
                                      e.data.shape()));
-    parallel.loaded();
+    parallel.state_was_loaded();
   }
   parallel.set_loss_scale(job.loss_scale);
   optimizer->set_updates(job.first_step);

@@ -1,6 +1,5 @@
 // A small training run on the ranks of a test: model, optimizer and a loop of their own over made-up samples.
 // Owned by each test.
-// Knows nothing of files or configuration.
 #pragma once
 
 #include <functional>

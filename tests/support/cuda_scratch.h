@@ -1,5 +1,4 @@
-// Scratch memory for CUDA queues, straight from the runtime that plays CUDA's. A plain value. Knows nothing of the
-// allocator.
+// Scratch memory for CUDA queues, straight from the runtime that plays CUDA's. A plain value.
 #pragma once
 
 #include "core/device/cuda/queue.h"

@@ -1,6 +1,6 @@
 // What stands in for cuBLASLt, so that its door runs on a machine without a GPU: column-major products on the CPU, with
 // the epilogues that lockstep asks for, refused where a test says so. Built against cuBLASLt's own header and linked in
-// its place. Knows nothing of who calls.
+// its place.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,6 +1,6 @@
 // What stands in for the CUDA runtime, so that the backend runs on a machine without a GPU: streams finish at once
 // unless held, each call checks that the right GPU is current, and errors come when a test asks for them.
-// Built against CUDA's own headers and linked in its place. Knows nothing of kernels.
+// Built against CUDA's own headers and linked in its place.
 #pragma once
 
 #include <cuda_runtime_api.h>

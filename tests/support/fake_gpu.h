@@ -1,7 +1,7 @@
 // A GPU that the CPU plays: its memory lies where the host must not look (a look is a segmentation fault), its queues
 // are threads, and its kernels are the CPU's. What runs on it gives the CPU's bits, or touched device memory from the
 // host, missed an event, or handed a kernel memory that no GPU reaches.
-// One per process, made at the first call. Knows nothing of CUDA.
+// One per process, made at the first call.
 #pragma once
 
 #include <cstdint>

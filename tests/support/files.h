@@ -1,6 +1,5 @@
 // What tests of files share: a temporary folder, damage, a full disk, an expected error.
 // Owned by each test.
-// Knows nothing of HDF5.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
 // Ranks as threads with a fake GPU each, by a fake NCCL: what run_ranks is for the host.
 // A plain function.
-// Knows nothing of what the ranks do.
 #pragma once
 
 #include "comm/nccl_comm.h"

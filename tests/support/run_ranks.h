@@ -1,6 +1,5 @@
 // run_ranks: ranks as threads in a unit test, each with a communicator, a stream and a context of its own.
 // A plain function.
-// Knows nothing of what the ranks do.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which GPUs a build's code serves. Pure text and arithmetic: knows nothing of CUDA's headers.
+// Which GPUs a build's code serves. Pure text and arithmetic, without CUDA's headers.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime in words: what happened, on which GPU, what to do. Stateless. Knows nothing of queues.
+// Errors of the CUDA runtime in words: what happened, on which GPU, what to do. Stateless.
 #pragma once
 
 #include <cuda_runtime_api.h>

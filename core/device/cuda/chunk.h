@@ -1,6 +1,6 @@
 // Eight elements of one operand, which a thread loads, converts and stores at once: 16 bytes of bf16 or fp16, 32 of
 // fp32. Raw is a chunk as it is stored, so that the loads of several operands are under way before the first is
-// converted. Plain values. Knows nothing of what is computed.
+// converted. Plain values.
 #pragma once
 
 #include <cuda_runtime.h>

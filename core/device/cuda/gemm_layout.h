@@ -1,5 +1,5 @@
 // The matrix product in the words of a column-major library: layouts, element types and what has to be copied first.
-// Stateless, no CUDA: tested on a CPU with a product of its own. Knows nothing of cuBLASLt, nor of who owns memory.
+// Stateless, no CUDA: tested on a CPU with a product of its own.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 // for_each and for_each_row on a grid of CUDA threads. No result depends on the grid: a pointwise element is one
-// thread's alone, and the order of a row's sum follows from its length. Stateless. Knows nothing of which functors
-// there are.
+// thread's alone, and the order of a row's sum follows from its length. Stateless.
 #pragma once
 
 #include "core/device/cuda/chunk.h"

@@ -1,4 +1,4 @@
-// The kernels of a GPU. Static. Knows nothing of devices: a queue comes with each call.
+// The kernels of a GPU. Static.
 #pragma once
 
 #include "core/kernels/kernels.h"

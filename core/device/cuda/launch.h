@@ -1,6 +1,6 @@
 // launch(): sets a kernel in motion on a queue; and how many blocks a grid takes. By the runtime's C call in place of
 // <<<>>>, so that a host compiler reads the same text against a stand-in for CUDA (tests/support/cuda_stand_in).
-// Stateless. Knows nothing of which kernels there are.
+// Stateless.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,4 @@
-// Versions of the libraries that are loaded at run time, against the headers compiled with. Stateless. Knows nothing of
-// what the libraries do.
+// Versions of the libraries that are loaded at run time, against the headers compiled with. Stateless.
 #pragma once
 
 #include "core/base/error.h"

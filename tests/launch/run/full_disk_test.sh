@@ -27,7 +27,7 @@ succeeds "on a large disk" lockstep train text.yaml "${keys[@]}" run.dir=whole
 pid=$!
 until_file disk/run/checkpoints/step-00000200 "$pid"
 fill
-until grep -q 'checkpoint not saved (1 of 3 in a row that are borne): disk/run/checkpoints' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+until grep -q 'checkpoint not saved (1 of 3 in a row that are tolerated): disk/run/checkpoints' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
 run lockstep checkpoint verify disk/run
 expect "full: the earlier checkpoints are whole" test "$code" -eq 0
 expect "full: there are some" grep -q '^whole ' out
@@ -63,7 +63,7 @@ fill
 code=0
 wait "$pid" || code=$?
 same "full for good: exit 74" 74 "$code"
-expect "full for good: two were borne" grep -q 'checkpoint not saved (2 of 3 in a row that are borne)' err
+expect "full for good: two were tolerated" grep -q 'checkpoint not saved (2 of 3 in a row that are tolerated)' err
 expect "full for good: one error, with the file" test "$(grep -c '^error: .*disk/run/checkpoints/.*' err)" -eq 1
 rm disk/filler
 succeeds "full for good: what was saved is whole" lockstep checkpoint verify disk/run

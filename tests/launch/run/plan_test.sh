@@ -65,7 +65,7 @@ sed -i '/^  path:/d' text.yaml
 large=(model.layers=96 model.heads=96 model.width=12288 data.name=synthetic_tokens data.context=2048 data.synthetic.vocabulary=50304
   data.synthetic.tokens=4000000
   batch.global=512 batch.micro=1)
-succeeds "175 thousand million parameters" lockstep plan text.yaml "${large[@]}" --ranks 64 --json
+succeeds "175 billion parameters" lockstep plan text.yaml "${large[@]}" --ranks 64 --json
 expect "they take what 4 bytes each take" awk -v b="$(head -n 1 out | field parameters_bytes)" 'BEGIN { exit !(b > 174e9 * 4 && b < 176e9 * 4) }'
 succeeds "1 TB holds no copy of their state" lockstep plan text.yaml "${large[@]}" --ranks 64 --gpu-memory 1TB
 expect "but a part of it" grep -qE '^931 GiB are enough for sharding.level=(gradients|parameters)$' out

@@ -1,7 +1,7 @@
 // A stand-in for CUDA's headers, found first by tests of CUDA's own sources: g++ compiles the kernels' very text, and a
 // launch runs it at once, on the calling thread: block after block, a block's threads as fibers that change where they
 // meet (barriers, shuffles). A meeting that a thread misses, or that it comes to with another call than its neighbours,
-// fails the launch. Memory is the host's; streams and events have nothing to wait for. Knows nothing of lockstep.
+// fails the launch. Memory is the host's; streams and events have nothing to wait for.
 #pragma once
 
 #include <cmath>

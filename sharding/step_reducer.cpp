@@ -1,4 +1,4 @@
-#include "sharding/step_fold.h"
+#include "sharding/step_reducer.h"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ int64_t owned_nodes(const ParamGroup& group, int rank) {
 
 }  // namespace
 
-StepFold::StepFold(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
+StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
     : groups_(groups), mesh_(mesh), micro_count_(micro_count) {
   const int size = mesh.world().size();
   std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
@@ -80,7 +80,7 @@ StepFold::StepFold(const Groups& groups, const Mesh& mesh, MicroSchedule schedul
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
-void StepFold::provide(const std::vector<int64_t>& targets, bool stop) {
+void StepReducer::set_inputs(const std::vector<int64_t>& targets, bool stop) {
   std::vector<double> values{stop ? 1.0 : 0.0};
   for (int64_t t : targets) {
     values.push_back(0);  // the loss's place
@@ -91,12 +91,12 @@ void StepFold::provide(const std::vector<int64_t>& targets, bool stop) {
   else known_ = brought;
 }
 
-PendingStep StepFold::run(const std::vector<Tensor>& losses, const Scales& scales) {
+PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& scales) {
   Communicator& world = mesh_.world();
   const auto mine_count = static_cast<int64_t>(losses.size());
   const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(world.rank())]}, DType::kFloat64);
   int64_t filled = known_.numel();
-  check(filled == 1 + 2 * mine_count, "provide: ", filled, " values for ", mine_count, " micro-batches");
+  check(filled == 1 + 2 * mine_count, "set_inputs: ", filled, " values for ", mine_count, " micro-batches");
   raw::copy(mine.slice(0, 0, filled), known_);
   for (size_t i = 0; i < losses.size(); ++i) {
     const auto at = static_cast<int64_t>(1 + 2 * i);
@@ -145,7 +145,7 @@ void PendingStep::bring_to_host() {
   there_ = current_stream().record();
 }
 
-PendingStep PendingStep::repeated() const {
+PendingStep PendingStep::relaunched() const {
   PendingStep again = *this;
   again.exposed_ms_ = 0;
   again.bring_to_host();

@@ -1,7 +1,7 @@
-// StepFold: what a step comes to. Small values travel together: each rank's losses and counts of micro-batches, and the
-// sums of squares of its part of the gradients; every rank adds all of them up in one order, on its device, and the
+// StepReducer: what a step comes to. Small values travel together: each rank's losses and counts of micro-batches, and
+// the sums of squares of its part of the gradients; every rank adds all of them up in one order, on its device, and the
 // host reads the outcome when it likes. Owned by DataParallel, one for each number of micro-batches; borrows groups and
-// mesh. Knows nothing of optimizers or of how gradients come to be.
+// mesh.
 #pragma once
 
 #include <memory>
@@ -36,11 +36,11 @@ class PendingStep {
   StepResult wait(std::optional<Seconds> deadline = {}) const;
 
   // The same step of another launch of the graph that holds it.
-  PendingStep repeated() const;
+  PendingStep relaunched() const;
   void set_exposed(double ms) { exposed_ms_ = ms; }
 
  private:
-  friend class StepFold;
+  friend class StepReducer;
   void bring_to_host();
 
   Tensor verdict_, outcome_, on_host_;  // fp64: StepOutcomeArgs::out
@@ -49,20 +49,20 @@ class PendingStep {
   double exposed_ms_ = 0;
 };
 
-class StepFold {
+class StepReducer {
  public:
   using Groups = std::vector<std::unique_ptr<ParamGroup>>;
   // For steps of `micro_count` micro-batches, dealt by `schedule`.
-  StepFold(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count);
+  StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count);
 
   // What the host brings: the targets counted in each of this rank's micro-batches, and whether it was asked to stop.
-  void provide(const std::vector<int64_t>& targets, bool stop);
+  void set_inputs(const std::vector<int64_t>& targets, bool stop);
   // Gradients are sums / nominal * loss_scale; 0: no clipping.
   struct Scales {
     double nominal = 1, loss_scale = 1, clip_norm = 0;
   };
-  // Gathers and adds up, in the order of the stream; `losses`: summed, of this rank's micro-batches. After provide().
-  // Collective.
+  // Gathers and adds up, in the order of the stream; `losses`: summed, of this rank's micro-batches. After
+  // set_inputs(). Collective.
   PendingStep run(const std::vector<Tensor>& losses, const Scales& scales);
 
  private:

@@ -1,4 +1,4 @@
-#include "launch/shelf.h"
+#include "launch/temp_dir.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -98,7 +98,7 @@ void on_signal(int number) {
 
 // While it lives, a signal that ends the process first removes the directory: by a thread, for a handler itself may do
 // next to nothing.
-class Shelf::SignalWatch {
+class TempDir::SignalWatch {
  public:
   explicit SignalWatch(const std::string& path) {
     require(::pipe2(pipe_, O_CLOEXEC) == 0, ExitCode::kInternal, "a pipe for signals: ", std::strerror(errno));
@@ -140,7 +140,7 @@ class Shelf::SignalWatch {
   std::thread thread_;
 };
 
-Shelf::Shelf(Communicator& comm) {
+TempDir::TempDir(Communicator& comm) {
   agree(comm, [&] {
     if (comm.rank() != 0) return;
     remove_left_behind();
@@ -150,7 +150,7 @@ Shelf::Shelf(Communicator& comm) {
   path_ = broadcast_text(comm, path_, 0, "temporary directory");
 }
 
-Shelf::~Shelf() {
+TempDir::~TempDir() {
   if (lock_ < 0) return;
   remove_tree(path_);
   watch_.reset();

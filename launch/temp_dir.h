@@ -1,6 +1,6 @@
-// Shelf: a temporary directory for the checkpoints of one command, made by rank 0; all ranks know its path. Owned by
+// TempDir: a temporary directory for the checkpoints of one command, made by rank 0; all ranks know its path. Owned by
 // that command. It is removed with its owner, and where SIGTERM, SIGINT or SIGHUP ends the process. What a kill -9
-// leaves is removed by the same user's next Shelf on that machine: the directory is locked by its process for as long
+// leaves is removed by the same user's next TempDir on that machine: the directory is locked by its process for as long
 // as that lives.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
-class Shelf {
+class TempDir {
  public:
   // In TMPDIR, or /tmp. Throws ExitCode::kOutputLocked where no directory can be made there, kStorage where the disk is
   // full. Collective.
-  explicit Shelf(Communicator& comm);
-  Shelf(const Shelf&) = delete;
-  Shelf& operator=(const Shelf&) = delete;
-  ~Shelf();
+  explicit TempDir(Communicator& comm);
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir();
 
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
