@@ -63,7 +63,8 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   if (!error) return;
   const Error why = as_error(error);
   poison(why.code(), why.what());
-  throw why;
+  if (why.code() == ExitCode::kInternal) throw why;
+  std::rethrow_exception(error);  // it may know more: what holds the memory, for example
 }
 
 void LocalGroup::arrive(int rank, const Call& call) {

@@ -15,10 +15,24 @@ constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
 
-std::vector<uint64_t> read_words(const Hdf5File& file, const std::string& name) {
-  Hdf5Info info = file.info(name);
-  require(info.shape.rank() == 1 && info.shape[0] < (int64_t{1} << 28), ExitCode::kBadData, file.path(), ": dataset '",
-          name, "' has shape ", info.shape, "; a list was expected");
+// Lists that are read whole are stored as they are: a few packed bytes could announce any amount of memory.
+Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
+  const Hdf5Info info = file.info(name);
+  require(info.shape.rank() == 1, ExitCode::kBadData, file.path(), ": dataset '", name, "' has shape ", info.shape,
+          "; a list was expected");
+  require(!info.deflated, ExitCode::kBadData, file.path(), ": dataset '", name,
+          "' is deflated; only tokens and images may be");
+  return info;
+}
+
+// The hash of each chunk of dataset `of`.
+std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of) {
+  const std::string name = of + "_hash";
+  const Hdf5Info info = list_info(file, name), hashed = file.info(of);
+  const int64_t chunks =
+      hashed.chunk_rows > 0 && hashed.shape.rank() > 0 ? ceil_div(hashed.shape[0], hashed.chunk_rows) : 0;
+  require(info.shape[0] == chunks, ExitCode::kBadData, file.path(), ": dataset '", of, "' has ", chunks,
+          " chunks, but there are ", info.shape[0], " chunk hashes");
   std::vector<uint64_t> words(static_cast<size_t>(info.shape[0]));
   file.read(name, StoredType::kUInt64, {0, info.shape[0]}, words.data());
   return words;
@@ -29,9 +43,9 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (level == "ids") return nullptr;
   require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is none of byte, char, ids");
-  Hdf5Info info = file.info("vocabulary");
-  require(info.shape.rank() == 1 && info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData,
-          file.path(), ": dataset 'vocabulary' has shape ", info.shape, "; a list of code points was expected");
+  const Hdf5Info info = list_info(file, "vocabulary");
+  require(info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData, file.path(),
+          ": dataset 'vocabulary' has shape ", info.shape, "; a list of code points was expected");
   std::vector<uint32_t> points(static_cast<size_t>(info.shape[0]));
   file.read("vocabulary", StoredType::kUInt32, {0, info.shape[0]}, points.data());
   for (size_t i = 0; i < points.size(); ++i)
@@ -132,7 +146,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   require(kind == "tokens" || kind == "images", ExitCode::kBadData, path, ": kind '", kind,
           "' is neither tokens nor images");
   h.kind = kind == "tokens" ? DataKind::kTokens : DataKind::kImages;
-  h.hashes = read_words(file, kind + "_hash");
+  h.hashes = read_hashes(file, kind);
   Hdf5Info info = file.info(kind);
   if (h.kind == DataKind::kTokens) {
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
@@ -149,13 +163,13 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
             "; uint8 [count, height, width, channels] was expected");
     h.images = info.shape;
-    Hdf5Info labels = file.info("labels");
-    require(labels.type == StoredType::kInt32 && labels.shape.rank() == 1, ExitCode::kBadData, path,
-            ": dataset 'labels' holds ", labels.type, " of shape ", labels.shape, "; a list of int32 was expected");
+    const Hdf5Info labels = list_info(file, "labels");
+    require(labels.type == StoredType::kInt32, ExitCode::kBadData, path, ": dataset 'labels' holds ", labels.type,
+            " of shape ", labels.shape, "; a list of int32 was expected");
     require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
             labels.shape[0], " labels");
     h.classes = count_attribute(file, "classes", h.images[0]);
-    h.label_hashes = read_words(file, "labels_hash");
+    h.label_hashes = read_hashes(file, "labels");
     h.mean = file.doubles_attribute("images", "mean");
     h.stddev = file.doubles_attribute("images", "std");
     require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),

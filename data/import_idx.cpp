@@ -1,3 +1,4 @@
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/plain_file.h"
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
@@ -19,9 +21,11 @@ namespace {
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path) : path_(path) {
-    errno = 0;
-    file_ = ::gzopen(path.c_str(), "rbe");
-    require(file_ != nullptr, ExitCode::kMissingInput, path_, ": ", std::strerror(errno ? errno : ENOMEM));
+    const InputFile input(path);  // a regular file: a FIFO would be waited for
+    const int number = ::dup(input.descriptor.number());
+    file_ = number >= 0 ? ::gzdopen(number, "rbe") : nullptr;
+    if (!file_ && number >= 0) ::close(number);
+    require(file_ != nullptr, ExitCode::kMissingInput, path_, ": cannot be opened: ", std::strerror(errno));
     try {
       read_header();
     } catch (...) {

@@ -20,7 +20,8 @@ constexpr uint32_t kCodePoints = 0x110000;
 // One input read from begin to end in blocks.
 class Input {
  public:
-  explicit Input(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit Input(const std::string& path)
+      : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     require(descriptor_ >= 0, ExitCode::kMissingInput, path_, ": ", std::strerror(errno));
     struct stat about {};
     if (::fstat(descriptor_, &about) == 0) size_ = about.st_size;

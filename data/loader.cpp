@@ -36,6 +36,9 @@ class Loader::Impl {
       const size_t started = threads_.size();
       stop();
       throw thread_refused(cat("loader thread ", started + 1, " of data.threads ", options_.threads), e);
+    } catch (...) {
+      stop();
+      throw;
     }
   }
 

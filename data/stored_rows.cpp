@@ -6,6 +6,9 @@
 #include "core/base/hash.h"
 
 namespace lockstep {
+namespace {
+constexpr int64_t kMostChunkBytes = int64_t{1} << 28;  // as large as the largest image that is imported
+}  // namespace
 
 StoredRows::StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes,
                        int64_t memory_bytes, Check check)
@@ -19,6 +22,9 @@ StoredRows::StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, s
   for (int i = 1; i < info_.shape.rank(); ++i) row_bytes_ *= info_.shape[i];
   require(info_.chunk_rows > 0 && row_bytes_ > 0, ExitCode::kBadData, path_, ": dataset '", name_,
           "' is empty or not stored in chunks");
+  require(row_bytes_ <= kMostChunkBytes && info_.chunk_rows <= kMostChunkBytes / row_bytes_, ExitCode::kBadData, path_,
+          ": dataset '", name_, "' has chunks of ", info_.chunk_rows, " rows of ", row_bytes_,
+          " bytes; a chunk of at most ", kMostChunkBytes >> 20, " MiB is read at once");
   int64_t chunks = ceil_div(size(), info_.chunk_rows);
   require(static_cast<int64_t>(hashes_.size()) == chunks, ExitCode::kBadData, path_, ": dataset '", name_, "' has ",
           chunks, " chunks, but there are ", hashes_.size(), " chunk hashes");

@@ -126,6 +126,7 @@ void Config::resolve(const std::string& key, int64_t value, const std::string& w
     if (v.key != key) continue;
     v.origin += cat(", where ", v.text, " stands for ", why);
     v.text = v.math_text = cat(value);
+    v.json = value;
     return;
   }
   check(false, "configuration key ", key, " is resolved, but was never bound");

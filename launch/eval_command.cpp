@@ -13,6 +13,7 @@
 #include "launch/command_line.h"
 #include "launch/commands.h"
 #include "launch/memory_advice.h"
+#include "launch/open_whole.h"
 #include "launch/trainer.h"
 #include "launch/world.h"
 
@@ -20,13 +21,12 @@ namespace lockstep {
 namespace {
 
 // The configuration that a checkpoint was made with, and overrides on top.
-std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides,
-                                      int ranks) {
+std::unique_ptr<Settings> settings_of(const App& app, const Checkpoint& c, const std::vector<std::string>& overrides) {
   // A group may not divide the ranks of today; a GPU may not be here, and no step is run.
   ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
   for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
   for (const std::string& text : overrides) tree.apply_override(text);
-  return load_settings(app, std::move(tree), ranks);
+  return load_settings(app, std::move(tree), 1);  // any number of ranks can share the samples that are measured
 }
 
 DataPart part_of(const std::string& word) {
@@ -60,9 +60,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
-  const int asked = arguments.ranks(), ranks = world_size(asked);
-  const Checkpoint checkpoint = open_newest(arguments.positional[0]);
-  auto settings = settings_of(app, checkpoint, {arguments.positional.begin() + 1, arguments.positional.end()}, ranks);
+  const int asked = arguments.ranks();
+  const std::string& run = arguments.positional[0];
+  // What it is to be measured with must be known before there are ranks, who then verify it together.
+  auto settings =
+      settings_of(app, open_newest(run, false), {arguments.positional.begin() + 1, arguments.positional.end()});
   const std::string& on = arguments.text("on");
   settings->data.measured = part_of(on);
   WorldOptions world;
@@ -72,6 +74,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   world.deadline_s = settings->deadline;
   SharedData data(app, *settings);
   return run_world(world, [&](Communicator& comm) {
+    const Checkpoint checkpoint = open_whole(comm, run);
     const EvalReport e = with_memory_advice(*settings, comm.size(), [&] {
       const Datasets& part = data.open(comm);
       std::optional<TaskSpec> task;
@@ -113,7 +116,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir,
           ": was not trained on text; there is nothing to generate");
   if (!is_first_process()) return 0;
-  auto settings = settings_of(app, checkpoint, {}, 1);
+  auto settings = settings_of(app, checkpoint, {});
   Stream stream(place_alone(settings->device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
   NoGrad no_grad;

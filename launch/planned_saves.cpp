@@ -16,7 +16,7 @@ int64_t multiples(int64_t of, int64_t after, int64_t until) {
 
 int64_t most_added_checkpoints(const PlannedSaves& planned, std::vector<int64_t> there, const Retention& retention) {
   const auto& [done, last, every] = planned;
-  if (last <= done) return 0;
+  if (last <= done) return last == 0 && done == 0 ? 1 : 0;  // the initial parameters
   const int64_t before_last = multiples(every, done, last - 1), now = static_cast<int64_t>(there.size());
   if (retention.keep_last <= 0) return before_last + 1;
   // As the last save finds it: `newest` stay for being new, older ones only as multiples of keep_every.

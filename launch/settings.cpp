@@ -232,9 +232,10 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
          "has an effect only with optim.momentum above 0");
+  const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
   for (const std::string& key : s->resume.allow)
-    refuse(cat("\n", c.math_text()).find(cat("\n", key, ": ")) != std::string::npos, "resume.allow",
-           cat("'", key, "' is no key of this run that shapes its results; all others may change freely"));
+    refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
+           "resume.allow", cat("'", key, "' is no key that shapes results; all others may change freely"));
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   s->parallel.seed = static_cast<uint64_t>(s->seed);

@@ -77,13 +77,13 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
-    if (resume) resume_newest();
+    const bool resumed = resume && resume_newest();
     agree(comm, [&] {  // only now: a resume that is refused leaves the run as it was
       if (!first) return;
-      dir->write_config(settings.config.dump_yaml());
       require_space(dir->paths());
+      dir->write_config(settings.config.dump_yaml());
     });
-    if (trainer_.steps_done() == 0 && !settings.init.from.empty()) {
+    if (!resumed && !settings.init.from.empty()) {
       const Checkpoint from = open_whole(comm, settings.init.from);
       agree(comm, [&] { trainer_.load_parameters(from); });
     }
@@ -184,17 +184,20 @@ class Run {
     return trainer_.may_launch() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
   }
 
-  void resume_newest() {
+  // False where there is no checkpoint yet.
+  bool resume_newest() {
     const auto found = newest_whole(comm_, settings_.run.dir);
     if (!found) {
       if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
-      return;
+      return false;
     }
     agree(comm_, [&] { trainer_.resume(*found); });
-    if (comm_.rank() != 0) return;
+    validation_finite_ = found->info.validation_finite;
+    if (comm_.rank() != 0) return true;
     log_info(cat("resumed ", found->dir));
     for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
       log_warning(cat("a checkpoint that was passed over is now ", path));
+    return true;
   }
 
   // Of rank 0.
@@ -277,7 +280,9 @@ class Run {
   void save(bool must) {
     // While steps are skipped, or validation gives no number, this state may be worse than those before it.
     const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
-    const auto start = [&] { saver_->start(trainer_.info(), trainer_.entries_to_save(), retires); };
+    CheckpointInfo info = trainer_.info();
+    info.validation_finite = validation_finite_;
+    const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
     if (bear(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <map>
 
 #include "core/base/log.h"
@@ -225,14 +226,13 @@ StepReport Trainer::finish() {
   under_way_.pop_front();
   StepReport report = step.report;
   report.result = outcome_of(step);
-  // The mean of nothing is no loss of 0. A micro-batch without targets is fine: a mask or padding may make one.
-  if (report.result.targets == 0 && current_device().has_bytes())
-    throw Error(ExitCode::kConfig,
-                comm_.rank() != 0
-                    ? std::string()
-                    : cat("step ", report.step, ": none of its ", report.items,
-                          " targets counts, so that there is no loss: ", settings_.config.place("data.ignore_tokens"),
-                          " leaves nothing to train on; ignore fewer tokens"));
+  // The mean of nothing is no loss of 0. A whole part without targets was refused before the first step.
+  if (report.result.targets == 0 && current_device().has_bytes()) {
+    report.result.loss = std::numeric_limits<double>::quiet_NaN();
+    if (comm_.rank() == 0)
+      log_warning(cat("step ", report.step, ": none of its ", report.items, " targets counts (",
+                      settings_.config.place("data.ignore_tokens"), "): it has no loss and no gradient"));
+  }
   const bool finite = report.result.finite;
   optimizer_->settle(!finite);
   loss_scale_.update(finite);
@@ -464,7 +464,7 @@ void Trainer::resume(const Checkpoint& c) {
   info_.config = here.config;
   const bool same_precision = std::none_of(differences.begin(), differences.end(),
                                            [](const auto& d) { return d.key.starts_with("precision."); });
-  if (same_precision || !allow.empty()) info_.math_text = here.math_text;
+  info_.math_text = same_precision || !allow.empty() ? here.math_text : resolved_math_text(c.info);
   info_.isa = here.isa;
   info_.writer = here.writer;
   info_.ranks = here.ranks;

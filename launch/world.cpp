@@ -153,7 +153,7 @@ int world_size(int asked, double deadline_s) {
 bool is_first_process() { return !mpi_launched() || !mpi_built() || mpi_place().rank == 0; }
 
 int run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
-  const int size = world_size(options.ranks);
+  const int size = world_size(options.ranks, options.deadline_s);
   return mpi_launched() ? run_mpi(options, body) : run_threads(options, size, body);
 }
 

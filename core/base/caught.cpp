@@ -51,11 +51,6 @@ Error thread_refused(std::string_view whose, const std::system_error& e) {
 }
 
 bool has_address_space(size_t bytes) {
-  static const bool limited = [] {
-    rlimit limit{};
-    return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }();
-  if (!limited) return true;
   void* probe = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED) return false;
   ::munmap(probe, bytes);

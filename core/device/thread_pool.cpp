@@ -73,6 +73,9 @@ ThreadPool::ThreadPool(int threads) {
     const std::string whose = cat("compute thread ", workers_.size() + 1, " of ", threads);
     end(workers_, stop_, ticket_);
     throw thread_refused(whose, e);
+  } catch (...) {
+    end(workers_, stop_, ticket_);
+    throw;
   }
 }
 

@@ -29,18 +29,19 @@ struct CheckpointInfo {
   int64_t epoch = 0, position = 0;  // data cursor
   int64_t updates = 0;              // of the optimizer
   int64_t skipped_in_row = 0, skipped = 0;
-  double loss_scale = 1;   // of fp16: what the loss is multiplied by, and
-  int64_t good_steps = 0;  // steps since it changed
-  std::string dataset;     // identity, 32 hex digits
-  std::string math_text;   // configuration that shapes the mathematics
-  std::string config;      // the whole, as YAML
-  std::string vocabulary;  // of text, for generation: "byte", or "char" and its characters; empty for none
-  Shape input;             // of one sample, and
-  int64_t classes = 0;     // what the model was built for
-  std::string isa;         // instruction-set level that computed it
-  std::string writer;      // version of lockstep
-  int64_t ranks = 1;       // that wrote it, and
-  std::string layout;      // how, for people: "4 ranks, level parameters"
+  bool validation_finite = true;  // the last validation loss; while false, no earlier checkpoint is removed
+  double loss_scale = 1;          // of fp16: what the loss is multiplied by, and
+  int64_t good_steps = 0;         // steps since it changed
+  std::string dataset;            // identity, 32 hex digits
+  std::string math_text;          // configuration that shapes the mathematics
+  std::string config;             // the whole, as YAML
+  std::string vocabulary;         // of text, for generation: "byte", or "char" and its characters; empty for none
+  Shape input;                    // of one sample, and
+  int64_t classes = 0;            // what the model was built for
+  std::string isa;                // instruction-set level that computed it
+  std::string writer;             // version of lockstep
+  int64_t ranks = 1;              // that wrote it, and
+  std::string layout;             // how, for people: "4 ranks, level parameters"
 };
 
 struct StoredSlice {
@@ -91,7 +92,7 @@ std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t
 Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
 // `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. Files are
 // checked whole.
-Checkpoint open_newest(const std::string& dir);
+Checkpoint open_newest(const std::string& dir, bool verify = true);     // false: manifests alone are looked at
 std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice

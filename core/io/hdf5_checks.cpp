@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "core/base/partition.h"
 
 namespace lockstep::hdf5 {
 namespace {
@@ -66,7 +67,9 @@ class Walk {
             "; such a file is not opened: make it again with lockstep");
   }
   [[noreturn]] void unreadable(const std::string& what) const {
-    throw Error(ExitCode::kBadData, cat(path_, ": ", what, " cannot be read (", reason().innermost,
+    const Reason why = reason();
+    require(!why.memory, ExitCode::kDevice, path_, ": ", what, " cannot be read: out of memory");
+    throw Error(ExitCode::kBadData, cat(path_, ": ", what, " cannot be read (", why.innermost,
                                         "); the file is truncated or damaged: restore it or make it again"));
   }
 
@@ -91,7 +94,7 @@ class Walk {
     const int64_t bytes = product(extents, rank, what) * size_of(*element);
     const auto stored = static_cast<int64_t>(std::min<hsize_t>(H5Dget_storage_size(dataset), hsize_t{1} << 62));
     refuse(stored <= file_bytes_, what, " is said to take ", stored, " bytes of a file of ", file_bytes_);
-    const int64_t most = deflated ? stored * kDeflateRatio : stored;
+    const int64_t most = deflated ? std::min(stored, kMaxElements) * kDeflateRatio : stored;
     refuse(bytes <= most, what, " announces ", bytes, " bytes of values, but only ", stored,
            " bytes are stored for it");
     if (layout != H5D_CHUNKED || bytes == 0) return;
@@ -100,6 +103,12 @@ class Walk {
     const int64_t chunk_bytes = product(chunk, rank, what) * size_of(*element);
     refuse(chunk_bytes > 0 && chunk_bytes <= most, what, " has chunks of ", chunk_bytes, " bytes, but only ", stored,
            " bytes are stored for it");
+    // Chunks that are not there would be read as zeros.
+    hsize_t there = 0;
+    if (H5Dget_num_chunks(dataset, space, &there) < 0) unreadable(what);
+    int64_t due = 1;
+    for (int i = 0; i < rank; ++i) due *= ceil_div(static_cast<int64_t>(extents[i]), static_cast<int64_t>(chunk[i]));
+    refuse(static_cast<int64_t>(there) == due, what, " has ", there, " of ", due, " chunks");
   }
 
   // Whether the dataset is deflated.

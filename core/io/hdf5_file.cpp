@@ -7,6 +7,7 @@
 
 #include "core/base/caught.h"
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/io/file_seal.h"
@@ -122,7 +123,9 @@ struct Hdf5File::State {
     for (int i = 0; i < filters; ++i) {
       unsigned flags;
       size_t values = 0;
-      out.checksum |= H5Pget_filter2(plist, i, &flags, &values, nullptr, 0, nullptr, nullptr) == H5Z_FILTER_FLETCHER32;
+      const H5Z_filter_t filter = H5Pget_filter2(plist, i, &flags, &values, nullptr, 0, nullptr, nullptr);
+      out.checksum |= filter == H5Z_FILTER_FLETCHER32;
+      out.deflated |= filter == H5Z_FILTER_DEFLATE;
     }
     return out;
   }
@@ -399,22 +402,18 @@ std::string Hdf5File::string_attribute(const std::string& object, const std::str
   Id attribute = state_->open_attribute(object, key, H5T_STRING, count);
   require(count == 1, ExitCode::kBadData, path(), ": ", what, " is a list, not one text");
   Id type(H5Aget_type(attribute), H5Tclose);
-  if (H5Tis_variable_str(type) > 0) {  // as h5py writes them
-    char* text = nullptr;
-    Id memory(H5Tcopy(H5T_C_S1), H5Tclose);
-    H5Tset_size(memory, H5T_VARIABLE);
-    H5Tset_cset(memory, H5Tget_cset(type));
-    state_->expect(H5Aread(attribute, memory, &text), what);
-    std::string out = text ? text : "";
-    H5free_memory(text);
-    return out;
-  }
+  // The library copies such a text with the length that its heap says, into memory of the length that the attribute
+  // says.
+  require(H5Tis_variable_str(type) == 0, ExitCode::kBadData, path(), ": ", what,
+          " is a text of variable length; write it with a fixed one (with h5py: numpy.bytes_(text))");
   size_t size = H5Tget_size(type);
   require(size <= (1 << 20) && (state_->writing || static_cast<int64_t>(size) <= state_->file_bytes),
           ExitCode::kBadData, path(), ": ", what, " is impossibly long");
   std::string out(size, '\0');
   state_->expect(H5Aread(attribute, type, out.data()), what);
   out.resize(std::min(out.find('\0'), out.size()));
+  require(escaped(out, Lines::kEscape) == out, ExitCode::kBadData, path(), ": ", what, " holds control characters: '",
+          escaped(out, Lines::kEscape), "'");
   return out;
 }
 

@@ -43,6 +43,7 @@ struct Hdf5Info {
   StoredType type = StoredType::kUInt8;
   int64_t chunk_rows = 0;  // 0: not chunked
   bool checksum = false;
+  bool deflated = false;
 };
 
 // "Rows" are indices of the first dimension: for a flat dataset a row is an element. Memory is dense and row-major.

@@ -180,6 +180,12 @@ double json_number(const JsonObject& object, std::string_view key, std::string_v
   return *number;
 }
 
+std::optional<bool> json_bool(const JsonObject& object, std::string_view key) {
+  const JsonValue* v = find(object, key);
+  const bool* truth = v ? std::get_if<bool>(v) : nullptr;
+  return truth ? std::optional(*truth) : std::nullopt;
+}
+
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
   const JsonValue* v = find(object, key);
   const std::string* text = v ? std::get_if<std::string>(v) : nullptr;

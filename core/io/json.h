@@ -38,6 +38,8 @@ bool visit_json_list(std::string_view text, const std::function<void(JsonObject&
 // A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);
 double json_number(const JsonObject& object, std::string_view key, std::string_view where);  // an integer is one, too
+// Nothing where it is absent or no truth.
+std::optional<bool> json_bool(const JsonObject& object, std::string_view key);
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
 
 // The integer under `key`; nothing where the text is no JSON object or has none there.

@@ -73,6 +73,14 @@ std::string read_manifest(const std::string& dir) {
 
 std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }
 
+// A text that messages show: one line without control characters.
+std::string line_of(const JsonObject& object, std::string_view key, std::string_view where) {
+  const std::string& text = json_text(object, key, where);
+  require(escaped(text, Lines::kEscape) == text, ExitCode::kBadData, where, ": \"", key,
+          "\" holds control characters: '", escaped(text, Lines::kEscape), "'");
+  return text;
+}
+
 }  // namespace
 
 void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where) {
@@ -145,6 +153,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"skipped", info.skipped},
                   {"loss_scale", info.loss_scale},
                   {"good_steps", info.good_steps},
+                  {"validation_finite", info.validation_finite},
                   {"dataset", info.dataset},
                   {"isa", info.isa},
                   {"ranks", static_cast<int64_t>(parts)},
@@ -184,26 +193,27 @@ Checkpoint open_checkpoint(const std::string& dir) {
   const int64_t version = json_int(*head, "version", path);
   require(version >= 1, ExitCode::kBadData, path, ": there is no format version ", version);
   require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
-          ", written by lockstep ", json_text(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
+          ", written by lockstep ", line_of(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
           ": use a newer one");
   Checkpoint c;
   c.dir = dir;
   CheckpointInfo& i = c.info;
-  i.writer = json_text(*head, "writer", path);
+  i.writer = line_of(*head, "writer", path);
   i.step = json_int(*head, "step", path);
   i.epoch = json_int(*head, "epoch", path);
   i.position = json_int(*head, "position", path);
   i.updates = json_int(*head, "updates", path);
   i.skipped_in_row = json_int(*head, "skipped_in_row", path);
   i.skipped = json_int(*head, "skipped", path);
-  i.dataset = json_text(*head, "dataset", path);
-  i.isa = json_text(*head, "isa", path);
+  i.dataset = line_of(*head, "dataset", path);
+  i.isa = line_of(*head, "isa", path);
   i.ranks = json_int(*head, "ranks", path);
   if (version >= 2) {
     i.loss_scale = json_number(*head, "loss_scale", path);
     i.good_steps = json_int(*head, "good_steps", path);
-    i.layout = json_text(*head, "layout", path);
+    i.layout = line_of(*head, "layout", path);
   }
+  i.validation_finite = json_bool(*head, "validation_finite").value_or(true);  // older ones lack it
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);

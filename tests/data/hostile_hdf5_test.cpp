@@ -207,6 +207,49 @@ TEST_F(HostileHdf5, AnnouncedSizesAreComparedWithWhatIsStored) {
   refused({"'tokens' has chunks of 268435456 bytes, but only 1000 bytes are stored"});
 }
 
+// Chunks that were never written would be read as zeros, and take memory like any others.
+TEST_F(HostileHdf5, EachChunkIsThereAndOfAReadableSize) {
+  auto one_chunk = [&](const std::vector<hsize_t>& extents, const std::vector<hsize_t>& chunk, size_t bytes) {
+    make([&](hid_t file) {
+      std::vector<hsize_t> most(extents.size(), H5S_UNLIMITED);
+      Id packed = layout();
+      Id space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), most.data()), H5Sclose);
+      H5Pset_chunk(packed, static_cast<int>(chunk.size()), chunk.data());
+      H5Pset_deflate(packed, 9);
+      Id d(H5Dcreate2(file, "images", H5T_STD_U8LE, space, H5P_DEFAULT, packed, H5P_DEFAULT), H5Dclose);
+      const std::vector<char> stored(bytes, 'x');
+      const std::vector<hsize_t> origin(extents.size());
+      ASSERT_GE(H5Dwrite_chunk(d, H5P_DEFAULT, 0, origin.data(), stored.size(), stored.data()), 0);
+    });
+  };
+  one_chunk({1, 64, 64, 1}, {1 << 20, 1, 1, 1}, 2000);
+  refused({"'images' has 1 of 4096 chunks"});
+  one_chunk({1 << 29}, {1 << 29}, 600000);
+  expect_error(ExitCode::kBadData, {path_, "chunks of 536870912 rows of 1 bytes; a chunk of at most 256 MiB"}, [&] {
+    StoredRows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images", {0}, 1 << 20, [](Range, const uint8_t*) {});
+  });
+}
+
+// libhdf5 copies them with the length that the file's heap says, into memory of the length that the attribute says.
+TEST_F(HostileHdf5, TextsOfVariableLengthAreNotRead) {
+  make([&](hid_t file) {
+    Id text(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose);
+    H5Tset_size(text, H5T_VARIABLE);
+    Id a(H5Acreate2(file, "format", text, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    const char* value = "lockstep-data";
+    ASSERT_GE(H5Awrite(a, text, &value), 0);
+  });
+  expect_error(ExitCode::kBadData, {path_, "'format' is a text of variable length"}, [&] { inspect_dataset(path_); });
+}
+
+TEST_F(HostileHdf5, TextsDoNotForgeLinesOfTheLog) {
+  Hdf5File file = Hdf5File::create(path_);
+  file.set_attribute("", "format", std::string("x\nerror: forged"));
+  file.close();
+  expect_error(ExitCode::kBadData, {path_, "holds control characters: 'x\\nerror: forged'"},
+               [&] { inspect_dataset(path_); });
+}
+
 TEST_F(HostileHdf5, AnnouncedClassesAreBounded) {
   const std::vector<uint8_t> zeros(40);
   Hdf5File file = Hdf5File::create(path_);
@@ -229,6 +272,9 @@ TEST_F(HostileHdf5, AnnouncedClassesAreBounded) {
 TEST_F(HostileHdf5, OnlyRegularFilesAreOpenedAndNoneIsWaitedFor) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   expect_error(ExitCode::kBadData, {path_, "is not a file"}, [&] { Hdf5File::open(path_); });
+  expect_error(ExitCode::kBadData, {path_, "is not a file"},
+               [&] { import_text({path_}, folder_ / "x.h5", TextLevel::kByte); });
+  expect_error(ExitCode::kBadData, {path_, "is not a file"}, [&] { import_idx(path_, path_, folder_ / "x.h5"); });
   expect_error(ExitCode::kBadData, {"is not a file"}, [&] { Hdf5File::open("/dev/null"); });
   {
     Hdf5File file = Hdf5File::create(folder_ / "real.h5");

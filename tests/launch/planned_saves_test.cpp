@@ -10,6 +10,7 @@ namespace {
 
 // Saves one after the other, as a run does it, and counts.
 int64_t counted(const PlannedSaves& p, const std::vector<int64_t>& there, const Retention& r) {
+  if (p.last == 0 && p.done == 0) return 1;  // the initial parameters
   std::set<int64_t> disk(there.begin(), there.end());
   size_t most = disk.size();
   for (int64_t step = p.done + 1; step <= p.last; ++step) {

@@ -39,5 +39,5 @@ stops() {
   says "$2" "$3"
 }
 stops 0 "rank 0 stopped" 'rank 0 .*its process [0-9]+ is stopped, by SIGSTOP' train "${keys[@]}" run.dir=stopped
-stops 1 "bench, rank 1 stopped" 'rank 1 .*its process [0-9]+ is stopped, by SIGSTOP' bench "${keys[@]}" --steps 1000000
+stops 1 "bench, rank 1 stopped" 'rank 1[: ].*its process [0-9]+ is stopped, by SIGSTOP' bench "${keys[@]}" --steps 1000000
 finish

@@ -11,7 +11,7 @@ before=$(fingerprint run)
 refuses "a longer run has another schedule" 78 "run/checkpoints/step-00000004: cannot be resumed with another configuration: schedule.steps was 4 and is 6. .*'resume.allow=\[schedule.steps\]'" \
   lockstep train text.yaml train.steps=6 --resume
 same "it touched nothing" "$before" "$(fingerprint run)"
-refuses "a key that nothing compares" 78 "override.*: resume.allow: 'schedule.stepz' is no key of this run that shapes its results" \
+refuses "a key that nothing compares" 78 "override.*: resume.allow: 'schedule.stepz' is no key that shapes results" \
   lockstep train text.yaml train.steps=6 --resume 'resume.allow=[schedule.stepz]'
 cp -r run kept
 succeeds "the schedule as it was" lockstep train text.yaml train.steps=6 schedule.steps=4 --resume run.dir=kept
@@ -23,11 +23,18 @@ expect "the schedule that was kept is at its end" awk -v r="$(rate kept)" 'BEGIN
 expect "the new one is not" awk -v r="$(rate run)" 'BEGIN { exit !(r > 0) }'
 expect "config.yaml holds the value and its reason" grep -qE '^  steps: 6  # .*stands for train.steps' run/config.yaml
 
+# What the refusal advises can be followed, also where keys of the former schedule are no longer there.
+run lockstep train text.yaml schedule.name=constant train.steps=8 --resume
+advised=$(grep -oE "resume.allow=\[[^]]*\]" err | head -n 1)
+succeeds "another kind of schedule, as advised: $advised" lockstep train text.yaml schedule.name=constant train.steps=8 --resume "$advised"
+succeeds "asked once" lockstep train text.yaml schedule.name=constant train.steps=9 --resume
+
 # batch.micro: 0 is a share for each rank of the first start; later ones keep it.
 sed -i '/^  micro:/d' text.yaml
 rm -rf run
 succeeds "2 ranks" lockstep train text.yaml run.dir=two train.steps=4 --ranks 2
 expect "the share is in config.yaml" grep -qE '^  micro: 4  # default, where 0 stands for an even share of batch.global for each of 2 ranks' two/config.yaml
+succeeds "measured on more ranks than a step has micro-batches" lockstep eval two --ranks 3
 for ranks in 1 2; do
   cp -r two on_$ranks
   succeeds "resumed on $ranks" lockstep train text.yaml run.dir=on_$ranks train.steps=8 schedule.steps=4 --ranks $ranks --resume
@@ -37,6 +44,11 @@ refuses "more ranks than micro-batches" 78 'batch.micro \(default\): 4 ranks are
   lockstep train text.yaml run.dir=on_1 train.steps=9 schedule.steps=4 --ranks 4 --resume
 refuses "another micro-batch" 78 "on_1/.*: cannot be resumed with another configuration: batch.micro was 4 and is 2. .*'resume.allow=\[batch.micro\]'" \
   lockstep train text.yaml run.dir=on_1 train.steps=9 schedule.steps=4 batch.micro=2 --resume
+
+# The initial parameters of a run that starts from another stay what they were saved as.
+succeeds "a run's first parameters from another" lockstep train text.yaml run.dir=child init.from=two train.steps=0 schedule.steps=4
+rm -r two
+succeeds "which is not asked for again" lockstep train text.yaml run.dir=child init.from=two train.steps=2 schedule.steps=4 --resume
 
 # avx2 and avx512 give the same bits, so that a run moves between them without a word; generic does not.
 has() { LOCKSTEP_ISA=$1 lockstep devices >/dev/null 2>&1; }
