@@ -62,7 +62,7 @@ taken() { # WHAT 'REGEXP' command...: done to the directory `taken` after some s
 taken "run.dir moved" 'run.dir taken was removed or moved' mv taken moved
 taken "run.dir removed" '(run.dir )?taken.* was removed' rm -rf taken
 taken "the lock removed" 'taken/lock was removed .*go on with --resume' rm taken/lock
-replace_lock() { rm taken/lock && echo mine >taken/lock; }
+replace_lock() { echo mine >mine && mv mine taken/lock; }  # at once: the run looks at any time
 taken "the lock replaced" 'taken/lock was replaced' replace_lock
 taken "the metrics removed" 'taken/metrics.jsonl was removed' rm taken/metrics.jsonl
 code=0
