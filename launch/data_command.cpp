@@ -1,3 +1,4 @@
+#include <csignal>
 #include <filesystem>
 
 #include "core/base/log.h"
@@ -11,6 +12,15 @@
 
 namespace lockstep {
 namespace {
+
+// A signal ends an import at its next block, so that what it has written so far is removed.
+volatile std::sig_atomic_t stop_signal = 0;
+void stop_on_signals() {
+  for (int s : {SIGTERM, SIGINT, SIGHUP}) {
+    const auto before = std::signal(s, [](int number) { stop_signal = number; });
+    if (before == SIG_IGN) std::signal(s, SIG_IGN);  // nohup
+  }
+}
 
 // One progress display for a callback (done, total).
 class ShownProgress {
@@ -79,7 +89,11 @@ int import(const std::vector<std::string>& given) {
   ImportOptions options;
   options.force = a.has("force");
   auto shown = std::make_shared<ShownProgress>("import");
-  options.progress = [shown](int64_t done, int64_t total) { (*shown)(done, total); };
+  stop_on_signals();
+  options.progress = [shown, output](int64_t done, int64_t total) {
+    require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; nothing of it is kept");
+    (*shown)(done, total);
+  };
   if (kind == "text") {
     const std::string &level = a.text("level"), &from = a.text("vocabulary");
     require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,

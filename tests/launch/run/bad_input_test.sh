@@ -152,6 +152,19 @@ succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.st
 succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20 schedule.steps=20
 same "a disk that filled: the same run in the end" "$(digest never)" "$(digest part)"
 
+# An import that is stopped leaves nothing. Its input is a sparse file, large enough that the signal finds it at work.
+truncate -s 20G sparse.txt
+"$binary" data import text sparse.txt stopped.h5 --level byte >out 2>err &
+pid=$!
+until compgen -G 'stopped.h5.part-*' >/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+kill -s TERM "$pid"
+code=0
+wait "$pid" || code=$?
+expect "a stopped import: exit 75" test "$code" -eq 75
+expect "a stopped import says so" grep -q '^error: stopped.h5: the import was stopped on request' err
+if compgen -G 'stopped.h5*' >/dev/null; then problem "a stopped import leaves $(ls stopped.h5*)"; fi
+rm sparse.txt
+
 # No GPU: 67, where there is none.
 if lockstep devices | grep -q '^no GPU: '; then
   for ranks in 1 3; do
