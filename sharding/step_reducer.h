@@ -1,7 +1,6 @@
-// StepReducer: what a step comes to. Small values travel together: each rank's losses and counts of micro-batches, and
-// the sums of squares of its part of the gradients; every rank adds all of them up in one order, on its device, and the
-// host reads the outcome when it likes. Owned by DataParallel, one for each number of micro-batches; borrows groups and
-// mesh.
+// StepReducer: combines losses, target counts and gradient norms across ranks in a fixed order, on the device; the host
+// may read the result later. Each rank contributes its micro-batches' losses and counts and the sums of squares of its
+// part of the gradients. Owned by DataParallel, one for each number of micro-batches; borrows groups and mesh.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a step comes to, and an update's control buffer: the arithmetic that host levels and CUDA share.
+// The outcome of a step (loss, norm, skip) and an update's control buffer: arithmetic that host levels and CUDA share.
 // Plain functions.
 #pragma once
 
