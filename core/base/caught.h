@@ -19,8 +19,8 @@ Error as_error(const std::exception_ptr& e);
 // ExitCode::kDevice for a thread that could not be started; `whose` says which: "compute thread 3 of 8".
 Error thread_refused(std::string_view whose, const std::system_error& e);
 
-// Would the system still give so much? Asks where the address space is limited (ulimit -v); elsewhere it is true. For
-// libraries that do not bear it when memory runs out.
+// Would the system still give `bytes`? Maps and unmaps them without touching a page, so that every limit counts
+// (ulimit -v and -d, strict overcommit). For use before calling libraries that crash when memory runs out.
 bool has_address_space(size_t bytes);
 
 // "this process has 512 MiB in memory, 3900 MiB of address space (ulimit -v: 4000 MiB)"

@@ -30,7 +30,7 @@ class Door {
   unsigned plugins_ = 0;
 };
 
-// HDF5 does not bear it when memory runs out: it may crash. Throws ExitCode::kDevice where little is left.
+// HDF5 may crash when memory runs out. Throws ExitCode::kDevice where less is left than opening a file may take.
 void require_room(const std::string& path);
 
 class Id {
