@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Seconds kPollInterval{0.1};  // how often the watch looks, and waits do
+constexpr Seconds kWatchInterval{0.1};  // how often the watch looks, and waits do
 constexpr Seconds kPatience{10};       // with the library where it should only clean up
 constexpr Seconds kHandOver{1};        // for the rank's thread to come out of the library before it is ended there
 
@@ -31,7 +31,7 @@ bool done_within(Seconds limit, Work work, const Glance& glance) {
   std::future<void> result = task->get_future();
   const auto start = Clock::now();
   std::thread([task] { (*task)(); }).detach();
-  while (result.wait_for(std::min(limit, kPollInterval)) != std::future_status::ready) {
+  while (result.wait_for(std::min(limit, kWatchInterval)) != std::future_status::ready) {
     glance();
     if (Clock::now() - start >= limit) return false;
   }
@@ -366,7 +366,7 @@ void NcclChannel::watch_calls() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, kPollInterval, [&] { return stopping_ || look_now_; });
+      changed_.wait_for(lock, kWatchInterval, [&] { return stopping_ || look_now_; });
       look_now_ = false;
       if (stopping_) return;
     }
@@ -435,7 +435,7 @@ bool NcclChannel::close(Stream& stream) {
   std::optional<Clock::time_point> poisoned;
   while (!idle && !(poisoned && Clock::now() - *poisoned > 2 * kPatience)) {
     try {
-      idle = stream.synchronize(kPollInterval);
+      idle = stream.synchronize(kWatchInterval);
     } catch (...) {
       idle = true;  // whoever waited for that work was told
     }

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;  // elements read at a time
+constexpr int64_t kCompared = 1 << 20;  // elements read at a time
 const std::string kParameters = "parameters/";
 
 // What a checkpoint says of one tensor, whatever its slices.
@@ -134,8 +134,8 @@ struct Elements {
 };
 Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std::string& name, int64_t n) {
   Elements out;
-  std::vector<float> x(static_cast<size_t>(std::min(n, kPiece))), y(x.size());
-  for (Range r{0, std::min(n, kPiece)}; !r.empty(); r = {r.end, std::min(n, r.end + kPiece)}) {
+  std::vector<float> x(static_cast<size_t>(std::min(n, kCompared))), y(x.size());
+  for (Range r{0, std::min(n, kCompared)}; !r.empty(); r = {r.end, std::min(n, r.end + kCompared)}) {
     read_elements(a, name, r, x.data());
     read_elements(b, name, r, y.data());
     for (int64_t i = 0; i < r.size(); ++i) {
@@ -239,7 +239,7 @@ void export_parameters(const Checkpoint& c, const std::string& output, bool json
     file.create_dataset(name, StoredType::kFloat32, shape);
     ++tensors;
     if (shape.numel() == 0) continue;
-    const int64_t row = shape.numel() / shape[0], rows = std::max<int64_t>(1, kPiece / row);
+    const int64_t row = shape.numel() / shape[0], rows = std::max<int64_t>(1, kCompared / row);
     for (Range r{0, std::min(rows, shape[0])}; !r.empty(); r = {r.end, std::min(r.end + rows, shape[0])}) {
       values.resize(static_cast<size_t>(r.size() * row));
       read_elements(c, full_name, {r.begin * row, r.end * row}, values.data());

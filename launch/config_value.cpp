@@ -34,7 +34,7 @@ std::string found_text(const ConfigNode& node) {
   return node.quoted ? "the text \"" + shown + "\"" : shown.empty() ? "an empty text" : "'" + shown + "'";
 }
 
-struct Place {
+struct ConfigPlace {
   const ConfigNode& node;
   const std::string& key;
 
@@ -57,12 +57,12 @@ bool parses(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-void check_range(const Field& f, const Place& at, double v, const std::string& shown) {
+void check_range(const Field& f, const ConfigPlace& at, double v, const std::string& shown) {
   if (v < f.min || v > f.max)
     at.fail(shown, f.unit.empty() ? "" : " ", f.unit, " is out of range: allowed is ", range_text(f));
 }
 
-int64_t to_integer(const Field& f, const Place& at) {
+int64_t to_integer(const Field& f, const ConfigPlace& at) {
   const auto& node = at.node;
   if (node.kind != Kind::kScalar || node.quoted) at.expected("an integer");
   std::string_view text = without_plus(node.scalar);
@@ -80,7 +80,7 @@ int64_t to_integer(const Field& f, const Place& at) {
   return value;
 }
 
-double to_number(const Field& f, const Place& at) {
+double to_number(const Field& f, const ConfigPlace& at) {
   const auto& node = at.node;
   if (node.kind != Kind::kScalar || node.quoted) at.expected("a number");
   std::string_view text = without_plus(node.scalar);
@@ -97,7 +97,7 @@ double to_number(const Field& f, const Place& at) {
   return value;
 }
 
-bool to_bool(const Place& at) {
+bool to_bool(const ConfigPlace& at) {
   const auto& node = at.node;
   if (node.kind == Kind::kScalar && !node.quoted) {
     if (node.scalar == "true") return true;
@@ -106,7 +106,7 @@ bool to_bool(const Place& at) {
   at.expected("true or false");
 }
 
-std::string to_string(const Field& f, const Place& at) {
+std::string to_string(const Field& f, const ConfigPlace& at) {
   const auto& node = at.node;
   if (node.kind == Kind::kNull) at.expected(f.choices.empty() ? "a text" : type_text(f), "; an empty text is \"\"");
   if (node.kind != Kind::kScalar) at.expected(f.choices.empty() ? "a text" : type_text(f));
@@ -116,12 +116,12 @@ std::string to_string(const Field& f, const Place& at) {
 }
 
 template <class T, class Convert>
-void read_list(std::vector<T>& list, const Field& f, const Place& at, Convert convert) {
+void read_list(std::vector<T>& list, const Field& f, const ConfigPlace& at, Convert convert) {
   if (at.node.kind != Kind::kList) at.expected("a " + type_text(f), "; write [value, value]");
   std::vector<T> values;
   for (size_t i = 0; i < at.node.children.size(); ++i) {
     std::string key = cat(at.key, "[", i, "]");
-    values.push_back(convert(Place{at.node.children[i], key}));
+    values.push_back(convert(ConfigPlace{at.node.children[i], key}));
   }
   list = std::move(values);
 }
@@ -152,13 +152,13 @@ void refuse_unknown(const ConfigNode& node, const std::string& prefix, const std
   }
 }
 
-void read_sections(ListRef& list, const Field& f, const Place& at) {
+void read_sections(ListRef& list, const Field& f, const ConfigPlace& at) {
   if (at.node.kind != Kind::kList) at.expected("a " + type_text(f), "; begin each with a dash");
   list.clear();
   for (size_t i = 0; i < at.node.children.size(); ++i) {
     const ConfigNode& element = at.node.children[i];
     std::string key = cat(at.key, "[", i, "]");
-    if (element.kind != Kind::kMap) Place{element, key}.expected("a section (key: value)");
+    if (element.kind != Kind::kMap) ConfigPlace{element, key}.expected("a section (key: value)");
     std::vector<Field> fields = list.append();
     std::vector<std::string> keys;
     for (auto& inner : fields) {
@@ -187,20 +187,20 @@ std::string list_text(const List& list, Convert convert) {
 }  // namespace
 
 void read_value(Field& field, const ConfigNode& node, const std::string& full_key) {
-  Place at{node, full_key};
+  ConfigPlace at{node, full_key};
   std::visit(Cases{
                  [&](bool* p) { *p = to_bool(at); },
                  [&](int64_t* p) { *p = to_integer(field, at); },
                  [&](double* p) { *p = to_number(field, at); },
                  [&](std::string* p) { *p = to_string(field, at); },
                  [&](std::vector<int64_t>* p) {
-                   read_list(*p, field, at, [&](const Place& e) { return to_integer(field, e); });
+                   read_list(*p, field, at, [&](const ConfigPlace& e) { return to_integer(field, e); });
                  },
                  [&](std::vector<double>* p) {
-                   read_list(*p, field, at, [&](const Place& e) { return to_number(field, e); });
+                   read_list(*p, field, at, [&](const ConfigPlace& e) { return to_number(field, e); });
                  },
                  [&](std::vector<std::string>* p) {
-                   read_list(*p, field, at, [&](const Place& e) { return to_string(field, e); });
+                   read_list(*p, field, at, [&](const ConfigPlace& e) { return to_string(field, e); });
                  },
                  [&](EnumRef& e) { e.set(to_string(field, at)); },
                  [&](ListRef& list) { read_sections(list, field, at); },

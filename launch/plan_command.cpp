@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-struct Plan {
+struct LayoutPlan {
   ShardLevel level;
   int group;             // ranks that share one copy
   AllocatorStats stats;  // of rank 0
@@ -40,7 +40,7 @@ int busiest_rank(int64_t micro_batches, int ranks, int group) {
 
 // Runs the first steps of a rank where nothing has bytes. The first brings what later ones have at hand; an epoch's
 // last one may be smaller.
-void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, Plan& plan) {
+void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, LayoutPlan& plan) {
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
   WithStream with(stream);
@@ -58,11 +58,11 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
   if (rank == 0) plan.stats = allocator_stats(device);
 }
 
-Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
+LayoutPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
   settings.parallel.level = level;
   settings.parallel.group = group;
   settings.graph = false;  // a GPU's
-  Plan plan{level, group, {}};
+  LayoutPlan plan{level, group, {}};
   std::set<int> planned{0, ranks - 1};
   if (level < ShardLevel::kGradients)
     planned.insert(busiest_rank(ceil_div(settings.batch.global, settings.batch.micro), ranks, group));
@@ -73,9 +73,9 @@ Plan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, 
 }
 
 // Every level; where sharding.group makes the run hybrid, also within its groups. Cheapest on the wire first.
-std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
+std::vector<LayoutPlan> plans_of(Settings& settings, SharedData& data, int ranks) {
   const int asked = static_cast<int>(settings.parallel.group);
-  std::vector<Plan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
+  std::vector<LayoutPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
   for (ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters}) {
     if (ranks == 1) break;
     if (asked > 1 && asked < ranks) out.push_back(plan_of(settings, data, ranks, level, asked));
@@ -86,13 +86,13 @@ std::vector<Plan> plans_of(Settings& settings, SharedData& data, int ranks) {
 }
 
 // On a CPU the checkpoint's copy lies in the same memory.
-int64_t most_of(const Plan& p, const Settings& s) {
+int64_t most_of(const LayoutPlan& p, const Settings& s) {
   return device_peak(p.stats) + (s.device.choice == DeviceChoice::kCpu ? p.copy : 0);
 }
-bool fits(const Plan& p, const Settings& s, int64_t limit) { return most_of(p, s) <= limit; }
+bool fits(const LayoutPlan& p, const Settings& s, int64_t limit) { return most_of(p, s) <= limit; }
 
 // The keys that choose it, beside those of the file: what would have no effect there is set back.
-std::string words(const Plan& p, int ranks, const DataParallelOptions& file) {
+std::string words(const LayoutPlan& p, int ranks, const DataParallelOptions& file) {
   std::string out = cat("sharding.level=", to_text(p.level));
   if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
   if (p.level == ShardLevel::kParameters) return out;
@@ -101,14 +101,14 @@ std::string words(const Plan& p, int ranks, const DataParallelOptions& file) {
   return out;
 }
 
-std::string table(const std::vector<Plan>& plans) {
+std::string table(const std::vector<LayoutPlan>& plans) {
   std::vector<MemoryUse> shown{MemoryUse::kParameters, MemoryUse::kGradients,   MemoryUse::kMoments,
                                MemoryUse::kGathered,   MemoryUse::kActivations, MemoryUse::kBatches};
   if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
   std::vector<std::vector<std::string>> rows{{"level", "group"}};
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
   rows[0].insert(rows[0].end(), {"peak", "saved copy", "sent/step"});
-  for (const Plan& p : plans) {
+  for (const LayoutPlan& p : plans) {
     rows.push_back({std::string(to_text(p.level)), cat(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
@@ -154,7 +154,7 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
       changed->data.memory = 0;
       changed->verify.every = 0;  // there is nothing to compare
-      const Plan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
+      const LayoutPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
       const int64_t peak = most_of(p, settings);
       if (fits(p, settings, limit))
         return cat("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
@@ -198,9 +198,9 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   settings->data.memory = 0;   // only the data's shapes are needed
   settings->verify.every = 0;  // there is nothing to compare
   SharedData data(app, *settings);
-  const std::vector<Plan> plans = plans_of(*settings, data, ranks);
+  const std::vector<LayoutPlan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {
-    for (const Plan& p : plans) {
+    for (const LayoutPlan& p : plans) {
       JsonObject line{{"level", std::string(to_text(p.level))},
                       {"group", static_cast<int64_t>(p.group)},
                       {"ranks", static_cast<int64_t>(ranks)}};
@@ -215,7 +215,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
             settings->batch.global, ", batch.micro ", settings->batch.micro,
             "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (limit == 0) return 0;
-  const auto first = std::find_if(plans.begin(), plans.end(), [&](const Plan& p) { return fits(p, *settings, limit); });
+  const auto first = std::find_if(plans.begin(), plans.end(), [&](const LayoutPlan& p) { return fits(p, *settings, limit); });
   print(
       first != plans.end()
           ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")

@@ -55,7 +55,7 @@ struct Row {
   }
 };
 
-struct Plan {
+struct ProofPlan {
   std::vector<std::string> notes;  // what was decided, said above the table
   std::vector<std::unique_ptr<Layout>> layouts;
   std::vector<Row> rows;  // the first is what the others are compared with; those that fit the model run
@@ -110,8 +110,8 @@ std::vector<std::string> levels_of(const std::string& list) {
   return out;
 }
 
-Plan plan_of(const App& app, const Arguments& a) {
-  Plan plan;
+ProofPlan plan_of(const App& app, const Arguments& a) {
+  ProofPlan plan;
   plan.steps = a.integer("steps", 1);
   plan.json = a.has("json");
   require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
@@ -187,7 +187,7 @@ Plan plan_of(const App& app, const Arguments& a) {
 // Runs the plan on one rank of the world; rank 0 knows the results.
 class Prover {
  public:
-  Prover(const Plan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
+  Prover(const ProofPlan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
       : plan_(plan), world_(world), proof_(world, data, group) {
     agree(world, [&] {
       for (const Row& row : plan.rows) {
@@ -306,7 +306,7 @@ class Prover {
         text += cat("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
   }
 
-  const Plan& plan_;
+  const ProofPlan& plan_;
   Communicator& world_;
   Proof proof_;
   std::optional<TempDir> temp_dir_;  // where something has to be saved
@@ -322,7 +322,7 @@ std::string with_digits(const char* pattern, double v) {
   return text;
 }
 
-std::string table(const Plan& plan, const std::vector<Row>& rows) {
+std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "recompute", "micro",
                                                plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
                                                ""}};
@@ -352,7 +352,7 @@ std::string table(const Plan& plan, const std::vector<Row>& rows) {
   return out;
 }
 
-std::string json(const Plan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
+std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
   std::string out;
   for (const Row& row : rows) {
     const Layout& l = *row.layout;
@@ -385,7 +385,7 @@ std::string json(const Plan& plan, const std::vector<Row>& rows, const std::stri
 }
 
 // Prints the result; returns what is wrong in one line, or nothing.
-std::string conclude(const Plan& plan, const std::vector<Row>& rows, int64_t differ) {
+std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_t differ) {
   const auto runs = static_cast<int64_t>(rows.size());
   std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
   if (plan.fast && !differ) verdict = "reduce: fast promises no equal bits; the differences are those above";
@@ -432,7 +432,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
-  Plan plan = plan_of(app, a);
+  ProofPlan plan = plan_of(app, a);
   const Settings& settings = *plan.layouts[0]->settings;
   WorldOptions world;
   world.ranks = mpi_launched() ? 0 : plan.world;

@@ -9,10 +9,10 @@ namespace lockstep {
 namespace {
 
 // Where the value of `key` stands in lines of "key: value"; empty at npos where there is no such line.
-struct Place {
+struct TextValue {
   size_t begin = std::string_view::npos, size = 0;
 };
-Place place_of(std::string_view text, std::string_view key) {
+TextValue value_of(std::string_view text, std::string_view key) {
   const std::string wanted = cat(key, ": ");
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -32,10 +32,10 @@ int64_t train_steps_in(const std::string& config) {
 }  // namespace
 
 int64_t integer_in(std::string_view math_text, std::string_view key) {
-  const Place place = place_of(math_text, key);
-  if (place.size == 0) return 0;
+  const TextValue found = value_of(math_text, key);
+  if (found.size == 0) return 0;
   int64_t value = 0;
-  const char *begin = math_text.data() + place.begin, *end = begin + place.size;
+  const char *begin = math_text.data() + found.begin, *end = begin + found.size;
   const auto [stop, error] = std::from_chars(begin, end, value);
   return error == std::errc() && stop == end ? value : 0;
 }
@@ -43,8 +43,8 @@ int64_t integer_in(std::string_view math_text, std::string_view key) {
 std::string resolved_math_text(const CheckpointInfo& info) {
   std::string text = info.math_text;
   auto resolve = [&](std::string_view key, int64_t value) {
-    const Place place = place_of(text, key);
-    if (value > 0 && place.size > 0) text.replace(place.begin, place.size, cat(value));
+    const TextValue found = value_of(text, key);
+    if (value > 0 && found.size > 0) text.replace(found.begin, found.size, cat(value));
   };
   if (integer_in(text, "batch.micro") == 0)
     resolve("batch.micro", integer_in(text, "batch.global") / std::max<int64_t>(1, info.ranks));

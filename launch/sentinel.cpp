@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kGrain = 1024;  // chunks that are worth a thread: 256 KiB
 constexpr size_t kNamed = 4;      // tensors that a message names
 // Of a state on a GPU: elements copied at a time, and threads that hash them faster than they come.
-constexpr int64_t kStretch = 4 << 20;
+constexpr int64_t kDigested = 4 << 20;
 constexpr int kHashThreads = 4;
 
 std::string ranks_text(const std::set<int>& ranks) {
@@ -47,14 +47,14 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     const int64_t n = e.data.numel();
     if (n == 0) continue;
     if (e.data.dtype() != DType::kFloat32) {
-      for (int64_t at = 0; at < n; at += kStretch) {
-        const Tensor part = raw::cast(e.data.slice(0, at, std::min(n, at + kStretch)), DType::kFloat32);
+      for (int64_t at = 0; at < n; at += kDigested) {
+        const Tensor part = raw::cast(e.data.slice(0, at, std::min(n, at + kDigested)), DType::kFloat32);
         out[i] += digests_of({{e.name, e.shape, e.offset + at, part}})[0];
       }
       continue;
     }
     std::mutex mutex;
-    for_each_stretch(e, e.data.device().in_host_memory() ? n : kStretch,
+    for_each_stretch(e, e.data.device().in_host_memory() ? n : kDigested,
                      [&](int64_t at, const float* values, int64_t m) {
                        auto piece = [&](int64_t begin, int64_t end) {
                          const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};

@@ -30,7 +30,7 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0;
 std::atomic<bool> training{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
-void on_signal(int number) {
+void on_stop_signal(int number) {
   if (!training) {
     constexpr char kText[] = "stopped on request before the first step. Start it again with --resume\n";
     (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
@@ -39,9 +39,9 @@ void on_signal(int number) {
   stop_signal = number;
   std::signal(number, SIG_DFL);
 }
-void stop_on_signals() {
+void finish_step_on_signals() {
   for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
-    if (std::signal(s, on_signal) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
+    if (std::signal(s, on_stop_signal) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
 }
 
 constexpr int64_t kWarmUp = 3;   // steps that are not typical
@@ -348,7 +348,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       ConfigTree::load(arguments.positional[0], {arguments.positional.begin() + 1, arguments.positional.end()});
   const int ranks = world_size(asked, deadline_of(tree));
   auto settings = load_settings(app, std::move(tree), ranks, arguments.has("resume"));
-  stop_on_signals();
+  finish_step_on_signals();
 
   WorldOptions world;
   world.ranks = asked;

@@ -36,12 +36,6 @@ void check_finite(const Tensor& t, const char* what, const Node& node) {
                                       " holds NaN or infinity; it is ", t));
 }
 
-struct Later {
-  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
-    return a->sequence < b->sequence;
-  }
-};
-
 // Takes the gradient in: the first contribution begins it, later ones are added.
 void begin_leaf(Node& n) {
   auto record = n.leaf.lock();
@@ -161,6 +155,11 @@ class Sweep {
   }
 
  private:
+  struct Later {
+    bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
+      return a->sequence < b->sequence;
+    }
+  };
   std::vector<std::shared_ptr<Node>> reached_;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Later> ready_;
 };

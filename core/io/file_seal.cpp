@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kVersion = 1;
 constexpr size_t kMostRanges = 253;
-constexpr int64_t kPiece = 256 << 10;  // bytes read at a time
+constexpr int64_t kReadBytes = 256 << 10;  // bytes read at a time
 
 // The block as it lies in the file, little-endian.
 struct Block {
@@ -34,12 +34,12 @@ Hash128 hash_of(const InputFile& file, Block block) {
   block.hash = {};
   Hasher128 hasher;
   hasher.update(&block, sizeof block);
-  std::vector<char> piece(static_cast<size_t>(kPiece));
+  std::vector<char> piece(static_cast<size_t>(kReadBytes));
   int64_t at = kSealBytes;
   for (size_t i = 0; i <= block.count; ++i) {
     const int64_t end = i < block.count ? block.ranges[i].begin : block.file_bytes;
     for (int64_t n = 0; at < end; at += n) {
-      n = std::min(kPiece, end - at);
+      n = std::min(kReadBytes, end - at);
       file.read(at, piece.data(), n);
       hasher.update(piece.data(), static_cast<size_t>(n));
     }
