@@ -95,7 +95,7 @@ uint64_t fingerprint(const Call& c) {
   return hash;
 }
 
-bool agree(const Call& a, const Call& b) {
+bool calls_match(const Call& a, const Call& b) {
   return a.kind == b.kind && a.number == b.number && a.dtype == b.dtype && a.peer == b.peer && a.numel == b.numel &&
          a.label == b.label && (a.op == b.op || !reduces(a.kind)) &&
          (a.counts == b.counts || a.kind == CallKind::kAllToAll);

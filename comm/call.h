@@ -58,7 +58,7 @@ int64_t wire_bytes(const Call& call, int rank, int size);
 
 // Must be equal on all ranks: everything but pointers, and the counts of an all_to_all.
 uint64_t fingerprint(const Call& call);
-bool agree(const Call& a, const Call& b);
+bool calls_match(const Call& a, const Call& b);
 // What all ranks' all_to_all send less what they expect: the sum over ranks is 0 where they agree.
 uint64_t exchange_balance(const Call& call, int rank);
 

@@ -120,7 +120,7 @@ void LocalGroup::wait_for_shares(int64_t number) {
 
 std::string LocalGroup::disagreement(const std::vector<const Call*>& calls) const {
   bool same = true;
-  for (const Call* c : calls) same = same && agree(*calls[0], *c);
+  for (const Call* c : calls) same = same && calls_match(*calls[0], *c);
   if (same && calls[0]->kind == CallKind::kAllToAll) {
     uint64_t balance = 0;
     for (size_t r = 0; r < calls.size(); ++r) balance += exchange_balance(*calls[r], static_cast<int>(r));

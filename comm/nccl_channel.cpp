@@ -20,8 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Seconds kWatchInterval{0.1};  // how often the watch looks, and waits do
-constexpr Seconds kPatience{10};       // with the library where it should only clean up
-constexpr Seconds kHandOver{1};        // for the rank's thread to come out of the library before it is ended there
+constexpr Seconds kPatience{10};        // with the library where it should only clean up
+constexpr Seconds kHandOver{1};         // for the rank's thread to come out of the library before it is ended there
 
 // Runs `work` on a thread of its own, since a library may hang in it. False, and the thread is left behind, where it is
 // not done within `limit`. `glance` is called meanwhile, and may throw to end the wait. Rethrows what `work` threw.

@@ -16,9 +16,9 @@
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
-#include "launch/commands.h"
-#include "launch/did_you_mean.h"
-#include "launch/world.h"
+#include "launch/commands/commands.h"
+#include "launch/config/did_you_mean.h"
+#include "launch/world/world.h"
 
 namespace lockstep {
 

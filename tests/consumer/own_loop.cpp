@@ -8,7 +8,7 @@
 #include "core/io/checkpoint.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
-#include "launch/world.h"
+#include "launch/world/world.h"
 #include "optim/optimizer.h"
 #include "sharding/data_parallel.h"
 

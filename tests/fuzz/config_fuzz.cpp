@@ -1,5 +1,5 @@
 // Configuration: a YAML text through the whole of load_settings.
-#include "launch/settings.h"
+#include "launch/config/settings.h"
 #include "tests/fuzz/config_words.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/settings.h"
+#include "launch/config/settings.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

@@ -1,5 +1,5 @@
 // Overrides: each line of the input is one, applied to a configuration that is whole; then load_settings.
-#include "launch/settings.h"
+#include "launch/config/settings.h"
 #include "tests/fuzz/config_words.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/io/checkpoint.h"
 #include "core/io/hdf5_file.h"
-#include "launch/commands.h"
+#include "launch/commands/commands.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

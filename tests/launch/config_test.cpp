@@ -1,11 +1,11 @@
-#include "launch/config.h"
+#include "launch/config/config.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "launch/did_you_mean.h"
+#include "launch/config/did_you_mean.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "launch/config_tree.h"
+#include "launch/config/config_tree.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

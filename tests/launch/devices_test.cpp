@@ -1,5 +1,5 @@
 // Which rank computes where: on a GPU of its own, on one that is shared where that is allowed, on CPUs, or not at all.
-#include "launch/devices.h"
+#include "launch/world/devices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sizes as people write them, and figures that add up.
-#include "launch/memory_report.h"
+#include "launch/world/memory_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launch/metrics.h"
+#include "launch/artifacts/metrics.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launch/planned_saves.h"
+#include "launch/artifacts/planned_saves.h"
 
 #include <gtest/gtest.h>
 

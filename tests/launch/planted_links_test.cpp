@@ -5,11 +5,11 @@
 #include "core/base/log.h"
 #include "core/io/pending_file.h"
 #include "data/import.h"
-#include "launch/append_file.h"
-#include "launch/commands.h"
-#include "launch/files.h"
-#include "launch/metrics.h"
-#include "launch/run_dir.h"
+#include "launch/artifacts/append_file.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/metrics.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/commands/commands.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

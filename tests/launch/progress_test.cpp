@@ -1,4 +1,4 @@
-#include "launch/progress.h"
+#include "launch/commands/progress.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What prove says of two runs: the first step, tensor and element that differ, and how far fast mode is off.
-#include "launch/proof.h"
+#include "launch/commands/proof.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <mutex>
 
-#include "launch/saver.h"
+#include "launch/artifacts/saver.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "launch/run_dir.h"
+#include "launch/artifacts/run_dir.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/io/json.h"
-#include "launch/files.h"
+#include "launch/artifacts/files.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {

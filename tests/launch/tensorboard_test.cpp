@@ -1,4 +1,4 @@
-#include "launch/tensorboard.h"
+#include "launch/artifacts/tensorboard.h"
 
 #include <gtest/gtest.h>
 

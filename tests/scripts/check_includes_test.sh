@@ -8,7 +8,7 @@ trap 'rm -rf "$tree"' EXIT
 
 new_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data,launch,tests/data}
+  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data,launch/training,tests/data}
   echo '#include <vector>' >"$tree/core/base/error.h"
   printf '%s\n' '// a tensor' '#include "core/base/error.h"' >"$tree/core/tensor/tensor.h"
   printf '%s\n' '#include "core/tensor/tensor.h"' '#include <sys/stat.h>' >"$tree/core/ops/add.h"
@@ -18,9 +18,9 @@ new_tree() {
   echo '#include "core/ops/add.h"' >"$tree/optim/adamw.h"
   printf '%s\n' '#include <zlib.h>' '#include "core/tensor/tensor.h"' >"$tree/data/import.cpp"
   printf '%s\n' '#include "sharding/layout.h"' '#include "optim/adamw.h"' >"$tree/launch/main.cpp"
-  printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
+  printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/training/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
   echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/queue.h"
-  touch "$tree/launch/own.h" "$tree/tests/data/support.h"
+  touch "$tree/launch/training/own.h" "$tree/tests/data/support.h"
 }
 
 failed=0
@@ -47,12 +47,13 @@ fails_with optim/sgd.h '#include "sharding/layout.h"\n' 'optim/sgd.h:1: optim ma
 fails_with sharding/group.h '#include "optim/adamw.h"\n' 'sharding/group.h:1: sharding may not include optim'
 fails_with data/loader.h '#include "comm/communicator.h"\n' 'data/loader.h:1: data may not include comm'
 fails_with comm/mesh.h '#include "tests/data/support.h"\n' 'comm/mesh.h:1: comm may not include tests'
+fails_with launch/world/ranks.h '#include "launch/training/own.h"\n' 'launch/world/ranks.h:1: launch/world may not include launch/training'
 fails_with core/new/thing.h '#include "core/base/error.h"\n' 'core/new is no folder of the include table'
 fails_with data/read.cpp '#include <hdf5.h>\n' 'data/read.cpp:1: <hdf5.h> has one door: core/io/hdf5_file.cpp'
 fails_with core/io/state.cpp '#include "core/io/hdf5_handles.h"\n' 'core/io/state.cpp:1: <core/io/hdf5_handles.h> has one door'
 fails_with core/io/hdf5_file.h '#include "hdf5.h"\n' 'core/io/hdf5_file.h:1: <hdf5.h> has one door'
 fails_with sharding/layout.cpp '#include <mpi.h>\n' '<mpi.h> has one door: comm/'
-fails_with launch/config.cpp '#include <yaml-cpp/yaml.h>\n' '<yaml-cpp/yaml.h> has one door: launch/config_tree.cpp'
+fails_with launch/config/config.cpp '#include <yaml-cpp/yaml.h>\n' '<yaml-cpp/yaml.h> has one door: launch/config/config_tree.cpp'
 fails_with core/ops/fast.cpp '#include <immintrin.h>\n' '<immintrin.h> has one door'
 fails_with core/base/hash.h '#include <boost/crc.hpp>\n' '<boost/crc.hpp> has one door: core/base/hash.cpp'
 fails_with core/device/stream.h '#include <cuda_runtime_api.h>\n' '<cuda_runtime_api.h> has one door: core/device/cuda/'
@@ -63,7 +64,7 @@ fails_with core/ops/gone.cpp '#include "core/ops/gone.h"\n' '"core/ops/gone.h" d
 fails_with data/import.h '#include "import.cpp"\n' '"import.cpp" does not exist'
 fails_with comm/work.cpp '#include <core/base/error.h>\n' 'included with quotes'
 fails_with core/base/error.h '#include "core/base/error.h"\n' 'a cycle of includes: core/base/error.h -> core/base/error.h'
-fails_with launch/own.h '#include "launch/main.cpp"\n#include "launch/two.h"\n' '"launch/two.h" does not exist'
+fails_with launch/training/own.h '#include "launch/main.cpp"\n#include "launch/training/two.h"\n' '"launch/training/two.h" does not exist'
 
 # A cycle of three files that begins below its entrance.
 new_tree

@@ -1,0 +1,83 @@
+#include "launch/artifacts/metrics.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/plain_file.h"
+#include "launch/artifacts/files.h"
+
+namespace lockstep {
+namespace {
+
+// Our own lines begin with the step: a whole one need not be parsed, which matters for a million of them.
+std::optional<int64_t> step_of(const std::string& line) {
+  constexpr std::string_view kBegin = "{\"step\":";
+  int64_t step = 0;
+  if (line.starts_with(kBegin) && line.ends_with('}')) {
+    auto [end, error] = std::from_chars(line.data() + kBegin.size(), line.data() + line.size(), step);
+    if (error == std::errc() && (*end == ',' || *end == '}')) return step;
+  }
+  return json_integer(line, "step");
+}
+
+// Copies the lines to keep into `out` (where there is one); returns the number of lines left out.
+int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out, int64_t& last_step) {
+  std::ifstream in(path, std::ios::binary);
+  require(in.good(), ExitCode::kOutputLocked, "cannot read ", path, ", which this run would continue");
+  int64_t left_out = 0;
+  last_step = -1;
+  std::string line;
+  while (std::getline(in, line)) {
+    auto step = step_of(line);
+    bool whole = !in.eof();  // a line without its newline was cut by a kill
+    if (!whole || !step || *step > keep_through || *step <= last_step) {
+      ++left_out;
+      continue;
+    }
+    last_step = *step;
+    if (out) *out << line << '\n';
+  }
+  return left_out;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
+  struct stat st = {};
+  if (::lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+    int64_t left_out = filter(path, keep_through, nullptr, last_step_);
+    if (left_out > 0) {
+      const std::string temporary = temporary_name(path, "tmp");
+      if (!create_new(temporary)) fail_write(path, errno);
+      {
+        std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+        filter(path, keep_through, &out, last_step_);
+        out.flush();
+        if (!out.good()) {
+          std::error_code ignored;
+          std::filesystem::remove(temporary, ignored);
+          throw Error(ExitCode::kStorage, cat("cannot rewrite ", path, " (disk full?); it is left as it was"));
+        }
+      }
+      sync_and_rename(temporary, path);
+      log_info(cat(path, ": ", left_out, " lines dropped, it goes on after step ", last_step_));
+    }
+  }
+  file_ = std::make_unique<AppendFile>(path);
+}
+
+void MetricsWriter::write(int64_t step, const JsonObject& values) {
+  check(step > last_step_, "metrics of step ", step, " after those of step ", last_step_);
+  JsonObject line = {{"step", step}};
+  line.insert(line.end(), values.begin(), values.end());
+  last_step_ = step;
+  file_->append(json_line(line) + "\n");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,188 @@
+#include "launch/artifacts/run_dir.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/base/plain_file.h"
+#include "core/io/json.h"
+#include "launch/artifacts/files.h"
+#include "launch/world/memory_report.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kConfigHeader = "# The resolved configuration of this run, written by lockstep.\n";
+
+std::string time_text() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text = {};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+struct Owner {
+  int64_t pid = 0;
+  std::string host = "?", since = "?";
+  std::string text() const {
+    return pid > 0 ? cat("process ", pid, " on ", host, " since ", since) : std::string("another process");
+  }
+};
+
+Owner read_owner(const std::string& lock) {
+  Owner owner;
+  auto object = parse_json_object(read_head(lock, 4096));
+  if (!object) return owner;
+  for (const auto& [key, value] : *object) {
+    if (key == "pid" && std::holds_alternative<int64_t>(value)) owner.pid = std::get<int64_t>(value);
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      if (key == "host") owner.host = *text;
+      if (key == "since") owner.since = *text;
+    }
+  }
+  return owner;
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail_write(path, error.value());
+  if (!fs::is_directory(path, error)) fail_write(path, ENOTDIR);
+}
+
+}  // namespace
+
+bool RunDir::holds_a_run(const std::string& dir) {
+  RunPaths paths{dir};
+  std::error_code error;
+  auto size = fs::file_size(paths.metrics(), error);
+  if (!error && size > 0) return true;
+  fs::directory_iterator checkpoints(paths.checkpoints(), error);
+  return !error && checkpoints != fs::directory_iterator();
+}
+
+RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
+  require(!dir.empty(), ExitCode::kOutputLocked, "run.dir is empty: name a directory for the results");
+  make_folder(dir);
+  take_lock();
+  try {
+    resumed_ = holds_a_run(dir);
+    require(resume || !resumed_, ExitCode::kOutputLocked, "run.dir ", dir,
+            " already holds a run: add --resume to continue it, or choose another run.dir");
+    make_folder(paths_.checkpoints());
+    make_folder(paths_.tensorboard());
+    // The lock file may have been there already: try a new one in each place that will get files.
+    for (const auto& place : {paths_.dir, paths_.checkpoints(), paths_.tensorboard()}) {
+      const std::string probe = temporary_name(place + "/", "probe");
+      if (!create_new(probe)) fail_write(place, errno);
+      ::unlink(probe.c_str());
+    }
+    ::unlink(paths_.failure().c_str());  // of an earlier attempt
+  } catch (...) {
+    release_lock();
+    throw;
+  }
+}
+
+RunDir::~RunDir() { release_lock(); }
+
+void RunDir::release_lock() {
+  // The file stays: removing it would let a third launch lock a new file while a second one waits on the old.
+  (void)!::ftruncate(lock_fd_, 0);
+  ::close(lock_fd_);
+}
+
+// The kernel's lock decides: it ends with its process, however that dies, so that what a dead one left in the file is
+// no obstacle. Only where a file system has no such locks does the file's text decide.
+void RunDir::take_lock() {
+  std::string path = paths_.lock();
+  lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (lock_fd_ < 0) fail_write(paths_.dir, errno);
+  bool locked = ::flock(lock_fd_, LOCK_EX | LOCK_NB) == 0;
+  bool taken = !locked && errno == EWOULDBLOCK;
+  Owner owner = read_owner(path);
+  if (!locked && !taken && owner.pid > 0) {
+    bool here = owner.host == host_name();
+    taken = !here || owner.pid == ::getpid() || ::kill(static_cast<pid_t>(owner.pid), 0) == 0 || errno == EPERM;
+  }
+  if (taken) {
+    ::close(lock_fd_);
+    throw Error(ExitCode::kOutputLocked, cat("run.dir ", paths_.dir, " is in use by ", owner.text(),
+                                             ": wait for it, stop it, or choose another run.dir"));
+  }
+  if (owner.pid > 0) log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale, taken over"));
+  std::string text =
+      json_line({{"pid", static_cast<int64_t>(::getpid())}, {"host", host_name()}, {"since", time_text()}});
+  text += "\n";
+  if (::ftruncate(lock_fd_, 0) != 0 ||
+      ::pwrite(lock_fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    int error = errno;
+    ::close(lock_fd_);
+    fail_write(path, error);
+  }
+}
+
+void RunDir::check_held() const {
+  struct stat named = {}, mine = {};
+  const std::string path = paths_.lock();
+  const bool there = ::stat(path.c_str(), &named) == 0;
+  const bool same =
+      there && ::fstat(lock_fd_, &mine) == 0 && named.st_ino == mine.st_ino && named.st_dev == mine.st_dev;
+  if (same) return;
+  std::error_code ignored;
+  throw Error(ExitCode::kOutputLocked,
+              fs::is_directory(paths_.dir, ignored)
+                  ? cat(path, " was ", there ? "replaced" : "removed", " while the run goes on: ",
+                        "nothing keeps another launch out of run.dir, so this one ends; go on with --resume")
+                  : cat("run.dir ", paths_.dir, " was removed or moved while the run goes on"));
+}
+
+void RunDir::write_config(std::string_view yaml) const {
+  std::string path = paths_.config();
+  std::string head = read_head(path, kConfigHeader.size());
+  require(head.empty() || head == kConfigHeader, ExitCode::kOutputLocked, path,
+          " is there and was not written by lockstep: choose another run.dir, it would be overwritten");
+  replace_file(path, cat(kConfigHeader, yaml));
+}
+
+void RunDir::write_algorithms(std::string_view text) const { replace_file(paths_.algorithms(), text); }
+
+void write_failure(const std::string& dir, const Failure& failure) noexcept {
+  try {
+    replace_file(RunPaths{dir}.failure(), json_line({{"exit_code", static_cast<int64_t>(failure.code)},
+                                                     {"message", failure.message},
+                                                     {"rank", static_cast<int64_t>(failure.rank)},
+                                                     {"step", failure.step},
+                                                     {"host", host_name()},
+                                                     {"pid", static_cast<int64_t>(::getpid())},
+                                                     {"time", time_text()}}) +
+                                              "\n");
+  } catch (...) {
+    // The error itself is on its way to the terminal; this file is a convenience.
+  }
+}
+
+void require_free_space(const std::string& dir, int64_t bytes, std::string_view what) {
+  struct statvfs st = {};
+  if (::statvfs(dir.c_str(), &st) != 0) fail_write(dir, errno);
+  auto free = static_cast<double>(st.f_bavail) * static_cast<double>(st.f_frsize);
+  require(free >= static_cast<double>(bytes), ExitCode::kStorage, dir, " has ", bytes_text(static_cast<int64_t>(free)),
+          " free, ", what, " ", bytes_text(bytes), ": free space or choose another run.dir");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+#include "launch/artifacts/saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+
+#include "core/base/caught.h"
+#include "core/tensor/raw_ops.h"
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPollInterval{200};
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+}  // namespace
+
+Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements)
+    : comm_(comm.split(0, comm.rank(), "checkpoint")),
+      checkpoints_(std::move(checkpoints)),
+      retention_(retention),
+      memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
+      busy_(elements > 0),
+      thread_([this, elements] {
+        if (elements > 0) ready(elements);
+        work();
+      }) {}
+
+Saver::~Saver() {
+  // The peers' threads would wait for this rank's until the deadline.
+  if (std::uncaught_exceptions() > 0) {
+    give_up_ = true;
+    comm_->abort(ending_text(comm_->rank()));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires) {
+  const auto begun = Clock::now();
+  finish();
+  copy(entries);
+  info_ = info;
+  retires_ = retires;
+  report_ = {info.step, 1e3 * seconds_since(begun), 0};
+  {
+    std::lock_guard lock(mutex_);
+    busy_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Saver::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !busy_; });
+  if (const auto failure = std::exchange(failure_, std::nullopt)) throw Error(*failure);
+}
+
+std::vector<SaveReport> Saver::completed() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(completed_, {});
+}
+
+void Saver::ready(int64_t elements) {
+  try {
+    reserve(elements);
+    std::memset(buffer_.write(), 0, static_cast<size_t>(buffer_.bytes()));
+  } catch (const std::exception&) {
+    // The first save tries again, and says so.
+  }
+  std::lock_guard lock(mutex_);
+  busy_ = false;
+  changed_.notify_all();
+}
+
+void Saver::reserve(int64_t elements) {
+  if (buffer_.defined() && buffer_.numel() == elements) return;
+  entries_.clear();
+  buffer_ = Tensor();  // before the next: not both at once
+  WithMemoryUse use(MemoryUse::kInHost);
+  WithMemoryFor named("the copy that is saved");
+  try {
+    buffer_ = Tensor::unallocated({elements}, DType::kFloat32, memory_);
+    buffer_.allocate();
+  } catch (const Error&) {
+    if (memory_ == Device{}) throw;
+    memory_ = {};  // not so much can be pinned: slower to fill, as good to save
+    reserve(elements);
+  }
+}
+
+void Saver::copy(const std::vector<StateEntry>& entries) {
+  int64_t total = 0;
+  for (const StateEntry& e : entries) total += e.data.numel();
+  reserve(total);
+  entries_ = entries;
+  Stream& now = current_stream();
+  int64_t at = 0;
+  for (StateEntry& e : entries_) {
+    const int64_t n = e.data.numel();
+    const Tensor live = std::exchange(e.data, buffer_.slice(0, at, at + n));
+    at += n;
+    if (now.device_queue()) {
+      raw::copy(e.data, live);
+      continue;
+    }
+    const auto* from = static_cast<const float*>(live.read());
+    auto* to = static_cast<float*>(e.data.write());
+    now.enqueue([from, to, n](Parallel& parallel) {
+      auto body = [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
+      };
+      parallel.run(n, 1 << 18, body);
+    });
+  }
+  copied_ = now.record();
+}
+
+void Saver::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return busy_ || ending_; });
+    if (!busy_) return;
+    lock.unlock();
+    save();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+// A slow disk is no lost rank: those that are done wait in short collectives, never in one up to its deadline.
+void Saver::wait_for_all(const std::future<void>& written) {
+  try {
+    for (bool all = false; !all;) {
+      const bool mine = written.wait_for(kPollInterval) == std::future_status::ready;
+      const auto done = all_gather_values(*comm_, mine, "checkpoint");
+      all = std::find(done.begin(), done.end(), 0) == done.end();
+    }
+  } catch (...) {
+    give_up_ = true;  // the future's end waits for the writing
+    throw;
+  }
+}
+
+void Saver::save() {
+  const auto begun = Clock::now();
+  const bool first = comm_->rank() == 0;
+  try {
+    const std::string pending = pending_checkpoint(checkpoints_, info_.step);
+    std::vector<StoredSlice> mine;
+    const auto together = [&](const std::function<void()>& work) {
+      auto done = std::async(std::launch::async, work);
+      wait_for_all(done);
+      fail_together(
+          *comm_, [&] { done.get(); }, "checkpoint");
+    };
+    together([&] {
+      copied_.synchronize();
+      if (first) begin_checkpoint(pending);
+    });
+    together([&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
+    const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
+    together([&] {
+      if (!first) return;
+      std::vector<StoredSlice> all;
+      for (const std::string& text : texts)
+        for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
+      commit_checkpoint(checkpoints_, info_, all, comm_->size());
+      if (retires_) retire_checkpoints(checkpoints_, info_.step, retention_);
+    });
+    report_.seconds = seconds_since(begun);
+    std::lock_guard lock(mutex_);
+    completed_.push_back(report_);
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    std::string what = error.what();
+    if (error.code() == ExitCode::kNumeric && !what.empty())
+      what =
+          cat("step ", info_.step, ": ", what, "; this state is not saved and earlier checkpoints stay: resume one of ",
+              "them with a lower optim.lr, or look for the cause with train.anomaly=true");
+    failure_.emplace(error.code(), what);
+    if (first) clean_checkpoints(checkpoints_);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+#include "launch/artifacts/tensorboard.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/host.h"
+#include "launch/artifacts/files.h"
+
+namespace lockstep {
+namespace {
+
+// Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
+enum : int { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum : int { kSummaryValue = 1, kValueTag = 1, kValueSimple = 2, kSessionStatus = 1, kSessionStart = 1 };
+
+void put_varint(std::string& out, uint64_t v) {
+  for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);
+  out += static_cast<char>(v);
+}
+template <class T>
+void put_little_endian(std::string& out, T bits) {
+  for (size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(bits >> (8 * i));
+}
+void put_integer(std::string& out, int field, int64_t v) {
+  put_varint(out, static_cast<uint64_t>(field) << 3);
+  put_varint(out, static_cast<uint64_t>(v));
+}
+void put_double(std::string& out, int field, double v) {
+  uint64_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
+  put_little_endian(out, bits);
+}
+void put_float(std::string& out, int field, float v) {
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 5);
+  put_little_endian(out, bits);
+}
+void put_bytes(std::string& out, int field, std::string_view bytes) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 2);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string event_begin(int64_t step) {
+  std::string event;
+  put_double(event, kWallTime, wall_time());
+  if (step != 0) put_integer(event, kStep, step);
+  return event;
+}
+
+std::string host_in_file_name() {
+  std::string name = host_name();
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+// A name no other writer has: the counter at its end grows until the file is new.
+std::string new_file(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) fail_write(dir, error.value());
+  std::string time = std::to_string(static_cast<int64_t>(wall_time()));
+  std::string padded = cat(std::string(time.size() < 10 ? 10 - time.size() : 0, '0'), time);
+  std::string stem =
+      cat(dir, "/events.out.tfevents.", padded, ".", host_in_file_name(), ".", static_cast<int64_t>(::getpid()), ".");
+  for (int n = 0;; ++n) {
+    std::string path = cat(stem, n);
+    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0) {
+      ::close(fd);
+      return path;
+    }
+    if (errno != EEXIST) fail_write(path, errno);
+  }
+}
+
+}  // namespace
+
+uint32_t masked_crc32c(std::string_view bytes) {
+  uint32_t crc = crc32c(bytes.data(), bytes.size());
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
+}
+
+std::string event_record(std::string_view bytes) {
+  std::string length, out;
+  put_little_endian(length, static_cast<uint64_t>(bytes.size()));
+  out = length;
+  put_little_endian(out, masked_crc32c(length));
+  out += bytes;
+  put_little_endian(out, masked_crc32c(bytes));
+  return out;
+}
+
+EventWriter::EventWriter(const std::string& dir, int64_t first_step)
+    : file_(std::make_unique<AppendFile>(new_file(dir))) {
+  std::string version = event_begin(0);
+  put_bytes(version, kFileVersion, "brain.Event:2");
+  file_->append(event_record(version));
+  if (first_step <= 0) return;
+  std::string session;
+  put_integer(session, kSessionStatus, kSessionStart);
+  std::string start = event_begin(first_step);
+  put_bytes(start, kSessionLog, session);
+  file_->append(event_record(start));
+}
+
+void EventWriter::scalars(int64_t step, const std::vector<std::pair<std::string, double>>& values) {
+  std::string summary, value;
+  for (const auto& [tag, v] : values) {
+    value.clear();
+    put_bytes(value, kValueTag, tag);
+    put_float(value, kValueSimple, static_cast<float>(v));
+    put_bytes(summary, kSummaryValue, value);
+  }
+  std::string event = event_begin(step);
+  put_bytes(event, kSummary, summary);
+  file_->append(event_record(event));
+}
+
+}  // namespace lockstep

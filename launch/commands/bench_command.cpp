@@ -1,0 +1,167 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+
+#include "core/base/log.h"
+#include "core/device/allocator.h"
+#include "core/io/json.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/training/memory_advice.h"
+#include "launch/training/trainer.h"
+#include "launch/world/memory_report.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds since this process was started, by the kernel's clock.
+double process_age() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return 0;
+  // starttime is field 22; the name is field 2.
+  size_t at = after_name + 2;
+  for (int field = 3; field < 22; ++field) at = text.find(' ', at) + 1;
+  double now = 0;
+  uptime >> now;
+  return now - static_cast<double>(std::stoll(text.substr(at))) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 2];
+}
+double rounded(double v) { return std::round(v * 1000) / 1000; }
+
+// Matrix products of bf16 or fp16 with fp32 sums, dense, 10^12 operations a second, as NVIDIA's data sheets of A100,
+// H100, H200 and B200 have it (where they print the figure with sparsity, half of it). 0: not known.
+double peak_tflops(std::string_view gpu) {
+  constexpr std::pair<std::string_view, double> kPeaks[] = {{"H100 PCIe", 756},   {"H100 NVL", 835}, {"H200 NVL", 835},
+                                                            {"H100", 989},        {"H200", 989},     {"A100", 312},
+                                                            {"NVIDIA B200", 2250}};
+  for (auto& [name, peak] : kPeaks)
+    if (gpu.find(name) != gpu.npos) return peak;
+  return 0;
+}
+
+JsonValue known(double v) { return v > 0 ? JsonValue(v) : JsonValue(nullptr); }
+
+}  // namespace
+
+int bench_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "bench",
+      "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
+      "Times training steps without writing anything. The last line is one JSON object: ms, the median step, with the\n"
+      "least one and a step's parts, by the host's clock; mean_ms, from the first timed step until the device is "
+      "done, a step, and items a second by it; seconds from the program's start to the end of the first step; tflops "
+      "of the\n"
+      "model's matrix products, and mfu, their part of the GPU's peak where that is known; the most memory in use on\n"
+      "this process's device, in all and by use; and the most bytes that a rank sends in a step.",
+      {{"steps", "steps that are timed", "N", "20"},
+       {"warmup", "steps before them", "N", "5"},
+       {"ranks", "ranks in this process", "N", "0"},
+       {"json", "what it prints anyway: one JSON object"}},
+      1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  ConfigTree tree = ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
+  const int asked = a.ranks(), ranks = world_size(asked, deadline_of(tree));
+  constexpr int64_t kMost = 1'000'000'000;
+  const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
+  auto settings = load_settings(app, std::move(tree), ranks);
+  WorldOptions world;
+  world.ranks = asked;
+  world.threads = settings->compute.threads;
+  world.device = settings->device;
+  world.deadline_s = settings->deadline;
+  SharedData data(app, *settings);
+  const auto bench = [&](Communicator& comm) {
+    Trainer trainer(*settings, data.open(comm), comm);
+    std::vector<double> total, loading, forward, backward, exposed, optimizer;
+    double first_s = 0, items = 0, loss = 0;
+    AllocatorStats before{};
+    int64_t wire = 0;
+    const Device device = current_device();
+    auto begun = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < warmup + steps; ++i) {
+      if (i == warmup) {
+        current_stream().synchronize();
+        reset_peak_of_run();
+        begun = std::chrono::steady_clock::now();
+      }
+      // As in training: the device has a step at hand when another ends. The first step, which is timed by itself, and
+      // the warm-up end with nothing under way.
+      int64_t end = warmup + steps;
+      if (i == 0) end = 1;
+      else if (i < warmup) end = warmup;
+      while (trainer.may_launch() && trainer.steps_launched() < end) {
+        const int64_t sent = comm.bytes_sent();
+        trainer.launch(false);
+        wire = std::max(wire, comm.bytes_sent() - sent);
+      }
+      const StepReport r = trainer.finish();
+      if (i == 0) first_s = process_age();
+      if (i == warmup) before = stats_of_run();
+      items = static_cast<double>(r.items);
+      loss = r.result.loss;
+      if (i < warmup) continue;
+      total.push_back(r.step_ms);
+      loading.push_back(r.data_ms);
+      forward.push_back(r.forward_ms);
+      backward.push_back(r.backward_ms);
+      exposed.push_back(r.result.exposed_ms);
+      optimizer.push_back(r.optimizer_ms);
+    }
+    current_stream().synchronize();
+    const double mean = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count() /
+                        static_cast<double>(steps);
+    const AllocatorStats after = stats_of_run();
+    const auto wires = all_gather_values(comm, wire, "bytes sent");
+    wire = *std::max_element(wires.begin(), wires.end());
+    if (comm.rank() == 0) {
+      const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
+      const std::string name = gpu ? device_backend().properties(device.index).name : "";
+      const double tflops = trainer.flops() / mean / 1e9;
+      const double peak = gpu && low && !settings->device.share_gpu ? comm.size() * peak_tflops(name) : 0;
+      JsonObject line{{"model", settings->model_name},
+                      {"parameters", trainer.parameter_count()},
+                      {"ranks", static_cast<int64_t>(comm.size())},
+                      {"backend", std::string(comm.backend())},
+                      {"threads", static_cast<int64_t>(current_stream().threads())},
+                      {"device", to_text(current_device())},
+                      {"gpu", gpu ? JsonValue(name) : JsonValue(nullptr)},
+                      {"isa", trainer.info().isa},
+                      {"compute", std::string(to_text(settings->parallel.compute))},
+                      {"batch", settings->batch.global},
+                      {"ms", rounded(median(total))},
+                      {"mean_ms", rounded(mean)},
+                      {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
+                      {"data_ms", rounded(median(loading))},
+                      {"forward_ms", rounded(median(forward))},
+                      {"backward_ms", rounded(median(backward))},
+                      {"comm_ms", rounded(median(exposed))},
+                      {"optimizer_ms", rounded(median(optimizer))},
+                      {trainer.items_unit() + "_per_s", rounded(items / mean * 1e3)},
+                      {"tflops", known(rounded(tflops))},
+                      {"peak_tflops", known(peak)},
+                      {"mfu", known(peak > 0 ? rounded(tflops / peak) : 0)},
+                      {"first_step_s", rounded(first_s)},
+                      {"rss_mb", peak_resident_bytes() >> 20},
+                      {"system_allocations", after.system_allocations - before.system_allocations},
+                      {"loss", rounded(loss)}};
+      add_memory(line, after, wire);
+      print(json_line(line) + "\n");
+    }
+    comm.barrier("end of bench");
+  };
+  return run_world(world,
+                   [&](Communicator& comm) { with_memory_advice(*settings, comm.size(), [&] { bench(comm); }); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,304 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+
+#include "core/base/log.h"
+#include "core/io/checkpoint.h"
+#include "core/io/hdf5_file.h"
+#include "core/io/json.h"
+#include "core/io/pending_file.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/config/config.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kCompared = 1 << 20;  // elements read at a time
+const std::string kParameters = "parameters/";
+
+// What a checkpoint says of one tensor, whatever its slices.
+struct StoredTensor {
+  Shape shape;
+  Hash128 hash;
+  int64_t slices = 0;
+};
+std::map<std::string, StoredTensor> tensors_of(const Checkpoint& c) {
+  std::map<std::string, StoredTensor> out;
+  for (const StoredSlice& s : c.slices) {
+    StoredTensor& t = out[s.name];
+    t.shape = s.shape;
+    t.hash += s.hash;
+    ++t.slices;
+  }
+  return out;
+}
+
+int64_t bytes_of(const Checkpoint& c) {
+  int64_t bytes = 0;
+  for (const StoredSlice& s : c.slices) bytes += s.count * 4;
+  return bytes;
+}
+
+std::string size_text(const Checkpoint& c) { return cat(tensors_of(c).size(), " tensors, ", bytes_of(c), " bytes"); }
+
+std::string describe(const Checkpoint& c) {
+  const CheckpointInfo& i = c.info;
+  const std::string layout = i.layout.empty() ? cat(i.ranks, i.ranks == 1 ? " rank" : " ranks") : i.layout;
+  std::string out =
+      cat("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
+          " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
+  if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
+  out += cat("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
+  for (auto& [name, t] : tensors_of(c))
+    out += cat("fp32 ", t.shape, "  ", name, t.slices > 1 ? cat("  in ", t.slices, " slices") : "", "\n");
+  return out + cat("\n", size_text(c), ", all checksums hold\n");
+}
+
+JsonObject described(const Checkpoint& c) {
+  const CheckpointInfo& i = c.info;
+  std::vector<JsonObject> tensors;
+  for (auto& [name, t] : tensors_of(c))
+    tensors.push_back({{"name", name}, {"type", "fp32"}, {"shape", JsonText{to_text(t.shape)}}, {"slices", t.slices}});
+  return {{"checkpoint", c.dir},
+          {"step", i.step},
+          {"epoch", i.epoch},
+          {"samples_done", i.position},
+          {"dataset", i.dataset},
+          {"updates", i.updates},
+          {"skipped_steps", i.skipped},
+          {"loss_scale", i.loss_scale},
+          {"good_steps", i.good_steps},
+          {"writer", i.writer},
+          {"ranks", i.ranks},
+          {"layout", i.layout},
+          {"isa", i.isa},
+          {"digest", to_hex(digest_of(c))},
+          {"bytes", bytes_of(c)},
+          {"tensors", json_array(tensors)}};
+}
+
+// Every checkpoint of a run, or the one.
+void verify(const std::string& dir, bool json) {
+  std::vector<std::string> all = list_checkpoints(dir);
+  if (all.empty()) {
+    std::error_code error;
+    require(!std::filesystem::is_directory(dir, error) || std::filesystem::exists(dir + "/manifest.json", error),
+            ExitCode::kMissingInput, dir, ": holds no checkpoint");
+    all = {dir};
+  }
+  std::string first_problem;
+  int64_t damaged = 0;
+  std::vector<JsonObject> list;
+  for (const std::string& path : all) {
+    try {
+      const Checkpoint c = open_checkpoint(path);
+      verify_checkpoint(c);
+      list.push_back({{"checkpoint", path},
+                      {"whole", true},
+                      {"tensors", static_cast<int64_t>(tensors_of(c).size())},
+                      {"bytes", bytes_of(c)}});
+      if (!json) print(cat("whole    ", path, "  ", size_text(c), "\n"));
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kBadData) throw;
+      if (++damaged == 1) first_problem = e.what();
+      list.push_back({{"checkpoint", path}, {"whole", false}, {"problem", std::string(e.what())}});
+      if (!json) print(cat("damaged  ", path, "  ", e.what(), "\n"));
+    }
+  }
+  if (json) print(json_line({{"damaged", damaged}, {"checkpoints", json_array(list)}}) + "\n");
+  require(
+      damaged == 0, ExitCode::kBadData,
+      damaged > 1 ? cat(dir, ": ", damaged, " of ", all.size(), " checkpoints are damaged; the newest of them: ") : "",
+      first_problem);
+}
+
+std::string place_text(const Shape& shape, int64_t element) {
+  Shape at = shape;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    at[i] = element % shape[i];
+    element /= shape[i];
+  }
+  return to_text(at);
+}
+
+// Elements of one tensor that differ; by bits, so that a NaN equals itself.
+struct Elements {
+  int64_t count = 0, first = 0;
+  float first_a = 0, first_b = 0;
+  double largest = 0;
+};
+Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std::string& name, int64_t n) {
+  Elements out;
+  std::vector<float> x(static_cast<size_t>(std::min(n, kCompared))), y(x.size());
+  for (Range r{0, std::min(n, kCompared)}; !r.empty(); r = {r.end, std::min(n, r.end + kCompared)}) {
+    read_elements(a, name, r, x.data());
+    read_elements(b, name, r, y.data());
+    for (int64_t i = 0; i < r.size(); ++i) {
+      const float v = x[static_cast<size_t>(i)], w = y[static_cast<size_t>(i)];
+      if (std::bit_cast<uint32_t>(v) == std::bit_cast<uint32_t>(w)) continue;
+      if (++out.count == 1) out.first = r.begin + i, out.first_a = v, out.first_b = w;
+      const double difference = std::abs(static_cast<double>(v) - static_cast<double>(w));
+      out.largest =
+          std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(out.largest, difference);
+    }
+  }
+  return out;
+}
+
+// What two checkpoints say, as lines of text and as one JSON object.
+class Comparison {
+ public:
+  Comparison(const Checkpoint& a, const Checkpoint& b) {
+    text_ = cat("A: ", a.dir, "\nB: ", b.dir, "\n");
+    json_ = {{"a", a.dir}, {"b", b.dir}};
+    const CheckpointInfo &i = a.info, &j = b.info;
+    value("step", i.step, j.step);
+    value("epoch", i.epoch, j.epoch);
+    value("samples done", i.position, j.position);
+    value("updates", i.updates, j.updates);
+    value("steps skipped", i.skipped, j.skipped);
+    value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
+          cat(j.loss_scale, " for ", j.good_steps, " steps"));
+    value("dataset", i.dataset, j.dataset);
+    const auto keys = diff(i.math_text, j.math_text);
+    for (const ConfigDifference& d : keys) value(d.key, d.a, d.b);
+    if (keys.empty()) text_ += "configuration that shapes the mathematics: equal\n";
+    compare_tensors(a, b);
+    const bool equal = values_.empty() && different_ == 0;
+    text_ += equal ? "equal\n"
+                   : cat("different; ", different_, " of ", static_cast<int64_t>(tensors_.size()), " tensors differ\n");
+    json_.emplace_back("equal", equal);
+    json_.emplace_back("differences", json_array(values_));
+    json_.emplace_back("different_tensors", different_);
+    json_.emplace_back("tensors", json_array(tensors_));
+    equal_ = equal;
+  }
+
+  bool equal() const { return equal_; }  // in all that digest_of sees
+  const std::string& text() const { return text_; }
+  std::string json() const { return json_line(json_) + "\n"; }
+
+ private:
+  template <class T>
+  void value(const std::string& what, const T& x, const T& y) {
+    text_ += x == y ? cat(what, ": ", x, "\n") : cat(what, ": ", x, " in A, ", y, " in B\n");
+    if (!(x == y)) values_.push_back({{"what", what}, {"a", x}, {"b", y}});
+  }
+
+  void tensor(const std::string& name, const std::string& said, bool equal, const JsonObject& more = {}) {
+    text_ += cat(name, " ", said, "\n");
+    JsonObject& object = tensors_.emplace_back(JsonObject{{"name", name}, {"equal", equal}, {"said", said}});
+    object.insert(object.end(), more.begin(), more.end());
+    different_ += !equal;
+  }
+
+  void compare_tensors(const Checkpoint& a, const Checkpoint& b) {
+    const auto in_a = tensors_of(a), in_b = tensors_of(b);
+    for (auto& [name, t] : in_a) {
+      const auto other = in_b.find(name);
+      if (other == in_b.end()) {
+        tensor(name, cat(t.shape, ": only in A"), false);
+      } else if (!(t.shape == other->second.shape)) {
+        tensor(name, cat(t.shape, " in A, ", other->second.shape, " in B"), false);
+      } else if (t.hash == other->second.hash) {
+        tensor(name, cat(t.shape, ": equal"), true);
+      } else {
+        const int64_t n = t.shape.numel();
+        const Elements e = different_elements(a, b, name, n);
+        tensor(name,
+               cat(t.shape, ": ", e.count, " of ", n, " elements differ, by ", e.largest, " at most; the first at ",
+                   place_text(t.shape, e.first), ": ", e.first_a, " in A, ", e.first_b, " in B"),
+               false, {{"elements", n}, {"different_elements", e.count}, {"largest_difference", e.largest}});
+      }
+    }
+    for (auto& [name, t] : in_b)
+      if (!in_a.count(name)) tensor(name, cat(t.shape, ": only in B"), false);
+  }
+
+  std::string text_;
+  JsonObject json_;
+  std::vector<JsonObject> values_, tensors_;
+  int64_t different_ = 0;
+  bool equal_ = true;
+};
+
+void export_parameters(const Checkpoint& c, const std::string& output, bool json) {
+  PendingFile pending(output, false);
+  Hdf5File file = Hdf5File::create(pending.temporary());
+  int64_t tensors = 0;
+  std::vector<float> values;
+  for (auto& [full_name, t] : tensors_of(c)) {
+    if (!full_name.starts_with(kParameters)) continue;
+    const std::string name = full_name.substr(kParameters.size());
+    const Shape shape = t.shape.rank() > 0 ? t.shape : Shape{1};
+    file.create_dataset(name, StoredType::kFloat32, shape);
+    ++tensors;
+    if (shape.numel() == 0) continue;
+    const int64_t row = shape.numel() / shape[0], rows = std::max<int64_t>(1, kCompared / row);
+    for (Range r{0, std::min(rows, shape[0])}; !r.empty(); r = {r.end, std::min(r.end + rows, shape[0])}) {
+      values.resize(static_cast<size_t>(r.size() * row));
+      read_elements(c, full_name, {r.begin * row, r.end * row}, values.data());
+      file.write(name, StoredType::kFloat32, r, values.data());
+    }
+  }
+  require(tensors > 0, ExitCode::kBadData, c.dir, ": holds no parameters");
+  file.set_attribute("", "step", c.info.step);
+  file.set_attribute("", "digest", to_hex(digest_of(c)));
+  file.close();
+  pending.commit();
+  print(json ? json_line({{"checkpoint", c.dir}, {"tensors", tensors}, {"output", output}}) + "\n"
+             : cat("exported ", tensors, " tensors of ", c.dir, " to ", output, "\n"));
+}
+
+}  // namespace
+
+int checkpoint_command(const App&, const std::vector<std::string>& given) {
+  const Command command{
+      "checkpoint",
+      "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5 [--json]",
+      "DIR, A, B: a checkpoint, or a run directory: then its newest valid one. Every checksum is verified.\n"
+      "inspect: what it holds.\n"
+      "digest: one value for the logical state, whatever its layout; equal runs have equal digests. It is alone on "
+      "standard output.\n"
+      "verify: whether it is whole; of a run directory, each of its checkpoints. Exit code 65 where one is not.\n"
+      "diff: what differs between two states, whatever their layouts; exit code 1 where anything does.\n"
+      "export: the parameters alone, whole and by plain name, as one HDF5 file that is not there yet.",
+      {{"json", "one JSON object"}},
+      2,
+      3};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  const std::string& what = a.positional[0];
+  const bool two = what == "diff" || what == "export";
+  require((two || what == "inspect" || what == "digest" || what == "verify") && a.positional.size() == (two ? 3u : 2u),
+          ExitCode::kUsage, "usage: lockstep ", command.usage);
+  if (!is_first_process()) return 0;
+  const bool json = a.has("json");
+  if (what == "verify") {
+    verify(a.positional[1], json);
+    return 0;
+  }
+  const Checkpoint c = open_newest(a.positional[1]);
+  if (what == "diff") {
+    const Comparison d(c, open_newest(a.positional[2]));
+    print(json ? d.json() : d.text());
+    return d.equal() ? 0 : 1;
+  }
+  if (what == "export") {
+    export_parameters(c, a.positional[2], json);
+  } else if (what == "inspect") {
+    print(json ? json_line(described(c)) + "\n" : describe(c));
+  } else {
+    const std::string digest = to_hex(digest_of(c));
+    if (!json) log_info(cat("step ", c.info.step, " of ", c.dir));
+    print(json ? json_line({{"checkpoint", c.dir}, {"step", c.info.step}, {"digest", digest}}) + "\n" : digest + "\n");
+  }
+  return 0;
+}
+
+}  // namespace lockstep

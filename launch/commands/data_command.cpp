@@ -1,0 +1,159 @@
+#include <csignal>
+#include <filesystem>
+
+#include "core/base/log.h"
+#include "data/import.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/progress.h"
+#include "launch/config/did_you_mean.h"
+#include "launch/training/trainer.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+// A signal ends an import at its next block, so that what it has written so far is removed.
+volatile std::sig_atomic_t stop_signal = 0;
+void stop_on_signals() {
+  for (int s : {SIGTERM, SIGINT, SIGHUP}) {
+    const auto before = std::signal(s, [](int number) { stop_signal = number; });
+    if (before == SIG_IGN) std::signal(s, SIG_IGN);  // nohup
+  }
+}
+
+// One progress display for a callback (done, total).
+class ShownProgress {
+ public:
+  explicit ShownProgress(std::string title) : title_(std::move(title)) {}
+  void operator()(int64_t done, int64_t total) {
+    if (!progress_) {
+      ProgressOptions o;
+      o.title = title_;
+      o.total = total;
+      o.unit = "bytes";
+      progress_ = std::make_unique<Progress>(o);
+    }
+    progress_->set(done);
+  }
+  // All is done; without it, nothing more is said.
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
+
+ private:
+  std::string title_;
+  std::unique_ptr<Progress> progress_;
+};
+
+// Of a run, a checkpoint, a dataset or a text file.
+std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
+  std::error_code error;
+  std::unique_ptr<Vocabulary> found;
+  if (std::filesystem::is_directory(from, error)) {
+    found = parse_vocabulary(open_newest(from).info.vocabulary);
+    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
+            ": was not trained on text with a vocabulary of characters or bytes");
+  } else if (is_hdf5_file(from)) {
+    found = vocabulary_of_dataset(from);
+    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
+            ": another tokenizer made its ids (level ids): it has no vocabulary");
+  } else {
+    found = vocabulary_of_text(from);
+  }
+  return found;
+}
+
+int import(const std::vector<std::string>& given) {
+  const Command command{
+      "data import",
+      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]",
+      "text: joins the INPUT files in order. idx: INPUT is an image file and its label file (IDX, gzip or plain).\n"
+      "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
+      "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM is "
+      "a\n"
+      "run directory, a checkpoint, a dataset (.h5), or a UTF-8 file, whose characters are the vocabulary. The text "
+      "may\n"
+      "use a part of them; a character that is not among them is an error.",
+      {{"level", "text: a token is a character (UTF-8) or a byte; char where --vocabulary does not say", "LEVEL", ""},
+       {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
+       {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
+       {"force", "replace an existing OUTPUT.h5"},
+       {"json", "what was made, as one JSON object"}},
+      3};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  const std::string kind = a.positional.front(), output = a.positional.back();
+  const std::vector<std::string> inputs(a.positional.begin() + 1, a.positional.end() - 1);
+  ImportOptions options;
+  options.force = a.has("force");
+  auto shown = std::make_shared<ShownProgress>("import");
+  stop_on_signals();
+  options.progress = [shown, output](int64_t done, int64_t total) {
+    require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; nothing of it is kept");
+    (*shown)(done, total);
+  };
+  if (kind == "text") {
+    const std::string &level = a.text("level"), &from = a.text("vocabulary");
+    require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
+            ": must be char or byte");
+    if (!from.empty()) options.vocabulary = vocabulary_from(from);
+    TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
+    if (options.vocabulary) {
+      const TextLevel there = options.vocabulary->level();
+      require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ", from,
+              " is of level ", to_text(there));
+      wanted = there;
+    }
+    import_text(inputs, output, wanted, options);
+  } else if (kind == "idx") {
+    require(a.text("vocabulary").empty() && a.text("level").empty(), ExitCode::kUsage,
+            "data import idx: --vocabulary and --level are for text");
+    require(inputs.size() == 2, ExitCode::kUsage,
+            "data import idx: give the image file, the label file and the output");
+    import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
+  } else {
+    throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
+                                      "; text or idx"));
+  }
+  shown->finish();
+  const DatasetReport report = inspect_dataset(output);
+  print(a.has("json") ? to_json(report) : to_text(report));
+  return 0;
+}
+
+int inspect(const std::vector<std::string>& given) {
+  const Command command{"data inspect",
+                        "data inspect FILE.h5 [--json]",
+                        "Reads and checks every chunk of a dataset, and describes it.",
+                        {{"json", "one JSON object"}},
+                        1,
+                        1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  ShownProgress shown("check");
+  const DatasetReport report =
+      inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); });
+  shown.finish();
+  print(a.has("json") ? to_json(report) : to_text(report));
+  return 0;
+}
+
+}  // namespace
+
+int data_command(const App&, const std::vector<std::string>& given) {
+  const std::vector<std::string> rest(given.empty() ? given.begin() : given.begin() + 1, given.end());
+  if (!is_first_process()) return 0;  // a file has one writer
+  if (!given.empty() && given[0] == "import") return import(rest);
+  if (!given.empty() && given[0] == "inspect") return inspect(rest);
+  if (!given.empty() && given[0] == "--help") {
+    print("usage: lockstep data import text|idx INPUT... OUTPUT.h5\n       lockstep data inspect FILE.h5\n");
+    return 0;
+  }
+  throw Error(ExitCode::kUsage,
+              cat("lockstep data: ", given.empty() ? "say what: " : cat("there is no '", given[0], "': "),
+                  "import or inspect"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/world/devices.h"
+
+namespace lockstep {
+
+int devices_command(const App&, const std::vector<std::string>& given) {
+  const Command command{"devices",
+                        "devices [--json]",
+                        "Lists what ranks can compute on: the CPU and the GPUs that this process sees, with memory and "
+                        "the versions\n"
+                        "of driver and libraries; where no GPU can be used, it says why.",
+                        {{"json", "one JSON object a device"}},
+                        0,
+                        0};
+  const Arguments a = parse_arguments(command, given);
+  if (!a.help) print(a.has("json") ? devices_json() : devices_text());
+  return 0;
+}
+
+}  // namespace lockstep

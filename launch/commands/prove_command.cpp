@@ -1,0 +1,456 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "comm/mpi_comm.h"
+#include "core/base/log.h"
+#include "core/base/partition.h"
+#include "core/io/json.h"
+#include "launch/artifacts/saver.h"
+#include "launch/artifacts/temp_dir.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/progress.h"
+#include "launch/commands/proof.h"
+#include "launch/training/memory_advice.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<std::string> kLevels = [] {
+  std::vector<std::string> words;
+  for (ShardLevel level : kShardLevels) words.emplace_back(to_text(level));
+  return words;
+}();
+
+// One way to run the same training.
+struct Layout {
+  int ranks = 1, group = 0;
+  std::string level = "none", recompute = "none";
+  std::unique_ptr<Settings> settings;
+
+  std::string level_text() const { return group ? cat(level, " ", ranks / group, "x", group) : level; }
+  std::string name() const {
+    return cat(ranks, ranks == 1 ? " rank" : " ranks", ", ", level_text(),
+               recompute == "none" ? "" : cat(", recompute ", recompute));
+  }
+};
+
+// One run, a line of the table.
+struct Row {
+  const Layout* layout = nullptr;
+  const Layout* saved_by = nullptr;  // trains the first half, and saves; null: one layout from the beginning
+  ProofRecord record = {};
+  std::string difference = {};              // from the first row, in words
+  std::pair<double, std::string> far = {};  // reduce: fast; the largest relative difference, and whose
+
+  std::string join(const std::string& before, const std::string& after) const {
+    return before == after ? after : cat(before, " -> ", after);
+  }
+  std::string name() const {
+    return saved_by ? cat("saved with ", saved_by->name(), ", resumed with ", layout->name()) : layout->name();
+  }
+};
+
+struct ProofPlan {
+  std::vector<std::string> notes;  // what was decided, said above the table
+  std::vector<std::unique_ptr<Layout>> layouts;
+  std::vector<Row> rows;  // the first is what the others are compared with; those that fit the model run
+  int world = 1;          // ranks in all
+  int64_t steps = 5, half = 0;
+  bool fast = false, json = false;
+};
+
+std::vector<std::string> words_of(const std::string& list, const std::string& option) {
+  std::vector<std::string> out;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, ',');) {
+    require(!word.empty(), ExitCode::kUsage, "--", option, " ", list, ": there is an empty place in the list");
+    out.push_back(word);
+  }
+  require(!out.empty(), ExitCode::kUsage, "--", option, ": the list is empty");
+  return out;
+}
+
+// The numbers of ranks, ascending: those asked for, or 1, 2, 4 (under a launcher up to all it started) as far as a step
+// has micro-batches for them.
+std::vector<int> ranks_of(const std::string& list, int64_t most) {
+  const int launched = mpi_launched() ? world_size(0) : 0;
+  std::set<int> out;
+  if (list.empty()) {
+    for (int r = 1; r <= (launched ? launched : 4); r *= 2)
+      if (r <= most) out.insert(r);
+    if (launched && launched <= most) out.insert(launched);
+    return {out.begin(), out.end()};
+  }
+  for (const std::string& word : words_of(list, "ranks")) {
+    int r = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), r);
+    require(error == std::errc() && end == word.data() + word.size() && r >= 1 && r <= kMostRanks, ExitCode::kUsage,
+            "--ranks ", list, ": '", word, "' is no number from 1 to ", kMostRanks);
+    require(!launched || r <= launched, ExitCode::kUsage, "--ranks ", list, ": the launcher started ", launched,
+            " processes only; start it with -n ", r);
+    out.insert(r);
+  }
+  return {out.begin(), out.end()};
+}
+
+std::vector<std::string> levels_of(const std::string& list) {
+  if (list == "all") return kLevels;
+  const std::vector<std::string> words = words_of(list, "levels");
+  for (const std::string& w : words)
+    require(std::find(kLevels.begin(), kLevels.end(), w) != kLevels.end(), ExitCode::kUsage, "--levels ", list, ": '",
+            w, "' is none of none, optimizer, gradients, parameters");
+  std::vector<std::string> out;  // in the ladder's order, each once
+  for (const std::string& l : kLevels)
+    if (std::find(words.begin(), words.end(), l) != words.end()) out.push_back(l);
+  return out;
+}
+
+ProofPlan plan_of(const App& app, const Arguments& a) {
+  ProofPlan plan;
+  plan.steps = a.integer("steps", 1);
+  plan.json = a.has("json");
+  require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
+  const std::string& file = a.positional[0];
+  const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  std::vector<std::string> own;  // what prove sets for every run
+
+  // The unit of exactness must not depend on the number of ranks.
+  Config given(ConfigTree::load(file, overrides));
+  BatchOptions batch;
+  given.bind("batch", fields(batch));
+  DataParallelOptions parallel;
+  given.bind("", fields(parallel));
+  Recompute recompute = Recompute::kNone;
+  given.bind("", {recompute_field(recompute)});
+  const int64_t most = batch.micro > 0 ? ceil_div(batch.global, batch.micro) : batch.global;
+  const std::vector<int> ranks = ranks_of(a.text("ranks"), most);
+  plan.world = mpi_launched() ? world_size(0) : ranks.back();
+  if (batch.micro == 0) {
+    require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
+            ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch.global,
+            " does not divide by ", ranks.back(), " ranks to fix it; give batch.micro, or other --ranks");
+    own.push_back(cat("batch.micro=", batch.global / ranks.back()));
+    plan.notes.push_back(cat("batch.micro is 0, a share for each rank: fixed to ", batch.global / ranks.back(),
+                             " here, the share of ", ranks.back(), ranks.back() == 1 ? " rank" : " ranks"));
+  }
+  own.push_back("verify.every=1");  // a row speaks for each of its ranks
+
+  auto add = [&](const std::string& mode, int r, const std::string& level, int group,
+                 const std::vector<std::string>& more = {}) {
+    auto l = std::make_unique<Layout>();
+    l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
+    // What the file says of its own layout holds for that level alone.
+    std::vector<std::string> all = own;
+    all.push_back(cat("sharding.level=", level));
+    all.push_back(cat("sharding.group=", group));
+    all.push_back(cat("recompute=", mode));
+    if (level != "parameters")
+      all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
+    all.insert(all.end(), more.begin(), more.end());
+    ConfigTree tree = ConfigTree::load(file, overrides);
+    for (const std::string& text : all) tree.set(text, "prove");
+    l->settings = load_settings(app, std::move(tree), r);
+    plan.layouts.push_back(std::move(l));
+    return plan.layouts.back().get();
+  };
+  plan.fast = parallel.reduce == ReduceMode::kFast;
+  if (plan.fast) plan.rows.push_back({add("none", 1, "none", 0, {"reduce=exact"})});
+  const size_t before = plan.rows.size();
+  const Layout *small = nullptr, *large = nullptr;  // of those that every model has
+  std::vector<std::string> modes{"none", "block"};
+  if (recompute == Recompute::kAttention) modes.push_back("attention");
+  for (const std::string& mode : modes) {
+    for (const std::string& level : levels_of(a.text("levels"))) {
+      for (int r : ranks) plan.rows.push_back({add(mode, r, level, 0)});
+      if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
+        for (int r : ranks)
+          if (r > 2 && r % 2 == 0) plan.rows.push_back({add(mode, r, level, r / 2)});
+    }
+    if (mode == "none") small = plan.rows[before].layout, large = plan.rows.back().layout;
+  }
+  if (a.has("resume")) {
+    plan.half = plan.steps / 2;
+    plan.rows.push_back({small, large});
+    if (large != small) plan.rows.push_back({large, small});
+  }
+  const Settings& s = *small->settings;
+  require(plan.steps <= s.train.steps, ExitCode::kUsage, "--steps ", plan.steps, ": are more than ",
+          s.config.place("train.steps"), ": ", s.train.steps);
+  return plan;
+}
+
+// Runs the plan on one rank of the world; rank 0 knows the results.
+class Prover {
+ public:
+  Prover(const ProofPlan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
+      : plan_(plan), world_(world), proof_(world, data, group) {
+    fail_together(world, [&] {
+      for (const Row& row : plan.rows) {
+        const Settings& s = *row.layout->settings;
+        if (s.recompute != Recompute::kNone &&
+            apply_recompute(*s.model->build(task_of(data.train->spec())), s.recompute) == 0)
+          continue;  // the model has nothing of this kind
+        rows_.push_back(row);
+      }
+    });
+    if (world.rank() != 0) return;
+    ProgressOptions o;
+    o.title = "prove";
+    o.total = plan.steps * static_cast<int64_t>(rows_.size());
+    progress_ = std::make_unique<Progress>(o);
+    proof_.after_step = [this] {
+      if (progress_) progress_->set(++done_, running_);
+    };
+  }
+
+  const std::vector<Row>& rows() const { return rows_; }
+
+  // How many rows differ from the first.
+  int64_t go() {
+    std::vector<Row>& rows = rows_;
+    const bool saves = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.saved_by != nullptr; });
+    if (plan_.fast || saves) temp_dir_.emplace(world_);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      Proof::AtEnd at_end;
+      std::pair<double, std::string> far;
+      if (plan_.fast && i == 0) at_end = [&](Trainer& t, Communicator& comm) { save(t, comm, "exact"); };
+      if (plan_.fast && i > 0)
+        at_end = [&](Trainer& t, Communicator& comm) {
+          far = largest_relative_difference(t, comm, saved("exact", plan_.steps));
+        };
+      ProofRecord record = train(rows[i], plan_.steps, at_end);
+      rows[i].record = std::move(record);
+      rows[i].far = far;
+    }
+    if (progress_) progress_->finish();
+    progress_.reset();
+    int64_t differ = 0;
+    size_t worst = 0;
+    std::optional<ProofDifference> where;
+    if (world_.rank() == 0)
+      for (size_t i = 1; i < rows.size(); ++i) {
+        if (plan_.fast) {
+          differ += !std::isfinite(rows[i].far.first);
+          continue;
+        }
+        const auto d = first_difference(rows[0].record, rows[i].record);
+        if (!d) continue;
+        ++differ;
+        rows[i].difference = d->text;
+        if (!where && !d->tensor.empty()) where = d, worst = i;
+      }
+    // All ranks train the two again, up to that step.
+    const std::string agreed = broadcast_text(
+        world_, where ? cat(worst, " ", where->step, " ", where->tensor) : std::string(), 0, "where runs differ");
+    if (!agreed.empty()) name_element(agreed);
+    return differ;
+  }
+
+ private:
+  Checkpoint saved(const std::string& folder, int64_t step) const {
+    return open_checkpoint(*temp_dir_ / cat(folder, "/", checkpoint_name(step)));
+  }
+
+  void save(const Trainer& trainer, Communicator& comm, const std::string& folder) const {
+    Saver saver(comm, *temp_dir_ / folder, {});
+    saver.start(trainer.info(), trainer.entries_to_save());
+    saver.finish();
+  }
+
+  ProofRecord train(const Row& row, int64_t last, const Proof::AtEnd& at_end) {
+    running_ = row.name();
+    if (!row.saved_by) return train(*row.layout, {"", 0, last}, at_end);
+    const ProofRecord before =
+        train(*row.saved_by, {"", 0, plan_.half}, [&](Trainer& t, Communicator& comm) { save(t, comm, "half"); });
+    ProofRecord record =
+        train(*row.layout, {*temp_dir_ / cat("half/", checkpoint_name(plan_.half)), plan_.half, last}, at_end);
+    record.seconds += before.seconds;
+    return record;
+  }
+  ProofRecord train(const Layout& layout, const Proof::Span& span, const Proof::AtEnd& at_end) {
+    return with_memory_advice(*layout.settings, layout.ranks,
+                              [&] { return proof_.train(*layout.settings, layout.ranks, span, at_end); });
+  }
+
+  void name_element(const std::string& where) {
+    std::istringstream in(where);
+    size_t worst = 0;
+    int64_t step = 0;
+    std::string tensor;
+    in >> worst >> step >> std::ws;
+    std::getline(in, tensor);
+    Row &first = rows_[0], &other = rows_[worst];
+    if (!temp_dir_) temp_dir_.emplace(world_);
+    if (world_.rank() == 0)
+      log_info(cat("training two of them again, up to step ", step, ", to find the first element that differs"));
+    std::optional<ProofElement> element;
+    const ProofRecord a = train(first, step, [&](Trainer& t, Communicator& comm) { save(t, comm, "first"); });
+    const ProofRecord b = train(other, step, [&](Trainer& t, Communicator& comm) {
+      element = first_element(t, comm, saved("first", step), tensor);
+    });
+    if (world_.rank() != 0) return;
+    auto repeats = [&](const ProofRecord& again, const ProofRecord& before) {
+      return again.tensors.back() == before.tensors[static_cast<size_t>(step - before.first)];
+    };
+    std::string& text = other.difference;
+    if (element)
+      text += cat("; ", element_text(*element), ": ", bits_text(element->a), " with ", first.name(), ", ",
+                  bits_text(element->b), " here");
+    for (auto& [row, again] : {std::pair{&first, &a}, std::pair{&other, &b}})
+      if (!repeats(*again, row->record))
+        text += cat("; ", row->name(), " does not even repeat itself: trained again, it gave other values");
+  }
+
+  const ProofPlan& plan_;
+  Communicator& world_;
+  Proof proof_;
+  std::optional<TempDir> temp_dir_;  // where something has to be saved
+  std::unique_ptr<Progress> progress_;
+  std::vector<Row> rows_;
+  std::string running_;
+  int64_t done_ = 0;
+};
+
+std::string with_digits(const char* pattern, double v) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, v);
+  return text;
+}
+
+std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> lines{{"ranks", "backend", "level", "recompute", "micro",
+                                               plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
+                                               ""}};
+  for (const Row& row : rows) {
+    const Layout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
+    const bool first = &row == &rows[0];
+    std::string result = to_hex(row.record.digest);
+    if (plan.fast) result = first ? "0" : cat(with_digits("%.2g", row.far.first), " in ", row.far.second);
+    std::string verdict = first ? (plan.fast ? "exact" : "") : plan.fast ? "" : "equal";
+    if (!row.difference.empty()) verdict = "DIFFERS";
+    if (row.saved_by) verdict += cat(verdict.empty() ? "" : ", ", "saved and resumed after step ", plan.half);
+    lines.push_back({row.join(cat(f.ranks), cat(l.ranks)), row.record.backend, row.join(f.level_text(), l.level_text()),
+                     l.recompute, cat(l.settings->batch.micro), result, with_digits("%.6f", row.record.losses.back()),
+                     with_digits("%.2f", row.record.seconds), verdict});
+  }
+  std::string out;
+  for (const auto& line : lines) {
+    std::string text;
+    for (size_t c = 0; c < line.size(); ++c) {
+      size_t width = 0;
+      for (const auto& other : lines) width = std::max(width, other[c].size());
+      text += line[c] + std::string(width - line[c].size() + 2, ' ');
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    out += text + "\n";
+  }
+  return out;
+}
+
+std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
+  std::string out;
+  for (const Row& row : rows) {
+    const Layout& l = *row.layout;
+    JsonObject line{{"ranks", static_cast<int64_t>(l.ranks)},
+                    {"backend", row.record.backend},
+                    {"level", l.level},
+                    {"group", static_cast<int64_t>(l.group)},
+                    {"recompute", l.recompute},
+                    {"batch_micro", l.settings->batch.micro},
+                    {"digest", to_hex(row.record.digest)},
+                    {"loss", row.record.losses.back()},
+                    {"seconds", row.record.seconds}};
+    if (row.saved_by) line.emplace_back("saved_by", row.saved_by->name());
+    if (plan.fast) {
+      line.emplace_back("relative_difference", row.far.first);
+      line.emplace_back("in", row.far.second);
+    } else {
+      line.emplace_back("equal", row.difference.empty());
+      if (!row.difference.empty()) line.emplace_back("difference", row.difference);
+    }
+    out += json_line(line) + "\n";
+  }
+  return out +
+         json_line({{"verdict", verdict},
+                    {"steps", plan.steps},
+                    {"runs", static_cast<int64_t>(rows.size())},
+                    {"differ", differ},
+                    {"skipped_steps", rows[0].record.skipped}}) +
+         "\n";
+}
+
+// Prints the result; returns what is wrong in one line, or nothing.
+std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_t differ) {
+  const auto runs = static_cast<int64_t>(rows.size());
+  std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
+  if (plan.fast && !differ) verdict = "reduce: fast promises no equal bits; the differences are those above";
+  if (plan.fast && differ) verdict = cat(differ, " of ", runs, " runs hold values that are not finite");
+  if (plan.json) {
+    print(json(plan, rows, verdict, differ));
+  } else {
+    const Settings& s = *rows[0].layout->settings;
+    std::string text = cat("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
+                           ", batch.global ", s.batch.global, ", ", ceil_div(s.batch.global, s.batch.micro),
+                           " micro-batches a step of ", s.batch.micro, " samples\n");
+    for (const std::string& note : plan.notes) text += note + "\n";
+    text += "\n" + table(plan, rows) + "\n";
+    for (const Row& row : rows)
+      if (!row.difference.empty()) text += cat(row.name(), ": ", row.difference, "\n");
+    const int64_t skipped = rows[0].record.skipped;
+    if (skipped > 0)
+      text +=
+          cat(skipped, " of ", plan.steps, " steps had no finite gradient and changed nothing: this proves little\n");
+    print(cat(text, verdict, plan.fast || differ ? "" : cat(": ", runs, " runs"), "\n"));
+  }
+  return differ ? cat("prove: ", verdict) : "";
+}
+
+}  // namespace
+
+int prove_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "prove",
+      "prove FILE.yaml [key.path=value ...] [--ranks 1,2,4] [--steps N] [--levels all] [--resume] [--json]",
+      "Trains the model of FILE.yaml for a few steps at each number of ranks and each level of sharding, and compares "
+      "the\n"
+      "runs to the bit: one digest of parameters, moments and data position, and the loss of every step. Where two "
+      "differ,\n"
+      "it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast it measures how "
+      "far\n"
+      "they are from one rank in exact mode. Under mpirun -n N ranks are processes, N at most; without it, threads.\n"
+      "Exit code 70 where runs differ.",
+      {{"ranks", "numbers of ranks; 1,2,4 as far as a step has micro-batches for them", "LIST", ""},
+       {"steps", "steps of each run", "N", "5"},
+       {"levels", "levels of sharding: none, optimizer, gradients, parameters", "LIST", "all"},
+       {"resume", "also save after half the steps, and resume with other ranks"},
+       {"json", "one JSON object a run, and one for the verdict"}},
+      1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  ProofPlan plan = plan_of(app, a);
+  const Settings& settings = *plan.layouts[0]->settings;
+  WorldOptions world;
+  world.ranks = mpi_launched() ? 0 : plan.world;
+  world.threads = settings.compute.threads;
+  world.device = settings.device;
+  // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
+  world.deadline_s = settings.deadline * plan.world;
+  SharedData data(app, settings);
+  std::vector<std::unique_ptr<Communicator>> groups(static_cast<size_t>(plan.world));
+  std::string problem;  // rank 0's
+  const int failed = run_world(world, [&](Communicator& comm) {
+    Prover prover(plan, comm, data.open(comm), groups[static_cast<size_t>(comm.rank())]);
+    const int64_t differ = prover.go();
+    if (comm.rank() == 0) problem = conclude(plan, prover.rows(), differ);
+    comm.barrier("end of prove");
+  });
+  require(failed != 0 || problem.empty(), ExitCode::kNumeric, problem);
+  return failed;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,376 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <functional>
+#include <limits>
+
+#include "core/base/log.h"
+#include "launch/artifacts/metrics.h"
+#include "launch/artifacts/open_whole.h"
+#include "launch/artifacts/planned_saves.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/saver.h"
+#include "launch/artifacts/tensorboard.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/progress.h"
+#include "launch/training/memory_advice.h"
+#include "launch/training/trainer.h"
+#include "launch/world/memory_report.h"
+#include "launch/world/world.h"
+#include "sharding/group_size.h"
+
+namespace lockstep {
+namespace {
+
+// Set by a signal; looked at between steps. A second signal of the same kind ends the process at once. So does the
+// first as long as there is nothing to save: before the first step, which many ranks take long to come to.
+volatile std::sig_atomic_t stop_signal = 0;
+std::atomic<bool> training{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+void on_stop_signal(int number) {
+  if (!training) {
+    constexpr char kText[] = "stopped on request before the first step. Start it again with --resume\n";
+    (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+    _exit(static_cast<int>(ExitCode::kSaved));
+  }
+  stop_signal = number;
+  std::signal(number, SIG_DFL);
+}
+void finish_step_on_signals() {
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    if (std::signal(s, on_stop_signal) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
+}
+
+constexpr int64_t kWarmUp = 3;   // steps that are not typical
+constexpr int kFailedSaves = 3;  // in a row: the disk stays full
+
+std::string fixed(double v, int digits) {
+  char text[64];
+  snprintf(text, sizeof text, "%.*f", digits, v);
+  return text;
+}
+
+ProgressOptions progress_options(const Settings& s, const Trainer& t) {
+  ProgressOptions o;
+  o.title = "train";
+  o.total = s.train.steps;
+  o.start = t.steps_done();
+  o.rate_unit = t.items_unit();
+  o.rate_scale = static_cast<double>(s.batch.global) *
+                 (t.items_unit() == "tokens" ? static_cast<double>(t.info().input.numel()) : 1.0);
+  return o;
+}
+
+// One rank's run, with its artifacts where it is rank 0.
+class Run {
+ public:
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume)
+      : settings_(settings), comm_(comm), trainer_(settings, data, comm) {
+    const bool first = comm.rank() == 0;
+    std::unique_ptr<RunDir> dir;
+    fail_together(comm, [&] {
+      if (!first) return;
+      dir = std::make_unique<RunDir>(settings.run.dir, resume);
+      open_log_file(dir->paths().log());
+      clean_checkpoints(dir->paths().checkpoints());
+    });
+    const bool resumed = resume && resume_newest();
+    fail_together(comm, [&] {  // only now: a resume that is refused leaves the run as it was
+      if (!first) return;
+      require_space(dir->paths());
+      dir->write_config(settings.config.dump_yaml());
+    });
+    if (!resumed && !settings.init.from.empty()) {
+      const Checkpoint from = open_whole(comm, settings.init.from);
+      fail_together(comm, [&] { trainer_.load_parameters(from); });
+    }
+    if (first && settings.verify.every > 0 && !trainer_.has_replicas())
+      log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
+                      "moments: nothing is compared"));
+    int64_t elements = 0;
+    if (settings.checkpoint.every > 0)
+      for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
+    saver_ =
+        std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
+                                Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
+    if (first) {
+      const RunPaths paths = dir->paths();
+      const int64_t done = trainer_.steps_done();
+      run_dir_ = std::move(dir);
+      metrics_ = std::make_unique<MetricsWriter>(paths.metrics(), done);
+      events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
+      log_info(cat("training ", settings.model_name, ", ",
+                   short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
+                   comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ",
+                   current_stream().device_queue() ? std::string()
+                                                   : cat(current_stream().threads(), " compute threads a rank, "),
+                   trainer_.info().isa, ", steps ", done, " to ", settings.train.steps, ", into ", paths.dir));
+      progress_ = std::make_unique<Progress>(progress_options(settings, trainer_));
+    }
+  }
+
+  // Returns the exit code.
+  int go() {
+    training = true;
+    bool stopped = false;
+    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
+    while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
+      while (!stopped && may_launch()) trainer_.launch(stop_signal != 0);
+      const StepReport r = trainer_.finish();
+      stopped = stopped || r.result.stop;
+      if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
+      const bool ends = stopped && nothing_under_way();
+      const bool eval_now = evaluates_after(r.step);
+      EvalReport e;
+      if (eval_now) {
+        if (progress_) progress_->pause();
+        e = trainer_.evaluate();
+        validation_finite_ = std::isfinite(e.loss);
+      }
+      if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
+      check_skips(r);
+      if (ends || saves_after(r.step)) save(ends || is_last(r.step));
+      if (eval_now && comm_.rank() == 0) {
+        log_info(cat("step ", r.step, ": validation loss ", fixed(e.loss, 4),
+                     e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
+      }
+    }
+    stopped = stopped && trainer_.steps_done() < settings_.train.steps;
+    if (progress_) progress_->finish();
+    if (!validation_finite_ && !stopped)
+      throw Error(ExitCode::kNumeric,
+                  comm_.rank() != 0
+                      ? std::string()
+                      : cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though ",
+                            "every parameter is; no earlier checkpoint was removed: resume one of them ",
+                            "with a lower optim.lr"));
+    if (const auto size = waits_.better(settings_.parallel.bucket_mb))
+      log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
+                   "% of the time; by what each exchange took, groups of ", fixed(*size, *size < 1 ? 2 : 0),
+                   " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
+    if (comm_.rank() == 0) {
+      const RunPaths& p = run_dir_->paths();
+      if (current_stream().device_queue())
+        if (const std::string chosen = device_backend().choices(); !chosen.empty()) run_dir_->write_algorithms(chosen);
+      run_dir_->check_held();
+      metrics_->check_there();
+      if (stopped) {
+        log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
+      } else {
+        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
+                     p.metrics(), ", TensorBoard files in ", p.tensorboard()));
+      }
+    }
+    return stopped ? static_cast<int>(ExitCode::kSaved) : 0;
+  }
+
+ private:
+  bool is_last(int64_t step) const { return step == settings_.train.steps; }
+  bool evaluates_after(int64_t step) const {
+    return trainer_.has_validation() &&
+           (is_last(step) || (settings_.train.eval_every > 0 && step % settings_.train.eval_every == 0));
+  }
+  bool saves_after(int64_t step) const {
+    return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
+  }
+  bool nothing_under_way() const { return trainer_.steps_launched() == trainer_.steps_done(); }
+  // What looks at the state after a step wants it to be the last one launched.
+  bool may_launch() const {
+    const int64_t launched = trainer_.steps_launched();
+    const bool looked_at = evaluates_after(launched) || saves_after(launched);
+    return trainer_.may_launch() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
+  }
+
+  // False where there is no checkpoint yet.
+  bool resume_newest() {
+    const auto found = newest_whole(comm_, settings_.run.dir);
+    if (!found) {
+      if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
+      return false;
+    }
+    fail_together(comm_, [&] { trainer_.resume(*found); });
+    validation_finite_ = found->info.validation_finite;
+    if (comm_.rank() != 0) return true;
+    log_info(cat("resumed ", found->dir));
+    for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
+      log_warning(cat("a checkpoint that was passed over is now ", path));
+    return true;
+  }
+
+  // Of rank 0.
+  void require_space(const RunPaths& paths) const {
+    int64_t bytes = 0;
+    for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
+    std::vector<int64_t> there;
+    for (const std::string& path : list_checkpoints(paths.dir))
+      there.push_back(std::stoll(path.substr(path.rfind('-') + 1)));
+    const CheckpointOptions& o = settings_.checkpoint;
+    const int64_t added = most_added_checkpoints({trainer_.steps_done(), settings_.train.steps, o.every},
+                                                 std::move(there), {o.keep_last, o.keep_every});
+    int64_t all = 0;
+    if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
+    require_free_space(paths.checkpoints(), all,
+                       cat("but ", added, added == 1 ? " more checkpoint of " : " more checkpoints of ",
+                           bytes_text(bytes), " each (checkpoint.every, checkpoint.keep_last) need"));
+  }
+
+  void write(const StepReport& r, const EvalReport* e) {
+    run_dir_->check_held();
+    const double seconds = r.step_ms / 1e3;
+    const double rate = seconds > 0 ? static_cast<double>(r.items) / seconds : 0;
+    JsonObject line{{"loss", r.result.loss},
+                    {"lr", r.lr},
+                    {"grad_norm", r.result.grad_norm},
+                    {trainer_.items_unit() + "_per_s", rate},
+                    {"step_ms", r.step_ms},
+                    {"data_ms", r.data_ms},
+                    {"forward_ms", r.forward_ms},
+                    {"backward_ms", r.backward_ms},
+                    {"comm_ms", r.result.exposed_ms},
+                    {"optimizer_ms", r.optimizer_ms}};
+    if (!r.result.finite) line.emplace_back("skipped", true);
+    if (comm_.size() > 1) {
+      GroupSizeAdvice step;
+      step.add(r.transfers, seconds);
+      for (auto& [group, waited_s] : step.waits())
+        if (waited_s >= 1e-4) line.emplace_back(cat("wait_ms/", group), waited_s * 1e3);
+    }
+    if (const auto saved = report_saves(); !saved.empty()) {
+      line.emplace_back("checkpoint_stall_ms", saved.back().stall_ms);
+      line.emplace_back("checkpoint_s", saved.back().seconds);
+    }
+    std::vector<std::pair<std::string, double>> scalars{{"train/loss", r.result.loss},
+                                                        {"train/lr", r.lr},
+                                                        {"train/grad_norm", r.result.grad_norm},
+                                                        {"speed/" + trainer_.items_unit() + "_per_s", rate}};
+    if (e) {
+      line.emplace_back("val_loss", e->loss);
+      scalars.emplace_back("validation/loss", e->loss);
+      if (e->accuracy >= 0) {
+        line.emplace_back("val_accuracy", e->accuracy);
+        scalars.emplace_back("validation/accuracy", e->accuracy);
+      }
+    }
+    metrics_->write(r.step, line);
+    events_->scalars(r.step, scalars);
+    progress_->set(r.step, cat("loss ", fixed(r.result.loss, 4)));
+  }
+
+  void check_skips(const StepReport& r) {
+    if (r.result.finite) return;
+    if (comm_.rank() == 0)
+      log_warning(
+          cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
+    const int64_t row = trainer_.info().skipped_in_row;
+    if (row >= settings_.optim.skip_limit) {
+      bear([&] { saver_->finish(); });
+      throw Error(
+          ExitCode::kNumeric,
+          comm_.rank() != 0
+              ? std::string()
+              : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
+                    "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+    }
+  }
+
+  // A save goes on beside the next steps; whether it succeeded is known when the next one begins.
+  void save(bool must) {
+    // While steps are skipped, or validation gives no number, this state may be worse than those before it.
+    const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
+    CheckpointInfo info = trainer_.info();
+    info.validation_finite = validation_finite_;
+    const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
+    if (bear(start)) failed_saves_ = 0;
+    else start();
+    if (must) saver_->finish();
+    if (must && comm_.rank() == 0) report_saves();
+  }
+
+  // False where a save had failed for want of storage, as long as that does not happen too often.
+  bool bear(const std::function<void()>& action) {
+    try {
+      action();
+      return true;
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::kStorage || ++failed_saves_ >= kFailedSaves) throw;
+      if (*e.what())
+        log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves,
+                        " in a row that are tolerated): ", e.what()));
+      return false;
+    }
+  }
+
+  // Rank 0's: those completed since the last call.
+  std::vector<SaveReport> report_saves() {
+    auto saved = saver_->completed();
+    for (const SaveReport& r : saved)
+      log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3),
+                    " s; training stood still for ", fixed(r.stall_ms, 1), " ms"));
+    return saved;
+  }
+
+  const Settings& settings_;
+  Communicator& comm_;
+  Trainer trainer_;
+  std::unique_ptr<RunDir> run_dir_;
+  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<Progress> progress_;
+  GroupSizeAdvice waits_;
+  int64_t timed_ = 0;
+  int failed_saves_ = 0;
+  bool validation_finite_ = true;  // as of the last evaluation
+};
+
+}  // namespace
+
+int train_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "train",
+      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
+      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` "
+      "lists them).\n"
+      "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
+      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps under way, save, exit with 75; --resume goes on "
+      "from "
+      "there.",
+      {{"ranks", "ranks in this process", "N", "0"},
+       {"resume", "continue the newest valid checkpoint of run.dir, or start where there is none"}},
+      1};
+  const Arguments arguments = parse_arguments(command, given);
+  if (arguments.help) return 0;
+  const int asked = arguments.ranks();
+  ConfigTree tree =
+      ConfigTree::load(arguments.positional[0], {arguments.positional.begin() + 1, arguments.positional.end()});
+  const int ranks = world_size(asked, deadline_of(tree));
+  auto settings = load_settings(app, std::move(tree), ranks, arguments.has("resume"));
+  finish_step_on_signals();
+
+  WorldOptions world;
+  world.ranks = asked;
+  world.threads = settings->compute.threads;
+  world.device = settings->device;
+  world.deadline_s = settings->deadline;
+  world.on_failure = [&](const Error& e, int rank) {
+    if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
+      write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
+  };
+  SharedData data(app, *settings);
+  std::atomic<int> code{0};
+  const int failed = run_world(world, [&](Communicator& comm) {
+    const int result = with_memory_advice(*settings, comm.size(), [&] {
+      Run run(*settings, data.open(comm), comm, arguments.has("resume"));
+      return run.go();
+    });
+    if (comm.rank() == 0) code = result;
+    comm.barrier("end of training");
+  });
+  close_log_file();
+  return failed ? failed : code.load();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include "launch/config/config.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+#include "launch/config/config_value.h"
+#include "launch/config/did_you_mean.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+std::string join(const std::string& section, const std::string& key) {
+  return section.empty() ? key : section + "." + key;
+}
+
+// "a.b" is below "a"
+bool is_below(std::string_view key, std::string_view section) {
+  return key.size() > section.size() && key.starts_with(section) && key[section.size()] == '.';
+}
+
+}  // namespace
+
+// Null where the file has no such key. A value where a section should be is an error.
+const ConfigNode* Config::node_at(const std::string& key) const {
+  const ConfigNode* at = &tree_.root();
+  for (size_t from = 0; from <= key.size();) {
+    size_t dot = std::min(key.find('.', from), key.size());
+    if (at->kind == Kind::kNull) return nullptr;
+    require(at->kind == Kind::kMap, ExitCode::kConfig, at->where(), ": ", key.substr(0, from ? from - 1 : 0),
+            " is a section: put its keys (", key.substr(from), ", ...) below it, indented");
+    at = at->find(std::string_view(key).substr(from, dot - from));
+    if (!at) return nullptr;
+    from = dot + 1;
+  }
+  return at;
+}
+
+void Config::document(const std::string& full_key, const Field& field, const std::string& why) {
+  keys_.push_back({full_key, type_text(field), value_text(field), field.unit, range_text(field), field.doc, why,
+                   field.shapes_math});
+  if (const auto* list = std::get_if<ListRef>(&field.target)) {
+    std::shared_ptr<void> owner;
+    for (const auto& inner : list->sample(owner)) document(full_key + "[]." + inner.key, inner, why);
+  }
+}
+
+void Config::bind(const std::string& section, std::vector<Field> fields) {
+  for (auto& field : fields) {
+    std::string key = join(section, field.key);
+    for (const auto& v : values_)
+      check(v.key != key && !is_below(v.key, key) && !is_below(key, v.key), "configuration key ", key,
+            " collides with ", v.key, ", bound before");
+    document(key, field, "");
+    Value value;
+    value.key = key;
+    value.shapes_math = field.shapes_math;
+    const ConfigNode* node = node_at(key);
+    if (node) read_value(field, *node, key);
+    value.origin = node ? node->where() : "default";
+    value.text = value_text(field);
+    value.math_text = value_text(field, true);
+    value.json = json_value(field);
+    value.is_sections = std::holds_alternative<ListRef>(field.target);
+    if (value.is_sections) value.elements = element_texts(field);
+    values_.push_back(std::move(value));
+  }
+}
+
+void Config::know(const std::string& section, const std::vector<Field>& fields, const std::string& why) {
+  for (const auto& field : fields) document(join(section, field.key), field, why);
+}
+
+void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::vector<std::string>& problems) const {
+  for (const auto& child : map.children) {
+    std::string key = join(prefix, child.key);
+    if (std::any_of(values_.begin(), values_.end(), [&](auto& v) { return v.key == key; })) continue;
+
+    bool section = std::any_of(keys_.begin(), keys_.end(), [&](auto& k) { return is_below(k.key, key); });
+    if (section && child.kind == Kind::kMap) {
+      list_unused(child, key, problems);
+      continue;
+    }
+    if (section && child.kind == Kind::kNull) continue;
+
+    std::string why;
+    for (const auto& k : keys_)
+      if (!k.condition.empty() && k.key == key && why.find(k.condition) == std::string::npos)
+        why += (why.empty() ? "" : " or ") + k.condition;
+    if (!why.empty()) {
+      problems.push_back(cat(child.where(), ": ", key, ": key without effect in this run: it ", why));
+      continue;
+    }
+    if (section) {
+      problems.push_back(cat(child.where(), ": ", key, " is a section: put its keys below it, indented"));
+      continue;
+    }
+    std::vector<std::string> candidates;
+    for (const auto& k : keys_) {
+      if (k.key.find('[') != std::string::npos) continue;
+      if (child.kind != Kind::kMap) {
+        candidates.push_back(k.key);
+      } else if (size_t dot = k.key.rfind('.'); dot != std::string::npos) {
+        candidates.push_back(k.key.substr(0, dot));
+      }
+    }
+    problems.push_back(cat(child.where(), ": unknown key ", key.substr(0, 200), did_you_mean(key, candidates)));
+  }
+}
+
+void Config::finish() const {
+  std::vector<std::string> problems;
+  list_unused(tree_.root(), "", problems);
+  if (problems.empty()) return;
+  constexpr size_t kShown = 10;
+  std::string message;
+  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += (i ? "\n" : "") + problems[i];
+  if (problems.size() > kShown) message += cat("\n... and ", problems.size() - kShown, " more such keys");
+  throw Error(ExitCode::kConfig, message);
+}
+
+void Config::resolve(const std::string& key, int64_t value, const std::string& why) {
+  for (Value& v : values_) {
+    if (v.key != key) continue;
+    v.origin += cat(", where ", v.text, " stands for ", why);
+    v.text = v.math_text = cat(value);
+    v.json = value;
+    return;
+  }
+  check(false, "configuration key ", key, " is resolved, but was never bound");
+}
+
+bool Config::given(const std::string& key) const { return node_at(key) != nullptr; }
+
+std::string Config::place(const std::string& key) const {
+  const ConfigNode* node = node_at(key);
+  return node ? cat(node->where(), ": ", key) : key + " (default)";
+}
+
+}  // namespace lockstep

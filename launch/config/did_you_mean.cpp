@@ -1,0 +1,96 @@
+#include "launch/config/did_you_mean.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lockstep {
+
+int edit_distance(std::string_view a, std::string_view b, int limit) {
+  const int n = static_cast<int>(a.size()), m = static_cast<int>(b.size());
+  if (std::abs(n - m) > limit) return limit + 1;
+  std::vector<int> before(m + 1), last(m + 1), now(m + 1);
+  for (int j = 0; j <= m; ++j) last[j] = j;
+  for (int i = 1; i <= n; ++i) {
+    now[0] = i;
+    int best = i;
+    for (int j = 1; j <= m; ++j) {
+      int cost = a[i - 1] == b[j - 1] ? 0 : 1;
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + cost});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) now[j] = std::min(now[j], before[j - 2] + 1);
+      best = std::min(best, now[j]);
+    }
+    if (best > limit) return limit + 1;
+    std::swap(before, last);
+    std::swap(last, now);
+  }
+  return std::min(last[m], limit + 1);
+}
+
+namespace {
+
+// What other programs call our keys, by the last part of the name.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"learning_rate", "optim.lr"},
+                                                                         {"wd", "optim.weight_decay"},
+                                                                         {"eps", "optim.epsilon"},
+                                                                         {"optimizer", "optim.name"},
+                                                                         {"grad_clip", "optim.clip_norm"},
+                                                                         {"max_grad_norm", "optim.clip_norm"},
+                                                                         {"gradient_clip", "optim.clip_norm"},
+                                                                         {"batch_size", "batch.global"},
+                                                                         {"global_batch_size", "batch.global"},
+                                                                         {"micro_batch_size", "batch.micro"},
+                                                                         {"max_steps", "train.steps"},
+                                                                         {"max_iters", "train.steps"},
+                                                                         {"warmup_steps", "schedule.warmup"},
+                                                                         {"scheduler", "schedule.name"},
+                                                                         {"lr_scheduler", "schedule.name"},
+                                                                         {"block_size", "data.context"},
+                                                                         {"seq_len", "data.context"},
+                                                                         {"context_length", "data.context"},
+                                                                         {"sequence_length", "data.context"},
+                                                                         {"n_layer", "model.layers"},
+                                                                         {"num_layers", "model.layers"},
+                                                                         {"n_head", "model.heads"},
+                                                                         {"num_heads", "model.heads"},
+                                                                         {"n_embd", "model.width"},
+                                                                         {"d_model", "model.width"},
+                                                                         {"hidden_size", "model.width"},
+                                                                         {"dtype", "precision.compute"},
+                                                                         {"save_every", "checkpoint.every"},
+                                                                         {"out_dir", "run.dir"},
+                                                                         {"output_dir", "run.dir"},
+                                                                         {"num_workers", "data.threads"}};
+
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > 200) return "";
+  auto last_part = [](std::string_view key) { return key.substr(key.rfind('.') + 1); };
+  for (const auto& [other, ours] : kOtherNames)
+    if (last_part(word) == other)
+      for (const auto& c : candidates)
+        if (c == ours) return c;
+  int limit = 1 + static_cast<int>(word.size()) / 5;
+  std::string best;
+  for (const auto& c : candidates) {
+    if (c.size() <= static_cast<size_t>(limit)) continue;  // every short word is near
+    int d = edit_distance(word, c, limit);
+    if (d <= limit && (best.empty() || d < edit_distance(word, best, limit))) best = c;
+  }
+  // A name that goes on after the word is nearer than two slips: "keep" -> "keep_last".
+  std::string longer;
+  for (const auto& c : candidates)
+    if (c.starts_with(std::string(word) + "_") && (longer.empty() || c.size() < longer.size())) longer = c;
+  if (!longer.empty() && (best.empty() || edit_distance(word, best, 1) > 1)) return longer;
+  if (!best.empty()) return best;
+  for (const auto& c : candidates)
+    if (last_part(c) == last_part(word)) return c;
+  return "";
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best = nearest(word, candidates);
+  return best.empty() ? "" : "; did you mean " + best + "?";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#include "launch/config/resumed_config.h"
+
+#include <charconv>
+
+#include "core/base/error.h"
+#include "launch/config/config_tree.h"
+
+namespace lockstep {
+namespace {
+
+// Where the value of `key` stands in lines of "key: value"; empty at npos where there is no such line.
+struct TextValue {
+  size_t begin = std::string_view::npos, size = 0;
+};
+TextValue value_of(std::string_view text, std::string_view key) {
+  const std::string wanted = cat(key, ": ");
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    if (text.substr(at, wanted.size()) == wanted) return {at + wanted.size(), end - at - wanted.size()};
+    at = end + 1;
+  }
+  return {};
+}
+
+int64_t train_steps_in(const std::string& config) {
+  const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
+  const ConfigNode* train = tree.root().find("train");
+  const ConfigNode* steps = train ? train->find("steps") : nullptr;
+  return steps ? integer_in(cat("steps: ", steps->scalar), "steps") : 0;
+}
+
+}  // namespace
+
+int64_t integer_in(std::string_view math_text, std::string_view key) {
+  const TextValue found = value_of(math_text, key);
+  if (found.size == 0) return 0;
+  int64_t value = 0;
+  const char *begin = math_text.data() + found.begin, *end = begin + found.size;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  return error == std::errc() && stop == end ? value : 0;
+}
+
+std::string resolved_math_text(const CheckpointInfo& info) {
+  std::string text = info.math_text;
+  auto resolve = [&](std::string_view key, int64_t value) {
+    const TextValue found = value_of(text, key);
+    if (value > 0 && found.size > 0) text.replace(found.begin, found.size, cat(value));
+  };
+  if (integer_in(text, "batch.micro") == 0)
+    resolve("batch.micro", integer_in(text, "batch.global") / std::max<int64_t>(1, info.ranks));
+  if (integer_in(text, "schedule.steps") == 0) resolve("schedule.steps", train_steps_in(info.config));
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,262 @@
+#include "launch/config/settings.h"
+
+#include <algorithm>
+
+#include "core/base/partition.h"
+#include "core/io/checkpoint.h"
+#include "launch/config/resumed_config.h"
+
+namespace lockstep {
+
+std::vector<Field> fields(RunOptions& o) {
+  return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
+              .without_effect_on_math()};
+}
+std::vector<Field> fields(TrainOptions& o) {
+  return {field("steps", o.steps, "optimizer steps in all; 0: only save the initial parameters, as step 0")
+              .with_unit("steps")
+              .with_range(0, 1e12)
+              .without_effect_on_math(),
+          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
+          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+              .without_effect_on_math()};
+}
+std::vector<Field> fields(BatchOptions& o) {
+  return {field("global", o.global, "samples of one optimizer step, over all ranks")
+              .with_unit("samples")
+              .with_range(1, 1 << 30),
+          field("micro", o.micro,
+                "samples of one forward and backward pass: the unit of exactness; 0: batch.global shared evenly among "
+                "the ranks "
+                "(the result then depends on their number)")
+              .with_unit("samples")
+              .with_range(0, 1 << 30)};
+}
+std::vector<Field> fields(CheckpointOptions& o) {
+  return {
+      field("every", o.every, "save after every so many steps; 0: only at the end")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("keep_last", o.keep_last, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math(),
+      field("keep_every", o.keep_every,
+            "keep, for ever, also each checkpoint whose step is a multiple of this; 0: none")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math()};
+}
+std::vector<Field> fields(ComputeOptions& o) {
+  return {field("threads", o.threads,
+                "compute threads of each rank; 0: the cores there are, shared among this machine's ranks")
+              .with_range(0, 1024)
+              .without_effect_on_math()};
+}
+std::vector<Field> fields(VerifyOptions& o) {
+  return {field("every", o.every,
+                "after every so many steps the ranks that hold the same parameters and moments compare them: a value "
+                "that changed on one of them ends the run; 0: never")
+              .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math()};
+}
+std::vector<Field> fields(InitOptions& o) {
+  return {field("from", o.from,
+                "start from the parameters of this run or checkpoint directory; empty: from initial values")};
+}
+std::vector<Field> fields(ResumeOptions& o) {
+  return {field("allow", o.allow,
+                "keys that may have other values than the checkpoint that --resume goes on from, such as "
+                "[schedule.steps]; from there on the run has the bits of the new values")
+              .without_effect_on_math()};
+}
+
+namespace {
+
+std::vector<Field> top_fields(Settings& s) {
+  return {field("seed", s.seed, "of initial values, data order and dropout").with_range(0, 9e15),
+          recompute_field(s.recompute),
+          field("graph", s.graph,
+                "record a whole step as one CUDA graph and launch that: small batches then do not wait for the host; "
+                "needs fixed shapes and no dropout, and sharding.level none or optimizer")
+              .without_effect_on_math()};
+}
+std::vector<Field> comm_fields(Settings& s) {
+  return {field("comm.deadline", s.deadline,
+                "a collective that takes longer than this ends the run, naming the missing ranks")
+              .with_unit("s")
+              .with_range(1, 1e6)
+              .without_effect_on_math()};
+}
+Field model_name_field(Settings& s, const App& app) {
+  std::vector<std::string> names;
+  for (auto& m : app.models) names.push_back(m.name);
+  return field("name", s.model_name, "the model").with_choices(names);
+}
+
+const char* kSchedules[] = {"linear", "cosine", "step"};
+
+std::string word_of(ScheduleOptions::Kind kind) {
+  switch (kind) {
+    case ScheduleOptions::Kind::kConstant: return "constant";
+    case ScheduleOptions::Kind::kLinear: return "linear";
+    case ScheduleOptions::Kind::kCosine: return "cosine";
+    case ScheduleOptions::Kind::kStep: return "step";
+  }
+  return "";
+}
+
+void bind_model(Settings& s, const App& app, bool keys_only) {
+  if (s.model_name.empty()) s.model_name = app.models.empty() ? "" : app.models.front().name;
+  s.config.bind("model", {model_name_field(s, app)});
+  for (auto& entry : app.models) {
+    auto options = entry.make();
+    if (entry.name == s.model_name && !keys_only) {
+      s.config.bind("model", options->options());
+      s.model = std::move(options);
+    }
+  }
+  for (auto& entry : app.models)
+    if (entry.name != s.model_name || keys_only)
+      s.config.know("model", entry.make()->options(), cat("has an effect only with model.name: ", entry.name));
+}
+
+void bind_rest(Settings& s, bool keys_only) {
+  s.config.bind("train", fields(s.train));
+  s.config.bind("batch", fields(s.batch));
+  s.config.bind("optim", fields(s.optim));
+  for (const char* name : {"adamw", "sgd"}) {
+    if (s.optim.name == name && !keys_only) s.config.bind("optim", fields_of_kind(s.optim, name));
+    else s.config.know("optim", fields_of_kind(s.optim, name), cat("has an effect only with optim.name: ", name));
+  }
+  s.config.bind("schedule", fields(s.schedule));
+  const std::string kind = word_of(s.schedule.kind);
+  if (!keys_only) s.config.bind("schedule", fields_of_kind(s.schedule, kind));
+  for (const char* name : kSchedules) {
+    const bool same_keys = (kind == "linear" || kind == "cosine") && std::string(name) != "step";
+    if (keys_only ? std::string(name) != "cosine" : kind != name && !same_keys)
+      s.config.know("schedule", fields_of_kind(s.schedule, name),
+                    std::string(name) == "step" ? "has an effect only with schedule.name: step"
+                                                : "has an effect only with schedule.name: linear or cosine");
+  }
+  std::vector<Field> all = fields(s.data), used, unused;
+  s.config.bind("data", {all[0]});  // the name decides
+  for (size_t i = 1; i < all.size(); ++i)
+    (has_effect(s.data, all[i].key) || keys_only ? used : unused).push_back(all[i]);
+  s.config.bind("data", used);
+  s.config.know("data", unused, "has no effect with this data.name");
+  s.config.bind("", fields(s.parallel));
+  s.config.bind("", comm_fields(s));
+  s.config.bind("", fields(s.device));
+  s.config.bind("checkpoint", fields(s.checkpoint));
+  s.config.bind("compute", fields(s.compute));
+  s.config.bind("verify", fields(s.verify));
+  s.config.bind("init", fields(s.init));
+  s.config.bind("resume", fields(s.resume));
+}
+
+// Of the newest checkpoint of a run that can be read; 0 where there is none.
+int64_t micro_batch_of_run(const std::string& dir) {
+  for (const std::string& path : list_checkpoints(dir)) {
+    try {
+      return integer_in(resolved_math_text(open_checkpoint(path).info), "batch.micro");
+    } catch (const Error&) {
+      // Damaged: who resumes it says so.
+    }
+  }
+  return 0;
+}
+
+void resolve_micro_batch(Settings& s, int ranks, bool resume) {
+  if (s.batch.micro > 0) return;
+  const int64_t before = resume ? micro_batch_of_run(s.run.dir) : 0;
+  if (before > 0) {
+    s.batch.micro = before;
+    s.config.resolve("batch.micro", before, "the value that the checkpoint was trained with");
+    return;
+  }
+  require(s.batch.global % ranks == 0, ExitCode::kConfig, s.config.place("batch.micro"),
+          ": 0 shares batch.global: ", s.batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro");
+  s.batch.micro = s.batch.global / ranks;
+  s.config.resolve("batch.micro", s.batch.micro, cat("an even share of batch.global for each of ", ranks, " ranks"));
+}
+
+void resolve_schedule(Settings& s) {
+  using Kind = ScheduleOptions::Kind;
+  if (s.schedule.steps > 0 || s.train.steps == 0 ||
+      (s.schedule.kind != Kind::kLinear && s.schedule.kind != Kind::kCosine))
+    return;
+  s.schedule.steps = s.train.steps;
+  s.config.resolve("schedule.steps", s.schedule.steps, "train.steps");
+}
+
+}  // namespace
+
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
+  auto s = std::make_unique<Settings>();
+  s->config = Config(std::move(tree));
+  s->config.bind("", top_fields(*s));
+  s->config.bind("run", fields(s->run));
+  bind_model(*s, app, false);
+  bind_rest(*s, false);
+  s->config.finish();
+
+  const Config& c = s->config;
+  auto refuse = [&](bool good, const std::string& key, const std::string& why) {
+    require(good, ExitCode::kConfig, c.place(key), ": ", why);
+  };
+  resolve_micro_batch(*s, ranks, resume);
+  resolve_schedule(*s);
+  refuse(s->batch.micro <= s->batch.global, "batch.micro",
+         cat(s->batch.micro, " samples a micro-batch are more than batch.global: ", s->batch.global));
+  const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
+  refuse(ranks <= micro_batches, "batch.micro",
+         cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
+             s->batch.global, " / batch.micro ", s->batch.micro, "): use fewer ranks or smaller micro-batches"));
+  const DataParallelOptions& p = s->parallel;
+  const int64_t group = p.group > 0 ? p.group : ranks;
+  refuse(ranks % group == 0, "sharding.group",
+         cat(group, " does not divide the ", ranks, " ranks; use a divisor, or 0 for one group of all"));
+  refuse(p.group == 0 || p.level != ShardLevel::kNone, "sharding.group",
+         "has an effect only with a sharding.level above none");
+  const char* only = "has an effect only with sharding.level: parameters";
+  const bool streams = p.level == ShardLevel::kParameters;
+  refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
+  refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
+  refuse(!s->graph || !s->train.anomaly, "graph", "has no effect with train.anomaly, which looks at every result");
+  refuse(!s->graph || s->parallel.compute != DType::kFloat16, "graph",
+         "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
+  refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
+  refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
+  refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
+         "has an effect only with optim.momentum above 0");
+  const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
+  for (const std::string& key : s->resume.allow)
+    refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
+           "resume.allow", cat("'", key, "' is no key that shapes results; all others may change freely"));
+  for (const OptimRule& r : s->optim.rules)
+    refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
+  s->parallel.seed = static_cast<uint64_t>(s->seed);
+  s->parallel.frozen = [optim = s->optim](const std::string& name) { return is_frozen(optim, name); };
+  return s;
+}
+
+double deadline_of(const ConfigTree& tree) {
+  Settings s;
+  Config given(tree);
+  given.bind("", comm_fields(s));
+  return s.deadline;
+}
+
+std::vector<ConfigKey> all_keys(const App& app) {
+  Settings s;
+  s.config.bind("", top_fields(s));
+  s.config.bind("run", fields(s.run));
+  bind_model(s, app, true);
+  bind_rest(s, true);
+  return s.config.keys();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// Settings: every option of a run, bound from one configuration.
+// Built once a process; ranks read it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nn/recompute.h"
+#include "data/data_options.h"
+#include "launch/app.h"
+#include "launch/config/config.h"
+#include "launch/world/devices.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "sharding/options.h"
+
+namespace lockstep {
+
+struct RunOptions {
+  std::string dir = "runs/default";
+};
+struct TrainOptions {
+  int64_t steps = 1000;
+  int64_t eval_every = 0;
+  bool anomaly = false;
+};
+struct BatchOptions {
+  int64_t global = 32;
+  int64_t micro = 0;  // 0: the whole batch shared evenly among the ranks
+};
+struct CheckpointOptions {
+  int64_t every = 0;
+  int64_t keep_last = 2;
+  int64_t keep_every = 0;
+};
+struct ComputeOptions {
+  int64_t threads = 0;
+};
+struct VerifyOptions {
+  int64_t every = 0;
+};
+struct InitOptions {
+  std::string from;
+};
+struct ResumeOptions {
+  std::vector<std::string> allow;  // keys whose values may differ from the checkpoint's
+};
+std::vector<Field> fields(RunOptions& o);
+std::vector<Field> fields(TrainOptions& o);
+std::vector<Field> fields(BatchOptions& o);
+std::vector<Field> fields(CheckpointOptions& o);
+std::vector<Field> fields(ComputeOptions& o);
+std::vector<Field> fields(VerifyOptions& o);
+std::vector<Field> fields(InitOptions& o);
+std::vector<Field> fields(ResumeOptions& o);
+
+struct Settings {
+  int64_t seed = 1;
+  DeviceOptions device;
+  RunOptions run;
+  TrainOptions train;
+  BatchOptions batch;
+  CheckpointOptions checkpoint;
+  ComputeOptions compute;
+  VerifyOptions verify;
+  InitOptions init;
+  ResumeOptions resume;
+  double deadline = 60;
+  Recompute recompute = Recompute::kNone;
+  bool graph = false;
+  std::string model_name;
+  std::unique_ptr<ModelOptions> model;
+  DataOptions data;
+  OptimOptions optim;
+  ScheduleOptions schedule;
+  DataParallelOptions parallel;
+  Config config;  // where the values came from
+};
+
+// Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another (batch.micro: a share of
+// batch.global for each of `ranks`; schedule.steps: train.steps) are resolved here, once. `resume`: batch.micro is then
+// the one that the checkpoint of run.dir was trained with, since another would give other bits.
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
+// comm.deadline alone, for what comes before the number of ranks is known. Throws ExitCode::kConfig.
+double deadline_of(const ConfigTree& tree);
+// All keys there are, of every model and optimizer, for `lockstep config keys`.
+std::vector<ConfigKey> all_keys(const App& app);
+
+}  // namespace lockstep

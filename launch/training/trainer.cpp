@@ -1,0 +1,481 @@
+#include "launch/training/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <map>
+
+#include "core/base/log.h"
+#include "core/kernels/kernels.h"
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+#include "data/vocabulary.h"
+#include "launch/config/resumed_config.h"
+
+namespace lockstep {
+namespace {
+
+// Steps before one is recorded: libraries choose and prepare, and take the memory that they keep.
+constexpr int64_t kUnrecordedSteps = 2;
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
+
+// "4 ranks, level parameters in groups of 2"
+std::string layout_text(const Mesh& mesh, ShardLevel level) {
+  const int ranks = mesh.shards() * mesh.replicas();
+  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
+  if (mesh.shards() > 1 && mesh.replicas() > 1) out += cat(" in groups of ", mesh.shards());
+  return out;
+}
+
+}  // namespace
+
+TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
+
+std::string vocabulary_text(const Vocabulary* v) {
+  if (!v) return "";
+  if (v->level() == TextLevel::kByte) return "byte";
+  std::vector<int32_t> all(static_cast<size_t>(v->size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  return "char" + v->decode(all);
+}
+
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
+  if (text.empty()) return nullptr;
+  if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
+  std::vector<uint32_t> code_points;
+  Utf8Reader reader;
+  bool good = text.starts_with("char") && text.size() > 4;
+  for (size_t i = 4; good && i < text.size(); ++i) {
+    const auto result = reader.next(static_cast<uint8_t>(text[i]));
+    good = result != Utf8Reader::Result::kInvalid;
+    if (result != Utf8Reader::Result::kCodePoint) continue;
+    good = code_points.empty() || code_points.back() < reader.code_point();
+    code_points.push_back(reader.code_point());
+  }
+  require(good && reader.between(), ExitCode::kBadData,
+          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
+  return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
+}
+
+const Datasets& SharedData::open(Communicator& comm) {
+  fail_together(comm, [&] {
+    std::lock_guard lock(mutex_);
+    if (!data_)
+      data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
+    if (!settings_.data.measured) return;
+    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
+            "--on: this program's own data source offers its validation part alone");
+    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
+  });
+  return *data_;
+}
+
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
+                 const std::optional<TaskSpec>& measured)
+    : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
+  const DataSpec& spec = data_.train->spec();
+  fail_together(comm_, [&] {
+    model_ = settings_.model->build(measured.value_or(task_of(spec)));
+    const int places = apply_recompute(*model_, settings_.recompute);
+    require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
+            settings_.config.place("recompute"), ": the model ", settings_.model_name,
+            " has nothing of this kind to recompute; use none");
+  });
+  targets_per_sample_ = spec.target_shape.numel();
+  info_.dataset = to_hex(data_.train->identity());
+  info_.math_text = settings_.config.math_text();
+  info_.config = settings_.config.dump_yaml();
+  info_.vocabulary = vocabulary_text(data_.train->vocabulary());
+  info_.input = spec.input_shape;
+  info_.classes = spec.classes;
+  const auto& queue = current_stream().device_queue();
+  info_.isa = queue ? queue->kernels().isa : kernels().isa;
+  if (queue) {
+    DeviceBackend& backend = device_backend();
+    const DeviceProperties card = backend.properties(current_device().index);
+    info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
+    backend.allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
+  }
+  info_.writer = kVersion;
+  info_.ranks = comm_.size();
+  fail_together(comm_, [&] {
+    parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
+    info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
+    slots_ = parallel_->slots();
+    std::vector<std::string> names;
+    for (auto& p : model_->parameters()) names.push_back(p.name);
+    apply_rules(settings_.optim, slots_, names);
+    if (!measured) optimizer_ = make_optimizer(settings_.optim, slots_);
+    const bool scales = settings_.parallel.compute == DType::kFloat16;
+    if (scales) loss_scale_ = LossScale::dynamic();
+    runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
+    if (settings_.graph) {
+      const std::string why = parallel_->why_not_recorded();
+      require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
+    }
+  });
+  preflight();
+  fail_together(comm_, [&] { require_targets(measured.has_value()); });
+  if (measured) return;
+  if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
+    sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
+  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(comm_, comm_);
+  fail_together(comm_, [&] { start_loader(); });
+}
+
+Trainer::~Trainer() {
+  // Its graph waits for the stream, which may wait in it for ranks that will not come.
+  if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(ending_text(comm_.rank()));
+}
+
+// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
+// step 0.
+void Trainer::preflight() {
+  if (comm_.size() == 1) return;
+  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
+                         "\ndataset: ", info_.dataset, "\n");
+  for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
+  mine += settings_.config.text();
+  const auto all = all_gather_text(comm_, mine, "preflight");
+  std::map<std::string, std::string> ranks_by_difference;
+  for (int r = 1; r < comm_.size(); ++r)
+    for (const ConfigDifference& d : diff(all[0], all[static_cast<size_t>(r)])) {
+      if (d.key == "compute.threads") continue;  // may differ: bits do not depend on it
+      std::string& ranks = ranks_by_difference[cat(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
+      ranks += cat(ranks.empty() ? "" : ", ", r);
+    }
+  if (ranks_by_difference.empty()) return;
+  std::string text = "ranks were started with different settings: ";
+  int shown = 0;
+  for (auto& [what, ranks] : ranks_by_difference)
+    if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
+  if (shown > 5) text += cat("; and ", shown - 5, " more");
+  throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+}
+
+// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
+void Trainer::require_targets(bool measures) const {
+  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  const auto look = [&](const Dataset& part, const char* name) {
+    const DataSpec& spec = part.spec();
+    std::vector<uint8_t> input(static_cast<size_t>(spec.input_shape.numel() * size_of(spec.input_type)));
+    std::vector<int32_t> target(static_cast<size_t>(spec.target_shape.numel()));
+    for (int64_t i = 0; i < part.size(); ++i) {
+      part.get(0, i, input.data(), target.data());
+      if (std::any_of(target.begin(), target.end(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+    }
+    throw Error(ExitCode::kConfig,
+                cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
+                    part.size(), " samples: there is no loss; ignore fewer tokens"));
+  };
+  if (!measures) look(*data_.train, "training part");
+  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
+}
+
+void Trainer::start_loader() {
+  LoaderOptions o;
+  o.batch_global = settings_.batch.global;
+  o.batch_micro = settings_.batch.micro;
+  o.seed = static_cast<uint64_t>(settings_.seed);
+  o.shuffle = settings_.data.shuffle;
+  o.rank = comm_.rank();
+  o.size = comm_.size();
+  o.threads = static_cast<int>(settings_.data.threads);
+  o.prefetch = static_cast<int>(settings_.data.prefetch);
+  o.schedule = parallel_->schedule();
+  o.start = {info_.epoch, info_.position};
+  loader_ = std::make_unique<Loader>(*data_.train, o);
+}
+
+std::string Trainer::items_unit() const { return data_.train->spec().kind == DataKind::kTokens ? "tokens" : "images"; }
+
+void Trainer::launch(bool stop) {
+  check(may_launch(), "a step is launched while ", static_cast<int64_t>(under_way_.size()), " are under way");
+  UnderWay step;
+  StepReport& report = step.report;
+  WithAnomaly anomaly(settings_.train.anomaly);
+  step.begun = Clock::now();
+  const StepBatch batch = loader_->next();
+  report.data_ms = ms_since(step.begun);
+  report.step = steps_launched() + 1;
+  report.lr = learning_rate(settings_.schedule, settings_.optim.lr, report.step - 1, settings_.train.steps);
+  report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
+  parallel_->set_loss_scale(loss_scale_.value());
+  optimizer_->prepare(report.lr);
+  // An epoch's last step has other shapes; all ranks know it alike.
+  // Copies that are verified are read in the middle of a step, which a graph does not stop for.
+  const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
+  step.recorded =
+      settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
+  step.outcome = step.recorded ? run_recorded(batch, stop, report)
+                               : run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
+  ++steps_here_;
+  report.transfers = parallel_->transfers();
+  step.next = batch.next;
+  under_way_.push_back(std::move(step));
+}
+
+StepReport Trainer::finish() {
+  check(!under_way_.empty(), "no step is under way");
+  const UnderWay step = std::move(under_way_.front());
+  under_way_.pop_front();
+  StepReport report = step.report;
+  report.result = outcome_of(step);
+  // The mean of nothing is no loss of 0. A whole part without targets was refused before the first step.
+  if (report.result.targets == 0 && current_device().has_bytes()) {
+    report.result.loss = std::numeric_limits<double>::quiet_NaN();
+    if (comm_.rank() == 0)
+      log_warning(cat("step ", report.step, ": none of its ", report.items, " targets counts (",
+                      settings_.config.place("data.ignore_tokens"), "): it has no loss and no gradient"));
+  }
+  const bool finite = report.result.finite;
+  optimizer_->settle(!finite);
+  loss_scale_.update(finite);
+  info_.loss_scale = loss_scale_.value();
+  info_.good_steps = loss_scale_.good_steps();
+  ++info_.step;
+  info_.epoch = step.next.epoch;
+  info_.position = step.next.position;
+  info_.updates = optimizer_->updates();
+  info_.skipped_in_row = finite ? 0 : info_.skipped_in_row + 1;
+  info_.skipped += finite ? 0 : 1;
+  report.step_ms = ms_since(std::max(step.begun, finished_at_));
+  finished_at_ = Clock::now();
+  if (verifies_after(report.step)) {
+    // The state first: where that differs, it says more exactly whose is wrong.
+    if (sentinel_) sentinel_->verify(report.step, state());
+    if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
+  }
+  return report;
+}
+
+bool Trainer::verifies_after(int64_t step) const {
+  return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
+}
+
+bool Trainer::may_launch() const {
+  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_launched()));
+}
+
+void Trainer::check_at_rest(const char* what) const { check(under_way_.empty(), what, " while a step is under way"); }
+
+// Exchanges keep their own deadlines, but those within a graph.
+StepResult Trainer::outcome_of(const UnderWay& step) {
+  if (!step.recorded || comm_.size() == 1) return step.outcome.wait();
+  try {
+    return step.outcome.wait(Seconds(settings_.deadline));
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kRankLost) throw;
+    const std::string why =
+        cat("step ", step.report.step, ", which was recorded: ", e.what(), "; with graph: false the error names it (",
+            settings_.config.place("comm.deadline"), ")");
+    comm_.abort(why);  // else the graph's end would be waited for
+    throw Error(ExitCode::kRankLost, why);
+  }
+}
+
+// A step's work from its data to the update, in the order of the stream.
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
+                         UnderWay* verified) {
+  parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
+  for (const MicroBatch& m : mine) {
+    WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
+    Tensor loss;
+    {
+      WithRange range("forward");
+      WithLossGradient gradient(parallel_->loss_gradient());
+      const auto forward = Clock::now();
+      loss = model_->loss((*model_)(input_of(m)), m.target);
+      report.forward_ms += ms_since(forward);
+    }
+    WithRange range("backward");
+    const auto backward = Clock::now();
+    parallel_->backward(m.index, loss, m.targets);
+    report.backward_ms += ms_since(backward);
+  }
+  PendingStep outcome;
+  {
+    WithRange range("exchange");
+    outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+  }
+  if (verified) {  // before the update, whose values the next step's copies will have
+    verified->copies = parallel_->whole_copies();
+    verified->digests = digests_of(verified->copies);
+  }
+  WithRange range("optimizer");
+  const auto update = Clock::now();
+  const std::vector<Slot>& fresh = parallel_->slots();
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
+  optimizer_->update(slots_, outcome.verdict());
+  report.optimizer_ms = ms_since(update);
+  return outcome;
+}
+
+PendingStep Trainer::run_recorded(const StepBatch& batch, bool stop, StepReport& report) {
+  const bool first = !recorded_;
+  if (first) {
+    recorded_ = std::make_unique<RecordedStep>(current_stream());
+    recorded_->mine = batch.mine;
+    for (MicroBatch& m : recorded_->mine) {
+      m.input = Tensor::empty(m.input.shape(), m.input.dtype());
+      m.target = Tensor::empty(m.target.shape(), m.target.dtype());
+    }
+  }
+  RecordedStep& step = *recorded_;
+  std::vector<int64_t> targets;
+  for (size_t i = 0; i < batch.mine.size(); ++i) {
+    raw::copy(step.mine[i].input, batch.mine[i].input);
+    raw::copy(step.mine[i].target, batch.mine[i].target);
+    targets.push_back(batch.mine[i].targets);
+  }
+  parallel_->set_inputs(batch.micro_count, targets, stop);
+  if (first) {
+    parallel_->require_gather();  // part of the graph, whatever an evaluation has gathered
+    step.graph.record([&] { step.outcome = run(batch, step.mine, stop, report); });
+  }
+  step.graph.launch();
+  return parallel_->relaunched(step.outcome);
+}
+
+// Images and the like in the type that the model computes in.
+Tensor Trainer::input_of(const MicroBatch& m) const {
+  return is_floating(m.input.dtype()) ? cast(m.input, settings_.parallel.compute) : m.input;
+}
+
+EvalReport Trainer::evaluate() {
+  check(has_validation(), "evaluate: there is no validation data");
+  check_at_rest("evaluate");
+  NoGrad no_grad;
+  model_->eval();
+  LoaderOptions o;
+  o.batch_micro = settings_.batch.micro;
+  o.batch_global = settings_.batch.micro * comm_.size() * 4;
+  o.shuffle = false;
+  o.one_epoch = true;
+  o.rank = comm_.rank();
+  o.size = comm_.size();
+  o.threads = static_cast<int>(settings_.data.threads);
+  o.schedule = MicroSchedule::kWaves;
+  Loader loader(*data_.validation, o);
+  std::vector<double> mine;  // first sample, loss, targets, correct of each micro-batch
+  while (!loader.done()) {
+    StepBatch batch = loader.next();
+    for (int64_t first = 0; first < batch.micro_count; first += comm_.size())
+      parallel_->forward_round(std::min<int64_t>(comm_.size(), batch.micro_count - first), [&] {
+        const MicroBatch& m = batch.mine[static_cast<size_t>(first / comm_.size())];
+        WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
+        Tensor output = (*model_)(input_of(m));
+        mine.push_back(static_cast<double>(batch.position + m.index * o.batch_micro));
+        mine.push_back(model_->loss(output, m.target).item());
+        mine.push_back(static_cast<double>(m.targets));
+        mine.push_back(static_cast<double>(count_correct(output, m.target)));
+      });
+  }
+  model_->train();
+  std::vector<double> all = mine;
+  if (comm_.size() > 1) {
+    const auto counts = all_gather_values(comm_, static_cast<int64_t>(mine.size()), "evaluation");
+    int64_t total = 0;
+    for (int64_t c : counts) total += c;
+    Tensor out = Tensor::empty({total}, DType::kFloat64);
+    comm_.all_gather(out, Tensor::of(mine, {static_cast<int64_t>(mine.size())}), counts, "evaluation").wait();
+    all = out.to_vector();
+  }
+  std::vector<std::array<double, 4>> rows;
+  for (size_t i = 0; i + 4 <= all.size(); i += 4) rows.push_back({all[i], all[i + 1], all[i + 2], all[i + 3]});
+  std::sort(rows.begin(), rows.end());
+  EvalReport report;
+  double loss = 0, correct = 0;
+  bool classifier = true;
+  for (auto& [at, l, targets, right] : rows) {
+    loss += l;
+    report.targets += static_cast<int64_t>(targets);
+    correct += right;
+    classifier = classifier && right >= 0;
+  }
+  report.loss = loss / static_cast<double>(report.targets);  // there are some: require_targets()
+  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
+  return report;
+}
+
+std::vector<StateEntry> Trainer::state() const {
+  std::vector<StateEntry> out = parallel_->state();
+  for (StateEntry& e : optimizer_->state(slots_)) out.push_back(std::move(e));
+  return out;
+}
+
+std::vector<StateEntry> Trainer::entries_to_save() const {
+  check_at_rest("the state is saved");
+  return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
+}
+
+void Trainer::load_parameters(const Checkpoint& c) {
+  check_at_rest("parameters are loaded");
+  const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
+  if (theirs && ours)  // a token must mean what the parameters learnt
+    if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
+      throw Error(ExitCode::kBadData,
+                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
+                      "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
+  load_entries(c, parallel_->state());
+  parallel_->state_was_loaded();
+  recorded_.reset();  // it has the copies that an update writes, and no others
+}
+
+void Trainer::resume(const Checkpoint& c) {
+  check_at_rest("a checkpoint is resumed");
+  require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
+          c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
+  auto differences = diff(resolved_math_text(c.info), info_.math_text);
+  // An end of 0 was never resolved: train.steps was 0, and no step was made under it.
+  std::erase_if(differences, [](const auto& d) { return d.key == "schedule.steps" && d.a == "0"; });
+  // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
+  const auto& allow = settings_.resume.allow;
+  const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {
+    return !d.key.starts_with("precision.") && std::find(allow.begin(), allow.end(), d.key) == allow.end();
+  });
+  for (auto d = tolerated; d != differences.end(); ++d)
+    if (comm_.rank() == 0)
+      log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
+                      ": it goes on, but not with the bits of the uninterrupted run"));
+  if (const auto others = static_cast<size_t>(tolerated - differences.begin()); others > 0) {
+    std::string text, keys;
+    for (size_t i = 0; i < others; ++i) {
+      if (i < 5)
+        text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
+      keys += cat(i ? ", " : "", differences[i].key);
+    }
+    throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
+                                       ". Set them back, go on with the new values by 'resume.allow=[", keys,
+                                       "]', or start a new run with init.from"));
+  }
+  if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
+    log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
+                    ": it goes on, but its bits will differ from the uninterrupted run's"));
+  load_entries(c, state());
+  parallel_->state_was_loaded();
+  const CheckpointInfo here = info_;
+  info_ = c.info;
+  info_.config = here.config;
+  const bool same_precision = std::none_of(differences.begin(), differences.end(),
+                                           [](const auto& d) { return d.key.starts_with("precision."); });
+  info_.math_text = same_precision || !allow.empty() ? here.math_text : resolved_math_text(c.info);
+  info_.isa = here.isa;
+  info_.writer = here.writer;
+  info_.ranks = here.ranks;
+  info_.layout = here.layout;
+  optimizer_->set_updates(info_.updates);
+  const bool was_fp16 =
+      std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
+  if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);
+  recorded_.reset();
+  loader_.reset();
+  start_loader();
+}
+
+}  // namespace lockstep

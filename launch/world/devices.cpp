@@ -1,0 +1,190 @@
+#include "launch/world/devices.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <set>
+
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/device/backend.h"
+#include "core/device/thread_pool.h"
+#include "core/kernels/kernels.h"
+#include "launch/world/memory_report.h"
+
+namespace lockstep {
+namespace {
+
+std::string gpus_text(int n) { return cat(n, n == 1 ? " GPU" : " GPUs"); }
+
+// "2 GPUs visible (CUDA_VISIBLE_DEVICES=0,1)"
+std::string visible_text(int count) {
+  const char* limit = std::getenv("CUDA_VISIBLE_DEVICES");
+  return cat(gpus_text(count), " visible", limit ? cat(" (CUDA_VISIBLE_DEVICES=", limit, ")") : "");
+}
+
+std::string gpu_text(const DeviceProperties& p) {
+  return cat(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
+}
+
+RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
+  RankPlacement s;
+  s.host = host_name();
+  s.machine = machine_id();
+  if (options.choice == DeviceChoice::kCpu) return s;
+  const DeviceBackend* backend = find_device_backend(&s.why);
+  if (!backend) return s;
+  s.gpus = backend->count();
+  s.index = local_rank % s.gpus;
+  const DeviceProperties p = backend->properties(s.index);
+  s.bus = p.bus;
+  s.gpu = gpu_text(p);
+  return s;
+}
+
+std::string to_line(const RankPlacement& s) {
+  return json_line({{"host", s.host},
+                    {"machine", s.machine},
+                    {"why", s.why},
+                    {"gpus", static_cast<int64_t>(s.gpus)},
+                    {"index", static_cast<int64_t>(s.index)},
+                    {"bus", s.bus},
+                    {"gpu", s.gpu}});
+}
+
+RankPlacement parse_placement(const std::string& line) {
+  const auto o = parse_json_object(line);
+  check(o.has_value(), "devices: a rank said: ", line);
+  constexpr const char* kWhere = "devices";
+  return {json_text(*o, "host", kWhere),
+          json_text(*o, "machine", kWhere),
+          json_text(*o, "why", kWhere),
+          static_cast<int>(json_int(*o, "gpus", kWhere)),
+          static_cast<int>(json_int(*o, "index", kWhere)),
+          json_text(*o, "bus", kWhere),
+          json_text(*o, "gpu", kWhere)};
+}
+
+std::string wanted_text(const std::string& why) { return cat("device: cuda, but no GPU can be used: ", why); }
+
+// Of the first rank that has to share a GPU: why that is not done unasked. Nothing where each has its own.
+std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placements) {
+  std::set<std::pair<std::string, std::string>> taken;
+  for (const RankPlacement& s : placements) {
+    if (taken.emplace(s.machine, s.bus).second) continue;
+    int ranks = 0;
+    std::set<std::string> used;
+    std::string also;  // virtual machines may be taken for one
+    for (const RankPlacement& o : placements) {
+      if (o.machine != s.machine) continue;
+      ++ranks, used.insert(o.bus);
+      if (o.host != s.host) also = cat(" (the same machine as ", o.host, ": both have boot_id ", s.machine, ")");
+    }
+    const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
+    return cat(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
+               gpus == 1 ? "1 rank" : cat(gpus),
+               " there, or let ranks share a GPU, at a loss of speed, by share_gpu=true");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Field> fields(DeviceOptions& o) {
+  return {
+      enum_field("device", o.choice,
+                 {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+                 "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
+          .without_effect_on_math(),
+      field("share_gpu", o.share_gpu, "several ranks may use one GPU; what they exchange then goes through host memory")
+          .without_effect_on_math()};
+}
+
+PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options) {
+  if (options.choice == DeviceChoice::kCpu) return {};
+  const bool asked = options.choice == DeviceChoice::kCuda;
+  const auto without =
+      std::find_if(placements.begin(), placements.end(), [](const RankPlacement& s) { return s.gpus == 0; });
+  if (without != placements.end()) {
+    const int speaker = static_cast<int>(without - placements.begin());
+    if (asked) return {false, wanted_text(without->why), ExitCode::kDevice, speaker};
+    const auto with =
+        std::find_if(placements.begin(), placements.end(), [](const RankPlacement& s) { return s.gpus > 0; });
+    if (with == placements.end()) return {false, cat("no GPU: ", without->why)};
+    return {false,
+            cat("no GPU can be used here: ", without->why, "; but rank ", with - placements.begin(), " on ", with->host,
+                " has one. Mend this, or compute on CPUs everywhere by device=cpu"),
+            ExitCode::kRanksDisagree, speaker};
+  }
+  const auto sharing = sharing_text(placements);
+  if (!sharing || options.share_gpu) return {true};
+  if (asked) return {false, cat("device: cuda, but ", *sharing), ExitCode::kDevice, 0};
+  return {false, *sharing};
+}
+
+Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options) {
+  std::vector<RankPlacement> placements;
+  for (const std::string& line : all_gather_text(comm, to_line(placement_of(local_rank, options)), "devices"))
+    placements.push_back(parse_placement(line));
+  const PlacementDecision decision = decide_placement(placements, options);
+  if (decision.error != ExitCode::kOk)
+    throw Error(decision.error, comm.rank() == decision.speaker ? decision.text : "");
+  const bool first = comm.rank() == 0;
+  if (!decision.on_gpus) {
+    // Only on a machine that has GPUs somebody wonders.
+    if (first && !decision.text.empty())
+      log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", decision.text, ")"));
+    return {};
+  }
+  if (first)
+    for (size_t r = 0; r < placements.size(); ++r)
+      log_info(cat("device: ", placements.size() > 1 ? cat("rank ", r, " on ", placements[r].host, ": ") : "",
+                   "cuda:", placements[r].index, ", ", placements[r].gpu));
+  return {DeviceType::kCuda, placements[static_cast<size_t>(comm.rank())].index};
+}
+
+Device place_alone(const DeviceOptions& options) {
+  std::string why;
+  if (options.choice == DeviceChoice::kCpu) return {};
+  if (find_device_backend(&why)) return {DeviceType::kCuda, 0};
+  require(options.choice == DeviceChoice::kAuto, ExitCode::kDevice, wanted_text(why));
+  return {};
+}
+
+std::string devices_text() {
+  std::string out =
+      cat("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
+  std::string why;
+  DeviceBackend* backend = find_device_backend(&why);
+  if (!backend) return out + cat("no GPU: ", why, "\n");
+  for (int i = 0; i < backend->count(); ++i)
+    out += cat(backend->name(), ":", i, "  ", gpu_text(backend->properties(i)), ", ",
+               bytes_text(backend->free_memory(i)), " free\n");
+  return out + backend->driver() + ", " + backend->versions() + "\n";
+}
+
+std::string devices_json() {
+  std::string out = json_line({{"device", "cpu"},
+                               {"cores", static_cast<int64_t>(available_cores())},
+                               {"isa", std::string(kernels().isa)}}) +
+                    "\n";
+  std::string why;
+  DeviceBackend* backend = find_device_backend(&why);
+  if (!backend) return out + json_line({{"device", nullptr}, {"why", why}}) + "\n";
+  for (int i = 0; i < backend->count(); ++i) {
+    const DeviceProperties p = backend->properties(i);
+    out += json_line({{"device", cat(backend->name(), ":", i)},
+                      {"name", p.name},
+                      {"isa", p.architecture},
+                      {"bus", p.bus},
+                      {"processors", static_cast<int64_t>(p.processors)},
+                      {"memory_bytes", p.memory_bytes},
+                      {"free_bytes", backend->free_memory(i)},
+                      {"driver", backend->driver()},
+                      {"versions", backend->versions()}}) +
+           "\n";
+  }
+  return out;
+}
+
+}  // namespace lockstep

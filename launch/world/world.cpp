@@ -1,0 +1,160 @@
+#include "launch/world/world.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "comm/local_comm.h"
+#include "comm/mpi_comm.h"
+#include "comm/nccl_comm.h"
+#include "core/base/caught.h"
+#include "core/base/host.h"
+#include "core/base/log.h"
+
+namespace lockstep {
+namespace {
+
+void report(const WorldOptions& options, const Error& error, int rank, int size) {
+  log_error(size > 1 ? cat("rank ", rank, " on ", host_name(), ": ", error.what()) : std::string(error.what()));
+  if (options.on_failure) options.on_failure(error, rank);
+}
+
+int threads_for(const WorldOptions& options, int local_ranks) {
+  if (options.threads > 0) return static_cast<int>(options.threads);
+  return std::max(1, available_cores() / std::max(1, local_ranks));
+}
+
+void run_rank(Communicator& host, int local_rank, int threads, const WorldOptions& options,
+              const std::function<void(Communicator&)>& body) {
+  const Device device = place_ranks(host, local_rank, options.device);
+  Stream stream(device, Stream::Mode::kInline, threads);
+  WithStream with(stream);
+  // Goes before the stream, whose work may wait for peers that an error keeps away.
+  std::unique_ptr<Communicator> by_nccl;
+  if (device.type == DeviceType::kCuda && host.size() > 1) {
+    std::string why;
+    by_nccl = make_nccl_communicator(host, device, {.deadline = Seconds(options.deadline_s)}, &why);
+    if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange by way of host memory: ", why));
+  }
+  body(by_nccl ? *by_nccl : host);
+}
+
+// More of them could not keep comm.deadline for long.
+constexpr int kRanksPerCore = 256;
+
+// Else another rank does.
+bool says_why(const Error& error) { return *error.what() && !is_ending_text(error.what()); }
+
+int run_threads(const WorldOptions& options, int size, const std::function<void(Communicator&)>& body) {
+  auto comms = make_local_communicators(size, {.deadline = Seconds(options.deadline_s)});
+  if (size == 1) {
+    try {
+      run_rank(*comms[0], 0, threads_for(options, 1), options, body);
+      return 0;
+    } catch (...) {
+      const Error error = as_error(std::current_exception());
+      report(options, error, 0, 1);
+      return static_cast<int>(error.code());
+    }
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  int left = size, code = 0;
+  std::vector<std::thread> ranks;
+  const auto fail = [&](const Error& error, int r) {
+    std::lock_guard lock(mutex);
+    if (code != 0 || !says_why(error)) return;  // the others fail because of one: they stay silent
+    code = static_cast<int>(error.code());
+    set_log_prefix({});
+    report(options, error, r, size);
+    comms[static_cast<size_t>(r)]->abort(cat("rank ", r, " failed: ", error.what()));
+  };
+  const auto end = [&](int count) {
+    {
+      std::lock_guard lock(mutex);
+      left -= count;
+    }
+    changed.notify_all();
+  };
+  ranks.reserve(static_cast<size_t>(size));
+  for (int r = 0; r < size && static_cast<int>(ranks.size()) == r; ++r) {
+    try {
+      ranks.emplace_back([&, r] {
+        set_log_prefix(cat("rank ", r));
+        try {
+          run_rank(*comms[static_cast<size_t>(r)], r, threads_for(options, size), options, body);
+        } catch (...) {
+          fail(as_error(std::current_exception()), r);
+        }
+        end(1);
+      });
+    } catch (const std::system_error& e) {
+      fail(thread_refused(cat("the thread of rank ", r, " of ", size), e), r);
+      end(size - r);
+    }
+  }
+  {
+    // A failed job ends within 2 seconds, also where a rank is deep in a computation.
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return left == 0 || code != 0; });
+    if (left > 0 && !changed.wait_for(lock, std::chrono::milliseconds(1500), [&] { return left == 0; })) {
+      close_log_file();
+      _exit(code);
+    }
+  }
+  for (auto& t : ranks) t.join();
+  return code;
+}
+
+int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
+  const MpiPlace place = mpi_place();
+  if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
+  // Outlives an error of `body`: its end would tell the peers, and they would report it as theirs before the job is
+  // over.
+  std::unique_ptr<Communicator> comm;
+  try {
+    comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
+    run_rank(*comm, place.local_rank, threads_for(options, place.local_size), options, body);
+    return 0;
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    set_log_prefix({});
+    if (says_why(error)) report(options, error, place.rank, place.size);
+    else  // another rank says why, and ends the job
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    close_log_file();
+    if (place.size > 1) mpi_abort(static_cast<int>(error.code()));
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace
+
+int world_size(int asked, double deadline_s) {
+  if (!mpi_launched()) {
+    const int cores = available_cores();
+    require(asked <= kRanksPerCore * cores, ExitCode::kUsage, "--ranks ", asked, ": ", cores,
+            cores == 1 ? " core is" : " cores are", " available here, and at most ", kRanksPerCore,
+            " ranks a core can be threads; use fewer ranks, or processes on several machines (mpirun -n)");
+    return asked > 0 ? asked : 1;
+  }
+  require(mpi_built(), ExitCode::kUsage,
+          "started by an MPI launcher, but this lockstep was built without MPI; start it with --ranks N");
+  mpi_start_within(deadline_s);
+  const int size = mpi_place().size;
+  require(asked == 0 || asked == size, ExitCode::kUsage, "--ranks ", asked, ", but the launcher started ", size,
+          " processes; leave --ranks out under mpirun");
+  return size;
+}
+
+bool is_first_process() { return !mpi_launched() || !mpi_built() || mpi_place().rank == 0; }
+
+int run_world(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
+  const int size = world_size(options.ranks, options.deadline_s);
+  return mpi_launched() ? run_mpi(options, body) : run_threads(options, size, body);
+}
+
+}  // namespace lockstep
