@@ -107,4 +107,30 @@ std::string to_utf8(uint32_t c) {
   return {static_cast<char>(0xF0 | c >> 18), tail(c >> 12), tail(c >> 6), tail(c)};
 }
 
+std::string vocabulary_text(const Vocabulary* v) {
+  if (!v) return "";
+  if (v->level() == TextLevel::kByte) return "byte";
+  std::vector<int32_t> all(static_cast<size_t>(v->size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  return "char" + v->decode(all);
+}
+
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
+  if (text.empty()) return nullptr;
+  if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
+  std::vector<uint32_t> code_points;
+  Utf8Reader reader;
+  bool good = text.starts_with("char") && text.size() > 4;
+  for (size_t i = 4; good && i < text.size(); ++i) {
+    const auto result = reader.next(static_cast<uint8_t>(text[i]));
+    good = result != Utf8Reader::Result::kInvalid;
+    if (result != Utf8Reader::Result::kCodePoint) continue;
+    good = code_points.empty() || code_points.back() < reader.code_point();
+    code_points.push_back(reader.code_point());
+  }
+  require(good && reader.between(), ExitCode::kBadData,
+          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
+  return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
+}
+
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,11 @@ class Vocabulary {
 // The first token that two vocabularies give different meanings, in words: "token 3 is 'e' there and 'q' here"; empty
 // where they are equal.
 std::string first_difference(const Vocabulary& there, const Vocabulary& here);
+
+// As checkpoints keep it: "byte", or "char" and the characters; "" for none. And back; null for "". Throws
+// ExitCode::kBadData for any other text.
+std::string vocabulary_text(const Vocabulary* vocabulary);
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);
 
 // A character as messages show it: 'e' (U+0065); control characters by number alone.
 std::string character_text(uint32_t code_point);

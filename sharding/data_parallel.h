@@ -1,13 +1,12 @@
-// DataParallel: one model's replicas, trained as one. It places the parameters in groups, collects gradients during
+// DataParallel: one model's replicas, trained as one. It places the parameters in buckets, collects gradients during
 // backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the trainer or a loop of
-// one's own; owns the groups, borrows model and communicator.
+// one's own; owns buckets and schedules, borrows model and communicator.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -17,8 +16,10 @@
 #include "sharding/gather_schedule.h"
 #include "sharding/mesh.h"
 #include "sharding/options.h"
-#include "sharding/param_group.h"
+#include "sharding/parameter_bucket.h"
+#include "sharding/reduce_schedule.h"
 #include "sharding/step_reducer.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep {
 
@@ -33,8 +34,8 @@ class DataParallel {
   // targets of a full, unpadded step.
   void begin_step(int64_t micro_count, int64_t nominal_targets);
   // How micro-batches are dealt at this level, and those that this rank must run, in this order.
-  MicroSchedule schedule() const;
-  std::vector<int64_t> my_micro_batches() const;
+  MicroSchedule schedule() const { return reductions_->micro_schedule(); }
+  std::vector<int64_t> my_micro_batches() const { return reductions_->my_micro_batches(); }
   // What backward begins with in this step: for WithLossGradient around the loss.
   double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
@@ -44,10 +45,9 @@ class DataParallel {
   // learn of it. The optimizer's update comes next. The host need not wait for the outcome.
   PendingStep end_step(double clip_norm = 0, bool stop = false);
   StepResult finish_step(double clip_norm = 0, bool stop = false) { return end_step(clip_norm, stop).wait(); }
-  // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update, in place of
-  // end_step's `stop`: what the host brings to it, before it is recorded and before each launch. `targets`: counted in
-  // each of this rank's micro-batches.
-  void set_inputs(int64_t micro_count, const std::vector<int64_t>& targets, bool stop);
+  // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update: what the
+  // host brings to it, before it is recorded and before each launch, in place of end_step's `stop`.
+  void set_inputs(const StepInputs& inputs);
   // After a launch: the step that it was. `recorded`: what end_step gave when it was recorded.
   PendingStep relaunched(const PendingStep& recorded);
   // Why no step can be recorded here; empty where it can.
@@ -59,9 +59,10 @@ class DataParallel {
   // without data.
   void forward_round(int64_t ranks_with_data, const std::function<void()>& mine);
 
-  // One for each trainable parameter, or this rank's slice of it, with this step's gradient; valid until the next
-  // begin_step.
-  const std::vector<Slot>& slots();
+  // One for each trainable parameter, or this rank's slice of it, with this step's gradient (valid until the next
+  // begin_step). Decay and scale of the learning rate may be changed (apply_rules).
+  std::vector<Slot>& slots() { return slots_; }
+  const std::vector<Slot>& slots() const { return slots_; }
   // This rank's slices of the parameters by logical name: to load into (then call state_was_loaded()), and to save.
   std::vector<StateEntry> state() const;
   // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
@@ -73,55 +74,36 @@ class DataParallel {
   // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 
-  // When each group's parameters and gradients travelled in the last step, in the order of launch.
-  const std::vector<Transfer>& transfers() const { return gathers_->transfers(); }
+  // When each bucket's parameters and gradients travelled in the last step, in the order of launch.
+  const std::vector<Transfer>& transfers() const { return log_.transfers(); }
   double backward_end_s() const { return backward_end_s_; }
   // Number of parameters that got no gradient in the last micro-batch on this rank.
-  int unused_in_last_step() const { return unused_; }
+  int unused_in_last_step() const { return reductions_->unused(); }
   int64_t parameter_count() const;
 
  private:
-  void make_groups();
+  void make_buckets();
+  void call_on_passes(size_t block, const std::vector<Module*>& modules);
+  void announce_round();
   StepReducer& reducer_of(int64_t micro_count);
-  void bound_memory();
-  void block_left(size_t block);
-  void hook(size_t block, const std::vector<Module*>& modules);
-  void begin_round();
-  void group_ready(size_t k);
-  void launch(size_t k);
-  void launch_through(size_t k);
-  void finish_reductions();
-  bool finish_oldest(std::optional<Seconds> patience = {});
-  bool group_has_data(const ParamGroup::Round& round) const;
-  double since_begin() const { return gathers_->since_begin(); }
 
   Module& model_;
   Communicator& comm_;
   DataParallelOptions options_;
   int exceptions_;  // under way when this was made
   std::vector<Module*> hooked_;
-  std::vector<std::unique_ptr<ParamGroup>> groups_;  // trainable, in order of launch: the last of the model first
-  std::vector<std::unique_ptr<ParamGroup>> frozen_;
-  std::vector<std::vector<size_t>> of_block_;  // its trainable groups
-  std::unique_ptr<GatherSchedule> gathers_;
-  std::unique_ptr<Stream> merging_;  // where what arrives is added up, beside backward; null for one rank
   std::unique_ptr<Mesh> mesh_;
+  TransferLog log_;
+  std::vector<std::unique_ptr<ParameterBucket>> trainable_;  // in the order of their reductions: the model's last first
+  std::vector<std::unique_ptr<ParameterBucket>> frozen_;
+  std::unique_ptr<ReduceSchedule> reductions_;
+  std::unique_ptr<GatherSchedule> gathers_;
   std::vector<Slot> slots_;
+  std::map<int64_t, StepReducer> reducers_;  // by micro-batches of a step
 
+  int64_t micro_count_ = 0, nominal_ = 1;
   double loss_scale_ = 1;
-  int64_t micro_count_ = 0, nominal_ = 1, done_ = 0;
-  std::vector<ParamGroup::Round> rounds_;
-  size_t round_ = 0;                                // the next that this rank has not launched
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
-  std::map<int64_t, StepReducer> reducers_;         // by micro-batches of a step
-  std::vector<bool> ready_;
-  size_t next_launch_ = 0;
-  bool following_ = false;  // a round without data of this rank's own
-  struct Reduction {
-    size_t group, transfer;
-  };
-  std::deque<Reduction> in_flight_;
-  int unused_ = 0;
   double backward_end_s_ = 0;
 };
 

@@ -7,18 +7,21 @@ namespace {
 
 double bytes_of(const GatherSchedule::Block& block) {
   double bytes = 0;
-  for (const ParamGroup* g : block) bytes += static_cast<double>(g->whole_bytes());
+  for (const ParameterBucket* b : block) bytes += static_cast<double>(b->whole_bytes());
   return bytes;
 }
 
 }  // namespace
 
-GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, Block root, std::vector<Block> blocks)
+GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, Block root, std::vector<Block> blocks,
+                               TransferLog& log, ReduceSchedule& reductions)
     : mesh_(mesh),
       root_(std::move(root)),
       blocks_(std::move(blocks)),
       streams_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
-      limit_(o.gathered_limit_mb * 1e6) {
+      limit_(o.gathered_limit_mb * 1e6),
+      log_(log),
+      reductions_(reductions) {
   double all = bytes_of(root_), largest = 0;
   for (const Block& b : blocks_) all += bytes_of(b), largest = std::max(largest, bytes_of(b));
   reshard_ = o.reshard_after_forward == Reshard::kYes ||
@@ -31,15 +34,7 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
           "; raise it");
 }
 
-double GatherSchedule::since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
-
-void GatherSchedule::restart_clock() {
-  begun_ = std::chrono::steady_clock::now();
-  transfers_.clear();
-}
-
 void GatherSchedule::begin() {
-  restart_clock();
   if (streams_) return;
   launch(root_);
   for (const Block& b : blocks_) launch(b);
@@ -51,20 +46,21 @@ void GatherSchedule::begin_round(bool announce) {
 }
 
 void GatherSchedule::launch(const Block& block) {
-  for (ParamGroup* g : block) {
-    if (g->whole()) continue;
-    transfers_.push_back({Transfer::Kind::kGather, g->name(), g->whole_bytes(), since_begin()});
-    g->gather();
+  for (ParameterBucket* b : block) {
+    if (b->whole()) continue;
+    log_.launched(Transfer::Kind::kGather, b->name(), b->whole_bytes());
+    b->gather();
   }
 }
 
 void GatherSchedule::wait(const Block& block) {
-  for (ParamGroup* g : block) {
-    const double needed = since_begin();
-    g->wait_whole();
-    for (auto t = transfers_.rbegin(); t != transfers_.rend(); ++t)
-      if (t->kind == Transfer::Kind::kGather && t->group == g->name()) {
-        if (t->ready_s == 0) t->needed_s = needed, t->ready_s = since_begin();
+  for (ParameterBucket* b : block) {
+    const double needed = log_.since_begin();
+    b->wait_whole();
+    const auto& transfers = log_.transfers();
+    for (size_t i = transfers.size(); i-- > 0;)
+      if (transfers[i].kind == Transfer::Kind::kGather && transfers[i].bucket == b->name()) {
+        if (transfers[i].ready_s == 0) log_.ready(i, needed);
         break;
       }
   }
@@ -98,16 +94,16 @@ int64_t GatherSchedule::next_of(int64_t block) const {
 int64_t GatherSchedule::gathered_bytes() const {
   double bytes = bytes_of(root_);
   for (const Block& b : blocks_)
-    for (const ParamGroup* g : b)
-      if (g->whole()) bytes += static_cast<double>(g->whole_bytes());
+    for (const ParameterBucket* b : b)
+      if (b->whole()) bytes += static_cast<double>(b->whole_bytes());
   return static_cast<int64_t>(bytes);
 }
 
 void GatherSchedule::go_to(int64_t block, bool completed) {
   if (at_ >= 0 && at_ != block && (reshard_ || pass_ == Pass::kBackward))
-    for (ParamGroup* g : blocks_[static_cast<size_t>(at_)]) g->release();
+    for (ParameterBucket* b : blocks_[static_cast<size_t>(at_)]) b->release();
   const bool last = following_ || (completed && backwards_ == forwards_);
-  if (block < at_ && pass_ == Pass::kBackward && last && on_left_) on_left_(static_cast<size_t>(at_));
+  if (block < at_ && pass_ == Pass::kBackward && last) reductions_.block_left(static_cast<size_t>(at_));
   at_ = block;
   const Block& here = blocks_[static_cast<size_t>(block)];
   launch(here);
@@ -178,18 +174,18 @@ GatherSchedule::Pass GatherSchedule::tell(Pass pass) {
 }
 
 void GatherSchedule::settle() {
-  for (ParamGroup* g : root_) g->wait_whole();
+  for (ParameterBucket* b : root_) b->wait_whole();
   for (const Block& b : blocks_)
-    for (ParamGroup* g : b) g->wait_whole();
+    for (ParameterBucket* b : b) b->wait_whole();
 }
 
 void GatherSchedule::changed(By by) {
   settle();  // also what nobody waited for
   auto all_of = [&](const Block& block) {
-    for (ParamGroup* g : block)
-      if (by == By::kOthers) g->changed(false);
-      else if (!g->frozen()) g->changed(true);
-      else g->release();
+    for (ParameterBucket* b : block)
+      if (by == By::kOthers) b->changed(false);
+      else if (!b->frozen()) b->changed(true);
+      else b->release();
   };
   all_of(root_);
   for (const Block& b : blocks_) all_of(b);

@@ -2,44 +2,30 @@
 // optimizer has changed them, and a block waits for its own. At level parameters they come and go: each pass of a
 // micro-batch goes through the blocks in one fixed order, so that all ranks gather alike; the next block's parameters
 // travel while the present one computes, and those behind are freed. Parameters of no block (the root's) stay until the
-// optimizer changes them. Owned by DataParallel; borrows the groups.
+// optimizer changes them. Owned by DataParallel; borrows the buckets, the log and the reduce schedule.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <vector>
 
-#include "sharding/param_group.h"
+#include "sharding/parameter_bucket.h"
+#include "sharding/reduce_schedule.h"
 
 namespace lockstep {
-
-// One group's way, in seconds since the step began.
-struct Transfer {
-  enum class Kind { kGather, kReduce };
-  Kind kind;
-  std::string group;
-  int64_t bytes = 0;  // of the whole group, as it travels
-  double launched_s = 0, needed_s = 0,
-         ready_s = 0;  // between the last two the host had to wait; a GPU's waits are its own
-};
 
 class GatherSchedule {
  public:
   enum class Pass : int64_t { kNone, kForward, kBackward, kEnd };
-  using Block = std::vector<ParamGroup*>;
+  using Block = std::vector<ParameterBucket*>;
 
-  // Throws ExitCode::kConfig where the limit is below what one block needs.
-  GatherSchedule(const Mesh& mesh, const DataParallelOptions& options, Block root, std::vector<Block> blocks);
+  // `reductions` is told, at level parameters, when the last backward pass of a round has left a block; where this rank
+  // only follows, when any has. Throws ExitCode::kConfig where the limit is below what one block needs.
+  GatherSchedule(const Mesh& mesh, const DataParallelOptions& options, Block root, std::vector<Block> blocks,
+                 TransferLog& log, ReduceSchedule& reductions);
 
   bool streams() const { return streams_; }
   // A step or an evaluation begins.
   void begin();
-  void restart_clock();  // of since_begin(), and forgets transfers
-  // Called when the last backward pass of a round has left a block, at level parameters; where this rank only follows,
-  // when any has.
-  void set_on_left(std::function<void(size_t block)> on_left) { on_left_ = std::move(on_left); }
   // A round begins: `announce` where some ranks of this shard group have no data in it, and follow.
   void begin_round(bool announce);
   // The pass reaches the root, or a block.
@@ -55,9 +41,6 @@ class GatherSchedule {
   // The optimizer is about to change all parameters that are not frozen, or others have changed any.
   enum class By { kUpdate, kOthers };
   void changed(By by);
-
-  std::vector<Transfer>& transfers() { return transfers_; }
-  double since_begin() const;
 
  private:
   void start(Pass pass);
@@ -78,9 +61,8 @@ class GatherSchedule {
   Pass pass_ = Pass::kNone;
   int64_t at_ = -1;                   // the block that computes, or did last
   int forwards_ = 0, backwards_ = 0;  // passes of this round
-  std::function<void(size_t)> on_left_;
-  std::vector<Transfer> transfers_;
-  std::chrono::steady_clock::time_point begun_;
+  TransferLog& log_;
+  ReduceSchedule& reductions_;
 };
 
 }  // namespace lockstep

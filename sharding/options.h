@@ -37,7 +37,7 @@ enum class Reshard { kAuto, kYes, kNo };
 
 struct DataParallelOptions {
   ReduceMode reduce = ReduceMode::kExact;
-  double bucket_mb = 4;  // groups of parameters are at least this large
+  double bucket_mb = 4;  // buckets are at least this large
   ShardLevel level = ShardLevel::kNone;
   int64_t group = 0;  // ranks that share one copy of the state; 0: all. Others hold replicas
   Reshard reshard_after_forward = Reshard::kAuto;

@@ -8,18 +8,18 @@
 namespace lockstep {
 namespace {
 
-int64_t owned_nodes(const ParamGroup& group, int rank) {
+int64_t owned_nodes(const ParameterBucket& bucket, int rank) {
   int64_t count = 0;
-  for (const Layout::Overlap& o : group.layout().overlaps(group.part_of(rank)))
+  for (const BucketLayout::Overlap& o : bucket.layout().overlaps(bucket.part_of(rank)))
     count += static_cast<int64_t>(
-        maximal_nodes(o.chunks, group.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
+        maximal_nodes(o.chunks, bucket.layout().pieces()[static_cast<size_t>(o.piece)].chunks()).size());
   return count;
 }
 
 }  // namespace
 
-StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
-    : groups_(groups), mesh_(mesh), micro_count_(micro_count) {
+StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
+    : buckets_(buckets), mesh_(mesh), micro_count_(micro_count) {
   const int size = mesh.world().size();
   std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
   std::vector<int64_t> at;  // by rank: its next norm node
@@ -32,7 +32,7 @@ StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule s
       next += 2;
     }
     at.push_back(next);
-    for (auto& g : groups) next += owned_nodes(*g, r);
+    for (auto& b : buckets) next += owned_nodes(b->parameters(), r);
     counts_.push_back(next - begin);
     begin = next;
   }
@@ -41,8 +41,8 @@ StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule s
     std::vector<int32_t> nodes;  // pairs: place, subtrees completed
   };
   std::vector<Piece> pieces;
-  for (auto& g : groups) {
-    const Layout& layout = g->layout();
+  for (auto& b : buckets) {
+    const BucketLayout& layout = b->parameters().layout();
     std::vector<TreeStack<char>> stacks;
     const size_t first = pieces.size();
     for (auto& p : layout.pieces()) {
@@ -52,7 +52,7 @@ StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule s
     for (int s = 0; s < mesh.shards(); ++s)  // in the order of the flat buffer
       for (int replica = 0; replica < mesh.replicas(); ++replica) {
         const int r = mesh.rank_of(replica, s);
-        for (auto& o : layout.overlaps(g->part_of(r))) {
+        for (auto& o : layout.overlaps(b->parameters().part_of(r))) {
           const auto p = static_cast<size_t>(o.piece);
           for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
             int32_t joins = 0;
@@ -80,9 +80,9 @@ StepReducer::StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule s
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
-void StepReducer::set_inputs(const std::vector<int64_t>& targets, bool stop) {
-  std::vector<double> values{stop ? 1.0 : 0.0};
-  for (int64_t t : targets) {
+void StepReducer::set_inputs(const StepInputs& inputs) {
+  std::vector<double> values{inputs.stop ? 1.0 : 0.0};
+  for (int64_t t : inputs.targets) {
     values.push_back(0);  // the loss's place
     values.push_back(static_cast<double>(t));
   }
@@ -102,9 +102,9 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
     const auto at = static_cast<int64_t>(1 + 2 * i);
     raw::copy(mine.slice(0, at, at + 1), losses[i].flatten());
   }
-  for (auto& g : groups_) {
-    const int64_t count = g->norm_nodes().numel();
-    if (count > 0) raw::copy(mine.slice(0, filled, filled + count), g->norm_nodes());
+  for (auto& b : buckets_) {
+    const int64_t count = b->norm_nodes().numel();
+    if (count > 0) raw::copy(mine.slice(0, filled, filled + count), b->norm_nodes());
     filled += count;
   }
   check(filled == mine.numel(), "the step's small values: ", filled, " of ", mine.numel());

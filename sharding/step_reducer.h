@@ -1,6 +1,6 @@
 // StepReducer: combines losses, target counts and gradient norms across ranks in a fixed order, on the device; the host
 // may read the result later. Each rank contributes its micro-batches' losses and counts and the sums of squares of its
-// part of the gradients. Owned by DataParallel, one for each number of micro-batches; borrows groups and mesh.
+// part of the gradients. Owned by DataParallel, one for each number of micro-batches; borrows buckets and mesh.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,17 @@
 #include <vector>
 
 #include "core/base/partition.h"
+#include "sharding/gradient_bucket.h"
 #include "sharding/mesh.h"
-#include "sharding/param_group.h"
 
 namespace lockstep {
+
+// What the host of a rank brings to a step.
+struct StepInputs {
+  int64_t micro_count = 0;       // micro-batches of all ranks
+  std::vector<int64_t> targets;  // counted in each of this rank's micro-batches, in the order of their backward passes
+  bool stop = false;             // this rank was asked to stop after this step
+};
 
 // The outcome of a step, the same on every rank.
 struct StepResult {
@@ -50,12 +57,12 @@ class PendingStep {
 
 class StepReducer {
  public:
-  using Groups = std::vector<std::unique_ptr<ParamGroup>>;
+  using Buckets = std::vector<std::unique_ptr<GradientBucket>>;
   // For steps of `micro_count` micro-batches, dealt by `schedule`.
-  StepReducer(const Groups& groups, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count);
+  StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count);
 
-  // What the host brings: the targets counted in each of this rank's micro-batches, and whether it was asked to stop.
-  void set_inputs(const std::vector<int64_t>& targets, bool stop);
+  // Brings them to the device, always to the same place.
+  void set_inputs(const StepInputs& inputs);
   // Gradients are sums / nominal * loss_scale; 0: no clipping.
   struct Scales {
     double nominal = 1, loss_scale = 1, clip_norm = 0;
@@ -65,7 +72,7 @@ class StepReducer {
   PendingStep run(const std::vector<Tensor>& losses, const Scales& scales);
 
  private:
-  const Groups& groups_;
+  const Buckets& buckets_;
   const Mesh& mesh_;
   int64_t micro_count_;
   std::vector<int64_t> counts_;  // of each rank's values: stop, loss and targets of each micro-batch, norm nodes

@@ -1,5 +1,5 @@
 // Slot: what an optimizer sees of a parameter, or of this rank's slice of it.
-// Values; the memory belongs to DataParallel's groups.
+// Values; the memory belongs to DataParallel's buckets.
 #pragma once
 
 #include <string>

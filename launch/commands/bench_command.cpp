@@ -8,12 +8,9 @@
 #include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
-#include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
-#include "launch/training/memory_advice.h"
-#include "launch/training/trainer.h"
+#include "launch/commands/job.h"
 #include "launch/world/memory_report.h"
-#include "launch/world/world.h"
 
 namespace lockstep {
 namespace {
@@ -70,19 +67,11 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
-  ConfigTree tree = ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
-  const int asked = a.ranks(), ranks = world_size(asked, deadline_of(tree));
   constexpr int64_t kMost = 1'000'000'000;
   const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
-  auto settings = load_settings(app, std::move(tree), ranks);
-  WorldOptions world;
-  world.ranks = asked;
-  world.threads = settings->compute.threads;
-  world.device = settings->device;
-  world.deadline_s = settings->deadline;
-  SharedData data(app, *settings);
-  const auto bench = [&](Communicator& comm) {
-    Trainer trainer(*settings, data.open(comm), comm);
+  const auto settings = settings_of_file(app, a);
+  return Job(app, *settings, a.ranks()).run("bench", [&](Communicator& comm, const Datasets& data) {
+    Trainer trainer(*settings, data, comm);
     std::vector<double> total, loading, forward, backward, exposed, optimizer;
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};
@@ -158,10 +147,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       add_memory(line, after, wire);
       print(json_line(line) + "\n");
     }
-    comm.barrier("end of bench");
-  };
-  return run_world(world,
-                   [&](Communicator& comm) { with_memory_advice(*settings, comm.size(), [&] { bench(comm); }); });
+  });
 }
 
 }  // namespace lockstep

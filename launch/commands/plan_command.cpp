@@ -6,6 +6,7 @@
 #include "core/base/partition.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"

@@ -10,6 +10,7 @@
 
 #include "core/tensor/raw_ops.h"
 #include "launch/artifacts/open_whole.h"
+#include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {

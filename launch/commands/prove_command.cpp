@@ -12,9 +12,11 @@
 #include "launch/artifacts/temp_dir.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/job.h"
 #include "launch/commands/progress.h"
 #include "launch/commands/proof.h"
 #include "launch/training/memory_advice.h"
+#include "launch/world/fail_together.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
@@ -27,7 +29,7 @@ const std::vector<std::string> kLevels = [] {
 }();
 
 // One way to run the same training.
-struct Layout {
+struct RankLayout {
   int ranks = 1, group = 0;
   std::string level = "none", recompute = "none";
   std::unique_ptr<Settings> settings;
@@ -41,8 +43,8 @@ struct Layout {
 
 // One run, a line of the table.
 struct Row {
-  const Layout* layout = nullptr;
-  const Layout* saved_by = nullptr;  // trains the first half, and saves; null: one layout from the beginning
+  const RankLayout* layout = nullptr;
+  const RankLayout* saved_by = nullptr;  // trains the first half, and saves; null: one layout from the beginning
   ProofRecord record = {};
   std::string difference = {};              // from the first row, in words
   std::pair<double, std::string> far = {};  // reduce: fast; the largest relative difference, and whose
@@ -57,7 +59,7 @@ struct Row {
 
 struct ProofPlan {
   std::vector<std::string> notes;  // what was decided, said above the table
-  std::vector<std::unique_ptr<Layout>> layouts;
+  std::vector<std::unique_ptr<RankLayout>> layouts;
   std::vector<Row> rows;  // the first is what the others are compared with; those that fit the model run
   int world = 1;          // ranks in all
   int64_t steps = 5, half = 0;
@@ -142,7 +144,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
 
   auto add = [&](const std::string& mode, int r, const std::string& level, int group,
                  const std::vector<std::string>& more = {}) {
-    auto l = std::make_unique<Layout>();
+    auto l = std::make_unique<RankLayout>();
     l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
     // What the file says of its own layout holds for that level alone.
     std::vector<std::string> all = own;
@@ -161,7 +163,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   plan.fast = parallel.reduce == ReduceMode::kFast;
   if (plan.fast) plan.rows.push_back({add("none", 1, "none", 0, {"reduce=exact"})});
   const size_t before = plan.rows.size();
-  const Layout *small = nullptr, *large = nullptr;  // of those that every model has
+  const RankLayout *small = nullptr, *large = nullptr;  // of those that every model has
   std::vector<std::string> modes{"none", "block"};
   if (recompute == Recompute::kAttention) modes.push_back("attention");
   for (const std::string& mode : modes) {
@@ -272,7 +274,7 @@ class Prover {
     record.seconds += before.seconds;
     return record;
   }
-  ProofRecord train(const Layout& layout, const Proof::Span& span, const Proof::AtEnd& at_end) {
+  ProofRecord train(const RankLayout& layout, const Proof::Span& span, const Proof::AtEnd& at_end) {
     return with_memory_advice(*layout.settings, layout.ranks,
                               [&] { return proof_.train(*layout.settings, layout.ranks, span, at_end); });
   }
@@ -327,7 +329,7 @@ std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
                                                plan.fast ? "largest relative difference" : "digest", "loss", "seconds",
                                                ""}};
   for (const Row& row : rows) {
-    const Layout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
+    const RankLayout &l = *row.layout, &f = row.saved_by ? *row.saved_by : l;
     const bool first = &row == &rows[0];
     std::string result = to_hex(row.record.digest);
     if (plan.fast) result = first ? "0" : cat(with_digits("%.2g", row.far.first), " in ", row.far.second);
@@ -355,7 +357,7 @@ std::string table(const ProofPlan& plan, const std::vector<Row>& rows) {
 std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std::string& verdict, int64_t differ) {
   std::string out;
   for (const Row& row : rows) {
-    const Layout& l = *row.layout;
+    const RankLayout& l = *row.layout;
     JsonObject line{{"ranks", static_cast<int64_t>(l.ranks)},
                     {"backend", row.record.backend},
                     {"level", l.level},
@@ -434,20 +436,15 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   if (a.help) return 0;
   ProofPlan plan = plan_of(app, a);
   const Settings& settings = *plan.layouts[0]->settings;
-  WorldOptions world;
-  world.ranks = mpi_launched() ? 0 : plan.world;
-  world.threads = settings.compute.threads;
-  world.device = settings.device;
+  Job job(app, settings, mpi_launched() ? 0 : plan.world);
   // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
-  world.deadline_s = settings.deadline * plan.world;
-  SharedData data(app, settings);
+  job.world().deadline_s = settings.deadline * plan.world;
   std::vector<std::unique_ptr<Communicator>> groups(static_cast<size_t>(plan.world));
   std::string problem;  // rank 0's
-  const int failed = run_world(world, [&](Communicator& comm) {
-    Prover prover(plan, comm, data.open(comm), groups[static_cast<size_t>(comm.rank())]);
+  const int failed = job.run("prove", [&](Communicator& comm, const Datasets& data) {
+    Prover prover(plan, comm, data, groups[static_cast<size_t>(comm.rank())]);
     const int64_t differ = prover.go();
     if (comm.rank() == 0) problem = conclude(plan, prover.rows(), differ);
-    comm.barrier("end of prove");
   });
   require(failed != 0 || problem.empty(), ExitCode::kNumeric, problem);
   return failed;

@@ -13,14 +13,12 @@
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/saver.h"
 #include "launch/artifacts/tensorboard.h"
-#include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/job.h"
 #include "launch/commands/progress.h"
-#include "launch/training/memory_advice.h"
-#include "launch/training/trainer.h"
+#include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
-#include "launch/world/world.h"
-#include "sharding/group_size.h"
+#include "sharding/bucket_size.h"
 
 namespace lockstep {
 namespace {
@@ -149,7 +147,7 @@ class Run {
                             "with a lower optim.lr"));
     if (const auto size = waits_.better(settings_.parallel.bucket_mb))
       log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
-                   "% of the time; by what each exchange took, groups of ", fixed(*size, *size < 1 ? 2 : 0),
+                   "% of the time; by what each exchange took, buckets of ", fixed(*size, *size < 1 ? 2 : 0),
                    " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
     if (comm_.rank() == 0) {
       const RunPaths& p = run_dir_->paths();
@@ -233,10 +231,10 @@ class Run {
                     {"optimizer_ms", r.optimizer_ms}};
     if (!r.result.finite) line.emplace_back("skipped", true);
     if (comm_.size() > 1) {
-      GroupSizeAdvice step;
+      BucketSizeAdvice step;
       step.add(r.transfers, seconds);
-      for (auto& [group, waited_s] : step.waits())
-        if (waited_s >= 1e-4) line.emplace_back(cat("wait_ms/", group), waited_s * 1e3);
+      for (auto& [bucket, waited_s] : step.waits())
+        if (waited_s >= 1e-4) line.emplace_back(cat("wait_ms/", bucket), waited_s * 1e3);
     }
     if (const auto saved = report_saves(); !saved.empty()) {
       line.emplace_back("checkpoint_stall_ms", saved.back().stall_ms);
@@ -320,7 +318,7 @@ class Run {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<Progress> progress_;
-  GroupSizeAdvice waits_;
+  BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
   bool validation_finite_ = true;  // as of the last evaluation
@@ -343,31 +341,20 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
-  const int asked = arguments.ranks();
-  ConfigTree tree =
-      ConfigTree::load(arguments.positional[0], {arguments.positional.begin() + 1, arguments.positional.end()});
-  const int ranks = world_size(asked, deadline_of(tree));
-  auto settings = load_settings(app, std::move(tree), ranks, arguments.has("resume"));
+  const bool resume = arguments.has("resume");
+  const auto settings = settings_of_file(app, arguments, resume);
   finish_step_on_signals();
 
-  WorldOptions world;
-  world.ranks = asked;
-  world.threads = settings->compute.threads;
-  world.device = settings->device;
-  world.deadline_s = settings->deadline;
-  world.on_failure = [&](const Error& e, int rank) {
+  Job job(app, *settings, arguments.ranks());
+  job.world().on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
       write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
   };
-  SharedData data(app, *settings);
   std::atomic<int> code{0};
-  const int failed = run_world(world, [&](Communicator& comm) {
-    const int result = with_memory_advice(*settings, comm.size(), [&] {
-      Run run(*settings, data.open(comm), comm, arguments.has("resume"));
-      return run.go();
-    });
+  const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {
+    Run run(*settings, data, comm, resume);
+    const int result = run.go();
     if (comm.rank() == 0) code = result;
-    comm.barrier("end of training");
   });
   close_log_file();
   return failed ? failed : code.load();

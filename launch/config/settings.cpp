@@ -243,6 +243,15 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   return s;
 }
 
+std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& c,
+                                                 const std::vector<std::string>& overrides) {
+  ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
+  // A group may not divide the ranks of today; a GPU may not be here, and no step is run.
+  for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
+  for (const std::string& text : overrides) tree.apply_override(text);
+  return load_settings(app, std::move(tree), 1);  // any number of ranks can share the samples that are measured
+}
+
 double deadline_of(const ConfigTree& tree) {
   Settings s;
   Config given(tree);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/checkpoint.h"
 #include "core/nn/recompute.h"
 #include "data/data_options.h"
 #include "launch/app.h"
@@ -82,6 +83,10 @@ struct Settings {
 // batch.global for each of `ranks`; schedule.steps: train.steps) are resolved here, once. `resume`: batch.micro is then
 // the one that the checkpoint of run.dir was trained with, since another would give other bits.
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
+// The configuration that a checkpoint was made with, changed by `overrides` ("key.path=value"), to measure or use its
+// model with any number of ranks.
+std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& checkpoint,
+                                                 const std::vector<std::string>& overrides = {});
 // comm.deadline alone, for what comes before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
 // All keys there are, of every model and optimizer, for `lockstep config keys`.

@@ -1,7 +1,6 @@
 #include "launch/training/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -13,6 +12,7 @@
 #include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
 #include "launch/config/resumed_config.h"
+#include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
@@ -34,46 +34,6 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
-
-std::string vocabulary_text(const Vocabulary* v) {
-  if (!v) return "";
-  if (v->level() == TextLevel::kByte) return "byte";
-  std::vector<int32_t> all(static_cast<size_t>(v->size()));
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  return "char" + v->decode(all);
-}
-
-std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
-  if (text.empty()) return nullptr;
-  if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
-  std::vector<uint32_t> code_points;
-  Utf8Reader reader;
-  bool good = text.starts_with("char") && text.size() > 4;
-  for (size_t i = 4; good && i < text.size(); ++i) {
-    const auto result = reader.next(static_cast<uint8_t>(text[i]));
-    good = result != Utf8Reader::Result::kInvalid;
-    if (result != Utf8Reader::Result::kCodePoint) continue;
-    good = code_points.empty() || code_points.back() < reader.code_point();
-    code_points.push_back(reader.code_point());
-  }
-  require(good && reader.between(), ExitCode::kBadData,
-          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
-  return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
-}
-
-const Datasets& SharedData::open(Communicator& comm) {
-  fail_together(comm, [&] {
-    std::lock_guard lock(mutex_);
-    if (!data_)
-      data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
-    if (!settings_.data.measured) return;
-    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
-            "--on: this program's own data source offers its validation part alone");
-    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
-            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
-  });
-  return *data_;
-}
 
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
                  const std::optional<TaskSpec>& measured)
@@ -106,11 +66,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   fail_together(comm_, [&] {
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
     info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
-    slots_ = parallel_->slots();
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
-    apply_rules(settings_.optim, slots_, names);
-    if (!measured) optimizer_ = make_optimizer(settings_.optim, slots_);
+    apply_rules(settings_.optim, parallel_->slots(), names);
+    if (!measured) optimizer_ = make_optimizer(settings_.optim, parallel_->slots());
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
     runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
@@ -212,8 +171,12 @@ void Trainer::launch(bool stop) {
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
   step.recorded =
       settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
-  step.outcome = step.recorded ? run_recorded(batch, stop, report)
-                               : run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
+  if (step.recorded) {
+    if (!recorded_) recorded_ = std::make_unique<RecordedStep>(*parallel_, current_stream());
+    step.outcome = recorded_->run(batch, stop, [&](const auto& mine) { return run(batch, mine, stop, report); });
+  } else {
+    step.outcome = run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
+  }
   ++steps_here_;
   report.transfers = parallel_->transfers();
   step.next = batch.next;
@@ -290,7 +253,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
       WithRange range("forward");
       WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
-      loss = model_->loss((*model_)(input_of(m)), m.target);
+      loss = model_->loss((*model_)(input_of(m, settings_.parallel.compute)), m.target);
       report.forward_ms += ms_since(forward);
     }
     WithRange range("backward");
@@ -309,103 +272,25 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   }
   WithRange range("optimizer");
   const auto update = Clock::now();
-  const std::vector<Slot>& fresh = parallel_->slots();
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].gradient = fresh[i].gradient;
-  optimizer_->update(slots_, outcome.verdict());
+  optimizer_->update(parallel_->slots(), outcome.verdict());
   report.optimizer_ms = ms_since(update);
   return outcome;
-}
-
-PendingStep Trainer::run_recorded(const StepBatch& batch, bool stop, StepReport& report) {
-  const bool first = !recorded_;
-  if (first) {
-    recorded_ = std::make_unique<RecordedStep>(current_stream());
-    recorded_->mine = batch.mine;
-    for (MicroBatch& m : recorded_->mine) {
-      m.input = Tensor::empty(m.input.shape(), m.input.dtype());
-      m.target = Tensor::empty(m.target.shape(), m.target.dtype());
-    }
-  }
-  RecordedStep& step = *recorded_;
-  std::vector<int64_t> targets;
-  for (size_t i = 0; i < batch.mine.size(); ++i) {
-    raw::copy(step.mine[i].input, batch.mine[i].input);
-    raw::copy(step.mine[i].target, batch.mine[i].target);
-    targets.push_back(batch.mine[i].targets);
-  }
-  parallel_->set_inputs(batch.micro_count, targets, stop);
-  if (first) {
-    parallel_->require_gather();  // part of the graph, whatever an evaluation has gathered
-    step.graph.record([&] { step.outcome = run(batch, step.mine, stop, report); });
-  }
-  step.graph.launch();
-  return parallel_->relaunched(step.outcome);
-}
-
-// Images and the like in the type that the model computes in.
-Tensor Trainer::input_of(const MicroBatch& m) const {
-  return is_floating(m.input.dtype()) ? cast(m.input, settings_.parallel.compute) : m.input;
 }
 
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
   check_at_rest("evaluate");
-  NoGrad no_grad;
-  model_->eval();
-  LoaderOptions o;
-  o.batch_micro = settings_.batch.micro;
-  o.batch_global = settings_.batch.micro * comm_.size() * 4;
-  o.shuffle = false;
-  o.one_epoch = true;
-  o.rank = comm_.rank();
-  o.size = comm_.size();
-  o.threads = static_cast<int>(settings_.data.threads);
-  o.schedule = MicroSchedule::kWaves;
-  Loader loader(*data_.validation, o);
-  std::vector<double> mine;  // first sample, loss, targets, correct of each micro-batch
-  while (!loader.done()) {
-    StepBatch batch = loader.next();
-    for (int64_t first = 0; first < batch.micro_count; first += comm_.size())
-      parallel_->forward_round(std::min<int64_t>(comm_.size(), batch.micro_count - first), [&] {
-        const MicroBatch& m = batch.mine[static_cast<size_t>(first / comm_.size())];
-        WithRandom random({static_cast<uint64_t>(settings_.seed), info_.step, m.samples});
-        Tensor output = (*model_)(input_of(m));
-        mine.push_back(static_cast<double>(batch.position + m.index * o.batch_micro));
-        mine.push_back(model_->loss(output, m.target).item());
-        mine.push_back(static_cast<double>(m.targets));
-        mine.push_back(static_cast<double>(count_correct(output, m.target)));
-      });
-  }
-  model_->train();
-  std::vector<double> all = mine;
-  if (comm_.size() > 1) {
-    const auto counts = all_gather_values(comm_, static_cast<int64_t>(mine.size()), "evaluation");
-    int64_t total = 0;
-    for (int64_t c : counts) total += c;
-    Tensor out = Tensor::empty({total}, DType::kFloat64);
-    comm_.all_gather(out, Tensor::of(mine, {static_cast<int64_t>(mine.size())}), counts, "evaluation").wait();
-    all = out.to_vector();
-  }
-  std::vector<std::array<double, 4>> rows;
-  for (size_t i = 0; i + 4 <= all.size(); i += 4) rows.push_back({all[i], all[i + 1], all[i + 2], all[i + 3]});
-  std::sort(rows.begin(), rows.end());
-  EvalReport report;
-  double loss = 0, correct = 0;
-  bool classifier = true;
-  for (auto& [at, l, targets, right] : rows) {
-    loss += l;
-    report.targets += static_cast<int64_t>(targets);
-    correct += right;
-    classifier = classifier && right >= 0;
-  }
-  report.loss = loss / static_cast<double>(report.targets);  // there are some: require_targets()
-  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
-  return report;
+  return lockstep::evaluate(*model_, *parallel_, comm_, *data_.validation,
+                            {.micro_batch = settings_.batch.micro,
+                             .loader_threads = static_cast<int>(settings_.data.threads),
+                             .compute = settings_.parallel.compute,
+                             .seed = static_cast<uint64_t>(settings_.seed),
+                             .step = info_.step});
 }
 
 std::vector<StateEntry> Trainer::state() const {
   std::vector<StateEntry> out = parallel_->state();
-  for (StateEntry& e : optimizer_->state(slots_)) out.push_back(std::move(e));
+  for (StateEntry& e : optimizer_->state(parallel_->slots())) out.push_back(std::move(e));
   return out;
 }
 

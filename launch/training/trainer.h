@@ -5,18 +5,16 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "comm/communicator.h"
-#include "core/device/graph.h"
 #include "core/io/checkpoint.h"
-#include "core/models/model.h"
 #include "data/loader.h"
 #include "launch/config/settings.h"
+#include "launch/training/evaluate.h"
+#include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
-#include "launch/world/fail_together.h"
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "sharding/data_parallel.h"
@@ -30,27 +28,7 @@ struct StepReport {
   int64_t items = 0;  // tokens or images, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
          optimizer_ms = 0;          // exposed communication is in result
-  std::vector<Transfer> transfers;  // of each group's parameters and gradients
-};
-
-struct EvalReport {
-  double loss = 0;       // mean over targets
-  double accuracy = -1;  // part of the targets that were the likeliest; negative where the model is no classifier
-  int64_t targets = 0;
-};
-
-// The datasets of a run, opened once a process: ranks that are its threads share them.
-class SharedData {
- public:
-  SharedData(const App& app, const Settings& settings) : app_(app), settings_(settings) {}
-  // Collective. Where settings.data.measured is set, refuses data that has no such part.
-  const Datasets& open(Communicator& comm);
-
- private:
-  const App& app_;
-  const Settings& settings_;
-  std::mutex mutex_;
-  std::unique_ptr<Datasets> data_;
+  std::vector<Transfer> transfers;  // of each bucket's parameters and gradients
 };
 
 class Trainer {
@@ -98,13 +76,6 @@ class Trainer {
   const CheckpointInfo& info() const { return info_; }
 
  private:
-  // The step as a GPU's graph, where that looks for its data, and what it found when it was recorded.
-  struct RecordedStep {
-    explicit RecordedStep(Stream& stream) : graph(stream) {}
-    StreamGraph graph;
-    std::vector<MicroBatch> mine;
-    PendingStep outcome;
-  };
   struct UnderWay {
     StepReport report;
     PendingStep outcome;
@@ -121,11 +92,9 @@ class Trainer {
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();
-  Tensor input_of(const MicroBatch& m) const;
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
                   UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);
-  PendingStep run_recorded(const StepBatch& batch, bool stop, StepReport& report);
 
   const Settings& settings_;
   const Datasets& data_;
@@ -133,7 +102,6 @@ class Trainer {
   const int exceptions_;  // under way when this was made
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
-  std::vector<Slot> slots_;  // with rules applied; gradients are refreshed each step
   std::unique_ptr<Optimizer> optimizer_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
@@ -149,8 +117,4 @@ class Trainer {
 };
 
 TaskSpec task_of(const DataSpec& spec);
-// For checkpoints: "byte", or "char" and the characters; "" where samples are no text. And back; null for "".
-std::string vocabulary_text(const Vocabulary* vocabulary);
-std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);
-
 }  // namespace lockstep

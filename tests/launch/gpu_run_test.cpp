@@ -16,6 +16,7 @@
 #include "data/import.h"
 #include "launch/artifacts/saver.h"
 #include "launch/commands/commands.h"
+#include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "launch/world/world.h"
 #include "tests/support/files.h"

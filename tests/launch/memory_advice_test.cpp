@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "launch/world/world.h"
 #include "tests/launch/scratch.h"

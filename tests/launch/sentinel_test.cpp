@@ -8,6 +8,7 @@
 
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
+#include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "tests/launch/scratch.h"
 #include "tests/support/run_ranks.h"

@@ -256,7 +256,7 @@ TEST(Overlap, GroupsLeaveInOneOrderOnEveryRank) {
         parallel.backward(i, loss, targets);
       }
       parallel.finish_step();
-      for (auto& t : parallel.transfers()) orders[static_cast<size_t>(comm.rank())].push_back(t.group);
+      for (auto& t : parallel.transfers()) orders[static_cast<size_t>(comm.rank())].push_back(t.bucket);
     }
   });
   EXPECT_EQ(orders[0].size(), 12u) << "two blocks, the last norm, and what is left, in three steps";

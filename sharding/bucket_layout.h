@@ -1,5 +1,5 @@
-// Layout: which slice of which parameter lies where in a group's flat buffer, and which part of the buffer each rank
-// owns. A plain value: pure arithmetic.
+// BucketLayout: which slice of which parameter lies where in a bucket's flat buffer, and which part of the buffer each
+// rank owns. A plain value: pure arithmetic.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-class Layout {
+class BucketLayout {
  public:
   // Parameters start at multiples of kUnit elements (256 bytes), and so do ranks' slices: a chunk of kUnit elements has
   // one owner.

@@ -1,17 +1,17 @@
-#include "sharding/group_size.h"
+#include "sharding/bucket_size.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace lockstep {
 
-void GroupSizeAdvice::add(const std::vector<Transfer>& transfers, double step_s) {
+void BucketSizeAdvice::add(const std::vector<Transfer>& transfers, double step_s) {
   ++steps_;
   step_s_ += step_s;
   double channel_free = 0;  // reductions follow each other on one channel
   for (const Transfer& t : transfers) {
     const bool reduce = t.kind == Transfer::Kind::kReduce;
-    Seen& g = groups_[(reduce ? "reduce " : "gather ") + t.group];
+    Seen& g = buckets_[(reduce ? "reduce " : "gather ") + t.bucket];
     const double waited = std::max(0.0, t.ready_s - t.needed_s);
     g.bytes = static_cast<double>(t.bytes);
     g.waited_s += waited;
@@ -26,16 +26,16 @@ void GroupSizeAdvice::add(const std::vector<Transfer>& transfers, double step_s)
   }
 }
 
-std::map<std::string, double> GroupSizeAdvice::waits() const {
+std::map<std::string, double> BucketSizeAdvice::waits() const {
   std::map<std::string, double> out;
-  for (auto& [name, g] : groups_) out[name] = g.waited_s / static_cast<double>(std::max<int64_t>(1, steps_));
+  for (auto& [name, g] : buckets_) out[name] = g.waited_s / static_cast<double>(std::max<int64_t>(1, steps_));
   return out;
 }
 
-std::optional<double> GroupSizeAdvice::better(double bucket_mb) const {
+std::optional<double> BucketSizeAdvice::better(double bucket_mb) const {
   if (waiting() < 0.05) return {};
   double n = 0, x = 0, y = 0, xx = 0, xy = 0, total = 0;
-  for (auto& [name, g] : groups_) {
+  for (auto& [name, g] : buckets_) {
     if (name.rfind("reduce ", 0) != 0) continue;
     total += g.bytes;
     if (g.ended_in_sight < 3) continue;

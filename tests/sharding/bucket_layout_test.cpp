@@ -1,5 +1,5 @@
 // Layouts and partitions: every element has one place and one owner.
-#include "sharding/layout.h"
+#include "sharding/bucket_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -8,53 +8,53 @@
 namespace lockstep {
 namespace {
 
-Layout some_layout() {
-  Layout l;
+BucketLayout some_layout() {
+  BucketLayout l;
   for (const Shape& s : {Shape{5, 7}, Shape{1}, Shape{}, Shape{64}, Shape{65}, Shape{300, 3}, Shape{0}, Shape{63}})
     l.add(cat("p", l.pieces().size()), s);
   return l;
 }
 
-TEST(Layout, PiecesAreAlignedAndApart) {
-  const Layout l = some_layout();
+TEST(BucketLayout, PiecesAreAlignedAndApart) {
+  const BucketLayout l = some_layout();
   int64_t at = 0;
-  for (const Layout::Piece& p : l.pieces()) {
-    EXPECT_EQ(p.offset % Layout::kUnit, 0);
+  for (const BucketLayout::Piece& p : l.pieces()) {
+    EXPECT_EQ(p.offset % BucketLayout::kUnit, 0);
     EXPECT_GE(p.offset, at);
-    EXPECT_LT(p.offset - at, Layout::kUnit) << "no more room than alignment needs";
+    EXPECT_LT(p.offset - at, BucketLayout::kUnit) << "no more room than alignment needs";
     at = p.offset + p.numel();
   }
-  EXPECT_EQ(l.total() % Layout::kUnit, 0);
+  EXPECT_EQ(l.total() % BucketLayout::kUnit, 0);
   EXPECT_GE(l.total(), at);
 }
 
-TEST(Layout, SlicesTileTheBufferAtAnyNumberOfRanks) {
-  const Layout l = some_layout();
+TEST(BucketLayout, SlicesTileTheBufferAtAnyNumberOfRanks) {
+  const BucketLayout l = some_layout();
   for (int size = 1; size <= 40; ++size) {
     int64_t at = 0, most = 0, least = l.total();
     for (int r = 0; r < size; ++r) {
       const Range s = l.slice(r, size);
       EXPECT_EQ(s.begin, at);
-      EXPECT_EQ(s.begin % Layout::kUnit, 0);
-      EXPECT_EQ(Layout::cut_sizes(l.all(), size)[static_cast<size_t>(r)], s.size());
+      EXPECT_EQ(s.begin % BucketLayout::kUnit, 0);
+      EXPECT_EQ(BucketLayout::cut_sizes(l.all(), size)[static_cast<size_t>(r)], s.size());
       at = s.end;
       most = std::max(most, s.size()), least = std::min(least, s.size());
     }
     EXPECT_EQ(at, l.total());
-    EXPECT_LE(most - least, Layout::kUnit) << "even but for one unit";
+    EXPECT_LE(most - least, BucketLayout::kUnit) << "even but for one unit";
   }
 }
 
-TEST(Layout, OverlapsGiveEveryElementAndChunkOneOwner) {
-  const Layout l = some_layout();
+TEST(BucketLayout, OverlapsGiveEveryElementAndChunkOneOwner) {
+  const BucketLayout l = some_layout();
   for (int size = 1; size <= 40; ++size) {
     std::vector<std::vector<int>> elements, chunks;
-    for (const Layout::Piece& p : l.pieces()) {
+    for (const BucketLayout::Piece& p : l.pieces()) {
       elements.emplace_back(static_cast<size_t>(p.numel()), 0);
       chunks.emplace_back(static_cast<size_t>(p.chunks()), 0);
     }
     for (int r = 0; r < size; ++r)
-      for (const Layout::Overlap& o : l.overlaps(l.slice(r, size))) {
+      for (const BucketLayout::Overlap& o : l.overlaps(l.slice(r, size))) {
         for (int64_t i = o.elements.begin; i < o.elements.end; ++i)
           ++elements[static_cast<size_t>(o.piece)][static_cast<size_t>(i)];
         for (int64_t c = o.chunks.begin; c < o.chunks.end; ++c)

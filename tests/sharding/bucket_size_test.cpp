@@ -1,6 +1,6 @@
-// Advice on the size of groups: found again from transfers whose cost is known, and silent where there is nothing to
+// Advice on the size of buckets: found again from transfers whose cost is known, and silent where there is nothing to
 // say.
-#include "sharding/group_size.h"
+#include "sharding/bucket_size.h"
 
 #include <gtest/gtest.h>
 
@@ -24,10 +24,10 @@ std::vector<Transfer> transfers(const std::vector<double>& mb, double a, double 
   return out;
 }
 
-TEST(GroupSizeAdvice, FindsTheSizeThatCostsLeast) {
+TEST(BucketSizeAdvice, FindsTheSizeThatCostsLeast) {
   const double a = 1e-3, b = 1e9;
   const std::vector<double> mb{1, 1, 1.5, 2, 1, 3, 0.5};
-  GroupSizeAdvice advice;
+  BucketSizeAdvice advice;
   for (int step = 0; step < 5; ++step) advice.add(transfers(mb, a, b), 0.05);
   double total = 0;
   for (double m : mb) total += m;
@@ -39,15 +39,15 @@ TEST(GroupSizeAdvice, FindsTheSizeThatCostsLeast) {
   EXPECT_TRUE(advice.better(20).has_value()) << "far too large";
 }
 
-TEST(GroupSizeAdvice, IsSilentWithoutEvidence) {
-  GroupSizeAdvice fast, uniform;
+TEST(BucketSizeAdvice, IsSilentWithoutEvidence) {
+  BucketSizeAdvice fast, uniform;
   for (int step = 0; step < 5; ++step) {
     fast.add(transfers({1, 2, 3}, 1e-3, 1e9), 1);  // under a twentieth of the step
     uniform.add(transfers({1, 1, 1}, 1e-3, 1e9), 0.01);
   }
   EXPECT_FALSE(fast.better(100).has_value());
   EXPECT_FALSE(uniform.better(100).has_value()) << "one size says nothing of another";
-  EXPECT_FALSE(GroupSizeAdvice().better(1).has_value());
+  EXPECT_FALSE(BucketSizeAdvice().better(1).has_value());
 }
 
 }  // namespace

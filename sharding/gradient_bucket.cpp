@@ -1,10 +1,11 @@
-// The second half of ParamGroup: how gradients are collected, exchanged and merged.
+#include "sharding/gradient_bucket.h"
+
 #include <algorithm>
 
 #include "core/autograd/node.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
-#include "sharding/param_group.h"
+#include "sharding/reduce_schedule.h"
 
 namespace lockstep {
 namespace {
@@ -24,24 +25,56 @@ bool holds(const std::vector<Tensor>& tensors, const Tensor& t) {
 
 }  // namespace
 
+GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& mesh, const DataParallelOptions& o,
+                               ReduceSchedule& schedule, size_t index)
+    : parameters_(parameters),
+      mesh_(mesh),
+      schedule_(schedule),
+      index_(index),
+      keeps_leaves_(o.level < ShardLevel::kGradients),
+      reduce_dtype_(o.reduce_dtype),
+      mode_(o.reduce) {
+  for (size_t i = 0; i < parameters.members().size(); ++i) {
+    AutogradRecord& record = *parameters.members()[i].parameter->value.record();
+    record.before_grad = [this] { allocate_leaf(); };
+    record.on_grad = [this, i] { gradient_arrived(i); };
+  }
+  // The library reduces the first of a step's leaves, into which the others are added.
+  if (mode_ == ReduceMode::kFast && keeps_leaves_ && mesh.world().size() > 1) {
+    WithMemoryUse gradients(MemoryUse::kGradients);
+    WithMemoryFor named(parameters_.name());
+    Communicator& comm = mesh.shards() > 1 ? mesh.shard_group() : mesh.replica_group();
+    leaves_.push_back(comm.registered(layout().total(), DType::kFloat32));
+    raw::fill(leaves_.back(), 0);  // as in take_leaf
+  }
+}
+
+// The model may live on: its parameters must not call back.
+GradientBucket::~GradientBucket() {
+  for (const NamedParameter& p : parameters_.members())
+    if (const auto& record = p.parameter->value.record()) record->before_grad = record->on_grad = nullptr;
+}
+
+std::string GradientBucket::collective_name() const { return cat("gradients of ", parameters_.name()); }
+
 // --- Gradients of this rank's micro-batches
 
-Tensor ParamGroup::take_leaf() {
+Tensor GradientBucket::take_leaf() {
   WithMemoryUse use(MemoryUse::kGradients);
-  WithMemoryFor named(name_);
-  if (!keeps_leaves_) return Tensor::unallocated({layout_.total()});
+  WithMemoryFor named(parameters_.name());
+  if (!keeps_leaves_) return Tensor::unallocated({layout().total()});
   if (spare_.empty()) {
-    spare_.push_back(Tensor::zeros({layout_.total()}));  // the gaps between parameters stay zero
-    leaves_.insert(leaves_.begin(), spare_.back());      // behind: a step's first is the same at every step
+    spare_.push_back(Tensor::zeros({layout().total()}));  // the gaps between parameters stay zero
+    leaves_.insert(leaves_.begin(), spare_.back());       // behind: a step's first is the same at every step
   }
   Tensor t = spare_.back();
   spare_.pop_back();
   return t;
 }
 
-Tensor ParamGroup::take_sum() {
+Tensor GradientBucket::take_sum() {
   if (spare_sums_.empty()) {
-    spare_sums_.push_back(Tensor::empty({part().size()}));
+    spare_sums_.push_back(Tensor::empty({parameters_.part().size()}));
     sums_.push_back(spare_sums_.back());
   }
   Tensor t = spare_sums_.back();
@@ -49,7 +82,7 @@ Tensor ParamGroup::take_sum() {
   return t;
 }
 
-void ParamGroup::begin_step(int64_t micro_count) {
+void GradientBucket::begin_step(int64_t micro_count) {
   in_flight_.clear();
   gradient_ = Tensor();
   nodes_ = TreeStack<Tensor>(micro_count);
@@ -59,47 +92,47 @@ void ParamGroup::begin_step(int64_t micro_count) {
   spare_sums_ = sums_;
 }
 
-void ParamGroup::begin_micro_batch(int64_t index) {
+void GradientBucket::begin_micro_batch(int64_t index) {
   micro_ = index;
   leaf_ = take_leaf();
-  arrived_.assign(members_.size(), false);
-  pending_ = static_cast<int>(members_.size());
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const Layout::Piece& piece = layout_.pieces()[i];
-    auto& record = *members_[i].parameter->value.record();
+  arrived_.assign(parameters_.members().size(), false);
+  pending_ = static_cast<int>(arrived_.size());
+  for (size_t i = 0; i < arrived_.size(); ++i) {
+    const BucketLayout::Piece& piece = layout().pieces()[i];
+    auto& record = *parameters_.members()[i].parameter->value.record();
     record.grad = Tensor();
     record.grad_buffer = Tensor::view_of(leaf_.storage(), piece.offset, piece.shape, DType::kFloat32);
   }
 }
 
-void ParamGroup::begin_leaf() {
+void GradientBucket::allocate_leaf() {
   if (!leaf_ || leaf_.allocated()) return;
-  if (before_leaf_) before_leaf_();
+  schedule_.leaf_needs_memory();
   WithMemoryUse use(MemoryUse::kGradients);
-  WithMemoryFor named(name_);
+  WithMemoryFor named(parameters_.name());
   leaf_.allocate();
-  for (const Layout::Piece& p : layout_.pieces()) {
-    const int64_t end = p.offset + p.numel(), gap = round_up(end, Layout::kUnit) - end;
+  for (const BucketLayout::Piece& p : layout().pieces()) {
+    const int64_t end = p.offset + p.numel(), gap = round_up(end, BucketLayout::kUnit) - end;
     if (gap > 0) raw::fill(leaf_.slice(0, end, end + gap), 0);
   }
 }
 
-void ParamGroup::gradient_arrived(size_t i) {
+void GradientBucket::gradient_arrived(size_t i) {
   if (arrived_.empty() || arrived_[i]) return;
-  if (!members_[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
-  check(pending_ > 0, "a gradient of ", layout_.pieces()[i].name,
+  if (!parameters_.members()[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
+  check(pending_ > 0, "a gradient of ", layout().pieces()[i].name,
         " came when its micro-batch's were complete: it was used beside its block, or in a backward pass of its own");
   arrived_[i] = true;
   if (--pending_ == 0) leaf_complete();
 }
 
-int ParamGroup::end_micro_batch() {
+int GradientBucket::end_micro_batch() {
   if (pending_ == 0) return 0;
-  begin_leaf();
+  allocate_leaf();
   int unused = 0;
-  for (size_t i = 0; i < members_.size(); ++i)
+  for (size_t i = 0; i < arrived_.size(); ++i)
     if (!arrived_[i]) {
-      const Layout::Piece& piece = layout_.pieces()[i];
+      const BucketLayout::Piece& piece = layout().pieces()[i];
       raw::fill(leaf_.slice(0, piece.offset, piece.offset + piece.numel()), 0);
       ++unused;
     }
@@ -108,14 +141,14 @@ int ParamGroup::end_micro_batch() {
   return unused;
 }
 
-void ParamGroup::leaf_complete() {
+void GradientBucket::leaf_complete() {
   Tensor leaf = std::exchange(leaf_, Tensor());
   if (reduce_dtype_ != DType::kFloat32) raw::copy(leaf, raw::cast(leaf, reduce_dtype_));  // rounded once, at any size
   nodes_.push({micro_, micro_ + 1}, std::move(leaf), [this](const Tensor& into, const Tensor& from) {
     add_into(into, from);
     spare_.push_back(from);
   });
-  if (on_ready_) on_ready_();
+  schedule_.bucket_complete(index_);
 }
 
 // --- The exchange
@@ -124,8 +157,8 @@ void ParamGroup::leaf_complete() {
 // part, merged. Sends in the order of the current stream, merges in the order of `merging`. Where ranks bring many
 // nodes, the parts are exchanged in pieces, one after the other into the same memory, so that what arrives never takes
 // more than kReceived whole buffers.
-ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, Range span,
-                                       const std::vector<Range>& ranges, DType wire, Stream& merging) {
+GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& nodes, Range span,
+                                               const std::vector<Range>& ranges, DType wire, Stream& merging) {
   const int size = comm.size(), me = comm.rank();
   std::vector<std::vector<Range>> held;  // by each rank: the largest nodes of the tree within its range
   size_t calls = 0;
@@ -135,7 +168,7 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
   }
   const auto held_by = [&](int rank) -> const std::vector<Range>& { return held[static_cast<size_t>(rank)]; };
   const auto pieces = static_cast<int>(std::max<int64_t>(1, ceil_div(static_cast<int64_t>(calls), kReceived)));
-  const Range my_part = Layout::cut(span, size, me);
+  const Range my_part = BucketLayout::cut(span, size, me);
 
   std::vector<Tensor> sent, received(calls);
   for (size_t k = 0; k < calls; ++k)
@@ -144,7 +177,7 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
 
   Nodes result;
   for (int piece = 0; piece < pieces; ++piece) {
-    auto part = [&](int rank) { return Layout::cut(Layout::cut(span, size, rank), pieces, piece); };
+    auto part = [&](int rank) { return BucketLayout::cut(BucketLayout::cut(span, size, rank), pieces, piece); };
     const int64_t mine = part(me).size();
     std::vector<Work> works;
     std::vector<std::vector<int64_t>> places;
@@ -167,7 +200,7 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
           in_flight_.push_back(received[k]);
         }
         works.push_back(comm.all_to_all(received[k].slice(0, 0, arriving), receive_counts, receive_offsets, sent[k],
-                                        send_counts, send_offsets, cat("gradients of ", name_)));
+                                        send_counts, send_offsets, collective_name()));
         places.push_back(receive_offsets);
       }
     }
@@ -197,9 +230,9 @@ ParamGroup::Nodes ParamGroup::exchange(Communicator& comm, const Nodes& nodes, R
   return result;
 }
 
-void ParamGroup::reduce(const Round& round, Stream& merging) {
+void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
   WithMemoryUse use(MemoryUse::kGradients);
-  WithMemoryFor named(name_);
+  WithMemoryFor named(parameters_.name());
   const int shards = mesh_.shards(), replicas = mesh_.replicas();
   Nodes nodes = std::move(nodes_.nodes());
   nodes_ = TreeStack<Tensor>(micro_count_);
@@ -224,10 +257,11 @@ void ParamGroup::reduce(const Round& round, Stream& merging) {
       across.push_back(all);
     }
     const DType wire = single ? reduce_dtype_ : DType::kFloat32;
-    if (shards > 1) nodes = exchange(mesh_.shard_group(), nodes, layout_.all(), within, wire, merging);
+    if (shards > 1) nodes = exchange(mesh_.shard_group(), nodes, layout().all(), within, wire, merging);
     WithStream with(merging);
     if (replicas > 1)
-      nodes = exchange(mesh_.replica_group(), nodes, slice_, across, shards == 1 ? wire : DType::kFloat32, merging);
+      nodes = exchange(mesh_.replica_group(), nodes, parameters_.slice(), across, shards == 1 ? wire : DType::kFloat32,
+                       merging);
     fold(std::move(nodes), round.last);
     if (round.last) place_gradient(own_node);
   }
@@ -235,7 +269,7 @@ void ParamGroup::reduce(const Round& round, Stream& merging) {
 }
 
 // Adds a round's nodes to the step's sum. What stays beyond this exchange gets memory of its own.
-void ParamGroup::fold(Nodes nodes, bool last) {
+void GradientBucket::fold(Nodes nodes, bool last) {
   for (auto& [range, value] : nodes)
     sum_.push(range, value, [this](const Tensor& into, const Tensor& from) {
       add_into(into, from);
@@ -250,8 +284,8 @@ void ParamGroup::fold(Nodes nodes, bool last) {
     }
 }
 
-void ParamGroup::place_gradient(const Tensor& own_node) {
-  check(sum_.complete(), "gradients of ", name_, ": the ranks' tree nodes do not join");
+void GradientBucket::place_gradient(const Tensor& own_node) {
+  check(sum_.complete(), collective_name(), ": the ranks' tree nodes do not join");
   const Tensor sum = sum_.nodes()[0].second;  // of this rank's part
   measure(sum);
   if (mesh_.replicas() == 1) {
@@ -261,19 +295,19 @@ void ParamGroup::place_gradient(const Tensor& own_node) {
   if (mesh_.shards() == 1 && keeps_leaves_) {
     gradient_ = own_node ? own_node : take_leaf();  // sent, and no longer needed
   } else {
-    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({parameters_.slice().size()});
     gradient_ = gradient_buffer_;
   }
   mesh_.replica_group()
-      .all_gather(gradient_, sum, Layout::cut_sizes(slice_, mesh_.replicas()), cat("gradients of ", name_))
+      .all_gather(gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replicas()), collective_name())
       .wait();
 }
 
 // One local sum; the library adds across ranks in an order of its own.
-void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
+void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
   Tensor sum;
   if (nodes.empty()) {
-    sum = keeps_leaves_ ? take_leaf() : Tensor::empty({layout_.total()});
+    sum = keeps_leaves_ ? take_leaf() : Tensor::empty({layout().total()});
     in_flight_.push_back(sum);
     raw::fill(sum, 0);
   } else {
@@ -283,10 +317,10 @@ void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
   Tensor mine = sum;
   Work work;
   if (mesh_.shards() > 1) {
-    mine = Tensor::empty({slice_.size()});
+    mine = Tensor::empty({parameters_.slice().size()});
     in_flight_.push_back(mine);
-    work = mesh_.shard_group().reduce_scatter(mine, sum, Layout::cut_sizes(layout_.all(), mesh_.shards()),
-                                              ReduceOp::kSum, cat("gradients of ", name_));
+    work = mesh_.shard_group().reduce_scatter(mine, sum, BucketLayout::cut_sizes(layout().all(), mesh_.shards()),
+                                              ReduceOp::kSum, collective_name());
   }
   merging.wait(current_stream().record());
   WithStream with(merging);
@@ -295,24 +329,24 @@ void ParamGroup::reduce_fast(const Nodes& nodes, bool last, Stream& merging) {
     gradient_ = mine;
   } else {
     const bool first = !gradient_;
-    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({slice_.size()});
+    if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({parameters_.slice().size()});
     gradient_ = gradient_buffer_;
     if (first) raw::copy(gradient_, mine);
     else add_into(gradient_, mine);
   }
   if (!last) return;
-  if (mesh_.replicas() > 1)
-    mesh_.replica_group().all_reduce(gradient_, ReduceOp::kSum, cat("gradients of ", name_)).wait();
-  measure(gradient_.slice(0, part().begin - slice_.begin, part().end - slice_.begin));
+  if (mesh_.replicas() > 1) mesh_.replica_group().all_reduce(gradient_, ReduceOp::kSum, collective_name()).wait();
+  measure(gradient_.slice(0, parameters_.part().begin - parameters_.slice().begin,
+                          parameters_.part().end - parameters_.slice().begin));
 }
 
-void ParamGroup::measure(const Tensor& sum) {
+void GradientBucket::measure(const Tensor& sum) {
   if (!norm_nodes_) {
-    const Range part = this->part();
+    const Range part = parameters_.part();
     std::vector<int64_t> ranges;
-    for (const Layout::Overlap& o : layout_.overlaps(part)) {
-      const Layout::Piece& piece = layout_.pieces()[static_cast<size_t>(o.piece)];
-      const int64_t first = (piece.offset - part.begin) / Layout::kUnit;  // of the piece's chunks
+    for (const BucketLayout::Overlap& o : layout().overlaps(part)) {
+      const BucketLayout::Piece& piece = layout().pieces()[static_cast<size_t>(o.piece)];
+      const int64_t first = (piece.offset - part.begin) / BucketLayout::kUnit;  // of the piece's chunks
       for (const Range& node : maximal_nodes(o.chunks, piece.chunks())) {
         ranges.push_back(first + node.begin);
         ranges.push_back(first + node.end);
@@ -320,7 +354,7 @@ void ParamGroup::measure(const Tensor& sum) {
     }
     WithMemoryUse use(MemoryUse::kScratch);
     const auto count = static_cast<int64_t>(ranges.size());
-    norm_sums_ = Tensor::empty({sum.numel() / Layout::kUnit}, DType::kFloat64);
+    norm_sums_ = Tensor::empty({sum.numel() / BucketLayout::kUnit}, DType::kFloat64);
     norm_ranges_ = Tensor::of(ranges, {count});
     norm_nodes_ = Tensor::empty({count / 2}, DType::kFloat64);
   }
@@ -337,7 +371,11 @@ void ParamGroup::measure(const Tensor& sum) {
   });
 }
 
-bool ParamGroup::finish_reduce(std::optional<Seconds> patience) {
+void GradientBucket::set_gradients(Slot* slots) const {
+  for (size_t i = 0; i < layout().pieces().size(); ++i) slots[i].gradient = parameters_.of_slice(gradient_, i);
+}
+
+bool GradientBucket::finish_reduce(std::optional<Seconds> patience) {
   if (!reduced_.synchronize(patience)) return false;
   reduced_ = {};
   if (keeps_leaves_) return true;  // the sum may lie in what arrived

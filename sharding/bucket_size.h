@@ -1,4 +1,4 @@
-// What size of groups would suit the communication that a run measured. A value that takes in the transfers of steps;
+// What size of buckets would suit the communication that a run measured. A value that takes in the transfers of steps;
 // owned by whoever reports.
 #pragma once
 
@@ -8,21 +8,21 @@
 #include <string>
 #include <vector>
 
-#include "sharding/gather_schedule.h"
+#include "sharding/transfer_log.h"
 
 namespace lockstep {
 
-class GroupSizeAdvice {
+class BucketSizeAdvice {
  public:
   // A step's transfers, in the order of launch, and how long the step took.
   void add(const std::vector<Transfer>& transfers, double step_s);
-  // Seconds that a rank waited for each group, a step; by "gather NAME" and "reduce NAME".
+  // Seconds that a rank waited for each bucket, a step; by "gather NAME" and "reduce NAME".
   std::map<std::string, double> waits() const;
   // Part of the time spent waiting for transfers.
   double waiting() const { return step_s_ > 0 ? waited_s_ / step_s_ : 0; }
-  // The size of groups (MB) that would make a step's reductions wait least, where the rank waits for more than a
+  // The size of buckets (MB) that would make a step's reductions wait least, where the rank waits for more than a
   // twentieth of its time and that size is not within a factor of 2 of `bucket_mb`. A reduction costs a + bytes / b,
-  // fitted to those that the rank saw end; groups of s bytes of a model of T cost T / s calls, and the last one's
+  // fitted to those that the rank saw end; buckets of s bytes of a model of T cost T / s calls, and the last one's
   // s / b, which nothing hides: the least is at s = sqrt(T a b).
   std::optional<double> better(double bucket_mb) const;
 
@@ -31,7 +31,7 @@ class GroupSizeAdvice {
     double waited_s = 0, bytes = 0, took_s = 0;
     int64_t count = 0, ended_in_sight = 0;
   };
-  std::map<std::string, Seen> groups_;
+  std::map<std::string, Seen> buckets_;
   double waited_s_ = 0, step_s_ = 0;
   int64_t steps_ = 0;
 };

@@ -1,0 +1,27 @@
+#include "launch/commands/job.h"
+
+#include "launch/training/memory_advice.h"
+
+namespace lockstep {
+
+std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, bool resume) {
+  ConfigTree tree = ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
+  const int ranks = world_size(a.ranks(), deadline_of(tree));
+  return load_settings(app, std::move(tree), ranks, resume);
+}
+
+Job::Job(const App& app, const Settings& settings, int asked_ranks) : settings_(settings), data_(app, settings) {
+  world_.ranks = asked_ranks;
+  world_.threads = settings.compute.threads;
+  world_.device = settings.device;
+  world_.deadline_s = settings.deadline;
+}
+
+int Job::run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body) {
+  return run_world(world_, [&](Communicator& comm) {
+    with_memory_advice(settings_, comm.size(), [&] { body(comm, data_.open(comm)); });
+    comm.barrier(cat("end of ", name));
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#include "launch/training/recorded_step.h"
+
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+
+PendingStep RecordedStep::run(const StepBatch& batch, bool stop,
+                              const std::function<PendingStep(const std::vector<MicroBatch>& mine)>& step) {
+  if (!recorded_) {
+    mine_ = batch.mine;
+    for (MicroBatch& m : mine_) {
+      m.input = Tensor::empty(m.input.shape(), m.input.dtype());
+      m.target = Tensor::empty(m.target.shape(), m.target.dtype());
+    }
+  }
+  StepInputs inputs{batch.micro_count, {}, stop};
+  for (size_t i = 0; i < mine_.size(); ++i) {
+    raw::copy(mine_[i].input, batch.mine[i].input);
+    raw::copy(mine_[i].target, batch.mine[i].target);
+    inputs.targets.push_back(batch.mine[i].targets);
+  }
+  parallel_.set_inputs(inputs);
+  if (!recorded_) {
+    parallel_.require_gather();  // part of the graph, whatever an evaluation has gathered
+    graph_.record([&] { outcome_ = step(mine_); });
+    recorded_ = true;
+  }
+  graph_.launch();
+  return parallel_.relaunched(outcome_);
+}
+
+}  // namespace lockstep

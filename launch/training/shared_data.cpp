@@ -1,0 +1,21 @@
+#include "launch/training/shared_data.h"
+
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+
+const Datasets& SharedData::open(Communicator& comm) {
+  fail_together(comm, [&] {
+    std::lock_guard lock(mutex_);
+    if (!data_)
+      data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
+    if (!settings_.data.measured) return;
+    require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
+            "--on: this program's own data source offers its validation part alone");
+    require(data_->validation != nullptr, ExitCode::kConfig, settings_.config.place("data.validation"),
+            ": is 0: there is no validation part; override it, as in data.validation=0.1, or measure --on all");
+  });
+  return *data_;
+}
+
+}  // namespace lockstep

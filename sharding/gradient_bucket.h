@@ -1,0 +1,87 @@
+// GradientBucket: the gradients of one ParameterBucket. Autograd writes them straight into the leaf of the micro-batch,
+// a flat buffer; reduce() sends each owner its part, merges what arrives in the tree's order, and leaves this rank's
+// slice of the step's sum. Owned by ReduceSchedule; borrows the parameters.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sharding/parameter_bucket.h"
+#include "sharding/tree.h"
+
+namespace lockstep {
+
+class ReduceSchedule;
+
+// One exchange of every bucket: of all of a step's micro-batches at the lower levels, of one wave of them (one a rank)
+// from level gradients on.
+struct ReduceRound {
+  std::vector<Range> ranges;  // by rank: the micro-batches whose sums it brings
+  bool last = false;          // of the step
+};
+
+class GradientBucket {
+ public:
+  // Hooks itself to the parameters' gradients until it is destroyed. `schedule` is asked before a leaf takes memory,
+  // and told when bucket `index` has all gradients of a micro-batch.
+  GradientBucket(const ParameterBucket& parameters, const Mesh& mesh, const DataParallelOptions& options,
+                 ReduceSchedule& schedule, size_t index);
+  GradientBucket(const GradientBucket&) = delete;
+  ~GradientBucket();
+
+  const ParameterBucket& parameters() const { return parameters_; }
+
+  void begin_step(int64_t micro_count);
+  // Micro-batch `index` begins: binds each parameter's gradient to its place in a fresh leaf.
+  void begin_micro_batch(int64_t index);
+  // It ends: parameters that got no gradient count as zeros. Returns how many those were.
+  int end_micro_batch();
+  // Launches the round's exchange; merging goes on in the order of `merging`. Collective.
+  void reduce(const ReduceRound& round, Stream& merging);
+  // Blocks the host until reduce() is done, and gives back what it used meanwhile. False where `patience` ends first.
+  bool finish_reduce(std::optional<Seconds> patience = {});
+  // After the last round: this rank's slice of the step's sum, fp32 [slice()], by parameter into consecutive slots.
+  void set_gradients(Slot* slots) const;
+  // Sums of squares of part(), fp64: of each parameter in it, the largest nodes of the tree over its chunks, in order;
+  // written in the order of `merging`.
+  const Tensor& norm_nodes() const { return norm_nodes_; }
+
+ private:
+  using Nodes = std::vector<std::pair<Range, Tensor>>;  // of the tree, with their sums of a stretch of the buffer
+
+  const BucketLayout& layout() const { return parameters_.layout(); }
+  std::string collective_name() const;
+  Tensor take_leaf();
+  Tensor take_sum();
+  void allocate_leaf();
+  void gradient_arrived(size_t i);
+  void leaf_complete();
+  Nodes exchange(Communicator& comm, const Nodes& nodes, Range span, const std::vector<Range>& ranges, DType wire,
+                 Stream& merging);
+  void fold(Nodes nodes, bool last);
+  void place_gradient(const Tensor& own_node);
+  void reduce_fast(const Nodes& nodes, bool last, Stream& merging);
+  void measure(const Tensor& sum);
+
+  const ParameterBucket& parameters_;
+  const Mesh& mesh_;
+  ReduceSchedule& schedule_;
+  size_t index_;
+  bool keeps_leaves_;  // below level gradients: leaves stay whole until the step ends
+  DType reduce_dtype_;
+  ReduceMode mode_;
+
+  int64_t micro_count_ = 0, micro_ = 0;
+  TreeStack<Tensor> nodes_;  // of this rank's micro-batches of the round; whole buffers
+  TreeStack<Tensor> sum_;    // of all ranks' so far; this rank's part
+  std::vector<Tensor> leaves_, spare_, sums_, spare_sums_;
+  std::vector<Tensor> in_flight_;  // what the exchange uses until it is done
+  Tensor leaf_, gradient_, gradient_buffer_;
+  std::vector<bool> arrived_;
+  int pending_ = 0;
+  Tensor norm_sums_, norm_ranges_, norm_nodes_;  // of chunks; each node's first and last of them; of nodes
+  Event reduced_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include "sharding/model_blocks.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+double bytes_of(const ModelBlock& block) {
+  double bytes = 0;
+  for (auto* parameters : {&block.trainable, &block.frozen})
+    for (const NamedParameter& p : *parameters)
+      bytes += static_cast<double>(p.parameter->value.numel()) * sizeof(float);
+  return bytes;
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+}  // namespace
+
+ModelBlocks blocks_of(Module& model, const DataParallelOptions& options) {
+  const auto is_frozen = [&](const std::string& name) { return options.frozen && options.frozen(name); };
+  const std::vector<NamedParameter> all = model.parameters();
+  require(std::any_of(all.begin(), all.end(), [&](auto& p) { return !is_frozen(p.name); }), ExitCode::kConfig,
+          "the model has no trainable parameter");
+  const double least = options.bucket_mb * 1e6;
+  ModelBlocks out;
+  size_t taken = 0;
+  const auto take = [&](ModelBlock& into, size_t count) {
+    for (; count > 0; --count, ++taken)
+      (is_frozen(all[taken].name) ? into.frozen : into.trainable).push_back(all[taken]);
+  };
+  size_t of_children = 0;
+  for (auto& [name, child] : model.children()) of_children += child->parameters().size();
+  take(out.root, all.size() - of_children);
+  for (auto& [name, child] : model.children()) {
+    const size_t count = child->parameters().size();
+    if (count == 0) continue;
+    if (!child->self_contained()) {
+      take(out.root, count);
+      continue;
+    }
+    if (out.blocks.empty() || bytes_of(out.blocks.back()) >= least) out.blocks.emplace_back();
+    out.blocks.back().modules.push_back(child.get());
+    take(out.blocks.back(), count);
+  }
+  if (out.blocks.size() > 1 && bytes_of(out.blocks.back()) < least) {  // the last is small: it joins the one before
+    const ModelBlock last = std::move(out.blocks.back());
+    out.blocks.pop_back();
+    append(out.blocks.back().modules, last.modules);
+    append(out.blocks.back().trainable, last.trainable);
+    append(out.blocks.back().frozen, last.frozen);
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// ParameterBucket: parameters that travel together, in one flat buffer. This rank keeps its slice of them (masters,
+// fp32); the model reads a whole copy in the compute type, which gather() brings together. Owned by DataParallel; holds
+// the parameters' memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/io/state.h"
+#include "core/nn/module.h"
+#include "core/nn/slot.h"
+#include "sharding/bucket_layout.h"
+#include "sharding/mesh.h"
+#include "sharding/options.h"
+
+namespace lockstep {
+
+class ParameterBucket {
+ public:
+  // Places the parameters in the flat buffer and fills this rank's slice with initial values. Collective.
+  ParameterBucket(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
+                  const DataParallelOptions& options, bool frozen);
+  ParameterBucket(const ParameterBucket&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::vector<NamedParameter>& members() const { return members_; }  // in the order of the layout's pieces
+  const BucketLayout& layout() const { return layout_; }
+  bool frozen() const { return frozen_; }
+  int64_t whole_bytes() const { return whole_.bytes(); }
+
+  // Masters were written: the whole copy is out of date; at level parameters it is released. `by_update`: by an
+  // optimizer, which may have written the slots' copies too: these then are up to date in this rank's slice.
+  void changed(bool by_update);
+  // Begins to bring the whole copy up to date; does nothing where it is, or is on its way. Collective in the shard
+  // group.
+  void gather();
+  // The current stream waits until it is whole.
+  void wait_whole();
+  bool whole() const { return state_ != State::kOld && state_ != State::kAbsent; }
+  // At level parameters: gives the whole copy's memory back, until the next gather().
+  void release();
+
+  Range slice() const { return slice_; }                        // of the flat buffer, that this rank keeps
+  Range part() const { return part_of(mesh_.world().rank()); }  // that it sums: its share of the slice among replicas
+  Range part_of(int world_rank) const;
+  // What of a tensor over slice() belongs to parameter `index`; empty where this rank has no part of it.
+  Tensor of_slice(const Tensor& slice_tensor, size_t index) const;
+
+  // One for each trainable parameter, without its gradient; empty where this rank has no part of it.
+  std::vector<Slot> slots() const;
+  std::vector<StateEntry> state() const;
+  // The whole copy by parameter, in its compute type, as the last step used it; nothing where the state is that copy,
+  // or parameters come and go.
+  std::vector<StateEntry> whole_copies() const;
+
+ private:
+  enum class State { kAbsent, kOld, kGathering, kWhole };
+
+  bool copy_is_current() const;
+  int64_t first_element(size_t index) const;
+
+  std::string name_;
+  std::vector<NamedParameter> members_;
+  const Mesh& mesh_;
+  bool streamed_;   // level parameters: whole copies come and go
+  bool offloaded_;  // masters are in host memory
+  DType compute_;
+  bool frozen_;
+
+  BucketLayout layout_;
+  Range slice_;
+  Tensor master_, whole_;  // fp32 [slice], compute type [total]; one memory where type and level allow
+  State state_ = State::kAbsent;
+  bool values_changed_ = true;
+  // This rank's slice of the whole copy is the masters' where both were written equally often since: by updates that
+  // write the slots' copies, too.
+  uint64_t master_version_ = 0, whole_version_ = 0;
+  bool was_copied_ = false;
+  Work gathering_;
+};
+
+}  // namespace lockstep

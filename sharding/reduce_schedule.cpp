@@ -1,0 +1,156 @@
+#include "sharding/reduce_schedule.h"
+
+namespace lockstep {
+namespace {
+
+// Exchanges under way at a time where gradients leave at once: the bound on their memory.
+constexpr size_t kInFlight = 2;
+// Where another rank's micro-batch does not use a block, that rank's part may come only when its backward ends, which
+// may wait for this rank: after this time more memory is taken instead.
+constexpr Seconds kPatience{1};
+
+}  // namespace
+
+ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& options, TransferLog& log)
+    : mesh_(mesh),
+      options_(options),
+      log_(log),
+      micro_schedule_(options.level >= ShardLevel::kGradients ? MicroSchedule::kWaves : MicroSchedule::kLocal) {
+  Communicator& world = mesh.world();
+  // A GPU's queue waits for NCCL's; a thread, for ranks that exchange by way of the host.
+  if (world.size() > 1)
+    merging_ = std::make_unique<Stream>(current_device(),
+                                        world.backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);
+}
+
+void ReduceSchedule::add(const ParameterBucket& parameters) {
+  buckets_.push_back(std::make_unique<GradientBucket>(parameters, mesh_, options_, *this, buckets_.size()));
+}
+
+std::vector<int64_t> ReduceSchedule::my_micro_batches() const {
+  return micro_batches_of(micro_schedule_, micro_count_, mesh_.world().rank(), mesh_.world().size());
+}
+
+void ReduceSchedule::begin_step(int64_t micro_count) {
+  micro_count_ = micro_count;
+  const int size = mesh_.world().size();
+  const bool waves = micro_schedule_ == MicroSchedule::kWaves;
+  rounds_.assign(waves ? static_cast<size_t>(ceil_div(micro_count, size)) : 1, {});
+  for (size_t i = 0; i < rounds_.size(); ++i)
+    for (int r = 0; r < size; ++r) {
+      const int64_t first = std::min(micro_count, static_cast<int64_t>(i) * size + r);
+      rounds_[i].ranges.push_back(waves ? Range{first, std::min(micro_count, first + 1)}
+                                        : split_evenly(micro_count, size, r));
+    }
+  rounds_.back().last = true;
+  round_ = 0;
+  done_ = 0;
+  unused_ = 0;
+  for (auto& b : buckets_) b->begin_step(micro_count);
+  begin_round();
+}
+
+void ReduceSchedule::begin_round() {
+  complete_.assign(buckets_.size(), false);
+  next_launch_ = 0;
+}
+
+bool ReduceSchedule::shard_group_has_data() const {
+  return !round().ranges[static_cast<size_t>(mesh_.rank_of(mesh_.replica(), 0))].empty();
+}
+
+bool ReduceSchedule::shard_group_is_split() const {
+  const int last = mesh_.rank_of(mesh_.replica(), mesh_.shards() - 1);
+  return shard_group_has_data() && round().ranges[static_cast<size_t>(last)].empty();
+}
+
+void ReduceSchedule::begin_micro_batch(int64_t index) {
+  const std::vector<int64_t> mine = my_micro_batches();
+  check(done_ < static_cast<int64_t>(mine.size()) && index == mine[static_cast<size_t>(done_)],
+        "backward of micro-batch ", index, ": this rank has done ", done_, " of its ",
+        static_cast<int64_t>(mine.size()), ", which it runs in the order of my_micro_batches()");
+  for (auto& b : buckets_) b->begin_micro_batch(index);
+  ++done_;
+  unused_ = 0;
+}
+
+bool ReduceSchedule::end_micro_batch() {
+  for (auto& b : buckets_) unused_ += b->end_micro_batch();
+  if (rounds_.size() == 1 && done_ < static_cast<int64_t>(my_micro_batches().size())) return false;
+  ++round_;
+  begin_round();
+  return true;
+}
+
+void ReduceSchedule::bucket_complete(size_t index) {
+  const Range& mine = round().ranges[static_cast<size_t>(mesh_.world().rank())];
+  if (rounds_.size() == 1 && done_ < mine.size()) return;  // more of this round's micro-batches to come
+  complete_[index] = true;
+  // In fixed order on every rank, so that collectives always match.
+  while (next_launch_ < buckets_.size() && complete_[next_launch_]) launch(next_launch_++);
+}
+
+void ReduceSchedule::launch(size_t bucket) {
+  GradientBucket& b = *buckets_[bucket];
+  const ParameterBucket& p = b.parameters();
+  in_flight_.push_back({bucket, log_.launched(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
+  b.reduce(round(), merging_ ? *merging_ : current_stream());
+}
+
+void ReduceSchedule::leaf_needs_memory() {
+  const bool streams = options_.level >= ShardLevel::kParameters && mesh_.shards() > 1;
+  while (in_flight_.size() >= kInFlight)
+    if (!finish_oldest(streams ? std::optional(kPatience) : std::nullopt)) return;
+}
+
+void ReduceSchedule::block_left(size_t block) {
+  for (size_t bucket : of_block_[block])
+    if (following_) launch_through(bucket);
+    else unused_ += buckets_[bucket]->end_micro_batch();
+}
+
+// Without data: the buckets up to this one, as long as memory for what arrives is there.
+void ReduceSchedule::launch_through(size_t bucket) {
+  for (; next_launch_ <= bucket; ++next_launch_) {
+    if (micro_schedule_ == MicroSchedule::kWaves) leaf_needs_memory();
+    launch(next_launch_);
+  }
+}
+
+void ReduceSchedule::check_all_done() const {
+  const auto mine = static_cast<int64_t>(my_micro_batches().size());
+  check(done_ == mine, "end_step after ", done_, " of this rank's ", mine, " micro-batches");
+}
+
+void ReduceSchedule::begin_following() {
+  following_ = true;
+  next_launch_ = 0;
+}
+
+void ReduceSchedule::end_following() {
+  launch_through(buckets_.size() - 1);
+  following_ = false;
+  ++round_;
+}
+
+bool ReduceSchedule::finish_oldest(std::optional<Seconds> patience) {
+  const Reduction r = in_flight_.front();
+  const double needed = log_.since_begin();
+  if (!buckets_[r.bucket]->finish_reduce(patience)) return false;
+  in_flight_.pop_front();
+  log_.ready(r.transfer, needed);
+  return true;
+}
+
+// Where leaves stay, so does what the exchanges use, until the next step begins: a GPU's queue then waits for them, not
+// the host. Elsewhere memory is given back as they end.
+void ReduceSchedule::finish() {
+  const Stream& merging = merging_ ? *merging_ : current_stream();
+  const bool queued = merging.mode() == Stream::Mode::kQueue && micro_schedule_ == MicroSchedule::kLocal;
+  for (; queued && !in_flight_.empty(); in_flight_.pop_front())
+    log_.ready(in_flight_.front().transfer, log_.since_begin());
+  while (!in_flight_.empty()) finish_oldest();
+  if (merging_) current_stream().wait(merging_->record());
+}
+
+}  // namespace lockstep
