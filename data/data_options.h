@@ -11,13 +11,11 @@
 
 namespace lockstep {
 
-enum class DataName : uint8_t { kHdf5, kSyntheticTokens, kSyntheticImages };
-
 // A part of the data, for measuring a model on.
 enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 
 struct DataOptions {
-  DataName name = DataName::kHdf5;
+  std::string name = "hdf5";  // data.name, a choice
   std::string path = {};
   int64_t context = 0;
   double validation = 0.1;
@@ -37,9 +35,7 @@ struct DataOptions {
   std::optional<DataPart> measured = {};
 };
 
+// Those that every source of data has, beside the name; a source adds what it reads (DataSource::options).
 std::vector<Field> fields(DataOptions& options);
-
-// Whether a key of fields() does anything where `options.name` is what it is.
-bool has_effect(const DataOptions& options, const std::string& key);
 
 }  // namespace lockstep

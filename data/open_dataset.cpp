@@ -68,18 +68,67 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   return images(file->header.images[0], o, [&](Range part) { return std::make_shared<ImageDataset>(file, part); });
 }
 
+Field context_field(DataOptions& o) {
+  return field("context", o.context, "length of a sample of text; must be given for tokens, and not for images")
+      .with_unit("tokens")
+      .with_range(0, 1 << 24);
+}
+Field ignore_field(DataOptions& o) {
+  return field("ignore_tokens", o.ignore_tokens, "token ids that are not trained on: no loss where they are the target")
+      .at_least(0);
+}
+
+class Hdf5Source final : public DataSource {
+ public:
+  std::vector<Field> options(DataOptions& o) override {
+    return {
+        // Where the file lies is no part of the mathematics; its identity hash is.
+        field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(), context_field(o), ignore_field(o),
+        field("memory", o.memory, "data held in memory at most; a larger file is read piece by piece")
+            .with_unit("MiB")
+            .with_range(1, 1 << 30)
+            .without_effect_on_math()};
+  }
+  Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
+};
+
+class SyntheticTokensSource final : public DataSource {
+ public:
+  std::vector<Field> options(DataOptions& o) override {
+    return {
+        context_field(o), ignore_field(o),
+        field("synthetic.tokens", o.synthetic.tokens, "length of the made-up text").with_unit("tokens").at_least(2),
+        field("synthetic.vocabulary", o.synthetic.vocabulary, "its number of different tokens").with_range(2, 1 << 30)};
+  }
+  Datasets open(const DataOptions& o, uint64_t seed) const override {
+    return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
+  }
+};
+
+class SyntheticImagesSource final : public DataSource {
+ public:
+  std::vector<Field> options(DataOptions& o) override {
+    return {field("synthetic.images", o.synthetic.images, "number of made-up images").with_unit("images").at_least(1),
+            field("synthetic.height", o.synthetic.height, "their height").with_unit("pixels").with_range(1, 1 << 14),
+            field("synthetic.width", o.synthetic.width, "their width").with_unit("pixels").with_range(1, 1 << 14),
+            field("synthetic.channels", o.synthetic.channels, "their channels").with_range(1, 1 << 10),
+            field("synthetic.classes", o.synthetic.classes, "number of different labels").with_range(1, 1 << 30)};
+  }
+  Datasets open(const DataOptions& o, uint64_t) const override {
+    return images(o.synthetic.images, o,
+                  [&](Range part) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
+  }
+};
+
 }  // namespace
 
+std::vector<Choice<DataSource>> builtin_data() {
+  return {choice<DataSource, Hdf5Source>("hdf5"), choice<DataSource, SyntheticTokensSource>("synthetic_tokens"),
+          choice<DataSource, SyntheticImagesSource>("synthetic_images")};
+}
+
 Datasets open_datasets(const DataOptions& o, uint64_t seed) {
-  switch (o.name) {
-    case DataName::kHdf5: return file_data(o, seed);
-    case DataName::kSyntheticTokens: return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
-    case DataName::kSyntheticImages:
-      return images(o.synthetic.images, o,
-                    [&](Range part) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
-  }
-  check(false, "no such data.name");
-  return {};
+  return make_choice(builtin_data(), o.name)->open(o, seed);
 }
 
 }  // namespace lockstep

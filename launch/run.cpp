@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -13,9 +14,6 @@
 #include "core/base/caught.h"
 #include "core/base/escape.h"
 #include "core/base/log.h"
-#include "core/models/convnet.h"
-#include "core/models/gpt.h"
-#include "core/models/mlp.h"
 #include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/world/world.h"
@@ -23,13 +21,6 @@
 namespace lockstep {
 
 const char* const kVersion = LOCKSTEP_VERSION;
-
-App builtin() {
-  App app;
-  app.models = {model_entry<Gpt, GptOptions>("gpt"), model_entry<Convnet, ConvnetOptions>("convnet"),
-                model_entry<Mlp, MlpOptions>("mlp")};
-  return app;
-}
 
 void print(const std::string& given, Shown shown) {
   if (!is_first_process()) return;
@@ -42,38 +33,18 @@ void print(const std::string& given, Shown shown) {
 
 namespace {
 
-const char* kHelp =
-    "lockstep: distributed data-parallel training, the same bits at every number of ranks\n"
-    "\n"
-    "  lockstep train FILE.yaml [key.path=value ...] [--ranks N] [--resume]   train a model\n"
-    "  lockstep eval RUN [key.path=value ...]                                 validation loss of a run or checkpoint\n"
-    "  lockstep generate RUN [--prompt TEXT] [--tokens N]                     continue a text\n"
-    "  lockstep data import text|idx INPUT... OUTPUT.h5                       make a dataset\n"
-    "  lockstep data inspect FILE.h5                                          check a dataset and describe it\n"
-    "  lockstep config show FILE.yaml | keys                                  the resolved configuration; every key "
-    "there is\n"
-    "  lockstep checkpoint inspect|digest|verify DIR                          what a checkpoint holds; one value for "
-    "its state; is it whole\n"
-    "  lockstep checkpoint diff A B | export DIR OUT.h5                       what differs; the parameters as one "
-    "file\n"
-    "  lockstep plan FILE.yaml [key.path=value ...] --ranks N                 memory and traffic of a run, without its "
-    "machine\n"
-    "  lockstep prove FILE.yaml [key.path=value ...] [--ranks 1,2,4]          the same bits at every layout of ranks?\n"
-    "  lockstep bench FILE.yaml [key.path=value ...]                          time training steps\n"
-    "  lockstep devices                                                       CPU and GPUs of this machine; why no GPU "
-    "can be used\n"
-    "\n"
-    "The same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
-    "docs/command-line.md.\n";
-
-struct Entry {
-  const char* name;
-  int (*run)(const App&, const std::vector<std::string>&);
-};
-const Entry kCommands[] = {{"train", train_command},    {"eval", eval_command},     {"generate", generate_command},
-                           {"data", data_command},      {"config", config_command}, {"checkpoint", checkpoint_command},
-                           {"plan", plan_command},      {"prove", prove_command},   {"bench", bench_command},
-                           {"devices", devices_command}};
+std::string help() {
+  std::string out = "lockstep: distributed data-parallel training, the same bits at every number of ranks\n\n";
+  for (const CommandEntry& c : commands())
+    for (const auto& [form, what] : c.help) {
+      std::string line = cat("  lockstep ", c.name, *form ? " " : "", form);
+      line.resize(std::max<size_t>(line.size() + 2, 73), ' ');
+      out += line + what + "\n";
+    }
+  return out +
+         "\nThe same commands run under mpirun -n N. `lockstep COMMAND --help` says more. Exit codes are listed in "
+         "docs/command-line.md.\n";
+}
 
 // A file that a closed descriptor's number fell to would get what is meant for the terminal.
 void open_standard_descriptors() {
@@ -124,7 +95,7 @@ int run(int argc, char** argv, const App& app) {
   try {
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-      print(kHelp);
+      print(help());
       return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     if (arguments[0] == "--version") {
@@ -134,7 +105,7 @@ int run(int argc, char** argv, const App& app) {
     const std::string name = arguments[0];
     arguments.erase(arguments.begin());
     std::vector<std::string> names;
-    for (const Entry& e : kCommands) {
+    for (const CommandEntry& e : commands()) {
       if (name == e.name) return e.run(app, arguments);
       names.push_back(e.name);
     }

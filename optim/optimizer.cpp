@@ -8,13 +8,6 @@
 
 namespace lockstep {
 
-namespace {
-// What is beyond these can only be a mistake, and overflows fp32 within a few steps.
-constexpr double kMostRate = 1e4;
-// The largest factor of a moment that is still below 1 in fp32.
-constexpr double kMostBeta = 0.9999999;
-}  // namespace
-
 std::vector<Field> fields(OptimRule& o) {
   return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
           field("decay", o.decay, "weight decay for these parameters").with_choices({"default", "on", "off"}),
@@ -24,7 +17,6 @@ std::vector<Field> fields(OptimRule& o) {
 
 std::vector<Field> fields(OptimOptions& o) {
   return {
-      field("name", o.name, "the optimizer").with_choices({"adamw", "sgd"}),
       field("lr", o.lr, "peak learning rate").with_range(0, kMostRate),
       field("weight_decay", o.weight_decay,
             "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
@@ -35,15 +27,6 @@ std::vector<Field> fields(OptimOptions& o) {
           .with_unit("steps")
           .at_least(1),
       list_field("rules", o.rules, "overrides by parameter name; later ones win")};
-}
-
-std::vector<Field> fields_of_kind(OptimOptions& o, const std::string& name) {
-  if (name == "sgd")
-    return {field("momentum", o.momentum, "momentum").with_range(0, kMostBeta),
-            field("nesterov", o.nesterov, "Nesterov's form of momentum")};
-  return {field("beta1", o.beta1, "decay of the first moment").with_range(0, kMostBeta),
-          field("beta2", o.beta2, "decay of the second moment").with_range(0, kMostBeta),
-          field("epsilon", o.epsilon, "added to the root of the second moment").with_range(0, 1)};
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -189,81 +172,16 @@ std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
   return out;
 }
 
-namespace {
-
-// Adds the slot's copy to the outputs of its update.
-void add_copy(const Slot& s, PointwiseArgs& a) {
-  if (!s.copy) return;
+PointwiseArgs update_args(const Slot& s, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {
+  PointwiseArgs a = raw::pointwise_args(outs, ins);
+  if (!s.copy) return a;
   check(s.copy.is_contiguous() && s.copy.numel() == a.numel && a.dims <= 1, "optimizer: the copy of ", s.name, ": ",
         s.copy);
   Operand& o = a.out[a.outs++];
   o.data = s.copy.write();
   o.dtype = s.copy.dtype();
   o.strides[0] = 1;
-}
-
-class Sgd final : public Optimizer {
- public:
-  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 1), o_(o) {}
-  std::vector<std::string> moment_names() const override { return {"sgd.momentum"}; }
-
- private:
-  void corrections(int64_t, double&, double&) const override {}
-  void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    PointwiseArgs a = raw::pointwise_args({s.master, moments[0]}, {s.master, moments[0], s.gradient});
-    add_copy(s, a);
-    a.scalars[0] = o_.momentum;
-    a.scalars[1] = s.decay ? o_.weight_decay : 0;
-    a.scalars[2] = s.lr_scale;
-    a.scalars[3] = o_.nesterov ? 1 : 0;
-    a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kSgd, args); }, a);
-  }
-  SgdOptions o_;
-};
-
-class AdamW final : public Optimizer {
- public:
-  AdamW(const AdamWOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 2), o_(o) {}
-  std::vector<std::string> moment_names() const override { return {"adamw.m", "adamw.v"}; }
-
- private:
-  void corrections(int64_t update, double& first, double& second) const override {
-    first = weight_sum(o_.beta1, update);
-    second = weight_sum(o_.beta2, update);
-  }
-  // The sum of the weights that a moment gives to its gradients after `update` updates, with the factors as the kernel
-  // rounds them: (1 - beta) * (1 + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
-  static double weight_sum(double beta, int64_t update) {
-    const double kept = static_cast<float>(beta), rest = static_cast<float>(1 - beta);
-    return rest * (1 - std::pow(kept, static_cast<double>(update))) / (1 - kept);
-  }
-  void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    PointwiseArgs a =
-        raw::pointwise_args({s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
-    add_copy(s, a);
-    a.scalars[0] = o_.beta1;
-    a.scalars[1] = o_.beta2;
-    a.scalars[2] = o_.epsilon;
-    a.scalars[3] = s.decay ? o_.weight_decay : 0;
-    a.scalars[4] = s.lr_scale;
-    a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kAdamW, args); }, a);
-  }
-  AdamWOptions o_;
-};
-
-}  // namespace
-
-std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots) {
-  return std::make_unique<Sgd>(o, slots);
-}
-std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots) {
-  return std::make_unique<AdamW>(o, slots);
-}
-std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& o, const std::vector<Slot>& slots) {
-  if (o.name == "sgd") return make_sgd({o.lr, o.momentum, o.weight_decay, o.nesterov}, slots);
-  return make_adamw({o.lr, o.beta1, o.beta2, o.epsilon, o.weight_decay}, slots);
+  return a;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Optimizer: one fused pass over each slot's fp32 master; moments per slot. SGD and AdamW.
+// Optimizer: one fused pass over each slot's fp32 master; moments per slot. The kinds there are: optim/builtin.h.
 // Owned by the trainer or a loop of one's own; owns the moments.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/field.h"
+#include "core/base/choice.h"
 #include "core/io/state.h"
 #include "core/nn/slot.h"
 
@@ -21,35 +21,24 @@ struct OptimRule {
 };
 std::vector<Field> fields(OptimRule& o);
 
-struct SgdOptions {
-  double lr = 0.01, momentum = 0, weight_decay = 0;
-  bool nesterov = false;
-};
-struct AdamWOptions {
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
-};
-
 struct OptimOptions {
-  std::string name = "adamw";  // adamw | sgd
+  std::string name = "adamw";  // optim.name, a choice
   double lr = 1e-3;
   double weight_decay = 0;
   bool decay_vectors = false;  // norms and biases too
   double clip_norm = 0;
   int64_t skip_limit = 10;
-  double momentum = 0;
-  bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   std::vector<OptimRule> rules;
 };
-std::vector<Field> fields(OptimOptions& o);
-std::vector<Field> fields_of_kind(OptimOptions& o,
-                                  const std::string& name);  // those that matter to one optimizer alone
+std::vector<Field> fields(OptimOptions& o);  // beside the name
 
 bool matches(const std::string& pattern, const std::string& name);
 // Applies decay defaults and rules. Throws ExitCode::kConfig for a rule that matches none of `slots` and is not for a
 // frozen parameter.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
 bool is_frozen(const OptimOptions& o, const std::string& name);
+
+struct PointwiseArgs;  // core/kernels/args.h
 
 struct UpdateScalars {
   double lr = 0;
@@ -93,8 +82,18 @@ class Optimizer {
   int unsettled_ = 0;
 };
 
-std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
-std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
-std::unique_ptr<Optimizer> make_optimizer(const OptimOptions& o, const std::vector<Slot>& slots);
+// A kind of optimizer, with its own options (optim.beta1, ...).
+class OptimizerKind : public Configurable {
+ public:
+  virtual std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const = 0;
+};
+
+// Options of optimizers have these ranges. What is beyond kMostRate can only be a mistake, and overflows fp32 within a
+// few steps; kMostBeta is the largest factor of a moment that is still below 1 in fp32.
+constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;
+
+// For update_slot(): the arguments of an update that writes `outs` from `ins`, and the slot's copy with the master
+// where it has one.
+PointwiseArgs update_args(const Slot& slot, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins);
 
 }  // namespace lockstep

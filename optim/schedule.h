@@ -1,28 +1,85 @@
 // Schedules: the learning rate as a pure function of the step.
-// Plain functions and values.
+// Plain functions and values; Settings owns the schedule of a run.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "core/base/field.h"
+#include "core/base/choice.h"
 
 namespace lockstep {
 
-struct ScheduleOptions {
-  enum class Kind { kConstant, kLinear, kCosine, kStep };
-  Kind kind = Kind::kConstant;
-  int64_t warmup = 0;      // steps from 0 to the full rate
-  int64_t steps = 0;       // at which linear and cosine end; 0: train.steps
-  double final_ratio = 0;  // of the peak rate, where linear and cosine end
-  int64_t every = 1000;    // step: multiply by `factor` after every so many steps
-  double factor = 0.1;
+// How the rate moves once warm-up is over.
+class Schedule : public Configurable {
+ public:
+  // Part of the peak rate at `step` >= warmup, both counted from 0, of a run of `total` steps.
+  virtual double part(int64_t step, int64_t warmup, int64_t total) const = 0;
+  // The step at which the schedule ends, where it has one; 0 stands for the run's last.
+  virtual int64_t* end() { return nullptr; }
 };
+
+class ConstantSchedule final : public Schedule {
+ public:
+  double part(int64_t, int64_t, int64_t) const override { return 1; }
+};
+
+// Falls from the peak to a part of it, at the step where the schedule ends.
+class FallingSchedule : public Schedule {
+ public:
+  struct Options {
+    int64_t steps = 0;       // at which it ends
+    double final_ratio = 0;  // of the peak
+  };
+  std::vector<Field> options() override;
+  int64_t* end() override { return &options_.steps; }
+
+ protected:
+  FallingSchedule() = default;
+  explicit FallingSchedule(const Options& o) : options_(o) {}
+  double progress(int64_t step, int64_t warmup, int64_t total) const;  // from 0 at the peak to 1 at the end
+  Options options_;
+};
+class LinearSchedule final : public FallingSchedule {
+ public:
+  LinearSchedule() = default;
+  explicit LinearSchedule(const Options& o) : FallingSchedule(o) {}
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+};
+class CosineSchedule final : public FallingSchedule {
+ public:
+  CosineSchedule() = default;
+  explicit CosineSchedule(const Options& o) : FallingSchedule(o) {}
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+};
+
+// Multiplies by a factor after every so many steps.
+class StepSchedule final : public Schedule {
+ public:
+  struct Options {
+    int64_t every = 1000;
+    double factor = 0.1;
+  };
+  StepSchedule() = default;
+  explicit StepSchedule(const Options& o) : options_(o) {}
+  std::vector<Field> options() override;
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+
+ private:
+  Options options_;
+};
+
+std::vector<Choice<Schedule>> builtin_schedules();  // constant, linear, cosine, step
+
+struct ScheduleOptions {
+  std::string name = "constant";  // schedule.name, a choice
+  int64_t warmup = 0;             // steps from 0 to the full rate
+};
+// Beside the name.
 std::vector<Field> fields(ScheduleOptions& o);
-// The fields that matter to a kind alone, by its word ("step", ...), for "key without effect" errors.
-std::vector<Field> fields_of_kind(ScheduleOptions& o, const std::string& kind);
 
 // Learning rate of step `step` (from 0) of `total`, for a peak of `lr`.
-double learning_rate(const ScheduleOptions& o, double lr, int64_t step, int64_t total);
+double learning_rate(const Schedule& schedule, int64_t warmup, double lr, int64_t step, int64_t total);
 
 }  // namespace lockstep

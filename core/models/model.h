@@ -2,6 +2,12 @@
 // Owned by the trainer, or by a loop of one's own.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/choice.h"
 #include "core/nn/module.h"
 
 namespace lockstep {
@@ -26,5 +32,25 @@ class Model : public Module {
 // How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the
 // shapes are no classification.
 int64_t count_correct(const Tensor& output, const Tensor& target);
+
+// The options of one kind of model, and how to build it from them.
+class ModelKind : public Configurable {
+ public:
+  virtual std::unique_ptr<Model> build(const TaskSpec& task) const = 0;
+};
+
+// `Options` has `std::vector<Field> fields(Options&)`; `M` is built as M(const Options&, const TaskSpec&).
+template <class M, class Options>
+Choice<ModelKind> model_choice(std::string name) {
+  struct Made final : ModelKind {
+    Options value;
+    std::vector<Field> options() override { return fields(value); }
+    std::unique_ptr<Model> build(const TaskSpec& task) const override { return std::make_unique<M>(value, task); }
+  };
+  return choice<ModelKind, Made>(std::move(name));
+}
+
+// The models of this folder: each NAME.cpp but model.cpp defines `Choice<ModelKind> NAME_model()`. gpt is the first.
+std::vector<Choice<ModelKind>> builtin_models();
 
 }  // namespace lockstep

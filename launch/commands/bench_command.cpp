@@ -70,7 +70,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   constexpr int64_t kMost = 1'000'000'000;
   const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
   const auto settings = settings_of_file(app, a);
-  return Job(app, *settings, a.ranks()).run("bench", [&](Communicator& comm, const Datasets& data) {
+  return Job(*settings, a.ranks()).run("bench", [&](Communicator& comm, const Datasets& data) {
     Trainer trainer(*settings, data, comm);
     std::vector<double> total, loading, forward, backward, exposed, optimizer;
     double first_s = 0, items = 0, loss = 0;

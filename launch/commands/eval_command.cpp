@@ -44,7 +44,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                                          {arguments.positional.begin() + 1, arguments.positional.end()});
   const std::string& on = arguments.text("on");
   settings->data.measured = part_of(on);
-  return Job(app, *settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
+  return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
     fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });

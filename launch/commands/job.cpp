@@ -10,7 +10,7 @@ std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, b
   return load_settings(app, std::move(tree), ranks, resume);
 }
 
-Job::Job(const App& app, const Settings& settings, int asked_ranks) : settings_(settings), data_(app, settings) {
+Job::Job(const Settings& settings, int asked_ranks) : settings_(settings), data_(settings) {
   world_.ranks = asked_ranks;
   world_.threads = settings.compute.threads;
   world_.device = settings.device;

@@ -18,7 +18,7 @@ std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& argu
 class Job {
  public:
   // `asked_ranks`: of --ranks; 0: as many as the launcher started, or one.
-  Job(const App& app, const Settings& settings, int asked_ranks);
+  Job(const Settings& settings, int asked_ranks);
 
   WorldOptions& world() { return world_; }  // may be changed before run()
   // Runs `body` on every rank with the data, which is opened once a process, and waits for all at its end. Where a

@@ -199,7 +199,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
           " ranks");
   settings->data.memory = 0;   // only the data's shapes are needed
   settings->verify.every = 0;  // there is nothing to compare
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   const std::vector<LayoutPlan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {
     for (const LayoutPlan& p : plans) {

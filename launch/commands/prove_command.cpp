@@ -436,7 +436,7 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   if (a.help) return 0;
   ProofPlan plan = plan_of(app, a);
   const Settings& settings = *plan.layouts[0]->settings;
-  Job job(app, settings, mpi_launched() ? 0 : plan.world);
+  Job job(settings, mpi_launched() ? 0 : plan.world);
   // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
   job.world().deadline_s = settings.deadline * plan.world;
   std::vector<std::unique_ptr<Communicator>> groups(static_cast<size_t>(plan.world));

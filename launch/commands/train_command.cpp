@@ -345,7 +345,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const auto settings = settings_of_file(app, arguments, resume);
   finish_step_on_signals();
 
-  Job job(app, *settings, arguments.ranks());
+  Job job(*settings, arguments.ranks());
   job.world().on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
       write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});

@@ -90,63 +90,56 @@ std::vector<Field> comm_fields(Settings& s) {
               .with_range(1, 1e6)
               .without_effect_on_math()};
 }
-Field model_name_field(Settings& s, const App& app) {
-  std::vector<std::string> names;
-  for (auto& m : app.models) names.push_back(m.name);
-  return field("name", s.model_name, "the model").with_choices(names);
-}
-
-const char* kSchedules[] = {"linear", "cosine", "step"};
-
-std::string word_of(ScheduleOptions::Kind kind) {
-  switch (kind) {
-    case ScheduleOptions::Kind::kConstant: return "constant";
-    case ScheduleOptions::Kind::kLinear: return "linear";
-    case ScheduleOptions::Kind::kCosine: return "cosine";
-    case ScheduleOptions::Kind::kStep: return "step";
+// Binds section.name, one of `choices`, and the options of the one that it names. Keys of the others alone are known as
+// keys that would have an effect there. `keys_only`: no choice is made, and all are known.
+template <class Kind, class OptionsOf>
+std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, const std::vector<Choice<Kind>>& choices,
+                                  std::string& name, const char* doc, bool keys_only, const OptionsOf& options_of) {
+  config.bind(section, {field("name", name, doc).with_choices(names_of(choices))});
+  std::unique_ptr<Kind> chosen;
+  std::vector<std::string> bound;
+  if (!keys_only) {
+    chosen = make_choice(choices, name);
+    for (const Field& f : options_of(*chosen)) bound.push_back(f.key);
+    config.bind(section, options_of(*chosen));
   }
-  return "";
-}
-
-void bind_model(Settings& s, const App& app, bool keys_only) {
-  if (s.model_name.empty()) s.model_name = app.models.empty() ? "" : app.models.front().name;
-  s.config.bind("model", {model_name_field(s, app)});
-  for (auto& entry : app.models) {
-    auto options = entry.make();
-    if (entry.name == s.model_name && !keys_only) {
-      s.config.bind("model", options->options());
-      s.model = std::move(options);
+  struct Known {
+    Field field;
+    std::string names;
+  };
+  std::vector<std::unique_ptr<Kind>> kinds;  // the fields point into them
+  std::vector<Known> known;
+  for (auto& c : choices) {
+    kinds.push_back(c.make());
+    for (Field& f : options_of(*kinds.back())) {
+      if (std::find(bound.begin(), bound.end(), f.key) != bound.end()) continue;
+      const auto same = std::find_if(known.begin(), known.end(), [&](auto& k) { return k.field.key == f.key; });
+      if (same == known.end()) known.push_back({std::move(f), c.name});
+      else same->names += " or " + c.name;
     }
   }
-  for (auto& entry : app.models)
-    if (entry.name != s.model_name || keys_only)
-      s.config.know("model", entry.make()->options(), cat("has an effect only with model.name: ", entry.name));
+  for (const Known& k : known)
+    config.know(section, {k.field}, cat("has an effect only with ", section, ".name: ", k.names));
+  return chosen;
 }
 
-void bind_rest(Settings& s, bool keys_only) {
+void bind_all(Settings& s, const App& app, bool keys_only) {
+  const auto own_options = [](Configurable& kind) { return kind.options(); };
+  s.config.bind("", top_fields(s));
+  s.config.bind("run", fields(s.run));
+  s.model_name = app.models.empty() ? "" : app.models.front().name;
+  s.model = bind_choice(s.config, "model", app.models, s.model_name, "the model", keys_only, own_options);
   s.config.bind("train", fields(s.train));
   s.config.bind("batch", fields(s.batch));
+  s.optimizer = bind_choice(s.config, "optim", app.optimizers, s.optim.name, "the optimizer", keys_only, own_options);
   s.config.bind("optim", fields(s.optim));
-  for (const char* name : {"adamw", "sgd"}) {
-    if (s.optim.name == name && !keys_only) s.config.bind("optim", fields_of_kind(s.optim, name));
-    else s.config.know("optim", fields_of_kind(s.optim, name), cat("has an effect only with optim.name: ", name));
-  }
-  s.config.bind("schedule", fields(s.schedule));
-  const std::string kind = word_of(s.schedule.kind);
-  if (!keys_only) s.config.bind("schedule", fields_of_kind(s.schedule, kind));
-  for (const char* name : kSchedules) {
-    const bool same_keys = (kind == "linear" || kind == "cosine") && std::string(name) != "step";
-    if (keys_only ? std::string(name) != "cosine" : kind != name && !same_keys)
-      s.config.know("schedule", fields_of_kind(s.schedule, name),
-                    std::string(name) == "step" ? "has an effect only with schedule.name: step"
-                                                : "has an effect only with schedule.name: linear or cosine");
-  }
-  std::vector<Field> all = fields(s.data), used, unused;
-  s.config.bind("data", {all[0]});  // the name decides
-  for (size_t i = 1; i < all.size(); ++i)
-    (has_effect(s.data, all[i].key) || keys_only ? used : unused).push_back(all[i]);
-  s.config.bind("data", used);
-  s.config.know("data", unused, "has no effect with this data.name");
+  s.schedule = bind_choice(s.config, "schedule", app.schedules, s.schedule_options.name,
+                           "how the learning rate moves after warm-up", keys_only, own_options);
+  s.config.bind("schedule", fields(s.schedule_options));
+  s.source = bind_choice(s.config, "data", app.data, s.data.name,
+                         "where samples come from: a file made by `lockstep data import`, or made up for benchmarks",
+                         keys_only, [&](DataSource& source) { return source.options(s.data); });
+  s.config.bind("data", fields(s.data));
   s.config.bind("", fields(s.parallel));
   s.config.bind("", comm_fields(s));
   s.config.bind("", fields(s.device));
@@ -184,12 +177,10 @@ void resolve_micro_batch(Settings& s, int ranks, bool resume) {
 }
 
 void resolve_schedule(Settings& s) {
-  using Kind = ScheduleOptions::Kind;
-  if (s.schedule.steps > 0 || s.train.steps == 0 ||
-      (s.schedule.kind != Kind::kLinear && s.schedule.kind != Kind::kCosine))
-    return;
-  s.schedule.steps = s.train.steps;
-  s.config.resolve("schedule.steps", s.schedule.steps, "train.steps");
+  int64_t* end = s.schedule->end();
+  if (!end || *end > 0 || s.train.steps == 0) return;
+  *end = s.train.steps;
+  s.config.resolve("schedule.steps", *end, "train.steps");
 }
 
 }  // namespace
@@ -197,10 +188,7 @@ void resolve_schedule(Settings& s) {
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
   auto s = std::make_unique<Settings>();
   s->config = Config(std::move(tree));
-  s->config.bind("", top_fields(*s));
-  s->config.bind("run", fields(s->run));
-  bind_model(*s, app, false);
-  bind_rest(*s, false);
+  bind_all(*s, app, false);
   s->config.finish();
 
   const Config& c = s->config;
@@ -230,8 +218,9 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
          "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
   refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
-  refuse(!(s->optim.nesterov && s->optim.momentum == 0), "optim.nesterov",
-         "has an effect only with optim.momentum above 0");
+  for (auto& [section, kind] : std::initializer_list<std::pair<const char*, const Configurable*>>{
+           {"model", s->model.get()}, {"optim", s->optimizer.get()}, {"schedule", s->schedule.get()}})
+    if (const auto [key, why] = kind->problem(); !key.empty()) refuse(false, cat(section, ".", key), why);
   const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
   for (const std::string& key : s->resume.allow)
     refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
@@ -261,10 +250,7 @@ double deadline_of(const ConfigTree& tree) {
 
 std::vector<ConfigKey> all_keys(const App& app) {
   Settings s;
-  s.config.bind("", top_fields(s));
-  s.config.bind("run", fields(s.run));
-  bind_model(s, app, true);
-  bind_rest(s, true);
+  bind_all(s, app, true);
   return s.config.keys();
 }
 

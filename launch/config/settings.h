@@ -12,8 +12,6 @@
 #include "launch/app.h"
 #include "launch/config/config.h"
 #include "launch/world/devices.h"
-#include "optim/optimizer.h"
-#include "optim/schedule.h"
 #include "sharding/options.h"
 
 namespace lockstep {
@@ -71,10 +69,13 @@ struct Settings {
   Recompute recompute = Recompute::kNone;
   bool graph = false;
   std::string model_name;
-  std::unique_ptr<ModelOptions> model;
+  std::unique_ptr<ModelKind> model;
   DataOptions data;
+  std::unique_ptr<DataSource> source;
   OptimOptions optim;
-  ScheduleOptions schedule;
+  std::unique_ptr<OptimizerKind> optimizer;
+  ScheduleOptions schedule_options;
+  std::unique_ptr<Schedule> schedule;
   DataParallelOptions parallel;
   Config config;  // where the values came from
 };

@@ -8,7 +8,7 @@ const Datasets& SharedData::open(Communicator& comm) {
   fail_together(comm, [&] {
     std::lock_guard lock(mutex_);
     if (!data_)
-      data_ = std::make_unique<Datasets>(app_.open_data(settings_.data, static_cast<uint64_t>(settings_.seed)));
+      data_ = std::make_unique<Datasets>(settings_.source->open(settings_.data, static_cast<uint64_t>(settings_.seed)));
     if (!settings_.data.measured) return;
     require(data_->measured == *settings_.data.measured, ExitCode::kUsage,
             "--on: this program's own data source offers its validation part alone");

@@ -12,12 +12,11 @@ namespace lockstep {
 
 class SharedData {
  public:
-  SharedData(const App& app, const Settings& settings) : app_(app), settings_(settings) {}
+  explicit SharedData(const Settings& settings) : settings_(settings) {}
   // Collective. Where settings.data.measured is set, refuses data that has no such part.
   const Datasets& open(Communicator& comm);
 
  private:
-  const App& app_;
   const Settings& settings_;
   std::mutex mutex_;
   std::unique_ptr<Datasets> data_;

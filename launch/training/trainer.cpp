@@ -69,7 +69,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, parallel_->slots(), names);
-    if (!measured) optimizer_ = make_optimizer(settings_.optim, parallel_->slots());
+    if (!measured) optimizer_ = settings_.optimizer->build(settings_.optim, parallel_->slots());
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
     runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
@@ -162,7 +162,8 @@ void Trainer::launch(bool stop) {
   const StepBatch batch = loader_->next();
   report.data_ms = ms_since(step.begun);
   report.step = steps_launched() + 1;
-  report.lr = learning_rate(settings_.schedule, settings_.optim.lr, report.step - 1, settings_.train.steps);
+  report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
+                            settings_.train.steps);
   report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
   parallel_->set_loss_scale(loss_scale_.value());
   optimizer_->prepare(report.lr);

@@ -9,7 +9,7 @@
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "launch/world/world.h"
-#include "optim/optimizer.h"
+#include "optim/builtin.h"
 #include "sharding/data_parallel.h"
 
 using namespace lockstep;

@@ -67,6 +67,6 @@ class Gated : public Model {
 
 int main(int argc, char** argv) {
   App app = builtin();
-  app.models.push_back(model_entry<Gated, GatedOptions>("gated"));
+  app.models.push_back(model_choice<Gated, GatedOptions>("gated"));
   return run(argc, argv, app);
 }

@@ -243,7 +243,7 @@ TEST(Loader, TensorsLieOnTheDeviceThatWasCurrent) {
 
 // Text end to end: over ranks, and with several loaders on one dataset.
 TEST(Loader, TextIsTheSameOverRanks) {
-  DataOptions o{.name = DataName::kSyntheticTokens, .context = 16};
+  DataOptions o{.name = "synthetic_tokens", .context = 16};
   o.synthetic.tokens = 5000;
   Datasets data = open_datasets(o, 4);
   LoaderOptions options{.batch_global = 12, .batch_micro = 4, .seed = 4};

@@ -56,7 +56,7 @@ check_path() { # PAGE NAME
 
 "$lockstep" config keys >"$work/table" || { echo "lockstep config keys failed" && exit 1; }
 sed '1d; s/ .*//' "$work/table" | sort -u >"$work/keys"
-sed -n '/^const Entry kCommands/,/;$/p' launch/run.cpp | grep -oE '\{"[a-z]+"' | tr -d '{"' >"$work/commands"
+"$lockstep" --help | sed -nE 's/^  lockstep ([a-z]+).*/\1/p' | sort -u >"$work/commands"
 if [ ! -s "$work/keys" ] || [ ! -s "$work/commands" ]; then echo "no keys or no commands were found to compare with" && exit 1; fi
 while read -r command; do
   { "$lockstep" "$command" --help && if [ "$command" = data ]; then "$lockstep" data import --help; fi; } >"$work/help.$command" 2>&1 ||

@@ -89,20 +89,30 @@ class Spoilt final : public Dataset {
   const std::shared_ptr<const Dataset> good_;
 };
 
-App spoilt() {
-  App app = builtin();
-  app.open_data = [](const DataOptions& o, uint64_t seed) {
-    Datasets d = open_datasets(o, seed);
+class SpoiltSource final : public DataSource {
+ public:
+  explicit SpoiltSource(std::unique_ptr<DataSource> good) : good_(std::move(good)) {}
+  std::vector<Field> options(DataOptions& common) override { return good_->options(common); }
+  Datasets open(const DataOptions& common, uint64_t seed) const override {
+    Datasets d = good_->open(common, seed);
     d.train = std::make_shared<Spoilt>(d.train);
     return d;
-  };
+  }
+
+ private:
+  const std::unique_ptr<DataSource> good_;
+};
+
+App spoilt() {
+  App app = builtin();
+  for (auto& c : app.data) c.make = [good = c.make] { return std::make_unique<SpoiltSource>(good()); };
   return app;
 }
 
 Outcome run(const Job& job) {
   const App app = job.spoilt ? spoilt() : builtin();
   const auto settings = load_settings(app, ConfigTree::parse(job.yaml, "test.yaml"), job.ranks);
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   Outcome out;
   std::mutex mutex;
   WorldOptions world;
@@ -314,7 +324,7 @@ TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
     fake_gpu();
     const App app = builtin();
     const auto settings = load_settings(app, ConfigTree::parse(cat(images, more), "test.yaml"), ranks);
-    SharedData data(app, *settings);
+    SharedData data(*settings);
     std::atomic<int> late = 0;
     testing::run_nccl_ranks(ranks, [&](Communicator& comm) {
       Trainer trainer(*settings, data.open(comm), comm);
@@ -352,7 +362,7 @@ TEST(GpuRunAhead, ARecordedStepThatARankIsMissingFromEndsWithTheDeadline) {
   const std::string yaml = cat(with(kImages, "dropout: 0.1", "dropout: 0.0"), "graph: true\ncomm:\n  deadline: 3\n");
   const App app = builtin();
   const auto settings = load_settings(app, ConfigTree::parse(yaml, "test.yaml"), 2);
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   std::promise<void> over;
   std::string said;
   const auto body = [&](Communicator& comm) {
@@ -398,7 +408,7 @@ struct End {
 using Meddle = std::function<void(Communicator&, Trainer&)>;
 End end_of(const std::string& yaml, int ranks, DeviceType device, const App& app, const Meddle& meddle = {}) {
   const auto settings = load_settings(app, ConfigTree::parse(yaml, "test.yaml"), ranks);
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   End end;
   std::mutex mutex;
   const auto body = [&](Communicator& comm) {

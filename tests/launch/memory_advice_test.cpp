@@ -63,7 +63,7 @@ std::pair<int, std::string> run_with(int64_t memory, const std::vector<std::stri
   testing::fake_gpu(0, {.devices = 1, .memory_bytes = memory});
   const App app = builtin();
   const auto settings = settings_with("", 1, overrides);
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   std::string said;
   WorldOptions world;
   world.device.choice = DeviceChoice::kCuda;

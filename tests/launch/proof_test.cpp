@@ -98,7 +98,7 @@ void with_changed(int ranks, const std::function<void(const std::vector<StateEnt
                   const std::function<void(Trainer&, Communicator&, const Checkpoint&)>& then) {
   const App app = builtin();
   const auto settings = load_settings(app, ConfigTree::parse(kYaml, "test.yaml"), ranks);
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   const Scratch scratch;
   testing::run_ranks(ranks, [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);

@@ -46,7 +46,7 @@ std::vector<End> train(int ranks, int every, int odd, const std::string& kind, s
                        const std::string& more = "") {
   const auto settings = settings_for(ranks, cat("verify:\n  every: ", every, "\n", more));
   const App app = builtin();
-  SharedData data(app, *settings);
+  SharedData data(*settings);
   std::vector<End> ends(static_cast<size_t>(ranks));
   testing::run_ranks(ranks, [&](Communicator& comm) {
     Trainer trainer(*settings, data.open(comm), comm);
@@ -150,7 +150,7 @@ class Flipping : public Model {
 // computed with tells.
 TEST(Sentinel, WholeCopiesAreComparedAsTheStepUsedThem) {
   App app = builtin();
-  app.models.push_back(model_entry<Flipping, FlipOptions>("flipping"));
+  app.models.push_back(model_choice<Flipping, FlipOptions>("flipping"));
   for (const char* level : {"optimizer", "gradients", "none"})
     for (const char* precision : {"fp32", "bf16"}) {
       if (std::string(level) == "none" && std::string(precision) == "fp32") continue;  // the state itself
@@ -163,7 +163,7 @@ TEST(Sentinel, WholeCopiesAreComparedAsTheStepUsedThem) {
                                   level, "\nprecision:\n  compute: ", precision, "\n"),
                               "test.yaml"),
             3);
-        SharedData data(app, *settings);
+        SharedData data(*settings);
         std::vector<End> ends(3);
         testing::run_ranks(3, [&](Communicator& comm) {
           Trainer trainer(*settings, data.open(comm), comm);

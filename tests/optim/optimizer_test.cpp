@@ -1,7 +1,7 @@
 // SGD and AdamW against their definitions in fp64; slices, skipped steps, resumption and threads change no bit; rules
 // by name.
-#include "optim/optimizer.h"
 #include "core/tensor/raw_ops.h"
+#include "optim/builtin.h"
 
 #include <gtest/gtest.h>
 
@@ -286,11 +286,10 @@ TEST(EachOptimizer, RefusesOtherSlotsThanItsOwn) {
 TEST(EachOptimizer, IsMadeByItsWord) {
   OptimOptions o;
   const std::vector<Slot> slots{slot("w", 8, true)};
-  o.name = "sgd";
-  EXPECT_EQ(make_optimizer(o, slots)->moment_names(), (std::vector<std::string>{"sgd.momentum"}));
-  o.name = "adamw";
-  EXPECT_EQ(make_optimizer(o, slots)->moment_names(), (std::vector<std::string>{"adamw.m", "adamw.v"}));
-  EXPECT_EQ(make_optimizer(o, slots)->state(slots)[1].name, "adamw.v/w");
+  const auto made = [&](const char* name) { return make_choice(builtin_optimizers(), name)->build(o, slots); };
+  EXPECT_EQ(made("sgd")->moment_names(), (std::vector<std::string>{"sgd.momentum"}));
+  EXPECT_EQ(made("adamw")->moment_names(), (std::vector<std::string>{"adamw.m", "adamw.v"}));
+  EXPECT_EQ(made("adamw")->state(slots)[1].name, "adamw.v/w");
 }
 
 TEST(Patterns, MatchAsWritten) {

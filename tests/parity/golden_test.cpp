@@ -11,7 +11,7 @@
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
-#include "optim/optimizer.h"
+#include "optim/builtin.h"
 #include "optim/schedule.h"
 
 namespace lockstep {
@@ -203,14 +203,17 @@ TEST(GoldenOptimizer, AdamW) {
 }
 
 TEST(GoldenSchedule, EachKind) {
-  using Kind = ScheduleOptions::Kind;
-  for (auto& [name, kind] : {std::pair{"constant", Kind::kConstant}, std::pair{"linear", Kind::kLinear},
-                             std::pair{"cosine", Kind::kCosine}, std::pair{"step", Kind::kStep}}) {
-    const ScheduleOptions o{.kind = kind, .warmup = 7, .final_ratio = 0.1, .every = 9, .factor = 0.4};
+  const ConstantSchedule constant;
+  const LinearSchedule linear({.final_ratio = 0.1});
+  const CosineSchedule cosine({.final_ratio = 0.1});
+  const StepSchedule step_by_step({.every = 9, .factor = 0.4});
+  const std::pair<const char*, const Schedule*> kinds[] = {
+      {"constant", &constant}, {"linear", &linear}, {"cosine", &cosine}, {"step", &step_by_step}};
+  for (auto& [name, schedule] : kinds) {
     const auto rates = stored(cat("schedules/", name)).to_vector();
     ASSERT_EQ(rates.size(), 50u);
     for (size_t step = 0; step < rates.size(); ++step)
-      EXPECT_NEAR(learning_rate(o, 0.3, static_cast<int64_t>(step), 50), rates[step], 1e-12)
+      EXPECT_NEAR(learning_rate(*schedule, 7, 0.3, static_cast<int64_t>(step), 50), rates[step], 1e-12)
           << name << " at step " << step;
   }
 }

@@ -9,7 +9,7 @@
 #include "core/device/allocator.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
-#include "optim/optimizer.h"
+#include "optim/builtin.h"
 #include "sharding/data_parallel.h"
 #include "sharding/tree.h"
 #include "tests/support/run_ranks.h"

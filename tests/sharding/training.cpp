@@ -10,7 +10,7 @@
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
-#include "optim/optimizer.h"
+#include "optim/builtin.h"
 
 namespace lockstep::testing {
 namespace {

@@ -52,6 +52,6 @@ class Failing : public Model {
 
 int main(int argc, char** argv) {
   auto app = lockstep::builtin();
-  app.models.push_back(lockstep::model_entry<lockstep::Failing, lockstep::FailingOptions>("failing"));
+  app.models.push_back(lockstep::model_choice<lockstep::Failing, lockstep::FailingOptions>("failing"));
   return lockstep::run(argc, argv, app);
 }

@@ -57,6 +57,6 @@ class Odd : public Model {
 
 int main(int argc, char** argv) {
   auto app = lockstep::builtin();
-  app.models.push_back(lockstep::model_entry<lockstep::Odd, lockstep::OddOptions>("odd"));
+  app.models.push_back(lockstep::model_choice<lockstep::Odd, lockstep::OddOptions>("odd"));
   return lockstep::run(argc, argv, app);
 }

@@ -1,0 +1,43 @@
+// Batch: the tensors of a micro-batch by name, such as "tokens", "images", "labels", "mask". A plain value; the few
+// tensors are searched in order.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/tensor/tensor.h"
+
+namespace lockstep {
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;  // of one sample; [rows, shape...] in a batch
+};
+
+// int32; what a loss is a mean over: the elements that are not kIgnoreIndex.
+inline constexpr std::string_view kLabels = "labels";
+
+class Batch {
+ public:
+  void add(std::string name, Tensor tensor) { tensors_.emplace_back(std::move(name), std::move(tensor)); }
+  // Throws ExitCode::kInternal, naming those there are.
+  const Tensor& operator[](std::string_view name) const {
+    std::string names;
+    for (auto& [own, tensor] : tensors_) {
+      if (own == name) return tensor;
+      names += cat(names.empty() ? "" : ", ", own);
+    }
+    throw Error(ExitCode::kInternal, cat("a batch has no tensor '", name, "'; it has ", names));
+  }
+  // In the order of the dataset's specification.
+  std::vector<std::pair<std::string, Tensor>>& tensors() { return tensors_; }
+  const std::vector<std::pair<std::string, Tensor>>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+};
+
+}  // namespace lockstep
