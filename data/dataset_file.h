@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+enum class DataKind : uint8_t { kTokens, kImages };
+
 constexpr int64_t kDatasetVersion = 1;
 // Labels or ids a file may announce, unless it stores more images or tokens than that: memory is taken for each.
 constexpr int64_t kMostClasses = 1 << 21;

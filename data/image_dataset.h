@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+// Images [height, width, channels] with a label each.
+DataSpec image_spec(const Shape& shape, int64_t classes);
+
 class ImageDataset final : public Dataset {
  public:
   // `part` of the file's images.
@@ -19,7 +22,7 @@ class ImageDataset final : public Dataset {
   int64_t size() const override { return part_.size(); }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return file_->header.identity; }
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return nullptr; }
 
  private:

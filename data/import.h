@@ -10,7 +10,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/shape.h"
-#include "data/dataset.h"
+#include "data/dataset_file.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {

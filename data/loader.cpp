@@ -96,8 +96,7 @@ class Loader::Impl {
     WithStream with(*copies_);
     WithMemoryUse use(MemoryUse::kBatches);
     for (MicroBatch& m : ahead.batch.mine) {
-      m.input = raw::to_device(m.input, here);
-      m.target = raw::to_device(m.target, here);
+      for (auto& [name, tensor] : m.batch.tensors()) tensor = raw::to_device(tensor, here);
     }
     ahead.copied = copies_->record();
     ahead_ = std::move(ahead);
@@ -174,29 +173,32 @@ class Loader::Impl {
 
   MicroBatch build_micro(int64_t index, const Sampler& sampler, int64_t epoch, Range positions) const {
     const DataSpec& spec = dataset_.spec();
-    auto batched = [&](const Shape& one, DType type) {
-      Shape shape{positions.size()};
-      for (int64_t extent : one) shape.push_back(extent);
-      Tensor t = Tensor::unallocated(shape, type, device_);
-      t.allocate();
-      return t;
-    };
     MicroBatch micro;
     micro.index = index;
-    micro.input = batched(spec.input_shape, spec.input_type);
-    micro.target = batched(spec.target_shape, DType::kInt32);
+    std::vector<uint8_t*> memory;
+    std::vector<int64_t> bytes;  // of a sample
+    for (const TensorSpec& one : spec.tensors) {
+      Shape shape{positions.size()};
+      for (int64_t extent : one.shape) shape.push_back(extent);
+      Tensor t = Tensor::unallocated(shape, one.dtype, device_);
+      t.allocate();
+      memory.push_back(static_cast<uint8_t*>(t.write()));
+      bytes.push_back(one.shape.numel() * size_of(one.dtype));
+      micro.batch.add(one.name, std::move(t));
+    }
+    const auto labels = static_cast<size_t>(spec.find(kLabels) ? spec.find(kLabels) - spec.tensors.data() : -1);
+    const int64_t targets = spec.targets();
     auto samples = std::make_shared<std::vector<int64_t>>();
-    uint8_t* input = static_cast<uint8_t*>(micro.input.write());
-    int32_t* target = static_cast<int32_t*>(micro.target.write());
-    int64_t input_bytes = spec.input_shape.numel() * size_of(spec.input_type), targets = spec.target_shape.numel();
-    for (int64_t p = positions.begin; p < positions.end; ++p, input += input_bytes, target += targets) {
+    std::vector<void*> sample(memory.size());
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
       samples->push_back(sampler(p));
-      if (!device_.has_bytes()) {
-        micro.targets += targets;
-        continue;
-      }
-      dataset_.get(epoch, samples->back(), input, target);
-      micro.targets += targets - std::count(target, target + targets, kIgnoreIndex);
+      micro.targets += targets;
+      if (!device_.has_bytes()) continue;
+      for (size_t t = 0; t < memory.size(); ++t) sample[t] = memory[t] + (p - positions.begin) * bytes[t];
+      dataset_.read(epoch, samples->back(), sample);
+      if (labels == static_cast<size_t>(-1)) continue;
+      const auto* written = static_cast<const int32_t*>(sample[labels]);
+      micro.targets -= std::count(written, written + targets, kIgnoreIndex);
     }
     micro.samples = std::move(samples);
     return micro;

@@ -25,9 +25,8 @@ struct MicroBatch {
   int64_t index = 0;  // among the step's micro_count
   // Each row's sample: an index into the dataset, the same in every epoch; the key of its random numbers.
   std::shared_ptr<const std::vector<int64_t>> samples;
-  Tensor input;         // [rows, input_shape...] of the dataset's input type
-  Tensor target;        // int32 [rows, target_shape...]
-  int64_t targets = 0;  // that are not kIgnoreIndex
+  Batch batch;          // the dataset's tensors, [rows, shape...]
+  int64_t targets = 0;  // labels that are not kIgnoreIndex; rows where there are no labels
 };
 
 struct StepBatch {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/image_dataset.h"
 
 namespace lockstep {
 namespace {
@@ -29,19 +30,19 @@ void SyntheticTokens::read(Range tokens, int32_t* out) const {
 SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part) : part_(part), images_(o.images) {
   check(part.begin >= 0 && part.end <= images_ && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
         images_);
-  spec_ = {DataKind::kImages, DType::kFloat32, {o.height, o.width, o.channels}, {}, o.classes};
+  spec_ = image_spec({o.height, o.width, o.channels}, o.classes);
 }
 
 Hash128 SyntheticImages::identity() const {
-  return hash128(cat("synthetic images ", images_, " of ", spec_.input_shape, " classes ", spec_.classes));
+  return hash128(cat("synthetic images ", images_, " of ", spec_.input().shape, " classes ", spec_.classes));
 }
 
-void SyntheticImages::get(int64_t, int64_t index, void* input, int32_t* target) const {
+void SyntheticImages::read(int64_t, int64_t index, SampleMemory sample) const {
   check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
   index += part_.begin;
   int64_t label = static_cast<int64_t>(draw(2, index) % static_cast<uint64_t>(spec_.classes));
-  float* out = static_cast<float*>(input);
-  int64_t values = spec_.input_shape.numel();
+  float* out = static_cast<float*>(sample[0]);
+  int64_t values = spec_.input().shape.numel();
   uint64_t state = draw(3, index);
   for (int64_t i = 0; i < values; i += 4) {
     // Four 16-bit values of one step of SplitMix64 (Steele, Lea, Flood 2014).
@@ -54,7 +55,7 @@ void SyntheticImages::get(int64_t, int64_t index, void* input, int32_t* target) 
       out[j] = static_cast<float>(z & 0xFFFF) / 32768.0f - 1.0f + stripe;
     }
   }
-  *target = static_cast<int32_t>(label);
+  *static_cast<int32_t*>(sample[1]) = static_cast<int32_t>(label);
 }
 
 }  // namespace lockstep

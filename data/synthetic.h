@@ -29,7 +29,7 @@ class SyntheticImages final : public Dataset {
   int64_t size() const override { return part_.size(); }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override;
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return nullptr; }
 
  private:

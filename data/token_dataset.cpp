@@ -43,7 +43,10 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part
   // Moving: one window less than fits from origin 0, so that as many fit from every origin.
   size_ = options_.moving_origin ? std::max<int64_t>(1, tokens / context - 1) : ceil_div(tokens - 1, context);
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
-  spec_ = {DataKind::kTokens, DType::kInt32, {context}, {context}, source_->vocabulary_size()};
+  spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
+           source_->vocabulary_size(),
+           "tokens",
+           context};
 }
 
 int64_t TokenDataset::origin(int64_t epoch) const {
@@ -52,11 +55,11 @@ int64_t TokenDataset::origin(int64_t epoch) const {
   return random_below(places, kOrigin, options_.seed, epoch);
 }
 
-void TokenDataset::get(int64_t epoch, int64_t index, void* input, int32_t* target) const {
+void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   check(index >= 0 && index < size_, "sample ", index, " of ", size_);
   int64_t context = options_.context, begin = part_.begin + origin(epoch) + index * context;
   int64_t count = std::min(context, part_.end - 1 - begin);  // positions that have a target
-  int32_t* ids = static_cast<int32_t*>(input);
+  int32_t *ids = static_cast<int32_t*>(sample[0]), *target = static_cast<int32_t*>(sample[1]);
   source_->read({begin, begin + count}, ids);
   std::copy(ids + 1, ids + count, target);
   source_->read({begin + count, begin + count + 1}, target + count - 1);

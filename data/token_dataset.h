@@ -53,7 +53,7 @@ class TokenDataset final : public Dataset {
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return source_->identity(); }
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return source_->vocabulary(); }
   int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the part's begin
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/models/model.h"
+#include "core/nn/metric.h"
 #include "data/open_dataset.h"
 #include "optim/builtin.h"
 #include "optim/schedule.h"
@@ -19,6 +20,7 @@ struct App {
   std::vector<Choice<OptimizerKind>> optimizers = builtin_optimizers();  // optim.name
   std::vector<Choice<Schedule>> schedules = builtin_schedules();         // schedule.name
   std::vector<Choice<DataSource>> data = builtin_data();                 // data.name
+  std::vector<Metric> metrics{accuracy()};                               // what evaluations measure beside the loss
 };
 
 inline App builtin() { return {}; }

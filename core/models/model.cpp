@@ -9,21 +9,30 @@ namespace lockstep {
 
 Tensor Model::loss(Tensor output, const Tensor& target) { return cross_entropy(std::move(output), target); }
 
-int64_t count_correct(const Tensor& output, const Tensor& target) {
-  if (output.rank() == 0 || !is_floating(output.dtype()) || target.dtype() != DType::kInt32 ||
-      !output.is_contiguous() || output.numel() != target.numel() * output.dim(-1))
-    return -1;
-  const int64_t classes = output.dim(-1);
-  const Tensor logits = raw::to_host(raw::cast(output.detach(), DType::kFloat32)), targets = raw::to_host(target);
-  const float* values = logits.values<float>();
-  const int32_t* wanted = targets.values<int32_t>();
-  int64_t correct = 0;
-  for (int64_t i = 0; i < target.numel(); ++i) {
-    if (wanted[i] == kIgnoreIndex) continue;
-    const float* row = values + i * classes;
-    correct += std::max_element(row, row + classes) - row == wanted[i];
+Tensor Model::output_of(const Batch& batch) {
+  const std::vector<TensorNeed> needs = reads();
+  const std::string name = needs.empty() ? "" : needs.front().name;
+  return (*this)(name.empty() ? batch.tensors().front().second : batch[name]);
+}
+
+std::string unmet_need(const std::vector<TensorNeed>& needs, const std::vector<TensorSpec>& there) {
+  using Type = TensorNeed::Type;
+  for (const TensorNeed& need : needs) {
+    const auto found = std::find_if(there.begin(), there.end(), [&](const TensorSpec& t) {
+      return (need.name.empty() ? &t == &there.front() : t.name == need.name) &&
+             (need.type == Type::kAny || is_floating(t.dtype) == (need.type == Type::kFloating)) &&
+             (need.rank < 0 || t.shape.rank() == need.rank);
+    });
+    if (found != there.end()) continue;
+    std::string text = cat("it reads '", need.name.empty() ? "the first tensor" : need.name, "'");
+    if (need.type != Type::kAny) text += need.type == Type::kFloating ? ", floating point" : ", integers";
+    if (need.rank >= 0) text += cat(", ", need.rank, need.rank == 1 ? " dimension a sample" : " dimensions a sample");
+    text += ", but the data gives ";
+    for (size_t i = 0; i < there.size(); ++i)
+      text += cat(i ? ", " : "", "'", there[i].name, "' (", to_text(there[i].dtype), " ", there[i].shape, ")");
+    return text;
   }
-  return correct;
+  return "";
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "core/base/choice.h"
 #include "core/nn/module.h"
+#include "core/tensor/batch.h"
 
 namespace lockstep {
 
@@ -18,20 +19,35 @@ struct TaskSpec {
   int64_t classes = 0;  // vocabulary, or labels
 };
 
+// A tensor of a batch that a model reads.
+struct TensorNeed {
+  enum class Type { kAny, kFloating, kInteger };
+  std::string name;  // empty: the data's first, whatever its name
+  Type type = Type::kAny;
+  int rank = -1;  // of one sample; negative: any
+};
+
 class Model : public Module {
  public:
-  // Sum of the losses of a micro-batch's targets, fp32 [1], from what forward() gave; targets equal to kIgnoreIndex
-  // count nothing. By default, cross-entropy of [..., classes] against int32 targets [...], which may put the output's
-  // gradient in its place where the caller keeps no handle to it.
-  virtual Tensor loss(Tensor output, const Tensor& target);
+  // What this model reads of a batch; data without it is refused before the first step. By default the data's first
+  // tensor, and "labels".
+  virtual std::vector<TensorNeed> reads() const { return {{}, {std::string(kLabels), TensorNeed::Type::kInteger}}; }
+  // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
+  // floating point come in the type that the model computes in.
+  virtual Tensor output_of(const Batch& batch);
+  // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex count
+  // nothing. By default loss() against the labels.
+  virtual Tensor batch_loss(Tensor output, const Batch& batch) { return loss(std::move(output), batch[kLabels]); }
+  // By default, cross-entropy of [..., classes] against int32 labels [...], which may put the output's gradient in its
+  // place where the caller keeps no handle to it.
+  virtual Tensor loss(Tensor output, const Tensor& labels);
   // Floating-point operations of the matrix products in one sample's forward and backward pass, by which the part of a
   // machine's peak is reckoned; 0: not known.
   virtual double flops() const { return 0; }
 };
 
-// How many rows of output [..., classes] have their largest value at the target (ignored ones left out); -1 where the
-// shapes are no classification.
-int64_t count_correct(const Tensor& output, const Tensor& target);
+// In words, what `needs` asks for that the data lacks; empty where all is there.
+std::string unmet_need(const std::vector<TensorNeed>& needs, const std::vector<TensorSpec>& there);
 
 // The options of one kind of model, and how to build it from them.
 class ModelKind : public Configurable {

@@ -16,9 +16,9 @@ DataPart part_of(const std::string& word) {
 
 // What the model was built for: its parameters are those of that context, and a shorter one uses a part of them.
 TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& settings) {
-  if (data.kind != DataKind::kTokens || c.info.input.rank() != 1) return task_of(data);
-  require(data.input_shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
-          data.input_shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
+  if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
+  require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
+          data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
   return {c.info.input, data.classes};
 }
 
@@ -56,7 +56,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                     {"on", on},
                     {"loss", e.loss},
                     {"targets", e.targets}};
-    if (e.accuracy >= 0) line.emplace_back("accuracy", e.accuracy);
+    for (auto& [name, value] : e.metrics) line.emplace_back(name, value);
     if (comm.rank() == 0) print(json_line(line) + "\n");
   });
 }

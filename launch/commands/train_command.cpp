@@ -57,8 +57,7 @@ ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   o.total = s.train.steps;
   o.start = t.steps_done();
   o.rate_unit = t.items_unit();
-  o.rate_scale = static_cast<double>(s.batch.global) *
-                 (t.items_unit() == "tokens" ? static_cast<double>(t.info().input.numel()) : 1.0);
+  o.rate_scale = static_cast<double>(s.batch.global * t.items_per_sample());
   return o;
 }
 
@@ -132,8 +131,9 @@ class Run {
       check_skips(r);
       if (ends || saves_after(r.step)) save(ends || is_last(r.step));
       if (eval_now && comm_.rank() == 0) {
-        log_info(cat("step ", r.step, ": validation loss ", fixed(e.loss, 4),
-                     e.accuracy >= 0 ? cat(", accuracy ", fixed(100 * e.accuracy, 2), "%") : ""));
+        std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
+        for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
+        log_info(text);
       }
     }
     stopped = stopped && trainer_.steps_done() < settings_.train.steps;
@@ -247,9 +247,9 @@ class Run {
     if (e) {
       line.emplace_back("val_loss", e->loss);
       scalars.emplace_back("validation/loss", e->loss);
-      if (e->accuracy >= 0) {
-        line.emplace_back("val_accuracy", e->accuracy);
-        scalars.emplace_back("validation/accuracy", e->accuracy);
+      for (auto& [name, value] : e->metrics) {
+        line.emplace_back("val_" + name, value);
+        scalars.emplace_back("validation/" + name, value);
       }
     }
     metrics_->write(r.step, line);

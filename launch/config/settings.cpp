@@ -227,6 +227,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
            "resume.allow", cat("'", key, "' is no key that shapes results; all others may change freely"));
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
+  s->metrics = app.metrics;
   s->parallel.seed = static_cast<uint64_t>(s->seed);
   s->parallel.frozen = [optim = s->optim](const std::string& name) { return is_frozen(optim, name); };
   return s;

@@ -77,7 +77,8 @@ struct Settings {
   ScheduleOptions schedule_options;
   std::unique_ptr<Schedule> schedule;
   DataParallelOptions parallel;
-  Config config;  // where the values came from
+  std::vector<Metric> metrics;  // of evaluations
+  Config config;                // where the values came from
 };
 
 // Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another (batch.micro: a share of

@@ -1,7 +1,6 @@
 #include "launch/training/evaluate.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/autograd/node.h"
 #include "core/ops/ops.h"
@@ -9,9 +8,10 @@
 namespace lockstep {
 namespace {
 
-using Row = std::array<double, 4>;  // of a micro-batch: its first sample, summed loss, targets, correct ones
+using Row = std::vector<double>;
 
-std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& mine) {
+// The rows of all ranks, sorted: the same on every rank, whoever brought which.
+std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& mine, size_t width) {
   std::vector<double> values;
   for (const Row& row : mine) values.insert(values.end(), row.begin(), row.end());
   if (comm.size() > 1) {
@@ -24,16 +24,24 @@ std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& m
     values = all.to_vector();
   }
   std::vector<Row> rows;
-  for (size_t i = 0; i + 4 <= values.size(); i += 4)
-    rows.push_back({values[i], values[i + 1], values[i + 2], values[i + 3]});
-  std::sort(rows.begin(), rows.end());  // by first sample: sums are formed in one order
+  for (auto at = values.begin(); values.end() - at >= static_cast<std::ptrdiff_t>(width);
+       at += static_cast<std::ptrdiff_t>(width))
+    rows.emplace_back(at, at + static_cast<std::ptrdiff_t>(width));
+  std::sort(rows.begin(), rows.end());
   return rows;
 }
 
+// A micro-batch's row: its first sample, summed loss, targets, and two values of each metric that is a quotient of
+// sums.
+constexpr size_t kBeforeMetrics = 3;
+
 }  // namespace
 
-Tensor input_of(const MicroBatch& m, DType compute) {
-  return is_floating(m.input.dtype()) ? cast(m.input, compute) : m.input;
+Batch as_computed(const Batch& batch, DType compute) {
+  Batch out;
+  for (auto& [name, tensor] : batch.tensors())
+    out.add(name, is_floating(tensor.dtype()) ? cast(tensor, compute) : tensor);
+  return out;
 }
 
 EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, const Dataset& data,
@@ -50,31 +58,49 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
   o.threads = options.loader_threads;
   o.schedule = MicroSchedule::kWaves;
   Loader loader(data, o);
-  std::vector<Row> mine;
+  std::vector<Row> sums;
+  std::vector<std::vector<Row>> tables(options.metrics.size());  // score, sample, outcome
   while (!loader.done()) {
-    const StepBatch batch = loader.next();
-    for (int64_t first = 0; first < batch.micro_count; first += comm.size())
-      parallel.forward_round(std::min<int64_t>(comm.size(), batch.micro_count - first), [&] {
-        const MicroBatch& m = batch.mine[static_cast<size_t>(first / comm.size())];
+    const StepBatch step = loader.next();
+    for (int64_t first = 0; first < step.micro_count; first += comm.size())
+      parallel.forward_round(std::min<int64_t>(comm.size(), step.micro_count - first), [&] {
+        const MicroBatch& m = step.mine[static_cast<size_t>(first / comm.size())];
         WithRandom random({options.seed, options.step, m.samples});
-        const Tensor output = model(input_of(m, options.compute));
-        mine.push_back({static_cast<double>(batch.position + m.index * o.batch_micro),
-                        model.loss(output, m.target).item(), static_cast<double>(m.targets),
-                        static_cast<double>(count_correct(output, m.target))});
+        const Batch batch = as_computed(m.batch, options.compute);
+        const Tensor output = model.output_of(batch);
+        const int64_t at = step.position + m.index * o.batch_micro;
+        Row row{static_cast<double>(at), model.batch_loss(output, batch).item(), static_cast<double>(m.targets)};
+        for (size_t i = 0; i < options.metrics.size(); ++i) {
+          const Metric& metric = options.metrics[i];
+          const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
+          row.insert(row.end(), {part.sum, static_cast<double>(part.count)});
+          if (metric.rows)
+            for (const MetricRow& r : metric.rows(output, batch, at))
+              tables[i].push_back({r.score, static_cast<double>(r.sample), r.outcome});
+        }
+        sums.push_back(std::move(row));
       });
   }
   model.train();
+
   EvalReport report;
-  double loss = 0, correct = 0;
-  bool classifier = true;
-  for (auto& [first, sum, targets, right] : rows_of_all_ranks(comm, mine)) {
-    loss += sum;
-    report.targets += static_cast<int64_t>(targets);
-    correct += right;
-    classifier = classifier && right >= 0;
+  Row total(kBeforeMetrics + 2 * options.metrics.size());
+  for (const Row& row : rows_of_all_ranks(comm, sums, total.size()))  // in the order of the samples
+    for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
+  report.targets = static_cast<int64_t>(total[2]);
+  report.loss = total[1] / static_cast<double>(report.targets);
+  for (size_t i = 0; i < options.metrics.size(); ++i) {
+    const Metric& metric = options.metrics[i];
+    const double sum = total[kBeforeMetrics + 2 * i], count = total[kBeforeMetrics + 2 * i + 1];
+    if (metric.rows) {
+      std::vector<MetricRow> sorted;
+      for (const Row& r : rows_of_all_ranks(comm, tables[i], 3))
+        sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
+      report.metrics.emplace_back(metric.name, metric.of_rows(sorted));
+    } else if (count > 0) {
+      report.metrics.emplace_back(metric.name, sum / count);
+    }
   }
-  report.loss = loss / static_cast<double>(report.targets);
-  if (classifier) report.accuracy = correct / static_cast<double>(report.targets);
   return report;
 }
 

@@ -8,15 +8,13 @@ PendingStep RecordedStep::run(const StepBatch& batch, bool stop,
                               const std::function<PendingStep(const std::vector<MicroBatch>& mine)>& step) {
   if (!recorded_) {
     mine_ = batch.mine;
-    for (MicroBatch& m : mine_) {
-      m.input = Tensor::empty(m.input.shape(), m.input.dtype());
-      m.target = Tensor::empty(m.target.shape(), m.target.dtype());
-    }
+    for (MicroBatch& m : mine_)
+      for (auto& [name, tensor] : m.batch.tensors()) tensor = Tensor::empty(tensor.shape(), tensor.dtype());
   }
   StepInputs inputs{batch.micro_count, {}, stop};
   for (size_t i = 0; i < mine_.size(); ++i) {
-    raw::copy(mine_[i].input, batch.mine[i].input);
-    raw::copy(mine_[i].target, batch.mine[i].target);
+    for (size_t t = 0; t < mine_[i].batch.tensors().size(); ++t)
+      raw::copy(mine_[i].batch.tensors()[t].second, batch.mine[i].batch.tensors()[t].second);
     inputs.targets.push_back(batch.mine[i].targets);
   }
   parallel_.set_inputs(inputs);

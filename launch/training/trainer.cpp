@@ -33,7 +33,7 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
 
 }  // namespace
 
-TaskSpec task_of(const DataSpec& spec) { return {spec.input_shape, spec.classes}; }
+TaskSpec task_of(const DataSpec& spec) { return {spec.input().shape, spec.classes}; }
 
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
                  const std::optional<TaskSpec>& measured)
@@ -41,17 +41,20 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   const DataSpec& spec = data_.train->spec();
   fail_together(comm_, [&] {
     model_ = settings_.model->build(measured.value_or(task_of(spec)));
+    const std::string unmet = unmet_need(model_->reads(), spec.tensors);
+    require(unmet.empty(), ExitCode::kConfig, settings_.config.place("model.name"), ": ", settings_.model_name,
+            " does not fit the data: ", unmet);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
             " has nothing of this kind to recompute; use none");
   });
-  targets_per_sample_ = spec.target_shape.numel();
+  targets_per_sample_ = spec.targets();
   info_.dataset = to_hex(data_.train->identity());
   info_.math_text = settings_.config.math_text();
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
-  info_.input = spec.input_shape;
+  info_.input = spec.input().shape;
   info_.classes = spec.classes;
   const auto& queue = current_stream().device_queue();
   info_.isa = queue ? queue->kernels().isa : kernels().isa;
@@ -122,11 +125,18 @@ void Trainer::require_targets(bool measures) const {
   if (comm_.rank() != 0 || !current_device().has_bytes()) return;
   const auto look = [&](const Dataset& part, const char* name) {
     const DataSpec& spec = part.spec();
-    std::vector<uint8_t> input(static_cast<size_t>(spec.input_shape.numel() * size_of(spec.input_type)));
-    std::vector<int32_t> target(static_cast<size_t>(spec.target_shape.numel()));
+    const TensorSpec* labels = spec.find(kLabels);
+    if (!labels) return;
+    std::vector<std::vector<uint8_t>> memory;
+    std::vector<void*> sample;
+    for (const TensorSpec& one : spec.tensors) {
+      memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
+      sample.push_back(memory.back().data());
+    }
+    const auto* target = static_cast<const int32_t*>(sample[static_cast<size_t>(labels - spec.tensors.data())]);
     for (int64_t i = 0; i < part.size(); ++i) {
-      part.get(0, i, input.data(), target.data());
-      if (std::any_of(target.begin(), target.end(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+      part.read(0, i, sample);
+      if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
     }
     throw Error(ExitCode::kConfig,
                 cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
@@ -151,8 +161,6 @@ void Trainer::start_loader() {
   loader_ = std::make_unique<Loader>(*data_.train, o);
 }
 
-std::string Trainer::items_unit() const { return data_.train->spec().kind == DataKind::kTokens ? "tokens" : "images"; }
-
 void Trainer::launch(bool stop) {
   check(may_launch(), "a step is launched while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
@@ -164,7 +172,7 @@ void Trainer::launch(bool stop) {
   report.step = steps_launched() + 1;
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
                             settings_.train.steps);
-  report.items = batch.samples * (data_.train->spec().kind == DataKind::kTokens ? targets_per_sample_ : 1);
+  report.items = batch.samples * data_.train->spec().units;
   parallel_->set_loss_scale(loss_scale_.value());
   optimizer_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
@@ -254,7 +262,8 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
       WithRange range("forward");
       WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
-      loss = model_->loss((*model_)(input_of(m, settings_.parallel.compute)), m.target);
+      const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
+      loss = model_->batch_loss(model_->output_of(batch_read), batch_read);
       report.forward_ms += ms_since(forward);
     }
     WithRange range("backward");
@@ -286,7 +295,8 @@ EvalReport Trainer::evaluate() {
                              .loader_threads = static_cast<int>(settings_.data.threads),
                              .compute = settings_.parallel.compute,
                              .seed = static_cast<uint64_t>(settings_.seed),
-                             .step = info_.step});
+                             .step = info_.step,
+                             .metrics = settings_.metrics});
 }
 
 std::vector<StateEntry> Trainer::state() const {

@@ -25,7 +25,7 @@ struct StepReport {
   int64_t step = 0;  // done, from 1
   StepResult result;
   double lr = 0;
-  int64_t items = 0;  // tokens or images, of all ranks
+  int64_t items = 0;  // tokens, images or the like, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
          optimizer_ms = 0;          // exposed communication is in result
   std::vector<Transfer> transfers;  // of each bucket's parameters and gradients
@@ -70,7 +70,8 @@ class Trainer {
   // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
   bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
 
-  std::string items_unit() const;  // "tokens" or "images"
+  std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
+  int64_t items_per_sample() const { return data_.train->spec().units; }
   int64_t parameter_count() const { return parallel_->parameter_count(); }
   double flops() const { return model_->flops() * static_cast<double>(settings_.batch.global); }  // of a step
   const CheckpointInfo& info() const { return info_; }

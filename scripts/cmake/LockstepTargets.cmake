@@ -149,11 +149,41 @@ function(lockstep_cuda_library name)
   install(TARGETS ${target} LIBRARY DESTINATION lib)  # here and there, programs look in ../lib
 endfunction()
 
+# What a program that uses lockstep includes. These headers are installed, with those that they include, and no others.
+set(LOCKSTEP_PUBLIC_HEADERS
+  comm/communicator.h comm/local_comm.h comm/mpi_comm.h
+  core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
+  core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
+  core/models/convnet.h core/models/gpt.h core/models/mlp.h core/models/model.h
+  core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/recompute.h core/ops/ops.h
+  data/import.h data/loader.h data/open_dataset.h data/vocabulary.h
+  launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/generate.h launch/training/shared_data.h
+  launch/training/trainer.h launch/world/world.h
+  optim/builtin.h optim/loss_scale.h optim/optimizer.h optim/schedule.h
+  sharding/data_parallel.h)
+
+# lockstep_headers_of(variable headers...): these headers and all of ours that they include, by their paths from the root
+function(lockstep_headers_of variable)
+  set(open ${ARGN})
+  set(found "")
+  while(open)
+    list(POP_FRONT open header)
+    if(header IN_LIST found)
+      continue()
+    endif()
+    list(APPEND found ${header})
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include \"")
+    list(TRANSFORM includes REPLACE "^#include \"([^\"]+)\".*" "\\1")
+    list(APPEND open ${includes})
+  endwhile()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
 function(lockstep_install)
-  get_property(rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
-  foreach(room ${rooms})
-    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
-            FILES_MATCHING PATTERN "*.h")
+  lockstep_headers_of(headers ${LOCKSTEP_PUBLIC_HEADERS})
+  foreach(header ${headers})
+    get_filename_component(folder ${header} DIRECTORY)
+    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder})
   endforeach()
   include(CMakePackageConfigHelpers)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/scripts/cmake/LockstepConfig.cmake.in

@@ -7,6 +7,7 @@
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
+#include "core/nn/metric.h"
 #include "core/nn/recompute.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -178,7 +179,7 @@ Trained train(const Task& task, DType dtype, int steps, Recompute recompute = Re
     EXPECT_EQ(output.dtype(), dtype);
     const Tensor loss = model->loss(output, y);
     EXPECT_EQ(loss.dtype(), DType::kFloat32);
-    EXPECT_GE(count_correct(output, y), 0);
+    EXPECT_GE(count_correct(output, y).sum, 0);
     out.losses.push_back(loss.item() / static_cast<double>(y.numel()));
     backward(loss, 1.0 / static_cast<double>(y.numel()));
     for (size_t i = 0; i < masters.size(); ++i) {

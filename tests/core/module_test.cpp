@@ -13,6 +13,7 @@
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
 #include "core/nn/layers.h"
+#include "core/nn/metric.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
@@ -193,20 +194,20 @@ TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   WithLossGradient predicted(0.5);
   const Tensor output = model(x);
   const auto before = output.to_vector();
-  const int64_t correct = count_correct(output, y);
+  const double correct = count_correct(output, y).sum;
   const Tensor loss = model.loss(output, y), given_away = model.loss(model(x), y);
   EXPECT_EQ(loss.item(), given_away.item());
   EXPECT_EQ(output.to_vector(), before);
-  EXPECT_EQ(count_correct(output, y), correct);
+  EXPECT_EQ(count_correct(output, y).sum, correct);
 }
 
 TEST(Models, CountCorrectPassesOverIgnoredRows) {
   const Tensor y = Tensor::of(std::vector<float>{1, 3, 2, 9, 0, 1, 0, 0, 5}, {3, 3});
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, 0, 0}, {3})), 2);
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})), 2);
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})), -1) << "no classification";
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, 0, 0}, {3})).sum, 2);
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})).sum, 2);
+  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})).count, 0) << "no classification";
   for (DType dtype : {DType::kBFloat16, DType::kFloat16})
-    EXPECT_EQ(count_correct(raw::cast(y, dtype), Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})), 2);
+    EXPECT_EQ(count_correct(raw::cast(y, dtype), Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})).sum, 2);
 }
 
 TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {

@@ -47,9 +47,10 @@ struct Sample {
 
 Sample sample_of(const Dataset& data, int64_t epoch, int64_t index) {
   Sample s;
-  s.input.resize(static_cast<size_t>(data.spec().input_shape.numel()), -1);
-  s.target.resize(static_cast<size_t>(data.spec().target_shape.numel()), -1);
-  data.get(epoch, index, s.input.data(), s.target.data());
+  s.input.resize(static_cast<size_t>(data.spec().input().shape.numel()), -1);
+  s.target.resize(static_cast<size_t>(data.spec().targets()), -1);
+  void* const memory[] = {s.input.data(), s.target.data()};
+  data.read(epoch, index, memory);
   return s;
 }
 
@@ -366,7 +367,7 @@ TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
   EXPECT_EQ(data.validation->size(), 2);
   float image[16];
   int32_t label = -1;
-  data.validation->get(0, 1, image, &label);
+  data.validation->read(0, 1, std::array<void*, 2>{image, &label});
   EXPECT_EQ(label, 4);
   expect_error(ExitCode::kConfig, {"data.context"}, [&] { open({.context = 8}); });
   {
@@ -410,8 +411,8 @@ TEST(Synthetic, IsAFunctionOfItsIndexAndInRange) {
   std::set<int32_t> labels;
   for (int64_t i = 0; i < 90; ++i) {
     int32_t la, lb;
-    images.train->get(0, i, a.data(), &la);
-    again.train->get(5, i, b.data(), &lb);
+    images.train->read(0, i, std::array<void*, 2>{a.data(), &la});
+    again.train->read(5, i, std::array<void*, 2>{b.data(), &lb});
     EXPECT_EQ(a, b);
     EXPECT_EQ(la, lb);
     labels.insert(la);

@@ -175,8 +175,8 @@ TEST_F(ImportTest, ImagesComeBackNormalised) {
   import_idx(folder_ / "i.gz", plain, out_);
   Datasets data = open_datasets({.path = out_, .validation = 0}, 0);
   EXPECT_EQ(data.train->size(), 50);
-  EXPECT_EQ(data.train->spec().input_shape, Shape({7, 5, 3}));
-  EXPECT_EQ(data.train->spec().target_shape, Shape());
+  EXPECT_EQ(data.train->spec().input().shape, Shape({7, 5, 3}));
+  EXPECT_EQ(data.train->spec().find(kLabels)->shape, Shape());
   EXPECT_EQ(data.train->spec().classes, 4);
   EXPECT_EQ(data.validation, nullptr);
   DatasetReport report = inspect_dataset(out_);
@@ -185,7 +185,7 @@ TEST_F(ImportTest, ImagesComeBackNormalised) {
   std::vector<float> sample(105);
   for (int64_t i = 0; i < 50; ++i) {
     int32_t label = -1;
-    data.train->get(0, i, sample.data(), &label);
+    data.train->read(0, i, std::array<void*, 2>{sample.data(), &label});
     EXPECT_EQ(label, i % 4);
     for (size_t j = 0; j < 105; ++j) {
       size_t c = j % 3;

@@ -21,14 +21,16 @@ using test::expect_error;
 // Sample i of epoch e is the number 1000 e + i; every third target is ignored.
 class Counting final : public Dataset {
  public:
-  explicit Counting(int64_t size) : size_(size) { spec_ = {DataKind::kTokens, DType::kInt32, {3}, {2}, 10}; }
+  explicit Counting(int64_t size) : size_(size) {
+    spec_ = {{{"tokens", DType::kInt32, {3}}, {"labels", DType::kInt32, {2}}}, 10};
+  }
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return {}; }
   const Vocabulary* vocabulary() const override { return nullptr; }
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override {
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
     require(index != fail_at, ExitCode::kBadData, "some.h5: sample ", index, " is damaged");
-    int32_t* out = static_cast<int32_t*>(input);
+    int32_t *out = static_cast<int32_t*>(sample[0]), *target = static_cast<int32_t*>(sample[1]);
     for (int i = 0; i < 3; ++i) out[i] = static_cast<int32_t>(1000 * epoch + index);
     target[0] = static_cast<int32_t>(index);
     target[1] = index % 3 == 0 ? kIgnoreIndex : 1;
@@ -62,9 +64,9 @@ void add(Plain& plain, const StepBatch& step) {
   int64_t targets = 0;
   for (const MicroBatch& m : step.mine) {
     int64_t rows = static_cast<int64_t>(m.samples->size());
-    EXPECT_EQ(m.input.shape(), Shape({rows, 3}));
-    EXPECT_EQ(m.target.shape(), Shape({rows, 2}));
-    auto input = values_of<int32_t>(m.input), target = values_of<int32_t>(m.target);
+    EXPECT_EQ(m.batch["tokens"].shape(), Shape({rows, 3}));
+    EXPECT_EQ(m.batch[kLabels].shape(), Shape({rows, 2}));
+    auto input = values_of<int32_t>(m.batch["tokens"]), target = values_of<int32_t>(m.batch[kLabels]);
     int64_t counted = 0;
     for (int32_t t : target) counted += t != kIgnoreIndex;
     EXPECT_EQ(m.targets, counted);
@@ -232,8 +234,8 @@ TEST(Loader, TensorsLieOnTheDeviceThatWasCurrent) {
     Loader loader(data, {.batch_global = 10, .batch_micro = 5, .threads = threads});
     for (int i = 0; i < 20; ++i) {
       MicroBatch m = std::move(loader.next().mine[0]);
-      EXPECT_EQ(m.input.device(), stream.device());
-      EXPECT_EQ(m.target.device(), stream.device());
+      EXPECT_EQ(m.batch["tokens"].device(), stream.device());
+      EXPECT_EQ(m.batch[kLabels].device(), stream.device());
       // Used by the stream and dropped by the host at once.
       stream.enqueue([m](Parallel&) { EXPECT_EQ(m.samples->size(), 5u); });
     }
@@ -258,7 +260,7 @@ TEST(Loader, TextIsTheSameOverRanks) {
         Loader loader(*data.train, mine);
         for (int64_t step = 0; step < 50; ++step)
           for (MicroBatch& m : loader.next().mine) {
-            auto values = values_of<int32_t>(m.input), targets = values_of<int32_t>(m.target);
+            auto values = values_of<int32_t>(m.batch["tokens"]), targets = values_of<int32_t>(m.batch[kLabels]);
             values.insert(values.end(), targets.begin(), targets.end());
             std::lock_guard lock(mutex);
             all[{step, m.index}] = values;

@@ -78,11 +78,11 @@ class Spoilt final : public Dataset {
   const DataSpec& spec() const override { return good_->spec(); }
   Hash128 identity() const override { return good_->identity(); }
   const Vocabulary* vocabulary() const override { return good_->vocabulary(); }
-  void get(int64_t epoch, int64_t index, void* input, int32_t* target) const override {
-    good_->get(epoch, index, input, target);
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
+    good_->read(epoch, index, sample);
     if (index % 16 != 5) return;
-    if (spec().kind == DataKind::kTokens) static_cast<int32_t*>(input)[2] = 1000;
-    else static_cast<float*>(input)[7] = std::numeric_limits<float>::quiet_NaN();
+    if (spec().unit == "tokens") static_cast<int32_t*>(sample[0])[2] = 1000;
+    else static_cast<float*>(sample[0])[7] = std::numeric_limits<float>::quiet_NaN();
   }
 
  private:
@@ -170,7 +170,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   EXPECT_EQ(to_hex(a.digest), to_hex(b.digest)) << what;
   EXPECT_EQ(a.losses, b.losses) << what;
   EXPECT_EQ(a.eval.loss, b.eval.loss) << what;
-  EXPECT_EQ(a.eval.accuracy, b.eval.accuracy) << what;
+  EXPECT_EQ(a.eval.metrics, b.eval.metrics) << what;
   EXPECT_EQ(a.eval.targets, b.eval.targets) << what;
 }
 

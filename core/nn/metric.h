@@ -1,0 +1,44 @@
+// Metrics: what an evaluation measures beside the loss. Each is a quotient of sums over micro-batches, or a figure of a
+// table with a few rows for each sample. Either way the same bits at every number of ranks. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/tensor/batch.h"
+
+namespace lockstep {
+
+// Added in the order of the micro-batches; the metric is sum / count, and is left out where count is 0.
+struct MetricSum {
+  double sum = 0;
+  int64_t count = 0;
+};
+
+struct MetricRow {
+  double score = 0;
+  int64_t sample = 0;  // its index in the data
+  double outcome = 0;
+  friend auto operator<=>(const MetricRow&, const MetricRow&) = default;
+};
+
+struct Metric {
+  std::string name;  // "accuracy": of the keys val_NAME of metrics.jsonl and NAME of `lockstep eval`
+  // One of the two kinds is set. `output`: what Model::output_of() gave.
+  std::function<MetricSum(const Tensor& output, const Batch& batch)> sum = {};
+  // `first`: the first row's index in the data.
+  std::function<std::vector<MetricRow>(const Tensor& output, const Batch& batch, int64_t first)> rows = {};
+  // Of all ranks' rows, sorted by score, then sample.
+  std::function<double(const std::vector<MetricRow>& sorted)> of_rows = {};
+};
+
+// How many rows of an output [..., classes] have their largest value at the label, and of how many labels that are not
+// ignored; 0 of 0 where shapes or types are no classification.
+MetricSum count_correct(const Tensor& output, const Tensor& labels);
+// The part of the labels (ignored ones left out) at which an output [..., classes] has its largest value; left out
+// where shapes or types are no classification.
+Metric accuracy();
+
+}  // namespace lockstep
