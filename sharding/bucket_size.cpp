@@ -19,7 +19,7 @@ void BucketSizeAdvice::add(const std::vector<Transfer>& transfers, double step_s
     waited_s_ += waited;
     if (!reduce) continue;
     if (waited > 20e-6) {  // else it had ended before, and nobody saw when
-      g.took_s += std::max(0.0, t.ready_s - std::max(t.launched_s, channel_free));
+      g.took_s += std::max(0.0, t.ready_s - std::max(t.started_s, channel_free));
       ++g.ended_in_sight;
     }
     channel_free = std::max(channel_free, t.ready_s);

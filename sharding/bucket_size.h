@@ -14,7 +14,7 @@ namespace lockstep {
 
 class BucketSizeAdvice {
  public:
-  // A step's transfers, in the order of launch, and how long the step took.
+  // A step's transfers, in the order in which they started, and how long the step took.
   void add(const std::vector<Transfer>& transfers, double step_s);
   // Seconds that a rank waited for each bucket, a step; by "gather NAME" and "reduce NAME".
   std::map<std::string, double> waits() const;

@@ -74,7 +74,7 @@ class DataParallel {
   // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 
-  // When each bucket's parameters and gradients travelled in the last step, in the order of launch.
+  // When each bucket's parameters and gradients travelled in the last step, in the order in which they started.
   const std::vector<Transfer>& transfers() const { return log_.transfers(); }
   double backward_end_s() const { return backward_end_s_; }
   // Number of parameters that got no gradient in the last micro-batch on this rank.

@@ -36,8 +36,8 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
 
 void GatherSchedule::begin() {
   if (streams_) return;
-  launch(root_);
-  for (const Block& b : blocks_) launch(b);
+  begin_gather(root_);
+  for (const Block& b : blocks_) begin_gather(b);
 }
 
 void GatherSchedule::begin_round(bool announce) {
@@ -45,10 +45,10 @@ void GatherSchedule::begin_round(bool announce) {
   forwards_ = backwards_ = 0;
 }
 
-void GatherSchedule::launch(const Block& block) {
+void GatherSchedule::begin_gather(const Block& block) {
   for (ParameterBucket* b : block) {
     if (b->whole()) continue;
-    log_.launched(Transfer::Kind::kGather, b->name(), b->whole_bytes());
+    log_.started(Transfer::Kind::kGather, b->name(), b->whole_bytes());
     b->gather();
   }
 }
@@ -71,7 +71,7 @@ void GatherSchedule::enter_root() {
     finish_pass(false);
     start(Pass::kForward);
   }
-  launch(root_);
+  begin_gather(root_);
   wait(root_);
 }
 
@@ -106,19 +106,19 @@ void GatherSchedule::go_to(int64_t block, bool completed) {
   if (block < at_ && pass_ == Pass::kBackward && last) reductions_.block_left(static_cast<size_t>(at_));
   at_ = block;
   const Block& here = blocks_[static_cast<size_t>(block)];
-  launch(here);
+  begin_gather(here);
   wait(here);
   const int64_t next = next_of(block);
   if (next < 0) return;
   const Block& ahead = blocks_[static_cast<size_t>(next)];
-  if (limit_ <= 0 || static_cast<double>(gathered_bytes()) + bytes_of(ahead) <= limit_) launch(ahead);
+  if (limit_ <= 0 || static_cast<double>(gathered_bytes()) + bytes_of(ahead) <= limit_) begin_gather(ahead);
 }
 
 void GatherSchedule::start(Pass pass) {
   pass_ = tell(pass);
   ++(pass_ == Pass::kForward ? forwards_ : backwards_);
   if (pass_ == Pass::kForward) {
-    launch(root_);
+    begin_gather(root_);
     wait(root_);
   }
   if (!blocks_.empty()) go_to(pass_ == Pass::kForward ? 0 : static_cast<int64_t>(blocks_.size()) - 1);

@@ -47,7 +47,7 @@ class GatherSchedule {
   void finish_pass(bool completed);
   void go_to(int64_t block, bool completed = true);
   int64_t next_of(int64_t block) const;
-  void launch(const Block& block);
+  void begin_gather(const Block& block);
   void wait(const Block& block);
   int64_t gathered_bytes() const;
   Pass tell(Pass pass);

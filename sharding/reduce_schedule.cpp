@@ -52,7 +52,7 @@ void ReduceSchedule::begin_step(int64_t micro_count) {
 
 void ReduceSchedule::begin_round() {
   complete_.assign(buckets_.size(), false);
-  next_launch_ = 0;
+  next_start_ = 0;
 }
 
 bool ReduceSchedule::shard_group_has_data() const {
@@ -87,13 +87,13 @@ void ReduceSchedule::bucket_complete(size_t index) {
   if (rounds_.size() == 1 && done_ < mine.size()) return;  // more of this round's micro-batches to come
   complete_[index] = true;
   // In fixed order on every rank, so that collectives always match.
-  while (next_launch_ < buckets_.size() && complete_[next_launch_]) launch(next_launch_++);
+  while (next_start_ < buckets_.size() && complete_[next_start_]) start(next_start_++);
 }
 
-void ReduceSchedule::launch(size_t bucket) {
+void ReduceSchedule::start(size_t bucket) {
   GradientBucket& b = *buckets_[bucket];
   const ParameterBucket& p = b.parameters();
-  in_flight_.push_back({bucket, log_.launched(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
+  in_flight_.push_back({bucket, log_.started(Transfer::Kind::kReduce, p.name(), p.layout().total() * 4)});
   b.reduce(round(), merging_ ? *merging_ : current_stream());
 }
 
@@ -105,15 +105,15 @@ void ReduceSchedule::leaf_needs_memory() {
 
 void ReduceSchedule::block_left(size_t block) {
   for (size_t bucket : of_block_[block])
-    if (following_) launch_through(bucket);
+    if (following_) start_through(bucket);
     else unused_ += buckets_[bucket]->end_micro_batch();
 }
 
 // Without data: the buckets up to this one, as long as memory for what arrives is there.
-void ReduceSchedule::launch_through(size_t bucket) {
-  for (; next_launch_ <= bucket; ++next_launch_) {
+void ReduceSchedule::start_through(size_t bucket) {
+  for (; next_start_ <= bucket; ++next_start_) {
     if (micro_schedule_ == MicroSchedule::kWaves) leaf_needs_memory();
-    launch(next_launch_);
+    start(next_start_);
   }
 }
 
@@ -124,11 +124,11 @@ void ReduceSchedule::check_all_done() const {
 
 void ReduceSchedule::begin_following() {
   following_ = true;
-  next_launch_ = 0;
+  next_start_ = 0;
 }
 
 void ReduceSchedule::end_following() {
-  launch_through(buckets_.size() - 1);
+  start_through(buckets_.size() - 1);
   following_ = false;
   ++round_;
 }

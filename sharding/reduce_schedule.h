@@ -1,6 +1,6 @@
 // ReduceSchedule: when gradients are reduced. A step has one round of exchanges at the lower levels, and one for each
-// wave of micro-batches (one a rank) from level gradients on. In a round buckets are launched in one fixed order on
-// every rank, each as soon as its gradients are complete, while backward goes on. Owned by DataParallel; owns the
+// wave of micro-batches (one a rank) from level gradients on. In a round exchanges of buckets start in one fixed order
+// on every rank, each as soon as its gradients are complete, while backward goes on. Owned by DataParallel; owns the
 // gradient buckets and the stream on which sums are merged.
 #pragma once
 
@@ -18,7 +18,7 @@ class ReduceSchedule {
  public:
   ReduceSchedule(const Mesh& mesh, const DataParallelOptions& options, TransferLog& log);
 
-  // A bucket of gradients for these parameters; buckets are launched in the order of these calls.
+  // A bucket of gradients for these parameters; exchanges of buckets start in the order of these calls.
   void add(const ParameterBucket& parameters);
   // Which of them, by index, belong to each block of the gather schedule.
   void set_blocks(std::vector<std::vector<size_t>> buckets_of_block) { of_block_ = std::move(buckets_of_block); }
@@ -64,8 +64,8 @@ class ReduceSchedule {
 
   const ReduceRound& round() const { return rounds_[round_]; }
   void begin_round();
-  void launch(size_t bucket);
-  void launch_through(size_t bucket);
+  void start(size_t bucket);
+  void start_through(size_t bucket);
   bool finish_oldest(std::optional<Seconds> patience = {});
 
   const Mesh& mesh_;
@@ -80,7 +80,7 @@ class ReduceSchedule {
   std::vector<ReduceRound> rounds_;
   size_t round_ = 0;
   std::vector<bool> complete_;  // by bucket, in this round
-  size_t next_launch_ = 0;
+  size_t next_start_ = 0;
   bool following_ = false;
   std::deque<Reduction> in_flight_;
   int unused_ = 0;

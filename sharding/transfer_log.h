@@ -17,7 +17,7 @@ struct Transfer {
   Kind kind;
   std::string bucket;
   int64_t bytes = 0;  // of the whole bucket, as it travels
-  double launched_s = 0;
+  double started_s = 0;
   double needed_s = 0, ready_s = 0;  // between these the host had to wait; what a GPU's queue waits is not in them
 };
 
@@ -31,7 +31,7 @@ class TransferLog {
   double since_begin() const { return Seconds(std::chrono::steady_clock::now() - begun_).count(); }
 
   // Returns the transfer's index.
-  size_t launched(Transfer::Kind kind, const std::string& bucket, int64_t bytes) {
+  size_t started(Transfer::Kind kind, const std::string& bucket, int64_t bytes) {
     transfers_.push_back({kind, bucket, bytes, since_begin()});
     return transfers_.size() - 1;
   }
@@ -40,7 +40,7 @@ class TransferLog {
     transfers_[index].needed_s = needed_s;
     transfers_[index].ready_s = since_begin();
   }
-  // In the order of launch.
+  // In the order in which they started.
   const std::vector<Transfer>& transfers() const { return transfers_; }
 
  private:

@@ -89,9 +89,9 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       int64_t end = warmup + steps;
       if (i == 0) end = 1;
       else if (i < warmup) end = warmup;
-      while (trainer.may_launch() && trainer.steps_launched() < end) {
+      while (trainer.may_start() && trainer.steps_started() < end) {
         const int64_t sent = comm.bytes_sent();
-        trainer.launch(false);
+        trainer.start(false);
         wire = std::max(wire, comm.bytes_sent() - sent);
       }
       const StepReport r = trainer.finish();

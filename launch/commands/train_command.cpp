@@ -115,7 +115,7 @@ class Run {
     bool stopped = false;
     if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
-      while (!stopped && may_launch()) trainer_.launch(stop_signal != 0);
+      while (!stopped && may_start()) trainer_.start(stop_signal != 0);
       const StepReport r = trainer_.finish();
       stopped = stopped || r.result.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
@@ -174,12 +174,12 @@ class Run {
   bool saves_after(int64_t step) const {
     return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
   }
-  bool nothing_under_way() const { return trainer_.steps_launched() == trainer_.steps_done(); }
-  // What looks at the state after a step wants it to be the last one launched.
-  bool may_launch() const {
-    const int64_t launched = trainer_.steps_launched();
+  bool nothing_under_way() const { return trainer_.steps_started() == trainer_.steps_done(); }
+  // What looks at the state after a step needs it to be the last one started.
+  bool may_start() const {
+    const int64_t launched = trainer_.steps_started();
     const bool looked_at = evaluates_after(launched) || saves_after(launched);
-    return trainer_.may_launch() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
+    return trainer_.may_start() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
   }
 
   // False where there is no checkpoint yet.

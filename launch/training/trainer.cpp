@@ -161,15 +161,15 @@ void Trainer::start_loader() {
   loader_ = std::make_unique<Loader>(*data_.train, o);
 }
 
-void Trainer::launch(bool stop) {
-  check(may_launch(), "a step is launched while ", static_cast<int64_t>(under_way_.size()), " are under way");
+void Trainer::start(bool stop) {
+  check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
   step.begun = Clock::now();
   const StepBatch batch = loader_->next();
   report.data_ms = ms_since(step.begun);
-  report.step = steps_launched() + 1;
+  report.step = steps_started() + 1;
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
                             settings_.train.steps);
   report.items = batch.samples * data_.train->spec().units;
@@ -230,8 +230,8 @@ bool Trainer::verifies_after(int64_t step) const {
   return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
 }
 
-bool Trainer::may_launch() const {
-  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_launched()));
+bool Trainer::may_start() const {
+  return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()));
 }
 
 void Trainer::check_at_rest(const char* what) const { check(under_way_.empty(), what, " while a step is under way"); }

@@ -42,18 +42,18 @@ class Trainer {
   ~Trainer();
 
   StepReport step(bool stop = false) {
-    launch(stop);
+    start(stop);
     return finish();
   }
   int64_t steps_done() const { return info_.step; }
   // The same in two parts: a GPU has the next step's work before the host waits for this one's outcome. All else
-  // (evaluate, mine, info) speaks of the steps launched, or finished, and wants them to be the same.
-  void launch(bool stop);
+  // (evaluate, mine, info) is about finished steps, and needs that none is under way.
+  void start(bool stop);
   StepReport finish();  // of the oldest that is under way
-  int64_t steps_launched() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
-  // May a step be launched now? Where the host is the device, or must know a step's outcome for the next one (the loss
+  int64_t steps_started() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
+  // May a step be started now? Where the host is the device, or must know a step's outcome for the next one (the loss
   // scale of fp16), or verifies the state that it leaves, only when none is under way.
-  bool may_launch() const;
+  bool may_start() const;
   // Over the validation part; the same bits at every number of ranks. Collective.
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }

@@ -129,10 +129,10 @@ Outcome run(const Job& job) {
     std::vector<double> losses;
     while (trainer.steps_done() < job.steps) {
       const auto looked_at = [&](int64_t step) { return step == job.evaluated_after || step == job.reloaded_after; };
-      while (trainer.may_launch() && trainer.steps_launched() < job.steps &&
-             (trainer.steps_launched() == trainer.steps_done() || !looked_at(trainer.steps_launched())))
-        trainer.launch(false);
-      ahead = std::max(ahead, trainer.steps_launched() - trainer.steps_done());
+      while (trainer.may_start() && trainer.steps_started() < job.steps &&
+             (trainer.steps_started() == trainer.steps_done() || !looked_at(trainer.steps_started())))
+        trainer.start(false);
+      ahead = std::max(ahead, trainer.steps_started() - trainer.steps_done());
       losses.push_back(trainer.finish().result.loss);
       if (trainer.steps_done() == job.evaluated_after) trainer.evaluate();
       if (trainer.steps_done() == job.reloaded_after) trainer.load_parameters(open_checkpoint(job.from));
@@ -333,8 +333,8 @@ TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
       testing::fake_gpu_enqueue(*current_stream().device_queue(), [&late, open = gate.get_future().share()] {
         if (open.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) ++late;
       });
-      trainer.launch(false);
-      EXPECT_TRUE(trainer.may_launch());
+      trainer.start(false);
+      EXPECT_TRUE(trainer.may_start());
       gate.set_value();
       EXPECT_EQ(trainer.finish().step, 7);
     });

@@ -321,9 +321,9 @@ TEST(Timeline, ParametersAndGradientsTravelBesideComputation) {
     ASSERT_EQ(gathers.size(), 1u + 7u + 6u);
     int ahead = 0;
     for (size_t i = 2; i < gathers.size(); ++i) {
-      EXPECT_LE(gathers[i].launched_s, gathers[i].needed_s);
+      EXPECT_LE(gathers[i].started_s, gathers[i].needed_s);
       EXPECT_LE(gathers[i].needed_s, gathers[i].ready_s);
-      ahead += gathers[i - 1].ready_s <= gathers[i].launched_s && gathers[i].launched_s < gathers[i].needed_s;
+      ahead += gathers[i - 1].ready_s <= gathers[i].started_s && gathers[i].started_s < gathers[i].needed_s;
     }
     EXPECT_EQ(ahead, 12) << "each sets out when the one before has arrived, and before it is needed";
   }

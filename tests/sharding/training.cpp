@@ -107,7 +107,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
     out.transfers = parallel.transfers();
     bool early = false;
     for (const Transfer& t : out.transfers)
-      early |= t.kind == Transfer::Kind::kReduce && t.launched_s < parallel.backward_end_s();
+      early |= t.kind == Transfer::Kind::kReduce && t.started_s < parallel.backward_end_s();
     out.overlapped &= early;
     const StepResult& r = out.steps.back();
     std::vector<Slot> slots = parallel.slots();
