@@ -42,6 +42,9 @@ quietly() {
   return "$code"
 }
 
+# CPU seconds of all commands that this script has run and waited for; the kernel counts in hundredths.
+cpu_seconds() { awk '{print int(($16 + $17) / 100)}' "/proc/$$/stat"; }
+
 # Builds show Ninja's one live line on a terminal, and go to a log elsewhere.
 build() { # log's name, command...
   if [ -t 1 ]; then "${@:2}"; else quietly "$@"; fi
