@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Twenty steps of a small GPT and of a small convolutional network learn, and give the bits that this repository keeps: one digest for CPUs
+# with AVX2 or AVX-512, another for code without them (bits_of_isa in core/kernels/kernels.h). A change of bits that is meant changes
+# the digests here, and says why in its commit. Usage: golden_run_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+golden() { # KIND LEVEL BOUND DIGEST
+  local run=$1-$2
+  LOCKSTEP_ISA=$2 run lockstep train "$1.yaml" run.dir="$run" train.steps=20
+  if [ "$2" = avx2 ] && [ "$code" -ne 0 ] && grep -q "$2" err; then
+    echo "skipped: this CPU lacks avx2"
+    return
+  fi
+  expect "$1, $2: it trains" test "$code" -eq 0
+  expect "$1, $2: the loss is below $3 after 20 steps" awk -v loss="$(field loss <"$run/metrics.jsonl" | tail -n 1)" -v bound="$3" \
+    'BEGIN { exit !(loss < bound) }'
+  same "$1, $2: the digest" "$4" "$(digest "$run")"
+}
+golden text generic 2.5 08d985bf9cf42deb4c0a395583ef2151
+golden text avx2 2.5 1bb45b3a4ac7e6254b763b793f9afb6c
+golden images generic 1.0 6a5f9504c468c4cd201b154511a0b170
+golden images avx2 1.0 acb654e68a2f531bd428a761edb09c4d
+finish
