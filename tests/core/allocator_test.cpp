@@ -20,6 +20,7 @@ constexpr bool kCaching = false;  // there every block is the system's
 #else
 constexpr bool kCaching = true;
 #endif
+const char* const kNoCache = "with a sanitizer every block is the system's";
 
 TEST(Allocator, BlocksAreAlignedDisjointAndKeepTheirBytes) {
   struct Held {
@@ -55,7 +56,7 @@ TEST(Allocator, BlocksAreAlignedDisjointAndKeepTheirBytes) {
 }
 
 TEST(Allocator, FreedNeighboursMergeIntoOneBlock) {
-  if (!kCaching) GTEST_SKIP();
+  if (!kCaching) GTEST_SKIP() << kNoCache;
   const int64_t part = 1 << 20;
   std::vector<void*> parts;
   for (int i = 0; i < 40; ++i) parts.push_back(allocate_bytes(part));
@@ -68,7 +69,7 @@ TEST(Allocator, FreedNeighboursMergeIntoOneBlock) {
 }
 
 TEST(Allocator, TheNewestOfEqualBlocksIsTakenFirst) {
-  if (!kCaching) GTEST_SKIP();
+  if (!kCaching) GTEST_SKIP() << kNoCache;
   void *a = allocate_bytes(4096), *wall = allocate_bytes(256), *b = allocate_bytes(4096), *end = allocate_bytes(256);
   free_bytes(a);
   free_bytes(b);
@@ -88,7 +89,7 @@ TEST(Allocator, PeakIsTheMostInUseSinceItWasReset) {
 }
 
 TEST(Allocator, MoreThanThereIsIsAnErrorThatSaysHowMuch) {
-  if (!kCaching) GTEST_SKIP();
+  if (!kCaching) GTEST_SKIP() << kNoCache;
   try {
     allocate_bytes(int64_t(1) << 60);
     FAIL();
@@ -120,7 +121,7 @@ TEST(Allocator, ServesManyThreads) {
 
 // A training loop in its steady state: forward and backward of a small GPT.
 TEST(Allocator, SteadyStateTakesNothingFromTheSystem) {
-  if (!kCaching) GTEST_SKIP();
+  if (!kCaching) GTEST_SKIP() << kNoCache;
   GptOptions options{.layers = 2, .heads = 2, .width = 32};
   Gpt model(options, {{16}, 50});
   place_parameters(model, 1);

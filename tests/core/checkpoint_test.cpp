@@ -300,7 +300,7 @@ TEST(Damage, OfAnyByteIsFound) {
   verify_checkpoint(open_checkpoint(dir));
 }
 
-// LOCKSTEP_FLIPS random bits, one at a time: all found.
+// LOCKSTEP_FLIPS random bits, chosen by LOCKSTEP_SEED, one at a time: all found.
 TEST(Damage, OfRandomBitsIsFound) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 2, state());
@@ -313,8 +313,10 @@ TEST(Damage, OfRandomBitsIsFound) {
   ASSERT_EQ(files.size(), 3u);
   const char* asked = std::getenv("LOCKSTEP_FLIPS");
   const int64_t flips = asked ? std::atoll(asked) : 300;
+  const char* given = std::getenv("LOCKSTEP_SEED");
+  const uint64_t seed = given ? std::strtoull(given, nullptr, 10) : 2026;
   for (int64_t i = 0; i < flips; ++i) {
-    const auto bits = philox(2026, static_cast<uint64_t>(i), 0);
+    const auto bits = philox(seed, static_cast<uint64_t>(i), 0);
     const uint32_t* random = bits.v;
     int64_t at = static_cast<int64_t>((uint64_t{random[0]} << 32 | random[1]) % static_cast<uint64_t>(bytes));
     size_t f = 0;

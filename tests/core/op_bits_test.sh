@@ -8,13 +8,13 @@ trap 'rm -rf "$work"' EXIT
 bits() { LOCKSTEP_ISA=$1 "$program" >"$work/$1" 2>"$work/error"; }
 program=$1
 if ! bits avx2; then
-  echo "This CPU lacks avx2: there is nothing to compare." && cat "$work/error"
+  echo "skipped: this CPU lacks avx2: there is nothing to compare" && cat "$work/error"
   exit 77
 fi
 cases=$(wc -l <"$work/avx2")
 if [ "$cases" -lt 100 ]; then echo "FAILED: only $cases cases" && exit 1; fi
 if ! bits avx512; then
-  echo "This CPU lacks avx512: there is nothing to compare." && cat "$work/error"
+  echo "skipped: this CPU lacks avx512: there is nothing to compare" && cat "$work/error"
   exit 77
 fi
 if ! cmp -s "$work/avx2" "$work/avx512"; then

@@ -7,7 +7,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::string why;
   if (!lockstep::testing::find_gpu(&why)) {
-    std::printf("no GPU: %s\n", why.c_str());
+    std::printf("skipped: no GPU: %s\n", why.c_str());
     return 77;
   }
   const lockstep::DeviceBackend& backend = lockstep::device_backend();

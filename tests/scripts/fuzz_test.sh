@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/fuzz: its list is that of the kept seeds, wrong arguments are refused, and the seeds stay small.
+# scripts/fuzz: its list is that of the kept seeds, wrong arguments are refused, and the seeds stay small; so do all golden files together.
 # Usage: fuzz_test.sh SOURCE_DIR
 set -euo pipefail
 cd "$1"
@@ -18,4 +18,7 @@ refused "there is no target 'nothing'" nothing 1
 refused "no number of minutes" config 0
 bytes=$(find tests/fuzz/seeds -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
 [ "$bytes" -le 200000 ] || fail "the seeds have $bytes bytes, more than 200,000"
+golden=$(find tests -type f ! -path 'tests/fuzz/seeds/*' ! -name '*.h' ! -name '*.cpp' ! -name '*.sh' ! -name '*.py' ! -name '*.txt' \
+  ! -name '*.cmake' ! -name '*.md' ! -name '*.yaml' ! -name '*.supp' -printf '%s\n' | awk '{sum += $1} END {print sum}')
+[ "$golden" -ge 1000 ] && [ "$golden" -le 1000000 ] || fail "the golden files under tests have $golden bytes, more than 1,000,000 or none"
 echo "scripts/fuzz: list, arguments and seeds are right"

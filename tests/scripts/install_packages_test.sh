@@ -15,6 +15,13 @@ expect() { # what condition-command...
   if ! "$@"; then echo "FAILED: $what; it said:"; cat "$work/said"; failed=1; fi
 }
 
+# Quick tests need no clang, browser, scheduler or Python: only the longer tiers do.
+quick=$(cd / && "$work/repo/scripts/install_packages" test --list)
+echo "$quick" >"$work/said"
+expect "quick tests install little" bash -c "! grep -vx clang-format-14 '$work/said' | grep -qiE 'clang|python|chrom|firefox|slurm'"
+expect "the nightly tier installs clang beside them" \
+  test "$(cd / && "$work/repo/scripts/install_packages" nightly --list | grep -vxF "$quick" | tr -d '0-9' | xargs)" = "clang- libclang-rt--dev"
+
 # Only what the script itself needs: no dpkg, apt-get, sudo, compiler or cmake.
 for tool in bash sh awk grep sed cat sort head tail dirname mkdir nproc env sleep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
 # rm first: a link would be written through, into the machine's own program.

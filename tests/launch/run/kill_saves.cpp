@@ -109,8 +109,8 @@ int run(int argc, char** argv) {
   const std::string wanted = arguments[1], dir = arguments[2], checkpoints = dir + "/checkpoints";
   const std::string mpirun = dashes - arguments.begin() > 3 ? arguments[3] : "";
 
-  std::random_device device;
-  const uint64_t seed = device();
+  const char* given = std::getenv("LOCKSTEP_SEED");
+  const uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::mt19937_64 random(seed);
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Damaged datasets and checkpoints: each ends with 65, or gives exactly what the whole one gives; with 4 GiB of address space and within
 # 10 seconds of computing. Nothing else: no crash, no "bug", no memory or storage error.
-# Usage: mutated_files_test.sh COUNT FIRST_SEED MUTATE LOCKSTEP
+# Usage: mutated_files_test.sh COUNT FIRST_SEED MUTATE LOCKSTEP; LOCKSTEP_SEED overrides FIRST_SEED.
 count=$1
-first=$2
+first=${LOCKSTEP_SEED:-$2}
 mutate=$3
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$4"
