@@ -5,9 +5,8 @@
 #include "core/base/hash.h"
 
 namespace lockstep {
-namespace {
 
-std::string_view name_of(CallKind kind) {
+const char* name_of(CallKind kind) {
   switch (kind) {
     case CallKind::kAllReduce: return "all_reduce";
     case CallKind::kReduceScatter: return "reduce_scatter";
@@ -21,6 +20,8 @@ std::string_view name_of(CallKind kind) {
   }
   return "?";
 }
+
+namespace {
 
 std::string_view name_of(ReduceOp op) {
   switch (op) {

@@ -23,6 +23,8 @@ enum class CallKind : uint8_t {
   kSplit
 };
 
+const char* name_of(CallKind kind);  // "all_reduce"
+
 struct Call {
   CallKind kind = CallKind::kBarrier;
   int64_t number = 0;  // counts the collectives of a communicator from 1; sends and receives by pair and direction

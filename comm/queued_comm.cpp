@@ -99,18 +99,23 @@ Call QueuedComm::start(CallKind kind, std::string_view label) {
 Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
   if (stream_->mode() == Stream::Mode::kThread) not_in_a_graph("an exchange of ranks by way of the host");
   number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
-  if (const int64_t bytes = wire_bytes(call, rank(), size()); bytes > 0)
+  const int64_t bytes = wire_bytes(call, rank(), size());
+  if (bytes > 0)
     for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);
   Stream& now = current_stream();
   const bool later = now.mode() == Stream::Mode::kThread || now.mode() == Stream::Mode::kQueue;
   if (later && may_be_written(now, held)) stream_->wait(now.record());
   counters_->queued.fetch_add(1, std::memory_order_relaxed);
-  stream_->enqueue([counters = counters_, held, task = std::move(task)](Parallel& p) {
-    counters->begun.fetch_add(1, std::memory_order_relaxed);
-    task(p);
-  });
+  const TraceOp op(name_of(call.kind));
+  stream_->enqueue(
+      [counters = counters_, held, task = std::move(task)](Parallel& p) {
+        counters->begun.fetch_add(1, std::memory_order_relaxed);
+        task(p);
+      },
+      {"exchange", bytes});
   Event done = stream_->record();
   if (call.kind == CallKind::kSend) sent_ = true;
+  const TraceOp rest("finish_sends");
   if (sent_)
     stream_->enqueue([counters = counters_, channel = channel_](Parallel&) {
       channel->finish_sends([&] { return counters->queued.load() > counters->begun.load(); });

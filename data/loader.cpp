@@ -12,6 +12,7 @@
 #include "core/base/caught.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
 #include "data/sampler.h"
 
@@ -28,8 +29,9 @@ class Loader::Impl {
     const int threads = device_.has_bytes() ? options_.threads : 0;  // what is only counted is counted in order
     try {
       for (int i = 0; i < threads; ++i)
-        threads_.emplace_back([this, prefix = log_prefix()] {
+        threads_.emplace_back([this, prefix = log_prefix(), rank = trace_owner.rank] {
           set_log_prefix(prefix);
+          trace_owner.rank = rank;
           build_ahead();
         });
     } catch (const std::system_error& e) {
@@ -154,6 +156,7 @@ class Loader::Impl {
   }
 
   StepBatch build(const Cursor& c) const {
+    TraceSpan span("load_batch");
     WithMemoryUse use(MemoryUse::kBatches);
     StepBatch step;
     step.epoch = c.epoch;
@@ -167,6 +170,7 @@ class Loader::Impl {
       int64_t begin = i * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
       step.mine.push_back(build_micro(i, sampler, c.epoch, {c.position + begin, c.position + end}));
       step.targets += step.mine.back().targets;
+      for (auto& [name, tensor] : step.mine.back().batch.tensors()) span.add_bytes(tensor.bytes());
     }
     return step;
   }
@@ -233,6 +237,7 @@ class Loader::Impl {
   }
 
   Slot take() {
+    const TraceSpan span("wait_for_batch");
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return slot_of(taken_).has_value(); });
     Slot slot = std::move(*slot_of(taken_));

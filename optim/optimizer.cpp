@@ -116,6 +116,7 @@ void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
 }
 
 void Optimizer::prepare(double lr) {
+  const TraceOp op("optimizer");
   check(unsettled_ <= 1, "optimizer: two updates are not settled yet, and a third begins");
   double first = 1, second = 1, first_after = 1, second_after = 1;  // if the unsettled one is an update, too
   corrections(updates_ + 1, first, second);
@@ -125,6 +126,7 @@ void Optimizer::prepare(double lr) {
 }
 
 void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
+  const TraceOp op("optimizer");
   check(slots.size() == moments_.size(), "optimizer: ", static_cast<int64_t>(slots.size()), " slots, made for ",
         static_cast<int64_t>(moments_.size()));
   UpdateControlArgs a;

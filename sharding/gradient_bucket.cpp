@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kReceived = 2;  // whole gradient buffers at most that an exchange receives into
 
 void add_into(const Tensor& sum, const Tensor& other) {
+  const TraceOp op("add_gradients");
   const int64_t n = sum.numel();
   const float* from = static_cast<const float*>(other.read());
   float* to = static_cast<float*>(sum.write());
@@ -341,6 +342,7 @@ void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging)
 }
 
 void GradientBucket::measure(const Tensor& sum) {
+  const TraceOp op("gradient_norm");
   if (!norm_nodes_) {
     const Range part = parameters_.part();
     std::vector<int64_t> ranges;

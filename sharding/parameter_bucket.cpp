@@ -72,6 +72,7 @@ void ParameterBucket::gather() {
   values_changed_ = false;
   WithMemoryUse use(MemoryUse::kGathered);
   WithMemoryFor named(name_);
+  const TraceOp op("gather_parameters");
   whole_.allocate();
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
   if (!master_.same_place(mine) && !copy_is_current()) raw::copy(mine, master_);

@@ -92,6 +92,7 @@ void StepReducer::set_inputs(const StepInputs& inputs) {
 }
 
 PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& scales) {
+  const TraceOp op("step_outcome");
   Communicator& world = mesh_.world();
   const auto mine_count = static_cast<int64_t>(losses.size());
   const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(world.rank())]}, DType::kFloat64);

@@ -136,6 +136,7 @@ class Sweep {
                 " a second time: its buffers were freed by the first sweep");
           WithMemoryFor named(node->memory_for);
           WithRange range(node->name);
+          TraceOp op(node->name, true);
           Gradients grads(*node, *this);
           Tensor grad = std::exchange(node->grad, Tensor());
           node->backward(grad, grads);

@@ -56,6 +56,7 @@ bool wait_for_device(DeviceEvent& event, std::optional<Seconds> deadline) {
 
 bool Event::synchronize(std::optional<Seconds> deadline) const {
   if (!state_) return true;
+  const TraceSpan span("wait");
   if (state_->device) {
     if (!wait_for_device(*state_->device, deadline)) return false;
     check_failures();
@@ -93,7 +94,12 @@ bool Event::done() const {
 struct Stream::Queue {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::pair<Task, std::shared_ptr<Event::State>>> items;
+  struct Item {
+    Task task;
+    std::shared_ptr<Event::State> event;  // in place of a task
+    std::optional<Span> span;             // of the task, where it is traced
+  };
+  std::deque<Item> items;
   bool stop = false;
   std::exception_ptr error;  // only the stream's thread
   std::thread thread;
@@ -145,10 +151,10 @@ Stream::~Stream() {
   queue_->thread.join();
 }
 
-void Stream::push(Task task) {
+void Stream::push(Task task, const std::optional<Span>& span) {
   {
     std::lock_guard lock(queue_->mutex);
-    queue_->items.emplace_back(std::move(task), nullptr);
+    queue_->items.push_back({std::move(task), nullptr, span});
   }
   queue_->changed.notify_one();
 }
@@ -164,7 +170,7 @@ Event Stream::record() {
   }
   {
     std::lock_guard lock(queue_->mutex);
-    queue_->items.emplace_back(Task(), event.state_);
+    queue_->items.push_back({Task(), event.state_, std::nullopt});
   }
   queue_->changed.notify_one();
   return event;
@@ -172,7 +178,7 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (mode_ == Mode::kThread) return push([event](Parallel&) { event.synchronize(); });
+  if (mode_ == Mode::kThread) return push([event](Parallel&) { event.synchronize(); }, std::nullopt);
   if (mode_ != Mode::kQueue || !event.state_->device) {
     event.synchronize();
     return;
@@ -210,13 +216,14 @@ void Stream::loop() {
     std::unique_lock lock(queue_->mutex);
     queue_->changed.wait(lock, [&] { return queue_->stop || !queue_->items.empty(); });
     if (queue_->items.empty()) return;
-    auto [task, event] = std::move(queue_->items.front());
+    auto [task, event, span] = std::move(queue_->items.front());
     queue_->items.pop_front();
     lock.unlock();
     if (event) {
       event->finish(queue_->error ? queue_->error : device_error());
     } else if (!queue_->error) {
       try {
+        const TraceSpan traced(span);
         task(device_queue_ ? static_cast<Parallel&>(*device_queue_) : pool_);
       } catch (...) {
         queue_->error = std::current_exception();

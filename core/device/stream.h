@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/trace.h"
 #include "core/device/backend.h"
 #include "core/device/device.h"
 #include "core/device/thread_pool.h"
@@ -58,11 +59,14 @@ class Stream {
   // Runs task(Parallel&) after all that was enqueued before. Inline streams run it now. So do queues, but what it hands
   // to the queue runs later: on a GPU a task is kernels and copies, never a look at memory. What an earlier task of a
   // threaded stream threw stops the later ones and is thrown by synchronize(); so are a GPU's own errors.
+  // A trace has the time for which the task runs, on a GPU that in which the host hands it to the queue; `cost` is what
+  // it says of it.
   template <class F>
-  void enqueue(F&& task) {
-    if (mode_ == Mode::kInline) task(static_cast<Parallel&>(pool_));
-    else if (mode_ == Mode::kThread) push(Task(std::forward<F>(task)));
-    else if (mode_ == Mode::kQueue) task(static_cast<Parallel&>(*device_queue_));
+  void enqueue(F&& task, const TaskCost& cost = {}) {
+    if (mode_ == Mode::kDrop) return;
+    if (mode_ == Mode::kThread) return push(Task(std::forward<F>(task)), span_of_task(cost));
+    const TraceSpan span(span_of_task(cost));
+    task(mode_ == Mode::kInline ? static_cast<Parallel&>(pool_) : static_cast<Parallel&>(*device_queue_));
   }
   Event record();
   // Later tasks run after it. The host goes on, but where an inline stream, or a queue, waits for a thread's event.
@@ -75,7 +79,7 @@ class Stream {
 
  private:
   friend class Event;
-  void push(Task task);
+  void push(Task task, const std::optional<Span>& span);
   void loop();
   std::exception_ptr device_error();
   struct Queue;

@@ -6,6 +6,7 @@
 namespace lockstep {
 
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
+  const TraceOp op("causal_attention");
   check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, "causal_attention: ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
   AttentionArgs a;

@@ -4,6 +4,7 @@
 namespace lockstep {
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding, Place place) {
+  const TraceOp op("conv2d");
   check(x.rank() == 4 && weight.rank() == 4 && x.dim(3) == weight.dim(3) && stride > 0 && padding >= 0 &&
             (!bias || bias.numel() == weight.dim(0)),
         "conv2d: images ", x, " (B, H, W, C) with weight ", weight, " (O, KH, KW, C)");
@@ -50,6 +51,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
 }
 
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) {
+  const TraceOp op("max_pool2d");
   check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && x.dim(1) >= window && x.dim(2) >= window,
         "max_pool2d: ", x, " with window ", window, ", stride ", stride);
   PoolArgs a;

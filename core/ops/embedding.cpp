@@ -4,6 +4,7 @@
 namespace lockstep {
 
 Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
+  const TraceOp op("embedding");
   check(table.rank() == 2 && table.is_contiguous() && index.dtype() == DType::kInt32 && index.is_contiguous(),
         "embedding: table ", table, " (contiguous), index ", index, " (int32, contiguous)");
   Shape out = index.shape();

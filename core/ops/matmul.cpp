@@ -32,6 +32,7 @@ void add_linear_gradients(Gradients& grads, int i, const Tensor& g, const Tensor
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("matmul");
   check(a.rank() >= 2 && b.rank() >= 2 && a.dim(-1) == b.dim(-2), "matmul: ", a, " by ", b);
   Shape out = a.shape();
   out[a.rank() - 1] = b.dim(-1);
@@ -60,6 +61,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place place) {
+  const TraceOp op("linear");
   check(weight.rank() == 2 && x.rank() >= 1 && x.dim(-1) == weight.dim(1) && (!bias || bias.numel() == weight.dim(0)),
         "linear: ", x, " with weight ", weight, bias ? " and bias " : "", bias ? to_text(bias) : "");
   const Tensor rows = raw::contiguous(x.detach()).reshape({-1, weight.dim(1)});  // [N, in]
@@ -82,6 +84,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Place p
 
 Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                     const Tensor& down_bias, Place place) {
+  const TraceOp op("feed_forward");
   check(x.rank() >= 1 && up.rank() == 2 && down.rank() == 2 && x.dim(-1) == up.dim(1) && up.dim(0) == down.dim(1) &&
             (!up_bias || up_bias.numel() == up.dim(0)) && (!down_bias || down_bias.numel() == down.dim(0)),
         "feed_forward: ", x, " with weights ", up, " and ", down, up_bias ? " and biases " : "",

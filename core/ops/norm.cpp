@@ -75,6 +75,7 @@ Tensor recorded(const Norm& norm, const Tensor& x, const Tensor& dense, const Te
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+  const TraceOp op("layer_norm");
   check_norm("layer_norm", x, weight, bias);
   const Tensor dense = raw::contiguous(x.detach());
   Norm norm(x, weight, bias, eps);
@@ -85,6 +86,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 
 AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias, double eps,
                             Place place) {
+  const TraceOp op("add_layer_norm");
   check(a.shape() == b.shape() && a.dtype() == b.dtype(), "add_layer_norm: ", a, " and ", b,
         " (of equal shapes and types)");
   check_norm("add_layer_norm", a, weight, bias);

@@ -41,6 +41,7 @@ Tensor with_saved(const char* name, Place place, const Tensor& x, Tensor y, cons
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("add");
   return result_of("add", place, apply2(PointwiseOp::kAdd, a, b, "add"), {&a, &b},
                    [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
                      if (grads.wanted(0)) pass_reduced(grads, 0, g, sa);
@@ -49,6 +50,7 @@ Tensor add(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("sub");
   return result_of("sub", place, apply2(PointwiseOp::kSub, a, b, "sub"), {&a, &b},
                    [sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
                      if (grads.wanted(0)) pass_reduced(grads, 0, g, sa);
@@ -57,6 +59,7 @@ Tensor sub(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("mul");
   return result_of("mul", place, apply2(PointwiseOp::kMul, a, b, "mul"), {&a, &b},
                    [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
                      const Tensor &x = a.get("mul"), &y = b.get("mul");
@@ -66,6 +69,7 @@ Tensor mul(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("div");
   return result_of("div", place, apply2(PointwiseOp::kDiv, a, b, "div"), {&a, &b},
                    [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
                      const Tensor &x = a.get("div"), &y = b.get("div");
@@ -79,44 +83,55 @@ Tensor div(const Tensor& a, const Tensor& b, Place place) {
 }
 
 Tensor affine(const Tensor& x, double scale, double shift, Place place) {
+  const TraceOp op("affine");
   return result_of("affine", place, apply(PointwiseOp::kAffine, x, scale, shift), {&x},
                    [scale](const Tensor& g, Gradients& grads) { grads.add(0, apply(PointwiseOp::kAffine, g, scale)); });
 }
 
 Tensor exp(const Tensor& x, Place place) {
+  const TraceOp op("exp");
   Tensor y = apply(PointwiseOp::kExp, x);
   return with_saved("exp", place, x, y, y, PointwiseOp::kMul);
 }
 
 Tensor log(const Tensor& x, Place place) {
+  const TraceOp op("log");
   return with_saved("log", place, x, apply(PointwiseOp::kLog, x), x, PointwiseOp::kDiv);
 }
 
 Tensor sqrt(const Tensor& x, Place place) {
+  const TraceOp op("sqrt");
   Tensor y = apply(PointwiseOp::kSqrt, x);
   return with_saved("sqrt", place, x, y, y, PointwiseOp::kSqrtBackward);
 }
 
 Tensor tanh(const Tensor& x, Place place) {
+  const TraceOp op("tanh");
   Tensor y = apply(PointwiseOp::kTanh, x);
   return with_saved("tanh", place, x, y, y, PointwiseOp::kTanhBackward);
 }
 
 Tensor relu(const Tensor& x, Place place) {
+  const TraceOp op("relu");
   Tensor y = apply(PointwiseOp::kRelu, x);
   return with_saved("relu", place, x, y, y, PointwiseOp::kReluBackward);
 }
 
 Tensor gelu(const Tensor& x, Place place) {
+  const TraceOp op("gelu");
   return with_saved("gelu", place, x, apply(PointwiseOp::kGelu, x), x, PointwiseOp::kGeluBackward);
 }
 
 Tensor cast(const Tensor& x, DType dtype, Place place) {
+  const TraceOp op("cast");
   if (x.dtype() == dtype) return x;
   return result_of("cast", place, raw::cast(x.detach(), dtype), {&x},
                    [](const Tensor& g, Gradients& grads) { grads.pass(0, g); });
 }
 
-void add_in_place(const Tensor& a, const Tensor& b) { raw::add(a, a, b); }
+void add_in_place(const Tensor& a, const Tensor& b) {
+  const TraceOp op("add_in_place");
+  raw::add(a, a, b);
+}
 
 }  // namespace lockstep

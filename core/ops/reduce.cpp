@@ -19,6 +19,7 @@ std::vector<int> normalised(const Tensor& x, std::vector<int> dims, const char* 
 }
 
 Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted, bool average, Place place) {
+  const TraceOp op(name);
   const std::vector<int> dims = normalised(x, wanted, name);
   Shape kept, out;  // with extents of 1, and without them
   int64_t count = 1;

@@ -18,6 +18,7 @@ void check_targets(const Tensor& target, int64_t classes, int64_t ignored) {
 }  // namespace
 
 Tensor softmax(const Tensor& x, Place place) {
+  const TraceOp op("softmax");
   check(x.rank() >= 1, "softmax: ", x);
   const Tensor dense = raw::contiguous(x.detach());
   Tensor y = Tensor::empty(x.shape(), x.dtype());
@@ -41,6 +42,7 @@ Tensor softmax(const Tensor& x, Place place) {
 }
 
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, Place place) {
+  const TraceOp op("cross_entropy");
   check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.is_contiguous() &&
             target.numel() * logits.dim(-1) == logits.numel(),
         "cross_entropy: logits ", logits, " with targets ", target, " (int32, one a row)");

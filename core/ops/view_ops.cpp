@@ -6,6 +6,7 @@
 namespace lockstep {
 
 Tensor reshape(const Tensor& x, const Shape& shape, Place place) {
+  const TraceOp op("reshape");
   return result_of(
       "reshape", place, raw::contiguous(x.detach()).reshape(shape), {&x},
       [before = x.shape()](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(g).reshape(before)); });

@@ -66,12 +66,14 @@ void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initiali
   PointwiseArgs a = pointwise_args(outs, ins);
   a.scalars[0] = s0;
   a.scalars[1] = s1;
-  current_stream().enqueue([op, a](Parallel& p) { kernels(p).pointwise(p, op, a); });
+  current_stream().enqueue([op, a](Parallel& p) { kernels(p).pointwise(p, op, a); },
+                           tracing() ? cost_of(op, a) : TaskCost{});
 }
 
 void row(RowOp op, const RowArgs& args) {
   if (args.rows == 0) return;
-  current_stream().enqueue([op, args](Parallel& p) { kernels(p).row(p, op, args); });
+  current_stream().enqueue([op, args](Parallel& p) { kernels(p).row(p, op, args); },
+                           tracing() ? cost_of(op, args) : TaskCost{});
 }
 
 RowOperand rows_of(const Tensor& t, int64_t cols) {
@@ -94,7 +96,8 @@ void copy(const Tensor& out, const Tensor& in) {
       const void* from = in.read();
       void* to = out.write();
       return current_stream().enqueue(
-          [to, from, bytes = out.bytes()](Parallel& p) { static_cast<DeviceQueue&>(p).copy(to, from, bytes); });
+          [to, from, bytes = out.bytes()](Parallel& p) { static_cast<DeviceQueue&>(p).copy(to, from, bytes); },
+          {"copy", 2 * out.bytes()});
     }
     // Kernels do not reach plain host memory: whole and as it is, it travels.
     if (in.device().type == DeviceType::kCpu) return copy(out, to_device(in, here));

@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "core/kernels/cost.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/tensor.h"
 
@@ -14,7 +15,7 @@ namespace lockstep::raw {
 // thread has none.
 template <class Kernel, class Args>
 void launch(Kernel kernel, const Args& args) {
-  current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); });
+  current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); }, tracing() ? cost_of(args) : TaskCost{});
 }
 
 // out[j] = op(ins...), inputs broadcast to out's shape. Any strides, any dtypes.

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/base/caught.h"
+#include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/world/fail_together.h"
 
@@ -25,6 +26,7 @@ Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& reten
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
       busy_(elements > 0),
       thread_([this, elements] {
+        trace_owner.rank = comm_->rank();
         if (elements > 0) ready(elements);
         work();
       }) {}
@@ -101,6 +103,7 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
   for (const StateEntry& e : entries) total += e.data.numel();
   reserve(total);
   entries_ = entries;
+  const TraceOp op("copy_to_save");
   Stream& now = current_stream();
   int64_t at = 0;
   for (StateEntry& e : entries_) {
@@ -113,12 +116,14 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
     }
     const auto* from = static_cast<const float*>(live.read());
     auto* to = static_cast<float*>(e.data.write());
-    now.enqueue([from, to, n](Parallel& parallel) {
-      auto body = [&](int64_t begin, int64_t end) {
-        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
-      };
-      parallel.run(n, 1 << 18, body);
-    });
+    now.enqueue(
+        [from, to, n](Parallel& parallel) {
+          auto body = [&](int64_t begin, int64_t end) {
+            std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin) * sizeof(float));
+          };
+          parallel.run(n, 1 << 18, body);
+        },
+        {"copy", 2 * n * size_of(DType::kFloat32)});
   }
   copied_ = now.record();
 }
@@ -152,6 +157,7 @@ void Saver::wait_for_all(const std::future<void>& written) {
 
 void Saver::save() {
   const auto begun = Clock::now();
+  const TraceSpan span("save", buffer_.bytes());
   const bool first = comm_->rank() == 0;
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);

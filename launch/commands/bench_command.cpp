@@ -4,12 +4,14 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <optional>
 
 #include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
+#include "launch/training/breakdown.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {
@@ -53,7 +55,7 @@ JsonValue known(double v) { return v > 0 ? JsonValue(v) : JsonValue(nullptr); }
 int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
-      "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N]",
+      "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
       "Times training steps without writing anything. The last line is one JSON object: ms, the median step, with the\n"
       "least one and a step's parts, by the host's clock; mean_ms, from the first timed step until the device is "
       "done, a step, and items a second by it; seconds from the program's start to the end of the first step; tflops "
@@ -63,10 +65,14 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "steps before them", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"},
+       {"breakdown", "before that line, tables of rank 0's time by operation, with the rates that each reaches"},
        {"json", "what it prints anyway: one JSON object"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
+  const bool breaks_down = a.has("breakdown");
+  require(!breaks_down || !a.has("json"), ExitCode::kUsage,
+          "--breakdown prints tables before the JSON object that --json asks for alone");
   constexpr int64_t kMost = 1'000'000'000;
   const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
   const auto settings = settings_of_file(app, a);
@@ -76,12 +82,15 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     double first_s = 0, items = 0, loss = 0;
     AllocatorStats before{};
     int64_t wire = 0;
+    std::optional<Breakdown> breakdown;
+    MachineLimits limits;
     const Device device = current_device();
     auto begun = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < warmup + steps; ++i) {
       if (i == warmup) {
         current_stream().synchronize();
         reset_peak_of_run();
+        if (breaks_down && comm.rank() == 0) breakdown.emplace();
         begun = std::chrono::steady_clock::now();
       }
       // As in training: the device has a step at hand when another ends. The first step, which is timed by itself, and
@@ -106,6 +115,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       backward.push_back(r.backward_ms);
       exposed.push_back(r.result.exposed_ms);
       optimizer.push_back(r.optimizer_ms);
+      if (breakdown) breakdown->take_step();
     }
     current_stream().synchronize();
     const double mean = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count() /
@@ -113,6 +123,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     const AllocatorStats after = stats_of_run();
     const auto wires = all_gather_values(comm, wire, "bytes sent");
     wire = *std::max_element(wires.begin(), wires.end());
+    std::string result;
     if (comm.rank() == 0) {
       const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
       const std::string name = gpu ? device_backend().properties(device.index).name : "";
@@ -145,8 +156,13 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
                       {"system_allocations", after.system_allocations - before.system_allocations},
                       {"loss", rounded(loss)}};
       add_memory(line, after, wire);
-      print(json_line(line) + "\n");
+      result = json_line(line) + "\n";
     }
+    comm.barrier("end of the timed steps");
+    // After all that is reported of memory, and by all ranks at once, as they share the machine in a step too.
+    if (breaks_down && device.type == DeviceType::kCpu) limits = measure_limits();
+    if (breakdown) result = breakdown->text(mean, limits) + result;
+    if (comm.rank() == 0) print(result);
   });
 }
 

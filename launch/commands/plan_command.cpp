@@ -4,6 +4,7 @@
 
 #include "comm/plan_comm.h"
 #include "core/base/partition.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/training/shared_data.h"
@@ -116,17 +117,7 @@ std::string table(const std::vector<LayoutPlan>& plans) {
     rows.back().push_back(bytes_text(p.copy));
     rows.back().push_back(bytes_text(p.wire));
   }
-  std::string out;
-  for (auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      size_t width = 0;
-      for (auto& r : rows) width = std::max(width, r[i].size());
-      const std::string pad(width - row[i].size(), ' ');
-      out += cat(i ? "  " : "", i ? pad : "", row[i], i ? "" : pad);
-    }
-    out += "\n";
-  }
-  return out;
+  return text_table(rows);
 }
 
 // What would make the run fit, tried out: recomputation, which keeps the bits, then smaller micro-batches, which do

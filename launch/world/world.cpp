@@ -13,6 +13,7 @@
 #include "core/base/caught.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +30,7 @@ int threads_for(const WorldOptions& options, int local_ranks) {
 
 void run_rank(Communicator& host, int local_rank, int threads, const WorldOptions& options,
               const std::function<void(Communicator&)>& body) {
+  trace_owner.rank = host.rank();
   const Device device = place_ranks(host, local_rank, options.device);
   Stream stream(device, Stream::Mode::kInline, threads);
   WithStream with(stream);

@@ -8,6 +8,7 @@
 
 #include "comm/local_comm.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/device/context.h"
 #include "tests/support/fake_gpu.h"
 
@@ -32,6 +33,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, const R
   bool only_lost = true;  // so far: ranks that lost another
   auto rank_main = [&](std::unique_ptr<Communicator> comm) {
     set_log_prefix(cat("rank ", comm->rank()));
+    trace_owner.rank = comm->rank();
     const bool async = device.type == DeviceType::kAsyncCpu;
     Stream stream(device, async ? Stream::Mode::kThread : Stream::Mode::kInline, options.threads);
     WithStream with(stream);

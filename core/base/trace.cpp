@@ -1,0 +1,140 @@
+#include "core/base/trace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSpansPerThread = 1 << 16;  // 72 bytes each
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<SpanRing>> rings;
+  int64_t started_ns = 0;
+};
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+struct OfThread {
+  std::shared_ptr<SpanRing> ring;  // from its first span on
+  int64_t nested_ns = 0;           // of spans that ended within the one that is open
+};
+thread_local OfThread of_thread;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// Each field is an atomic, so that a reader may look while the writer comes round again. It sees that by begun_: who
+// has read a field of a newer span sees the count that was stored before it.
+void SpanRing::write(const Span& span) {
+  const uint64_t n = begun_.load(std::memory_order_relaxed);
+  begun_.store(n + 1, std::memory_order_relaxed);
+  constexpr auto kOrder = std::memory_order_release;
+  Slot& slot = slots_[n % slots_.size()];
+  slot.name.store(span.name, kOrder);
+  slot.backward.store(span.backward, kOrder);
+  slot.rank.store(span.rank, kOrder);
+  slot.begin_ns.store(span.begin_ns, kOrder);
+  slot.end_ns.store(span.end_ns, kOrder);
+  slot.self_ns.store(span.self_ns, kOrder);
+  slot.bytes.store(span.bytes, kOrder);
+  slot.flops.store(span.flops, kOrder);
+  done_.store(n + 1, kOrder);
+}
+
+int64_t SpanRing::read(std::vector<Span>& out) {
+  constexpr auto kOrder = std::memory_order_acquire;
+  const uint64_t size = slots_.size(), end = done_.load(kOrder);
+  uint64_t first = std::max(read_, end > size ? end - size : 0);
+  const auto kept = static_cast<std::ptrdiff_t>(out.size());
+  for (uint64_t n = first; n < end; ++n) {
+    const Slot& slot = slots_[n % size];
+    Span& span = out.emplace_back();
+    span.name = slot.name.load(kOrder);
+    span.backward = slot.backward.load(kOrder);
+    span.rank = slot.rank.load(kOrder);
+    span.thread = thread_;
+    span.begin_ns = slot.begin_ns.load(kOrder);
+    span.end_ns = slot.end_ns.load(kOrder);
+    span.self_ns = slot.self_ns.load(kOrder);
+    span.bytes = slot.bytes.load(kOrder);
+    span.flops = slot.flops.load(kOrder);
+  }
+  const uint64_t begun = begun_.load(std::memory_order_relaxed);
+  const uint64_t whole = std::min(end, begun > size ? begun - size : 0);  // older ones may be mixed with newer
+  if (whole > first) {
+    out.erase(out.begin() + kept, out.begin() + kept + static_cast<std::ptrdiff_t>(whole - first));
+    first = whole;
+  }
+  const auto lost = static_cast<int64_t>(first - read_);
+  read_ = end;
+  return lost;
+}
+
+void start_trace() {
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  std::vector<Span> dropped;
+  for (auto& ring : all.rings) ring->read(dropped);
+  all.started_ns = now_ns();
+  trace_is_on = true;
+}
+
+void stop_trace() { trace_is_on = false; }
+
+Trace take_trace() {
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  Trace trace;
+  for (auto& ring : all.rings) trace.lost += ring->read(trace.spans);
+  std::erase_if(all.rings, [](const auto& ring) { return ring.use_count() == 1; });  // its thread has ended
+  std::erase_if(trace.spans, [&](const Span& s) { return s.begin_ns < all.started_ns; });
+  std::sort(trace.spans.begin(), trace.spans.end(),
+            [](const Span& a, const Span& b) { return a.begin_ns < b.begin_ns; });
+  return trace;
+}
+
+int trace_thread() {
+  static std::atomic<int> threads{0};
+  thread_local const int number = threads++;
+  return number;
+}
+
+void TraceSpan::begin(const char* name, int64_t bytes) {
+  span_.emplace();
+  span_->name = name;
+  span_->rank = trace_owner.rank;
+  span_->bytes = bytes;
+  begin();
+}
+
+void TraceSpan::begin() {
+  OfThread& mine = of_thread;
+  if (!mine.ring) {
+    mine.ring = std::make_shared<SpanRing>(kSpansPerThread, trace_thread());
+    std::lock_guard lock(registry().mutex);
+    registry().rings.push_back(mine.ring);
+  }
+  around_ns_ = std::exchange(mine.nested_ns, 0);
+  span_->begin_ns = now_ns();
+}
+
+void TraceSpan::end() {
+  OfThread& mine = of_thread;
+  span_->end_ns = now_ns();
+  const int64_t time = span_->end_ns - span_->begin_ns;
+  span_->self_ns = time - mine.nested_ns;
+  mine.nested_ns = around_ns_ + time;
+  mine.ring->write(*span_);
+}
+
+}  // namespace lockstep

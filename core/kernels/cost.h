@@ -1,0 +1,26 @@
+// What a kernel does, counted from its arguments for traces (core/base/trace.h): each operand's bytes once, and the
+// floating-point operations of products, convolutions and attention. Plain functions.
+#pragma once
+
+#include "core/base/trace.h"
+#include "core/kernels/args.h"
+
+namespace lockstep {
+
+TaskCost cost_of(PointwiseOp op, const PointwiseArgs& a);
+TaskCost cost_of(RowOp op, const RowArgs& a);
+TaskCost cost_of(const PointwiseArgs& a);  // an optimizer's update
+TaskCost cost_of(const ColumnArgs& a);
+TaskCost cost_of(const NormColumnsArgs& a);
+TaskCost cost_of(const GatherArgs& a);
+TaskCost cost_of(const GemmArgs& a);
+TaskCost cost_of(const ConvArgs& a);
+TaskCost cost_of(const PoolArgs& a);
+TaskCost cost_of(const AttentionArgs& a);  // what the causal mask leaves; the backward pass where there is a dqkv
+// Kernels over a few values.
+template <class Args>
+TaskCost cost_of(const Args&) {
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#include "launch/artifacts/text_table.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+
+std::string text_table(const std::vector<std::vector<std::string>>& rows) {
+  std::string out;
+  for (auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      size_t width = 0;
+      for (auto& r : rows) width = std::max(width, r[i].size());
+      const std::string pad(width - row[i].size(), ' ');
+      out += cat(i ? "  " : "", i ? pad : "", row[i], i ? "" : pad);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace lockstep
