@@ -108,11 +108,36 @@ is_object "config show --json" lockstep config show images.yaml optim.lr=0.5 --j
 expect "config show --json: a number" grep -qF '"optim.lr":{"value":0.5,"origin":"override 1 (optim.lr=0.5)"}' out
 expect "config show --json: a list" grep -qF '"model.channels":{"value":[4,8],"origin":"images.yaml:' out
 is_object "bench --json" lockstep bench text.yaml --steps 1 --warmup 1 --json
+refuses "bench --json --breakdown" 64 '--breakdown prints tables' lockstep bench text.yaml --json --breakdown
 is_object "eval --json" lockstep eval run --json
 succeeds "import" lockstep data import text text.txt again.h5 --force
 expect "import: ends at 100%" grep -qE '^import .*100%' err
 succeeds "inspect" lockstep data inspect again.h5
 expect "inspect: ends at 100%" grep -qE '^check .*100%' err
+
+# Where a step's time goes: rows of rank 0 that add up to the step that the JSON object, still the last line, has as its mean.
+breaks_down() { # what command...
+  succeeds "$1" "${@:2}"
+  expect "$1: the last line is the object" grep -qxE '\{.*"mean_ms":.*\}' <(tail -n 1 out)
+  expect "$1: rows add up" awk -v mean="$(tail -n 1 out | field mean_ms)" '
+    /^op / { next }
+    /^step / { step = $3; exit }
+    /% of step|^$|^rank/ { next }
+    { sum += $1 == "other" ? $2 : $2 == "backward" ? $4 : $3; ++rows }
+    END { exit !(rows > 10 && step > 0 && sum > 0.9 * step && sum < 1.1 * step && step > 0.9 * mean && step < 1.1 * mean) }' out
+  for op in 'linear' 'linear backward' 'causal_attention' 'optimizer' 'wait_for_batch' 'load_batch'; do
+    expect "$1: a row of $op" grep -qE "^$op +[0-9]+\.[0-9] +[0-9]+\.[0-9]{3} " out
+  done
+  expect "$1: rates of products" grep -qE '^linear .* [0-9]+\.[0-9]+ +[0-9]+\.[0-9]$' out
+  expect "$1: limits" grep -qE '^limits of 1 thread: [0-9.]+ GF/s \(.*\), [0-9.]+ GB/s \(.*\)$' out
+}
+breaks_down "bench --breakdown" lockstep bench text.yaml --steps 4 --warmup 1 --breakdown
+breaks_down "bench --breakdown, 2 ranks" lockstep bench text.yaml --steps 4 --warmup 1 --ranks 2 --breakdown
+expect "bench --breakdown: exchanges" grep -qE '^all_to_all +[0-9]' out
+if with_mpi; then
+  breaks_down "bench --breakdown, 2 processes" mpi 2 "$binary" bench text.yaml --steps 4 --warmup 1 --breakdown
+  expect "bench --breakdown: exchanges" grep -qE '^all_to_all +[0-9]' out
+fi
 
 # No steps at all: the initial parameters, from which a run goes on as if it had not stopped.
 succeeds "train.steps: 0" lockstep train text.yaml run.dir=zero train.steps=0 schedule.steps=4
