@@ -59,8 +59,8 @@ class Stream {
   // Runs task(Parallel&) after all that was enqueued before. Inline streams run it now. So do queues, but what it hands
   // to the queue runs later: on a GPU a task is kernels and copies, never a look at memory. What an earlier task of a
   // threaded stream threw stops the later ones and is thrown by synchronize(); so are a GPU's own errors.
-  // A trace has the time for which the task runs, on a GPU that in which the host hands it to the queue; `cost` is what
-  // it says of it.
+  // A trace has the time for which the task ran, with `cost`; on a GPU the time for which the host was busy with
+  // handing it over, as its kernels' own would need events of the queue around them.
   template <class F>
   void enqueue(F&& task, const TaskCost& cost = {}) {
     if (mode_ == Mode::kDrop) return;

@@ -1,7 +1,7 @@
 // The operations that models are made of. Each is one function with its backward pass right below it (ops/*.cpp).
 // Every operation takes fp32, bf16 and fp16 (fp64 in tests) and accumulates in fp32; the result has its first input's
-// type. Shapes in comments: B batch, T time, C channels, V classes. Errors: ExitCode::kInternal naming operation,
-// shapes, types, and the call.
+// type. Each names its tasks for traces (TraceOp). Shapes in comments: B batch, T time, C channels, V classes. Errors:
+// ExitCode::kInternal naming operation, shapes, types, and the call.
 #pragma once
 
 #include "core/autograd/node.h"

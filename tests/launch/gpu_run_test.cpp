@@ -519,6 +519,12 @@ TEST(GpuCommands, ARunIsTrainedResumedMeasuredAndContinuedOnAGpu) {
   const std::string bench = said_by([&] { return bench_command(app, {yaml, "--steps", "2", "--warmup", "1"}); });
   EXPECT_NE(bench.find("\"device\":\"cuda:0\""), bench.npos) << bench;
   EXPECT_NE(bench.find("\"parameters_bytes\":"), bench.npos) << bench;
+  const std::string parts = said_by([&] {
+    return bench_command(app, {yaml, "--steps", "2", "--warmup", "1", "--breakdown"});
+  });
+  EXPECT_TRUE(parts.starts_with("rank 0, mean of 2 steps; the host's time, not the GPU's\n")) << parts;
+  EXPECT_NE(parts.find("\nlinear backward "), parts.npos) << parts;
+  EXPECT_EQ(parts.find("limits of"), parts.npos) << parts;
   const std::string proof = said_by([&] {
     return prove_command(app, {yaml, "--ranks", "1,2", "--levels", "none,parameters", "--steps", "2", "--resume"});
   });
