@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "core/base/caught.h"
+#include "core/base/trace.h"
 #include "core/device/allocator.h"
 
 namespace lockstep {
@@ -44,6 +45,7 @@ LocalGroup::LocalGroup(int size, const CommOptions& options)
 }
 
 void LocalGroup::meet(int rank, const Call& call, const Share& share) {
+  trace_mark();
   arrive(rank, call);
   wait_for_arrivals(rank, call);
   std::exception_ptr error;

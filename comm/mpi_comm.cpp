@@ -16,6 +16,7 @@
 #include "comm/reduce.h"
 #include "comm/staged_channel.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/device/allocator.h"
 
 namespace lockstep {
@@ -257,6 +258,7 @@ void MpiChannel::broadcast(const Call& call) {
 
 // In round i every rank sends to the i-th rank after it and receives from the i-th before it.
 void MpiChannel::gather_parts(const Call& call) {
+  trace_mark();
   const auto me = static_cast<size_t>(rank_), n = static_cast<size_t>(size_);
   const bool gather = call.kind == CallKind::kAllGather;
   const int64_t width = size_of(call.dtype), chunk = kChunkBytes / width * width;

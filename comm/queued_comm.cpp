@@ -5,6 +5,7 @@
 #include <exception>
 #include <numeric>
 
+#include "core/base/trace.h"
 #include "core/device/graph.h"
 
 namespace lockstep {
@@ -174,6 +175,7 @@ Work QueuedComm::all_to_all(const Tensor& out, const std::vector<int64_t>& recei
                             const std::vector<int64_t>& receive_offsets, const Tensor& in,
                             const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
                             std::string_view label) {
+  trace_mark();
   Call call = start(CallKind::kAllToAll, label);
   check_tensor(out, call);
   check_tensor(in, call);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
@@ -177,6 +178,7 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
 
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options) {
+  trace_mark();
   require(!inputs.empty(), ExitCode::kUsage, "no text to import: name at least one file");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
         " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));

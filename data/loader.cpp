@@ -176,6 +176,7 @@ class Loader::Impl {
   }
 
   MicroBatch build_micro(int64_t index, const Sampler& sampler, int64_t epoch, Range positions) const {
+    trace_mark();
     const DataSpec& spec = dataset_.spec();
     MicroBatch micro;
     micro.index = index;
@@ -222,6 +223,7 @@ class Loader::Impl {
 
   // A loader thread: claims the next step that nobody builds while there is room for it.
   void build_ahead() {
+    trace_mark();
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return stop_ || (claimed_ < taken_ + options_.prefetch && !ended(planned_)); });

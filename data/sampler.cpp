@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/trace.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,7 @@ uint64_t Sampler::permute(uint64_t value) const {
 }
 
 int64_t Sampler::operator()(int64_t position) const {
+  trace_mark();
   check(position >= 0 && static_cast<uint64_t>(position) < n_, "position ", position, " of ", n_, " samples");
   if (!shuffle_) return position;
   uint64_t value = static_cast<uint64_t>(position);

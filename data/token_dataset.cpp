@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "data/sampler.h"
 
 namespace lockstep {
@@ -56,6 +57,7 @@ int64_t TokenDataset::origin(int64_t epoch) const {
 }
 
 void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
+  trace_mark();
   check(index >= 0 && index < size_, "sample ", index, " of ", size_);
   int64_t context = options_.context, begin = part_.begin + origin(epoch) + index * context;
   int64_t count = std::min(context, part_.end - 1 - begin);  // positions that have a target

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 
@@ -126,6 +127,7 @@ void Optimizer::prepare(double lr) {
 }
 
 void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
+  trace_mark();
   const TraceOp op("optimizer");
   check(slots.size() == moments_.size(), "optimizer: ", static_cast<int64_t>(slots.size()), " slots, made for ",
         static_cast<int64_t>(moments_.size()));

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/autograd/node.h"
+#include "core/base/trace.h"
 #include "sharding/model_blocks.h"
 
 namespace lockstep {
@@ -103,6 +104,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
 }
 
 PendingStep DataParallel::end_step(double clip_norm, bool stop) {
+  trace_mark();
   reductions_->check_all_done();
   // A rank without a micro-batch takes part without data; in reductions as the others' backward passes get there.
   while (reductions_->has_round()) {

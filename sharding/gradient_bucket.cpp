@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/node.h"
+#include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 #include "sharding/reduce_schedule.h"
@@ -119,6 +120,7 @@ void GradientBucket::allocate_leaf() {
 }
 
 void GradientBucket::gradient_arrived(size_t i) {
+  trace_mark();
   if (arrived_.empty() || arrived_[i]) return;
   if (!parameters_.members()[i].parameter->value.record()->grad.defined()) return;  // reached, but nothing flowed
   check(pending_ > 0, "a gradient of ", layout().pieces()[i].name,

@@ -1,5 +1,7 @@
 #include "sharding/reduce_schedule.h"
 
+#include "core/base/trace.h"
+
 namespace lockstep {
 namespace {
 
@@ -83,6 +85,7 @@ bool ReduceSchedule::end_micro_batch() {
 }
 
 void ReduceSchedule::bucket_complete(size_t index) {
+  trace_mark();
   const Range& mine = round().ranges[static_cast<size_t>(mesh_.world().rank())];
   if (rounds_.size() == 1 && done_ < mine.size()) return;  // more of this round's micro-batches to come
   complete_[index] = true;

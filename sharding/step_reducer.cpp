@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
 
@@ -92,6 +93,7 @@ void StepReducer::set_inputs(const StepInputs& inputs) {
 }
 
 PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& scales) {
+  trace_mark();
   const TraceOp op("step_outcome");
   Communicator& world = mesh_.world();
   const auto mine_count = static_cast<int64_t>(losses.size());

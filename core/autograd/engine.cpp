@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "core/autograd/node.h"
+#include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
@@ -123,6 +124,7 @@ class Sweep {
   }
 
   void run() {
+    trace_mark();
     try {
       while (!ready_.empty()) {
         std::shared_ptr<Node> node = ready_.top();

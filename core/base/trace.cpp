@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kSpansPerThread = 1 << 16;  // 72 bytes each
+constexpr size_t kSpansPerThread = 1 << 16;  // 80 bytes each
 
 struct Registry {
   std::mutex mutex;
@@ -25,6 +25,15 @@ struct OfThread {
   int64_t nested_ns = 0;           // of spans that ended within the one that is open
 };
 thread_local OfThread of_thread;
+
+SpanRing& ring_of(OfThread& thread) {
+  if (!thread.ring) {
+    thread.ring = std::make_shared<SpanRing>(kSpansPerThread, trace_thread());
+    std::lock_guard lock(registry().mutex);
+    registry().rings.push_back(thread.ring);
+  }
+  return *thread.ring;
+}
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -48,6 +57,7 @@ void SpanRing::write(const Span& span) {
   slot.self_ns.store(span.self_ns, kOrder);
   slot.bytes.store(span.bytes, kOrder);
   slot.flops.store(span.flops, kOrder);
+  slot.file.store(span.file, kOrder);
   done_.store(n + 1, kOrder);
 }
 
@@ -68,6 +78,7 @@ int64_t SpanRing::read(std::vector<Span>& out) {
     span.self_ns = slot.self_ns.load(kOrder);
     span.bytes = slot.bytes.load(kOrder);
     span.flops = slot.flops.load(kOrder);
+    span.file = slot.file.load(kOrder);
   }
   const uint64_t begun = begun_.load(std::memory_order_relaxed);
   const uint64_t whole = std::min(end, begun > size ? begun - size : 0);  // older ones may be mixed with newer
@@ -117,13 +128,18 @@ void TraceSpan::begin(const char* name, int64_t bytes) {
   begin();
 }
 
+void record_mark(const std::source_location& here) {
+  Span mark;
+  mark.name = here.function_name();
+  mark.file = here.file_name();
+  mark.rank = trace_owner.rank;
+  mark.begin_ns = mark.end_ns = now_ns();
+  ring_of(of_thread).write(mark);
+}
+
 void TraceSpan::begin() {
   OfThread& mine = of_thread;
-  if (!mine.ring) {
-    mine.ring = std::make_shared<SpanRing>(kSpansPerThread, trace_thread());
-    std::lock_guard lock(registry().mutex);
-    registry().rings.push_back(mine.ring);
-  }
+  ring_of(mine);
   around_ns_ = std::exchange(mine.nested_ns, 0);
   span_->begin_ns = now_ns();
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Span {
   int64_t self_ns = 0;               // its time without that of the spans within it
   int64_t bytes = 0;                 // read and written; by an exchange: sent to other ranks; by a save: written
   double flops = 0;                  // floating-point operations: a multiply-add is two
+  const char* file = nullptr;        // of a mark, an instant without time: where it stands; `name` is the function
 };
 
 // Of one thread, which alone calls write(); one other thread at a time may read() meanwhile.
@@ -41,6 +43,7 @@ class SpanRing {
     std::atomic<int> rank{0};
     std::atomic<int64_t> begin_ns{0}, end_ns{0}, self_ns{0}, bytes{0};
     std::atomic<double> flops{0};
+    std::atomic<const char*> file{nullptr};
   };
   std::vector<Slot> slots_;
   const int thread_;
@@ -98,6 +101,12 @@ inline std::optional<Span> span_of_task(const TaskCost& cost) {
   span.bytes = cost.bytes;
   span.flops = cost.flops;
   return span;
+}
+
+void record_mark(const std::source_location& here);
+// Records that the calling function was reached: the paths of docs/architecture.md are checked by these marks.
+inline void trace_mark(const std::source_location& here = std::source_location::current()) {
+  if (tracing()) record_mark(here);
 }
 
 // Records the time from here to the end of the scope, on the calling thread. Spans of a thread may lie within another.

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/manifest.h"
 #include "core/io/pending_file.h"
@@ -210,6 +211,7 @@ std::vector<StoredSlice> write_part(const std::string& pending, int part, int pa
 
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
                        const std::vector<StoredSlice>& slices, int parts) {
+  trace_mark();
   std::vector<StoredSlice> arranged = slices;
   arrange_slices(arranged, parts, ExitCode::kInternal, "the state to be saved");
   const std::string pending = pending_checkpoint(checkpoints, info.step),

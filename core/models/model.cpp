@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/trace.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -10,6 +11,7 @@ namespace lockstep {
 Tensor Model::loss(Tensor output, const Tensor& target) { return cross_entropy(std::move(output), target); }
 
 Tensor Model::output_of(const Batch& batch) {
+  trace_mark();
   const std::vector<TensorNeed> needs = reads();
   const std::string name = needs.empty() ? "" : needs.front().name;
   return (*this)(name.empty() ? batch.tensors().front().second : batch[name]);

@@ -1,3 +1,4 @@
+#include "core/base/trace.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -21,6 +22,7 @@ void product_backward(const Tensor& g, const Tensor& a, const Tensor& b, Gradien
 // y = x weight^T + bias: gives weight, input i, and bias, input i + 1, their gradients. The weight first: its reduction
 // then overlaps the rest.
 void add_linear_gradients(Gradients& grads, int i, const Tensor& g, const Tensor& x) {
+  trace_mark();
   raw::GradientTarget weight, bias;
   if (grads.wanted(i)) weight.out = grads.target(i, weight.accumulate);
   if (grads.wanted(i + 1)) bias.out = grads.target(i + 1, bias.accumulate);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ std::string names_of(const std::string& dir) {
 }  // namespace
 
 std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir) {
+  trace_mark();
   std::string names, first_problem;
   fail_together(comm, [&] {
     if (comm.rank() == 0) names = names_of(dir);

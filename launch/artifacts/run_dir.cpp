@@ -16,6 +16,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/base/trace.h"
 #include "core/io/json.h"
 #include "launch/artifacts/files.h"
 #include "launch/world/memory_report.h"
@@ -153,6 +154,7 @@ void RunDir::check_held() const {
 }
 
 void RunDir::write_config(std::string_view yaml) const {
+  trace_mark();
   std::string path = paths_.config();
   std::string head = read_head(path, kConfigHeader.size());
   require(head.empty() || head == kConfigHeader, ExitCode::kOutputLocked, path,

@@ -46,6 +46,7 @@ Saver::~Saver() {
 }
 
 void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires) {
+  trace_mark();
   const auto begun = Clock::now();
   finish();
   copy(entries);
@@ -156,6 +157,7 @@ void Saver::wait_for_all(const std::future<void>& written) {
 }
 
 void Saver::save() {
+  trace_mark();
   const auto begun = Clock::now();
   const TraceSpan span("save", buffer_.bytes());
   const bool first = comm_->rank() == 0;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "launch/config/config_value.h"
 #include "launch/config/did_you_mean.h"
 
@@ -111,6 +112,7 @@ void Config::list_unused(const ConfigNode& map, const std::string& prefix, std::
 }
 
 void Config::finish() const {
+  trace_mark();
   std::vector<std::string> problems;
   list_unused(tree_.root(), "", problems);
   if (problems.empty()) return;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "core/io/json.h"
 #include "launch/config/config.h"
 #include "launch/config/config_source.h"
@@ -100,6 +101,7 @@ std::string Config::text() const {
 }
 
 std::string Config::math_text() const {
+  trace_mark();
   std::vector<std::string> lines;
   for (const auto& v : values_)
     if (v.shapes_math) lines.push_back(v.key + ": " + v.math_text);

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/base/trace.h"
 #include "launch/config/config_source.h"
 
 // yaml-cpp/yaml.h brings the event interface too, but not its handler's header.
@@ -283,6 +284,7 @@ ConfigTree::ConfigTree() {
 }
 
 ConfigTree ConfigTree::load(const std::string& path, const std::vector<std::string>& overrides) {
+  trace_mark();
   return parse(read_config_file(path), path, overrides);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/partition.h"
+#include "core/base/trace.h"
 #include "core/io/checkpoint.h"
 #include "launch/config/resumed_config.h"
 
@@ -25,6 +26,7 @@ std::vector<Field> fields(TrainOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
+  trace_mark();
   return {field("global", o.global, "samples of one optimizer step, over all ranks")
               .with_unit("samples")
               .with_range(1, 1 << 30),
@@ -163,6 +165,7 @@ int64_t micro_batch_of_run(const std::string& dir) {
 }
 
 void resolve_micro_batch(Settings& s, int ranks, bool resume) {
+  trace_mark();
   if (s.batch.micro > 0) return;
   const int64_t before = resume ? micro_batch_of_run(s.run.dir) : 0;
   if (before > 0) {

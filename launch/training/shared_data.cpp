@@ -1,10 +1,12 @@
 #include "launch/training/shared_data.h"
 
+#include "core/base/trace.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
 
 const Datasets& SharedData::open(Communicator& comm) {
+  trace_mark();
   fail_together(comm, [&] {
     std::lock_guard lock(mutex_);
     if (!data_)

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -98,6 +99,7 @@ Trainer::~Trainer() {
 // Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
 // step 0.
 void Trainer::preflight() {
+  trace_mark();
   if (comm_.size() == 1) return;
   std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
                          "\ndataset: ", info_.dataset, "\n");
@@ -147,6 +149,7 @@ void Trainer::require_targets(bool measures) const {
 }
 
 void Trainer::start_loader() {
+  trace_mark();
   LoaderOptions o;
   o.batch_global = settings_.batch.global;
   o.batch_micro = settings_.batch.micro;
@@ -193,6 +196,7 @@ void Trainer::start(bool stop) {
 }
 
 StepReport Trainer::finish() {
+  trace_mark();
   check(!under_way_.empty(), "no step is under way");
   const UnderWay step = std::move(under_way_.front());
   under_way_.pop_front();
@@ -254,6 +258,7 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 // A step's work from its data to the update, in the order of the stream.
 PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
                          UnderWay* verified) {
+  trace_mark();
   parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
@@ -300,12 +305,14 @@ EvalReport Trainer::evaluate() {
 }
 
 std::vector<StateEntry> Trainer::state() const {
+  trace_mark();
   std::vector<StateEntry> out = parallel_->state();
   for (StateEntry& e : optimizer_->state(parallel_->slots())) out.push_back(std::move(e));
   return out;
 }
 
 std::vector<StateEntry> Trainer::entries_to_save() const {
+  trace_mark();
   check_at_rest("the state is saved");
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
@@ -324,6 +331,7 @@ void Trainer::load_parameters(const Checkpoint& c) {
 }
 
 void Trainer::resume(const Checkpoint& c) {
+  trace_mark();
   check_at_rest("a checkpoint is resumed");
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
