@@ -34,7 +34,7 @@ inline const std::vector<CommandEntry>& commands() {
       {"generate", generate_command, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
       {"data",
        data_command,
-       {{"import text|idx INPUT... OUTPUT.h5", "make a dataset"},
+       {{"import FORMAT INPUT... OUTPUT.h5", "make a dataset from files (text, idx)"},
         {"inspect FILE.h5", "check a dataset and describe it"}}},
       {"config", config_command, {{"show FILE.yaml | keys", "the resolved configuration; every key there is"}}},
       {"checkpoint",

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -65,17 +66,58 @@ std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
   return found;
 }
 
+using Inputs = std::vector<std::string>;
+
+void import_text_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  const std::string &level = a.text("level"), &from = a.text("vocabulary");
+  require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
+          ": must be char or byte");
+  if (!from.empty()) options.vocabulary = vocabulary_from(from);
+  TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
+  if (options.vocabulary) {
+    const TextLevel there = options.vocabulary->level();
+    require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ", from,
+            " is of level ", to_text(there));
+    wanted = there;
+  }
+  import_text(inputs, output, wanted, options);
+}
+
+void import_idx_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(a.text("vocabulary").empty() && a.text("level").empty(), ExitCode::kUsage,
+          "data import idx: --vocabulary and --level are for text");
+  require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
+  import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
+}
+
+struct ImportFormat {
+  std::string name, help;
+  void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
+};
+const ImportFormat kFormats[] = {
+    {"text", "joins the INPUT files in order", import_text_files},
+    {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
+
 int import(const std::vector<std::string>& given) {
+  std::string formats, help;
+  std::vector<std::string> names;
+  for (const ImportFormat& f : kFormats) {
+    formats += cat(names.empty() ? "" : "|", f.name);
+    help += cat(f.name, ": ", f.help, ".\n");
+    names.push_back(f.name);
+  }
   const Command command{
       "data import",
-      "data import text|idx INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]",
-      "text: joins the INPUT files in order. idx: INPUT is an image file and its label file (IDX, gzip or plain).\n"
-      "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
-      "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM is "
-      "a\n"
-      "run directory, a checkpoint, a dataset (.h5), or a UTF-8 file, whose characters are the vocabulary. The text "
-      "may\n"
-      "use a part of them; a character that is not among them is an error.",
+      cat("data import ", formats, " INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]"),
+      help +
+          "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
+          "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM "
+          "is "
+          "a\n"
+          "run directory, a checkpoint, a dataset (.h5), or a UTF-8 file, whose characters are the vocabulary. The "
+          "text "
+          "may\n"
+          "use a part of them; a character that is not among them is an error.",
       {{"level", "text: a token is a character (UTF-8) or a byte; char where --vocabulary does not say", "LEVEL", ""},
        {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
@@ -84,8 +126,8 @@ int import(const std::vector<std::string>& given) {
       3};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
-  const std::string kind = a.positional.front(), output = a.positional.back();
-  const std::vector<std::string> inputs(a.positional.begin() + 1, a.positional.end() - 1);
+  const std::string name = a.positional.front(), output = a.positional.back();
+  const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
   auto shown = std::make_shared<ShownProgress>("import");
@@ -94,29 +136,10 @@ int import(const std::vector<std::string>& given) {
     require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; nothing of it is kept");
     (*shown)(done, total);
   };
-  if (kind == "text") {
-    const std::string &level = a.text("level"), &from = a.text("vocabulary");
-    require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
-            ": must be char or byte");
-    if (!from.empty()) options.vocabulary = vocabulary_from(from);
-    TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
-    if (options.vocabulary) {
-      const TextLevel there = options.vocabulary->level();
-      require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ", from,
-              " is of level ", to_text(there));
-      wanted = there;
-    }
-    import_text(inputs, output, wanted, options);
-  } else if (kind == "idx") {
-    require(a.text("vocabulary").empty() && a.text("level").empty(), ExitCode::kUsage,
-            "data import idx: --vocabulary and --level are for text");
-    require(inputs.size() == 2, ExitCode::kUsage,
-            "data import idx: give the image file, the label file and the output");
-    import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
-  } else {
-    throw Error(ExitCode::kUsage, cat("data import: there is no kind '", kind, "'", did_you_mean(kind, {"text", "idx"}),
-                                      "; text or idx"));
-  }
+  const auto format = std::find(names.begin(), names.end(), name) - names.begin();
+  require(static_cast<size_t>(format) < names.size(), ExitCode::kUsage, "data import: there is no format '", name, "'",
+          did_you_mean(name, names), "; ", formats);
+  kFormats[format].import(a, inputs, output, options);
   shown->finish();
   const DatasetReport report = inspect_dataset(output);
   print(a.has("json") ? to_json(report) : to_text(report));
@@ -148,7 +171,7 @@ int data_command(const App&, const std::vector<std::string>& given) {
   if (!given.empty() && given[0] == "import") return import(rest);
   if (!given.empty() && given[0] == "inspect") return inspect(rest);
   if (!given.empty() && given[0] == "--help") {
-    print("usage: lockstep data import text|idx INPUT... OUTPUT.h5\n       lockstep data inspect FILE.h5\n");
+    print("usage: lockstep data import FORMAT INPUT... OUTPUT.h5\n       lockstep data inspect FILE.h5\n");
     return 0;
   }
   throw Error(ExitCode::kUsage,
