@@ -1,4 +1,4 @@
-// The optimizers there are, for loops of one's own and for optim.name.
+// The optimizers there are, for loops of one's own.
 // Plain values and functions.
 #pragma once
 
@@ -16,9 +16,5 @@ struct AdamWOptions {
 
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
-
-std::unique_ptr<OptimizerKind> sgd_kind();
-std::unique_ptr<OptimizerKind> adamw_kind();
-inline std::vector<Choice<OptimizerKind>> builtin_optimizers() { return {{"adamw", adamw_kind}, {"sgd", sgd_kind}}; }
 
 }  // namespace lockstep

@@ -88,6 +88,9 @@ class OptimizerKind : public Configurable {
   virtual std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const = 0;
 };
 
+// Those of optim/optimizers: each NAME.cpp defines `Choice<OptimizerKind> NAME_choice()`. adamw is the first.
+std::vector<Choice<OptimizerKind>> builtin_optimizers();
+
 // Options of optimizers have these ranges. What is beyond kMostRate can only be a mistake, and overflows fp32 within a
 // few steps; kMostBeta is the largest factor of a moment that is still below 1 in fp32.
 constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;

@@ -41,6 +41,6 @@ Tensor Convnet::forward(const Tensor& x) {
   return (*head_)((*dropout_)(h));
 }
 
-Choice<ModelKind> convnet_model() { return model_choice<Convnet, ConvnetOptions>("convnet"); }
+Choice<ModelKind> convnet_choice() { return model_choice<Convnet, ConvnetOptions>("convnet"); }
 
 }  // namespace lockstep

@@ -75,6 +75,6 @@ double Gpt::flops() const {
   return static_cast<double>(context_) * 6 * static_cast<double>(n + blocks * wte_.weight().dim(1) * context_);
 }
 
-Choice<ModelKind> gpt_model() { return model_choice<Gpt, GptOptions>("gpt"); }
+Choice<ModelKind> gpt_choice() { return model_choice<Gpt, GptOptions>("gpt"); }
 
 }  // namespace lockstep

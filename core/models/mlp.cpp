@@ -23,6 +23,6 @@ Tensor Mlp::forward(const Tensor& x) {
   return h;
 }
 
-Choice<ModelKind> mlp_model() { return model_choice<Mlp, MlpOptions>("mlp"); }
+Choice<ModelKind> mlp_choice() { return model_choice<Mlp, MlpOptions>("mlp"); }
 
 }  // namespace lockstep

@@ -66,7 +66,7 @@ Choice<ModelKind> model_choice(std::string name) {
   return choice<ModelKind, Made>(std::move(name));
 }
 
-// The models of this folder: each NAME.cpp but model.cpp defines `Choice<ModelKind> NAME_model()`. gpt is the first.
+// The models of this folder: each NAME.cpp but model.cpp defines `Choice<ModelKind> NAME_choice()`. gpt is the first.
 std::vector<Choice<ModelKind>> builtin_models();
 
 }  // namespace lockstep

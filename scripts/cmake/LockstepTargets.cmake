@@ -100,6 +100,24 @@ function(lockstep_room name)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS ${name})
 endfunction()
 
+# lockstep_choices(sources Kind header function first): the choices of a selector, one file each. Of `sources` (a variable, to which the file
+# that is made here is added) each NAME.cpp defines `Choice<Kind> NAME_choice()`; `function`, declared in `header`, returns them all, `first`
+# before the others.
+function(lockstep_choices sources kind header function first)
+  list(TRANSFORM ${sources} REPLACE ".*/(.*)\\.cpp" "\\1_choice()" OUTPUT_VARIABLE calls)
+  list(REMOVE_ITEM calls ${first}_choice\(\))
+  list(PREPEND calls ${first}_choice\(\))
+  list(JOIN calls ", " calls)
+  file(CONFIGURE OUTPUT ${function}.cpp CONTENT "#include \"@header@\"
+
+namespace lockstep {
+Choice<@kind@> @calls@;
+std::vector<Choice<@kind@>> @function@() { return {@calls@}; }
+}  // namespace lockstep
+" @ONLY)
+  set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
+endfunction()
+
 # lockstep_cpu_kernels(room files...): each file is compiled once per instruction-set level, every copy in a namespace of its own
 # (LOCKSTEP_ISA), and chosen at run time (core/kernels/kernels.h). Always optimised: at -O0 the copies would share weak symbols, and an
 # AVX-512 one could be linked into the generic path.

@@ -48,6 +48,6 @@ class SgdKind final : public OptimizerKind {
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots) {
   return std::make_unique<Sgd>(o, slots);
 }
-std::unique_ptr<OptimizerKind> sgd_kind() { return std::make_unique<SgdKind>(); }
+Choice<OptimizerKind> sgd_choice() { return choice<OptimizerKind, SgdKind>("sgd"); }
 
 }  // namespace lockstep

@@ -61,6 +61,6 @@ class AdamWKind final : public OptimizerKind {
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots) {
   return std::make_unique<AdamW>(o, slots);
 }
-std::unique_ptr<OptimizerKind> adamw_kind() { return std::make_unique<AdamWKind>(); }
+Choice<OptimizerKind> adamw_choice() { return choice<OptimizerKind, AdamWKind>("adamw"); }
 
 }  // namespace lockstep
