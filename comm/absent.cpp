@@ -1,4 +1,4 @@
-// Stands in for mpi_comm.cpp where MPI was not found at build time.
+// Replaces mpi_comm.cpp in builds without MPI.
 #include <cstdlib>
 
 #include "comm/mpi_comm.h"

@@ -117,7 +117,7 @@ Error CallWatch::missing() const {
   const auto [kind, peer] = current_kind_;
   if (between_two(kind))
     return Error(ExitCode::kRankLost,
-                 cat(current_, ": nothing came ", limit, known(peer) ? " (" + last_of(peer) + ")" : ""));
+                 cat(current_, ": nothing arrived ", limit, known(peer) ? " (" + last_of(peer) + ")" : ""));
   std::vector<int> here, elsewhere;
   std::string missing;
   for (int r = 0; r < size_; ++r) {
@@ -129,11 +129,11 @@ Error CallWatch::missing() const {
                      board_->left(place_of(r)) ? " has ended" : " did not arrive " + limit, " (", last_of(r), ")");
   }
   if (missing.empty()) missing = cat("not done ", limit, " on rank ", rank_);
-  // Those that did arrive, and were stopped in the middle.
+  // Ranks that arrived, and whose process was stopped during the call.
   for (int r : here)
     if (known(r))
       if (const std::string stopped = board_->stopped(place_of(r)); !stopped.empty())
-        missing += cat("; rank ", r, " does not get on: ", stopped);
+        missing += cat("; rank ", r, " makes no progress: ", stopped);
   std::string text = cat(current_, ": ", missing, "; arrived: ", ranks_text(here));
   if (!elsewhere.empty()) text += cat("; on other hosts: ", ranks_text(elsewhere));
   return Error(ExitCode::kRankLost, text);

@@ -1,6 +1,6 @@
-// CallWatch: which call of a rank is under way, since when it has not got on, and whether the communicator is poisoned.
-// It keeps the deadline for operations that cannot keep it themselves. Owned by a channel; its stream thread writes,
-// whoever waits looks.
+// CallWatch: records which call of a rank is in progress, when it last made progress, and whether the communicator is
+// poisoned (failed for good). It enforces the deadline for operations that cannot enforce it themselves. Owned by a
+// channel; the channel's stream thread updates it, and any waiting thread may query it.
 #pragma once
 
 #include <atomic>
@@ -19,33 +19,33 @@ namespace lockstep {
 
 class CallWatch {
  public:
-  // What poisons the parent poisons this one too.
+  // An error that poisons `parent` (may be null) poisons this one too.
   CallWatch(int rank, int size, Seconds deadline, std::shared_ptr<const CallWatch> parent);
-  // `places`: of each rank on the board; -1 for ranks of other hosts. The board may be null.
+  // `places`: the index of each rank on the board; -1 for ranks on other hosts. The board may be null.
   void set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places);
 
-  void begin(const Call& call) {  // throws where poisoned
+  void begin(const Call& call) {  // throws if poisoned
     post(call);
     follow(call);
   }
-  // Where calls are set in motion and end later: `post` tells the board that this rank came to the call, `follow` says
-  // which of the posted ones is now the oldest under way.
+  // For calls that are launched asynchronously: `post` tells the board that this rank has reached the call, `follow`
+  // sets which of the posted calls is now the oldest in progress.
   void post(const Call& call);
   void follow(const Call& call);
-  // Posts what `call`, a collective, is and compares it with what the other ranks of this host posted for that number:
-  // whoever comes last sees a difference. Throws ExitCode::kRanksDisagree.
+  // Posts the description of `call`, a collective, and compares it with those that the other ranks of this host have
+  // posted under the same number; the last rank to arrive detects a difference. Throws ExitCode::kRanksDisagree.
   void compare(const Call& call) const;
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
   void end() { since_ = 0; }
   bool idle() const { return since_ == 0; }
-  void leave();  // makes no more calls
+  void leave();  // announces that this rank makes no more calls
 
-  // Throws where the communicator is poisoned, or the call under way has not got on for the deadline.
+  // Throws if the communicator is poisoned, or if the call in progress has made no progress for the length of the
+  // deadline.
   void look() const;
-  void poison(
-      const Error& error) const;  // the first error counts; ranks of this host see it within a tenth of a second
+  void poison(const Error& error) const;  // the first error is kept; ranks of this host see it within 0.1 s
   bool poisoned() const;
-  std::optional<Error> failure() const;  // after another look
+  std::optional<Error> failure() const;  // checks the parent and the board first
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,9 +59,10 @@ class CallWatch {
   const std::shared_ptr<const CallWatch> parent_;
   std::unique_ptr<ProgressBoard> board_;
   std::vector<int> places_;
-  std::atomic<Clock::rep> since_{0};  // when the call under way began, or last got on; 0: none
+  std::atomic<Clock::rep> since_{0};  // when the call in progress began or last made progress; 0: none
   mutable std::mutex mutex_;
-  std::pair<CallKind, int> current_kind_{CallKind::kBarrier, -1};  // and peer; this and the next ones are guarded
+  std::pair<CallKind, int> current_kind_{CallKind::kBarrier,
+                                         -1};  // and peer; mutex_ guards this and the following members
   int64_t current_number_ = 0;
   std::string current_;
   mutable std::optional<Error> error_;

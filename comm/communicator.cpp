@@ -6,14 +6,14 @@
 namespace lockstep {
 namespace {
 
-constexpr Seconds kPollInterval{0.1};  // how often a wait looks up
+constexpr Seconds kPollInterval{0.1};  // how often a wait calls its watch
 
 void wait_watched(const Event& event, const Work::Watch& watch, const std::string& what) {
   const auto start = std::chrono::steady_clock::now();
   while (!event.synchronize(kPollInterval)) watch(std::chrono::steady_clock::now() - start, what);
 }
 
-// Plain host memory, which no stream has a part in: the host fills it at once, and reads it once the work is done.
+// Plain host memory, which belongs to no stream: the host writes it immediately, and reads it after the work is done.
 Tensor host_tensor(int64_t n, DType dtype) {
   const Device here = current_device();
   Tensor t = Tensor::unallocated({n}, dtype, here.has_bytes() ? Device{} : here);
@@ -52,7 +52,7 @@ void Work::synchronize(Seconds deadline) const {
   for (;;) {
     const Seconds waited = std::chrono::steady_clock::now() - start;
     const bool done = event_.synchronize(std::clamp(deadline - waited, Seconds(0), kPollInterval));
-    // A GPU's work ends without a word where its communicator is poisoned.
+    // GPU work of a poisoned communicator ends without an error of its own.
     if (watch_ && (!done || queued_)) (*watch_)(waited, what_);
     if (done) return;
     require(waited < deadline, ExitCode::kRankLost, what_, ": not done within ", deadline.count(), " s");

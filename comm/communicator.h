@@ -1,6 +1,7 @@
-// Communicator: collectives among ranks, asynchronous, in one order on every rank. Small and wholly pure; the backends
-// are LocalComm (threads of one process), MpiComm (MPI processes), NcclComm (GPUs, beside one of the two) and PlanComm
-// (no other rank: it counts). Owned by whoever made it (make_..., split); used by one rank's thread.
+// Communicator: asynchronous collectives among ranks, called in the same order on every rank. An interface; the
+// backends are LocalComm (threads of one process), MpiComm (MPI processes), NcclComm (GPUs, together with one of the
+// two) and PlanComm (no other ranks; counts bytes only). Owned by the caller of make_... or split(); used by the thread
+// of one rank.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +19,24 @@ namespace lockstep {
 
 enum class ReduceOp { kSum, kMax, kMin };
 
-// A collective under way. A plain value.
+// A handle to an operation in progress. A plain value.
 class Work {
  public:
   Work() = default;  // nothing to wait for
-  // Called every tenth of a second while a wait for `what` lasts; throws to end it. For backends whose operations
-  // cannot keep the deadline themselves (MPI).
+  // Called every 0.1 s during a wait for `what`; throws to end the wait. For backends whose operations cannot enforce
+  // the deadline themselves (MPI).
   using Watch = std::function<void(Seconds waited, const std::string& what)>;
-  // `queued`: the event is a GPU's, which other GPU streams wait for without the host; the watch is asked once.
+  // `queued`: the event belongs to a GPU, and other GPU streams wait for it without blocking the host; the watch is
+  // called once.
   Work(Event event, std::string what, std::shared_ptr<const Watch> watch = nullptr, bool queued = false)
       : event_(std::move(event)), what_(std::move(what)), watch_(std::move(watch)), queued_(queued) {}
-  // Orders the current stream after the operation. On an inline stream, and on a GPU's where the operation is the
-  // host's, this blocks the host, for at most the communicator's deadline, which the operation itself keeps: it throws
-  // ExitCode::kRankLost naming collective, sequence number, tensor and missing ranks.
+  // Makes the current stream wait for the operation. On an inline stream, and on a GPU stream if the operation runs on
+  // the host, this blocks the host, for at most the communicator's deadline, which the operation itself enforces: it
+  // throws ExitCode::kRankLost naming the collective, its sequence number, the tensor and the missing ranks.
   void wait() const;
   // Blocks the host. Throws ExitCode::kRankLost when `deadline` passes first.
   void synchronize(Seconds deadline) const;
-  void finish() const { synchronize(Seconds(1e9)); }  // the operation, or the watch, keeps the deadline
+  void finish() const { synchronize(Seconds(1e9)); }  // the operation or the watch enforces the deadline
   bool done() const { return event_.done(); }
 
  private:
@@ -51,62 +53,64 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "local", "mpi", "nccl", "plan"
 
-  // Tensors are contiguous. They may be written by work of the current stream enqueued before the call; they must not
-  // be touched until the Work was waited for. `label` names the tensor in errors. All ranks call the same operations in
-  // the same order with matching counts and the same label; a mismatch that can be seen is an error that names both
-  // (ExitCode::kRanksDisagree). Counts are in elements, one a rank; every rank passes the same counts to reduce_scatter
-  // and all_gather. There, a rank's own part of the whole may be the very memory of the part (in place); any other
-  // overlap of `in` and `out` is an error.
+  // Tensors are contiguous. Work that was enqueued on the current stream before the call may write them; afterwards
+  // they must not be accessed until the returned Work has been waited for. `label` names the tensor in errors. All
+  // ranks call the same operations in the same order with matching counts and the same label; a detected mismatch is an
+  // error that names both calls (ExitCode::kRanksDisagree). Counts are in elements, one per rank; every rank passes the
+  // same counts to reduce_scatter and all_gather. In these two, the smaller tensor may be this rank's part of the
+  // larger one (in place); any other overlap of `in` and `out` is an error.
   virtual Work all_reduce(const Tensor& tensor, ReduceOp op,
-                          std::string_view label) = 0;  // the backend's own order of summation
+                          std::string_view label) = 0;  // sums in the backend's own order
   virtual Work reduce_scatter(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts, ReduceOp op,
                               std::string_view label) = 0;
   virtual Work all_gather(const Tensor& out, const Tensor& in, const std::vector<int64_t>& counts,
                           std::string_view label) = 0;
-  // Sends in[send_offsets[r] .. + send_counts[r]) to rank r; receives rank r's part at out[receive_offsets[r] ..).
+  // Sends send_counts[r] elements of `in` from send_offsets[r] on to rank r; receives receive_counts[r] elements from
+  // rank r into `out` from receive_offsets[r] on.
   virtual Work all_to_all(const Tensor& out, const std::vector<int64_t>& receive_counts,
                           const std::vector<int64_t>& receive_offsets, const Tensor& in,
                           const std::vector<int64_t>& send_counts, const std::vector<int64_t>& send_offsets,
                           std::string_view label) = 0;
   virtual Work broadcast(const Tensor& tensor, int root, std::string_view label) = 0;
-  // A send is buffered: it never waits for its receiver, so a ring may send first and receive then. Label and number
-  // are the rank's own.
+  // A send is buffered and never waits for its receiver, so in a ring every rank may send first and then receive. Label
+  // and sequence number of a send or receive need not match between ranks.
   virtual Work send(const Tensor& tensor, int to, std::string_view label) = 0;
   virtual Work receive(const Tensor& tensor, int from, std::string_view label) = 0;
   virtual void barrier(std::string_view label) = 0;  // blocks the host
-  // A flat tensor of the current device, contents undefined, for what calls of this communicator move at every step:
-  // where the backend can, memory that it knows on all ranks, which GPUs then read and write at each other's directly.
-  // Collective: every rank asks for the same, in the same order; in a call, all pass such memory at equal places, or
-  // none does. It stays taken until both tensor and communicator are gone.
+  // A flat tensor [elements] on the current device, contents undefined, for data that calls of this communicator
+  // exchange at every step. If the backend supports it, the memory is registered on all ranks, so that GPUs read and
+  // write each other's memory directly. Collective: every rank requests the same sizes in the same order; in a call,
+  // either all ranks pass such memory at equal offsets, or none does. The memory is freed once both the tensor and the
+  // communicator are destroyed.
   virtual Tensor registered(int64_t elements, DType dtype);
-  // A new, independent channel of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
+  // A new, independent communicator of the ranks that pass the same color, ordered by (key, rank); null for color < 0.
   // Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view label) = 0;
-  // Payload that this rank has sent so far, through this communicator and those split from it, by the convention of
-  // wire_bytes (comm/call.h).
+  // Payload that this rank has sent so far through this communicator and those split from it, in bytes as wire_bytes
+  // counts them (comm/call.h).
   virtual int64_t bytes_sent() const = 0;
-  // Poisons the communicator: every wait of every rank that it can reach ends with an error that carries `why`. From
-  // any thread.
+  // Poisons the communicator: the waits of all ranks that can be reached end with an error that contains `why`. May be
+  // called from any thread.
   virtual void abort(std::string_view why) = 0;
-  // What poisoned it. From any thread.
+  // The error that poisoned the communicator. May be called from any thread.
   virtual std::optional<Error> failure() const = 0;
 };
 
-// Small exchanges of host memory, whatever the current device, built on the operations above; they block the host. On
-// a device without bytes nothing comes, and every rank counts as saying the same.
+// Small exchanges of host values, built on the operations above; they work with any current device and block the host.
+// On a device without bytes nothing is exchanged, and every rank is taken to pass the same value.
 std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mine, std::string_view label);
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);
 
-// What a rank gives as the reason when it leaves while an exception is under way, and whether an error is only that:
-// the rank itself reports the cause.
+// The text with which a rank aborts its communicators when an exception ends it, and whether an error carries that
+// text; such an error needs no report, because the rank that ended reports the cause.
 std::string ending_text(int rank);
 bool is_ending_text(std::string_view what);
 
 struct CommOptions {
-  Seconds deadline{60};  // of each wait
-  bool check_calls =
-      true;  // MPI: compare descriptions before each collective (one small all-gather, 3 to 20 us); threads always do
+  Seconds deadline{60};     // of each wait
+  bool check_calls = true;  // MPI: compare the calls of all ranks before each collective (one small all-gather, 3 to 20
+                            // us); threads always do
 };
 
 }  // namespace lockstep

@@ -18,10 +18,10 @@ void copy_elements(char* to, const char* from, int64_t count, DType dtype) {
   if (count > 0 && to != from) memcpy(to, from, static_cast<size_t>(count * size_of(dtype)));
 }
 
-// Each rank reduces one slice and writes it to every rank: one pass over the memory.
+// Each rank reduces one slice and writes the result to every rank, in one pass over the memory.
 void all_reduce(int rank, const Calls& calls) {
   const Call& mine = *calls[static_cast<size_t>(rank)];
-  const int64_t line = 64;  // slices begin at whole cache lines
+  const int64_t line = 64;  // slices begin at multiples of a cache line of bytes
   const Range lines = split_evenly(ceil_div(mine.numel, line), static_cast<int64_t>(calls.size()), rank);
   const int64_t begin = lines.begin * line, end = std::min(lines.end * line, mine.numel);
   if (begin >= end) return;
@@ -43,7 +43,7 @@ void reduce_scatter(int rank, const Calls& calls) {
   reduce_in_order(mine.op, mine.dtype, in, {mine.out}, mine.counts[r]);
 }
 
-// The others' parts, beginning with the next rank's, so that not all read from one.
+// Copies the other ranks' parts, beginning with the next rank, so that the ranks do not all read from the same one.
 void gather_parts(int rank, const Calls& calls) {
   const auto r = static_cast<size_t>(rank);
   const Call& mine = *calls[r];
@@ -102,14 +102,14 @@ class LocalChannel final : public Channel {
     try {
       stream.synchronize();
     } catch (...) {
-      // Whoever waited for the work that failed was told.
+      // The error has already reached those that waited for the failed work.
     }
     group_->leave(rank_);
     return true;
   }
 
  private:
-  // Ranks of one color, ordered by (key, rank).
+  // The ranks of each color, ordered by (key, rank).
   static std::vector<int> members_of(int color, const Calls& calls) {
     std::vector<int> members;
     for (size_t q = 0; q < calls.size(); ++q)

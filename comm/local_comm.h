@@ -1,6 +1,6 @@
-// LocalComm: ranks as threads of one process. No launcher, and any test can have several ranks. Serves tensors in the
-// host's memory and, by way of it, in a GPU's (comm/staged_channel).
-// The group is shared by its ranks' communicators.
+// LocalComm: ranks as threads of one process. It needs no launcher, so any unit test can run several ranks. Exchanges
+// tensors in host memory, and GPU tensors through host memory (comm/staged_channel). The communicators of all ranks
+// share one LocalGroup.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// One communicator for each of `size` ranks; hand each to its thread.
+// One communicator for each of `size` ranks; the caller passes each to the thread of its rank.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, const CommOptions& options = {});
 
 }  // namespace lockstep

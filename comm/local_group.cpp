@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kPoison = uint64_t{1} << 63;
-// Where every rank has a core of its own, a few microseconds of spinning save a switch; else the core is another
-// rank's. Giving way for a tenth of a millisecond then saves waking a core that fell asleep, which takes half of that.
+// If every rank has its own core, a few microseconds of spinning avoid a context switch; otherwise another rank needs
+// the core. Yielding for up to 0.1 ms after that avoids waking a sleeping core, which takes about 0.05 ms.
 constexpr int kSpins = 500;
 constexpr std::chrono::microseconds kYielding{100};
 
@@ -41,7 +41,7 @@ bool ready_soon(int spins, Ready ready) {
 
 LocalGroup::LocalGroup(int size, const CommOptions& options)
     : options_(options), spins_(size <= available_cores() ? kSpins : 0), rank_states_(static_cast<size_t>(size)) {
-  check(size > 0, "a group of ", size, " ranks");
+  check(size > 0, "a communicator of ", size, " ranks");
 }
 
 void LocalGroup::meet(int rank, const Call& call, const Share& share) {
@@ -57,8 +57,8 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   } catch (...) {
     error = std::current_exception();
   }
-  // Everyone who arrived does its share, or fails to, in bounded time, so that this wait needs no deadline; until it
-  // ends the others may read our memory.
+  // All ranks have arrived, and each completes its share or fails in bounded time, so this wait needs no deadline.
+  // Until it ends the other ranks may read this rank's memory.
   shares_.fetch_add(1);
   if (sleepers_.load() > 0) wake();
   wait_for_shares(call.number);
@@ -66,7 +66,7 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   const Error why = as_error(error);
   poison(why.code(), why.what());
   if (why.code() == ExitCode::kInternal) throw why;
-  std::rethrow_exception(error);  // it may know more: what holds the memory, for example
+  std::rethrow_exception(error);  // it may say more, such as what holds the memory
 }
 
 void LocalGroup::arrive(int rank, const Call& call) {
@@ -190,8 +190,8 @@ void LocalGroup::receive(int to, const Call& call) {
       message = std::move(mail.front());
       mail.pop_front();
     } else if (!(arrivals_.load() & kPoison)) {
-      why = cat(to_text(call), ": ", sender.left ? "that rank has ended" : cat("nothing came ", deadline_text()), " (",
-                last_text(call.peer), ")");
+      why = cat(to_text(call), ": ", sender.left ? "that rank has ended" : cat("nothing arrived ", deadline_text()),
+                " (", last_text(call.peer), ")");
     }
   }
   if (!why.empty()) poison(ExitCode::kRankLost, why);

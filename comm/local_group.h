@@ -1,5 +1,6 @@
-// LocalGroup: where the threads of a communicator meet. Each posts its call, waits for all, does its share straight
-// from the others' memory, and waits for all again. Shared by its ranks' channels.
+// LocalGroup: the state that the ranks of a LocalComm share. For each collective, every rank's thread posts its call,
+// waits for all others, does its share of the work directly on the other ranks' memory, and waits for all again. Shared
+// by the channels of its ranks.
 #pragma once
 
 #include <atomic>
@@ -25,9 +26,9 @@ class LocalGroup {
   int size() const { return static_cast<int>(rank_states_.size()); }
   const CommOptions& options() const { return options_; }
 
-  // Posts `call`, and runs `share` once every rank has posted a call that agrees; `share` sees all calls by rank.
-  // Returns when every rank's share is done. Throws ExitCode::kRankLost (a rank missed the deadline, left, or aborted),
-  // kRanksDisagree.
+  // Posts `call`, and runs `share` once every rank has posted a matching call; `share` gets the calls of all ranks,
+  // indexed by rank. Returns when every rank's share is done. Throws ExitCode::kRankLost if a rank missed the deadline,
+  // left or aborted, kRanksDisagree if the calls do not match.
   using Share = std::function<void(const std::vector<const Call*>& calls)>;
   void meet(int rank, const Call& call, const Share& share);
 
@@ -36,14 +37,14 @@ class LocalGroup {
 
   void abort(ExitCode code, std::string why);
   std::optional<Error> failure() const;
-  void leave(int rank);  // makes no more calls; those who wait for it are told at once
+  void leave(int rank);  // the rank makes no more calls; ranks that wait for it fail at once
   void add_child(const std::shared_ptr<LocalGroup>& child);  // poisoned together with this group
 
  private:
   struct alignas(64) RankState {
     std::atomic<int64_t> arrived{0};  // collectives that this rank has posted
     const Call* call = nullptr;
-    std::string last;  // in words; guarded by mutex_
+    std::string last;  // description of its last call; guarded by mutex_
     bool left = false;
   };
   struct Message {
@@ -68,8 +69,8 @@ class LocalGroup {
   const CommOptions options_;
   const int spins_;
   std::vector<RankState> rank_states_;
-  // Arrivals of all ranks so far; the top bit poisons. One word decides whether a call came about: complete before the
-  // poison, or never.
+  // The number of arrivals of all ranks so far; the top bit means poisoned. Because both are in one word, all ranks
+  // agree whether a call was complete before the poison.
   alignas(64) std::atomic<uint64_t> arrivals_{0};
   alignas(64) std::atomic<uint64_t> shares_{0};
   alignas(64) std::atomic<int> sleepers_{0};

@@ -1,12 +1,11 @@
-// What an MPI launcher tells its processes through the environment.
-// Plain functions.
+// What the MPI launcher's environment variables say about this process. Plain functions.
 #pragma once
 
 namespace lockstep {
 
-// Ranks of this job on this host; 0 where the launcher does not say.
+// The number of ranks of this job on this host; 0 if the launcher does not say.
 int launched_local_size();
-// Rank of this process, ranks of the job; -1 and 0 where the launcher does not say.
+// The rank of this process and the number of ranks of the job; -1 and 0 if the launcher does not say.
 int launched_rank();
 int launched_size();
 

@@ -27,7 +27,7 @@ void must(int result, std::string_view what) {
 
 namespace {
 
-// MPI's own maximum and minimum may drop a NaN.
+// MPI_MAX and MPI_MIN may drop a NaN.
 template <ReduceOp kOp>
 void reduce_floats(void* in, void* sum, int* n, MPI_Datatype* type) {
   if (*type == MPI_FLOAT) reduce_into(kOp, static_cast<float*>(sum), static_cast<const float*>(in), *n);
@@ -39,7 +39,7 @@ void flush_output() {
   std::fflush(stderr);
 }
 
-// Ends the process after `limit` if what follows hangs.
+// Ends the process after `limit`, in case the code that follows hangs.
 void end_after(Seconds limit, int status) {
   std::thread([=] {
     std::this_thread::sleep_for(limit);
@@ -55,13 +55,13 @@ void at_exit(int status, void*) {
     flush_output();
     _exit(status ? status : static_cast<int>(ExitCode::kRankLost));
   }
-  // MPI_Finalize waits for all ranks; after an error, for a moment only.
+  // MPI_Finalize waits for all ranks; after an error it gets only a short time limit.
   constexpr Seconds kPatience{600}, kAfterError{2};
   end_after(status ? kAfterError : kPatience, status ? status : static_cast<int>(ExitCode::kRankLost));
   MPI_Finalize();
 }
 
-// A blocked MPI call spins; where a rank's two threads have no two cores, it must give way.
+// A blocked MPI call spins; it must yield if there are not two cores for the two threads of a rank.
 void set_yield_when_idle() {
   const int machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), mine = available_cores();
   const bool tight = mine < machine ? mine < 2 : launched_local_size() * 2 > machine;
@@ -70,7 +70,7 @@ void set_yield_when_idle() {
 
 }  // namespace
 
-// Never destroyed: a thread that hangs in MPI may still look at it while the process ends.
+// Never destroyed: a thread that hangs in MPI may still access it while the process ends.
 MpiSession& session() {
   static MpiSession* one = new MpiSession();
   return *one;
@@ -83,7 +83,7 @@ MpiSession::MpiSession() {
   if (already) {
     MPI_Query_thread(&provided);
   } else {
-    // Open MPI crashes, or ends the process with a code of its own, where it gets no memory while it starts.
+    // If Open MPI gets no memory while it starts, it crashes or ends the process with its own exit code.
     constexpr size_t kRoom = 128 << 20;
     require(has_address_space(kRoom), ExitCode::kDevice, "out of memory: MPI needs up to ", kRoom >> 20,
             " MiB of address space to start; ", host_memory_text());

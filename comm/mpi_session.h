@@ -1,5 +1,5 @@
-// MpiSession: MPI of this process: initialised once, finalised at exit where nothing hangs. The door to mpi.h.
-// One per process; communicators look at it.
+// MpiSession: the state of MPI in this process. MPI is initialised once, and finalised at exit unless that could hang.
+// The only header that includes mpi.h. One per process, used by all communicators.
 #pragma once
 
 #include <mpi.h>
@@ -11,15 +11,16 @@
 
 namespace lockstep {
 
-// Throws ExitCode::kRankLost, or kDevice for want of memory, with MPI's own words where `result` is an error.
+// If `result` is an MPI error code, throws ExitCode::kRankLost with MPI's error text, or kDevice if MPI ran out of
+// memory.
 void must(int result, std::string_view what);
 
 struct MpiSession {
   MpiPlace place;
-  MPI_Op max = MPI_OP_NULL, min = MPI_OP_NULL;  // of floats
+  MPI_Op max = MPI_OP_NULL, min = MPI_OP_NULL;  // for floating-point types; they propagate NaN
   std::atomic<bool> broken{false};              // a communicator was poisoned: MPI_Finalize could hang
-  std::atomic<int> running{0};                  // calls under way
-  std::atomic<int> open{0};                     // communicators
+  std::atomic<int> running{0};                  // calls in progress
+  std::atomic<int> open{0};                     // communicators that are not closed
 
   MpiSession();
   MPI_Op op_of(ReduceOp op, DType dtype) const;

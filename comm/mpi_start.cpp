@@ -24,7 +24,7 @@ namespace {
 
 std::atomic<double> limit_s{60};
 
-// The launcher makes this folder for the job, one on each host, and removes it with the job. Empty: there is none.
+// The folder that the launcher creates for the job on each host, and removes at its end; empty if there is none.
 std::string job_folder() {
   const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
   return folder ? folder : "";
@@ -59,7 +59,7 @@ std::string missing_text(double seconds) {
   if (!here.empty() && !absent.empty())
     text += cat(": ", ranks_text(absent), " never reached MPI", one_host ? "" : ", or are on other hosts", "; on ",
                 host_name(), " arrived: ", ranks_text(here));
-  else if (!here.empty()) text += ": all ranks have come to it";
+  else if (!here.empty()) text += ": all ranks have reached it";
   text += stopped;
   return text + ". Each process that the launcher starts must be lockstep, and must not end before the others";
 }
@@ -76,7 +76,8 @@ MpiStart::MpiStart() {
       const double seconds = limit_s;
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; })) return;
-      // The others would say the same: one rank of them speaks at once, and its end is that of the job.
+      // All waiting ranks would print the same message. The first one prints it immediately and thereby ends the job;
+      // the others wait for that.
       bool first = true;
       for (int r = 0; r < launched_rank(); ++r) first = first && ::access(mark_of(job_folder(), r).c_str(), F_OK) != 0;
       if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -85,7 +86,7 @@ MpiStart::MpiStart() {
       _exit(static_cast<int>(ExitCode::kRankLost));
     });
   } catch (const std::system_error&) {
-    // A process without a thread to spare ends for that reason elsewhere.
+    // If no thread can be created here, a later one fails too, and its error is reported.
   }
 }
 

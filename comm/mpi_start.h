@@ -1,6 +1,6 @@
-// MpiStart: keeps the deadline while MPI starts, where no communicator does so yet: MPI_Init waits for ever for a rank
-// that never calls it. Ranks leave a mark each in the launcher's folder for the job, so that the message can name those
-// that are missing.
+// MpiStart: enforces the deadline while MPI starts and no communicator exists yet: MPI_Init waits without limit for a
+// rank that never calls it. Each rank creates a marker file in the launcher's folder for the job, so that the error can
+// name the missing ranks.
 #pragma once
 
 #include <condition_variable>
@@ -11,9 +11,8 @@ namespace lockstep {
 
 class MpiStart {
  public:
-  // Begins to watch; ends the process with ExitCode::kRankLost if this object still lives after the limit of
-  // mpi_start_within (comm/mpi_comm.h). Watches nothing where no launcher started this process, or no thread can be
-  // had.
+  // Starts a thread that ends the process with ExitCode::kRankLost if this object still exists after the limit of
+  // mpi_start_within (comm/mpi_comm.h). Does nothing if no launcher started this process or no thread can be created.
   MpiStart();
   ~MpiStart();
   MpiStart(const MpiStart&) = delete;

@@ -1,5 +1,6 @@
-// NcclApi: what lockstep needs of NCCL, so that only one file includes its header: comm/nccl, a shared object of its
-// own, opened when GPUs first exchange anything. Tests bring one that works on the CPU. One per process, never closed.
+// NcclApi: an interface to the parts of NCCL that lockstep uses. Its implementation, comm/nccl, is a separate shared
+// object, opened when GPUs first exchange data, and the only file that includes NCCL's header. Tests provide an
+// implementation that runs on the CPU. One per process, never closed.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 
 namespace lockstep {
 
-// A communicator of NCCL; its operations run in the order of the queue they are given, and return before they are done.
-// Pointers are memory that the GPU reaches, counts are elements, ranks are those of the communicator; as in NCCL, an
-// operation in place has its own part where the whole has it. All throw ExitCode::kRankLost where a peer or the network
-// failed, kDevice where the GPU did, kInternal where the call was wrong.
+// Operations on NCCL communicators. They run in the order of the queue that is passed in, and return before they are
+// done. Pointers are to memory that the GPU can access, counts are in elements, ranks are those of the communicator. As
+// in NCCL, an operation is in place if this rank's part points to its position in the whole. All throw
+// ExitCode::kRankLost if a peer or the network failed, kDevice if the GPU failed, kInternal if the call was wrong.
 class NcclApi {
  public:
   using Handle = void*;
@@ -22,53 +23,57 @@ class NcclApi {
   virtual ~NcclApi() = default;
   virtual std::string version() const = 0;  // of the library in use: "2.28.9"
 
-  virtual std::string new_id() = 0;  // bytes that one rank makes and every rank connects with
-  // Blocks until every rank has called it. For GPU `gpu` of this process.
+  virtual std::string new_id() = 0;  // bytes that one rank creates and every rank passes to connect()
+  // Creates a communicator for GPU `gpu` of this process. Blocks until every rank has called it.
   virtual Handle connect(const std::string& id, int rank, int size, int gpu) = 0;
-  // Once all is done: frees the communicator. Every rank calls it.
+  // Frees the communicator after all operations are done. Every rank calls it.
   virtual void close(Handle comm) = 0;
-  // From any thread, while operations hang: ends them, and frees the communicator. May itself hang.
+  // Ends operations that hang, and frees the communicator. May be called from any thread. May itself hang.
   virtual void abort(Handle comm) = 0;
-  virtual std::string async_error(Handle comm) = 0;  // what failed since an operation returned, in words; or nothing
+  virtual std::string async_error(
+      Handle comm) = 0;  // an error that occurred after an operation returned; empty if none
 
-  // Memory of GPU `gpu` that can be a window; null where there is no more, or the library has none such.
+  // Memory of GPU `gpu` that can be registered as a window; null if there is not enough memory, or if the library has
+  // no windows.
   virtual void* allocate(int gpu, int64_t bytes) = 0;
-  // No window any more. Waits for the GPU, whatever it does.
+  // Frees memory that is no longer a window. Waits for all work of the GPU.
   virtual void free(int gpu, void* data) = 0;
-  // A window: memory of the same size on every rank, each of which calls it, in one order; blocks until all have. From
-  // then on what operations find there at equal places on all ranks (their own parts aside) GPUs reach directly. Null
-  // where the ranks' GPUs cannot. A rank on which it throws may not have met the others, who then wait for it.
+  // Registers a window: memory of the same size on every rank. Every rank calls it, in the same order; blocks until all
+  // have. From then on GPUs access each other's memory directly in operations whose buffers are at equal offsets of the
+  // window on all ranks (apart from each rank's own part). Null if the ranks' GPUs do not support it. If it throws on
+  // one rank, the other ranks may still be waiting for that rank.
   using Window = void*;
   virtual Window add_window(Handle comm, void* data, int64_t bytes) = 0;
   virtual void remove_window(Handle comm, Window window) = 0;
 
-  // What lies between runs as one operation. Of the calling thread.
+  // The calls of this thread between group_start() and group_end() run as one operation.
   virtual void group_start() = 0;
   virtual void group_end() = 0;
 
   virtual void all_reduce(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op,
                           DeviceQueue& queue) = 0;
   virtual void reduce(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op, int root,
-                      DeviceQueue& queue) = 0;  // only the root's `out` is written, and may be null elsewhere
+                      DeviceQueue& queue) = 0;  // `out` is written on the root only, and may be null elsewhere
   virtual void reduce_scatter(Handle comm, const void* in, void* out, int64_t n, DType dtype, ReduceOp op,
-                              DeviceQueue& queue) = 0;  // n: of each rank's part
+                              DeviceQueue& queue) = 0;  // n: the size of each rank's part
   virtual void all_gather(Handle comm, const void* in, void* out, int64_t n, DType dtype, DeviceQueue& queue) = 0;
   virtual void broadcast(Handle comm, const void* in, void* out, int64_t n, DType dtype, int root,
-                         DeviceQueue& queue) = 0;  // only the root's `in` is read
-  // Wait for each other: what a rank sends and receives at once belongs in one group.
+                         DeviceQueue& queue) = 0;  // `in` is read on the root only
+  // A send and the matching receive wait for each other: a rank that sends and receives at the same time puts both in
+  // one group.
   virtual void send(Handle comm, const void* in, int64_t n, DType dtype, int to, DeviceQueue& queue) = 0;
   virtual void receive(Handle comm, void* out, int64_t n, DType dtype, int from, DeviceQueue& queue) = 0;
 };
 
-// The library in use. Where none is: throws ExitCode::kDevice, saying what is missing and what to do.
+// The library in use. If there is none, throws ExitCode::kDevice with what is missing and what to do.
 NcclApi& nccl_api();
-// Null, and `why` in words, instead.
+// The same, but if there is none, returns null and sets `why` to the reason.
 NcclApi* find_nccl_api(std::string* why = nullptr);
-// For tests, before anything asks for one.
+// For tests; must be called before the first use of nccl_api() or find_nccl_api().
 void set_nccl_api(NcclApi* api);
 
-// What the shared object exports as lockstep_nccl_api; throws Error where the library found is another than was
-// compiled with.
+// The function that the shared object exports as lockstep_nccl_api. Throws Error if the NCCL library found at run time
+// does not match the version that it was compiled with.
 using MakeNcclApi = NcclApi*();
 
 }  // namespace lockstep

@@ -19,12 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Seconds kWatchInterval{0.1};  // how often the watch looks, and waits do
-constexpr Seconds kPatience{10};        // with the library where it should only clean up
-constexpr Seconds kHandOver{1};         // for the rank's thread to come out of the library before it is ended there
+constexpr Seconds kWatchInterval{0.1};  // polling interval of the watch thread and of waits
+constexpr Seconds kCleanUpLimit{10};    // time limit for NCCL calls that only clean up
+constexpr Seconds kHandOver{1};         // time for the rank's thread to return from NCCL before an abort
 
-// Runs `work` on a thread of its own, since a library may hang in it. False, and the thread is left behind, where it is
-// not done within `limit`. `glance` is called meanwhile, and may throw to end the wait. Rethrows what `work` threw.
+// Runs `work` on a separate thread, since NCCL may hang in it. Returns false and abandons the thread if it is not done
+// within `limit`. `glance` is called repeatedly meanwhile, and may throw to end the wait. Rethrows what `work` threw.
 template <class Work, class Glance>
 bool done_within(Seconds limit, Work work, const Glance& glance) {
   auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
@@ -43,7 +43,7 @@ bool all_equal(const std::vector<int64_t>& counts) {
   return std::all_of(counts.begin(), counts.end(), [&](int64_t c) { return c == counts[0]; });
 }
 
-// A group of operations; closed also where one of them throws.
+// A group of NCCL operations, which is also ended if one of them throws.
 class Group {
  public:
   explicit Group(NcclApi& api) : api_(api) { api_.group_start(); }
@@ -52,7 +52,7 @@ class Group {
     try {
       api_.group_end();
     } catch (...) {
-      // The first error is under way.
+      // Another error is being thrown already.
     }
   }
   Group(const Group&) = delete;
@@ -137,7 +137,7 @@ void NcclChannel::connect() {
         });
     require(connected, ExitCode::kRankLost, "NCCL did not connect the ", size_, " ranks within ",
             options_.deadline.count(),
-            " s, though all are there: NCCL_DEBUG=INFO in the environment says what it waits ",
+            " s, though all have started: NCCL_DEBUG=INFO in the environment says what it waits ",
             "for, NCCL_SOCKET_IFNAME names the network interface to use");
   } catch (const Error& error) {
     host_->abort(error.what());
@@ -153,11 +153,12 @@ std::string NcclChannel::history() const {
 }
 
 std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
-  check(false, to_text(call), ": the host's communicator is split first");
+  check(false, to_text(call), ": NcclComm splits the host's communicator instead");
   return nullptr;
 }
 
-// The watch leaves the communicator alone meanwhile, for a while.
+// Marks that the rank's thread is inside an NCCL call. Before the watch thread aborts the communicator it waits, for at
+// most kHandOver, until the call returns.
 class NcclChannel::InLibrary {
  public:
   explicit InLibrary(NcclChannel& channel) : channel_(channel) { set(true); }
@@ -176,7 +177,7 @@ class NcclChannel::InLibrary {
   NcclChannel& channel_;
 };
 
-// The library's own memory, and counted.
+// Memory that NCCL allocates, counted by the allocator.
 struct NcclChannel::Registered {
   Registered(NcclApi& api, std::shared_ptr<const CallWatch> state, const Device& device, int64_t bytes)
       : api(api),
@@ -188,8 +189,8 @@ struct NcclChannel::Registered {
   ~Registered() {
     if (!data) return;
     forget_bytes(data, device);
-    // To free is to wait for the GPU, which may hang with the ranks; the process is about to end, and the memory with
-    // it.
+    // Freeing waits for the GPU, which may hang together with the other ranks. The process is about to end and frees
+    // the memory.
     if (state->failure()) return;
     try {
       api.free(device.index, data);
@@ -213,8 +214,8 @@ std::shared_ptr<void> NcclChannel::registered_memory(int64_t bytes) {
   const auto memory = std::make_shared<Registered>(api_, state_, stream_.device(), bytes);
   const std::vector<int64_t> got = all_gather_values(*host_, memory->data ? bytes : 0, "memory to register");
   if (std::find(got.begin(), got.end(), 0) != got.end()) return nullptr;
-  require(all_equal(got), ExitCode::kRanksDisagree, "ranks register memory of other sizes: ", bytes, " bytes on rank ",
-          rank_);
+  require(all_equal(got), ExitCode::kRanksDisagree, "ranks register memory of different sizes: ", bytes,
+          " bytes on rank ", rank_);
   const std::vector<int64_t> added = all_gather_values(*host_, add_window(memory), "registered memory");
   registers_ = std::find(added.begin(), added.end(), 0) == added.end();
   if (registers_) {
@@ -228,12 +229,12 @@ std::shared_ptr<void> NcclChannel::registered_memory(int64_t bytes) {
   return nullptr;
 }
 
-// False where the library gives this rank none. Where it fails, others may be waiting in it for this rank.
+// False if NCCL gives this rank no window. If it fails here, other ranks may be waiting in it for this rank.
 bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
   InLibrary here(*this);
   if (!comm_) state_->look();
   check(comm_ != nullptr, "memory is registered with a closed communicator");
-  constexpr std::string_view kWithout = "NCCL_WIN_ENABLE=0 in the environment does without";
+  constexpr std::string_view kWithout = "NCCL_WIN_ENABLE=0 in the environment disables registration";
   try {
     const bool met = done_within(
         options_.deadline,
@@ -252,7 +253,7 @@ bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
             " s: NCCL_DEBUG=INFO in the environment says why, ", kWithout);
     return memory->window != nullptr;
   } catch (const Error& error) {
-    // Another rank's may be why NCCL failed here too.
+    // An error on another rank may be the cause of NCCL's failure on this one.
     if (auto first = state_->failure()) throw *first;
     if (auto first = host_->failure()) throw *first;
     poison(error);
@@ -269,7 +270,7 @@ void NcclChannel::run(const Call& call) {
     if (options_.check_calls) state_->compare(call);
     {
       InLibrary here(*this);
-      if (!comm_) state_->look();  // aborted just now
+      if (!comm_) state_->look();  // aborted in the meantime
       check(comm_ != nullptr, to_text(call), ": the communicator is closed");
       issue(call);
     }
@@ -295,11 +296,11 @@ void NcclChannel::issue(const Call& call) {
         api_.broadcast(comm_, call.in, call.out ? call.out : const_cast<void*>(call.in), call.numel, call.dtype,
                        call.peer, queue_);
       return;
-    default: check(false, to_text(call), ": is the host's");
+    default: check(false, to_text(call), ": must run on the host's communicator");
   }
 }
 
-// NCCL has parts of one size only. Others come one after the other, each from its rank.
+// NCCL's all-gather needs parts of equal size. Otherwise each rank broadcasts its part, one after the other.
 void NcclChannel::gather_parts(const Call& call) {
   if (all_equal(call.counts)) {
     if (call.counts[0] > 0) api_.all_gather(comm_, call.in, call.out, call.counts[0], call.dtype, queue_);
@@ -330,7 +331,7 @@ void NcclChannel::reduce_parts(const Call& call) {
   group.run();
 }
 
-// Every rank begins with its neighbours, so that not all send to one.
+// Every rank begins with its neighbours, so that the ranks do not all send to the same one.
 void NcclChannel::exchange_parts(const Call& call) {
   const auto me = static_cast<size_t>(rank_), n = static_cast<size_t>(size_);
   if (call.counts[me] > 0)
@@ -349,7 +350,7 @@ void NcclChannel::exchange_parts(const Call& call) {
   group.run();
 }
 
-// The board first: it keeps the exit code.
+// Post on the board first: it keeps the exit code.
 void NcclChannel::poison(const Error& error) {
   state_->poison(error);
   if (!host_->failure()) host_->abort(error.what());
@@ -398,25 +399,25 @@ void NcclChannel::follow_flights() {
   else if (moved) state_->follow(flights_.front().call);
 }
 
-// The GPU's kernels would wait for ever, and the rank for them.
+// Aborts NCCL's communicator. Otherwise the GPU's kernels would wait forever, and the rank would wait for them.
 void NcclChannel::end_hanging_work(const Error& cause) {
-  stream_.fail(std::make_exception_ptr(cause));  // first: then nobody takes what was not computed for a result
-  const Seconds patience = std::min(kPatience, 10 * options_.deadline);
+  stream_.fail(std::make_exception_ptr(cause));  // first, so that nothing uses results that were not computed
+  const Seconds limit = std::min(kCleanUpLimit, 10 * options_.deadline);
   NcclApi::Handle comm = nullptr;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kHandOver, [&] { return !in_library_; });  // what hangs there too is ended by this
+    changed_.wait_for(lock, kHandOver, [&] { return !in_library_; });  // the abort ends a call that hangs
     comm = std::exchange(comm_, nullptr);
   }
   std::string problem = "it hangs";
   try {
     if (done_within(
-            patience, [&api = api_, comm] { api.abort(comm); }, [] {}))
+            limit, [&api = api_, comm] { api.abort(comm); }, [] {}))
       return;
   } catch (const Error& error) {
     problem = error.what();
   }
-  end_process(cat("rank ", rank_, " ends at once, since NCCL's communicator cannot be aborted (", problem,
+  end_process(cat("rank ", rank_, " ends immediately, since NCCL's communicator cannot be aborted (", problem,
                   "); the cause: ", cause.what()));
 }
 
@@ -430,14 +431,15 @@ void NcclChannel::stop_watching() {
 }
 
 bool NcclChannel::close(Stream& stream) {
-  // Once poisoned, the watch ends the work, or the process; what does not come back then is the GPU itself.
+  // Once the communicator is poisoned, the watch thread ends the work or the process; if the wait does not return after
+  // that, the GPU itself hangs.
   bool idle = false;
   std::optional<Clock::time_point> poisoned;
-  while (!idle && !(poisoned && Clock::now() - *poisoned > 2 * kPatience)) {
+  while (!idle && !(poisoned && Clock::now() - *poisoned > 2 * kCleanUpLimit)) {
     try {
       idle = stream.synchronize(kWatchInterval);
     } catch (...) {
-      idle = true;  // whoever waited for that work was told
+      idle = true;  // the error has already reached those that waited for that work
     }
     if (!poisoned && state_->poisoned()) poisoned = Clock::now();
   }
@@ -450,20 +452,20 @@ bool NcclChannel::close(Stream& stream) {
   if (!comm_) return idle;
   const NcclApi::Handle comm = std::exchange(comm_, nullptr);
   try {
-    // What hangs there keeps the memory. To free it takes no part in the patience: it waits for the GPU's other
-    // streams.
+    // If that call hangs, the memory stays allocated. Freeing it is not under the time limit, because it waits for the
+    // GPU's other streams.
     const auto memory = std::make_shared<std::vector<std::shared_ptr<Registered>>>(std::move(registered_));
     if (done_within(
-            kPatience,
+            kCleanUpLimit,
             [&api = api_, comm, memory] {
               for (const auto& m : *memory) api.remove_window(comm, m->window);
               api.close(comm);
             },
             look))
       memory->clear();
-    else log_warning("a communicator of NCCL cannot be closed: another rank does not close it");
+    else log_warning("an NCCL communicator cannot be closed: another rank has not closed it");
   } catch (const Error& error) {
-    if (!state_->poisoned()) log_warning(cat("a communicator of NCCL cannot be closed: ", error.what()));
+    if (!state_->poisoned()) log_warning(cat("an NCCL communicator cannot be closed: ", error.what()));
   }
   return idle;
 }

@@ -1,5 +1,5 @@
-// NcclChannel: a communicator of NCCL: carries calls on a GPU's memory out, and watches them. Owned by NcclComm's
-// queue; the rank's thread calls, a thread of its own watches.
+// NcclChannel: one NCCL communicator. It executes calls on GPU memory and monitors them. Owned by NcclComm's queue; the
+// rank's thread makes the calls, and the channel's own watch thread monitors them.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,8 @@ namespace lockstep {
 
 class NcclChannel final : public Channel {
  public:
-  // Collective among the ranks of `host`, by which they find each other. `stream`, a GPU's, is the one that calls will
-  // be in, until close().
+  // Collective among the ranks of `host`, which is used to connect them. Calls run on `stream`, a GPU stream, until
+  // close().
   NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Stream& stream, const CommOptions& options,
               std::shared_ptr<const CallWatch> parent);
   ~NcclChannel() override;
@@ -34,13 +34,15 @@ class NcclChannel final : public Channel {
   std::shared_ptr<const Work::Watch> watch() override { return watch_; }
   bool close(Stream& stream) override;
 
-  // Collective: `bytes` of the GPU's memory that are a window of the library, until close(); they are free once nobody
-  // holds them and the channel is closed. Counted by the allocator, under the current use. Null, on every rank alike,
-  // where some rank cannot have them: its memory ends, or the library or the GPUs have no windows.
+  // Collective: allocates `bytes` of GPU memory, registered as a window of NCCL until close(). The memory is freed once
+  // there are no references to it and the channel is closed. The allocator counts it under the current use. Returns
+  // null on every rank if any rank cannot register it: not enough memory, or no support for windows by the library or
+  // the GPUs.
   std::shared_ptr<void> registered_memory(int64_t bytes);
 
   const std::shared_ptr<CallWatch>& state() const { return state_; }
-  // Which calls this rank made so far: "17 calls of GPUs, 0123456789abcdef". Equal on all ranks.
+  // The number of calls that this rank has made and a hash of them: "17 calls of GPUs, 0123456789abcdef". Equal on all
+  // ranks that have made the same calls.
   std::string history() const;
 
  private:
@@ -61,7 +63,7 @@ class NcclChannel final : public Channel {
   void exchange_parts(const Call& call);
   void poison(const Error& error);
   void stop_watching();
-  // Of the watch thread:
+  // These run on the watch thread:
   void watch_calls();
   void look();
   void follow_flights();
@@ -76,15 +78,15 @@ class NcclChannel final : public Channel {
   const std::shared_ptr<CallWatch> state_;
   std::shared_ptr<const Work::Watch> watch_;
   std::vector<std::shared_ptr<Registered>> registered_;
-  bool registers_ = true;  // until it fails once
+  bool registers_ = true;  // false after the first failure
   int64_t calls_ = 0;
   uint64_t calls_hash_ = 0;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the following members
   std::condition_variable changed_;
   NcclApi::Handle comm_ = nullptr;  // null once aborted or closed
-  bool in_library_ = false;         // the rank's thread is
-  std::deque<Flight> flights_;      // set in motion, not known to be done
+  bool in_library_ = false;         // the rank's thread is inside an NCCL call
+  std::deque<Flight> flights_;      // launched, not known to be done
   bool stopping_ = false, look_now_ = false;
   std::thread thread_;
 };

@@ -79,11 +79,12 @@ class NcclComm final : public Communicator {
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:
-  // The library gives memory in such pieces, and to register some takes a meeting of all ranks: what is small is moved
-  // fast enough without.
+  // NCCL allocates memory in units of this size, and registering is a collective of all ranks; smaller tensors are
+  // exchanged fast enough without it.
   static constexpr int64_t kPiece = int64_t(2) << 20, kLeastRegistered = kPiece / 2;
 
-  // What connecting and registering sent by the host's communicator, which counts in those that it was split from.
+  // What connecting and registering sent through the host communicator, which is counted in those that it was split
+  // from.
   struct SetupBytes {
     std::atomic<int64_t> bytes{0};
     std::shared_ptr<SetupBytes> parent;
@@ -92,7 +93,7 @@ class NcclComm final : public Communicator {
   void count_setup(int64_t sent) {
     for (SetupBytes* s = setup_.get(); s; s = s->parent.get()) s->bytes += sent;
   }
-  // Ranks that called other things before are ranks that disagree on this call.
+  // The history is part of the label, so ranks whose earlier calls differ disagree on this call.
   std::string with_history(std::string_view label) const {
     return options_.check_calls ? cat(label, " (after ", channel_->history(), ")") : std::string(label);
   }
@@ -118,7 +119,7 @@ NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const Comm
   count_setup(host_->bytes_sent() - before);
 }
 
-// What a rank says of itself: "2.28.9 | (a machine_id) | 0000:3b:00.0", or "! why it cannot".
+// What a rank tells the others: "2.28.9 | (a machine_id) | 0000:3b:00.0", or "! " and why it cannot use NCCL.
 constexpr std::string_view kBetween = " | ", kCannot = "! ";
 
 std::string introduction(const Device& device) {
@@ -128,7 +129,7 @@ std::string introduction(const Device& device) {
   return cat(api->version(), kBetween, machine_id(), kBetween, device_backend().properties(device.index).bus);
 }
 
-// Why NCCL cannot serve these ranks; nothing where it can.
+// Why these ranks cannot use NCCL; empty if they can.
 std::string obstacle(const std::vector<std::string>& all) {
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r].starts_with(kCannot)) return cat("rank ", static_cast<int>(r), ": ", all[r].substr(kCannot.size()));
@@ -137,9 +138,9 @@ std::string obstacle(const std::vector<std::string>& all) {
     for (size_t q = 0; q < all.size(); ++q)
       if (all[q] == all[r]) same.push_back(static_cast<int>(q));
     if (same.size() > 1)
-      return cat("NCCL wants a GPU for each rank, but ", ranks_text(same), " share one (PCI ",
+      return cat("NCCL needs one GPU for each rank, but ", ranks_text(same), " share one (PCI ",
                  all[r].substr(all[r].rfind(kBetween) + kBetween.size()),
-                 "): they exchange by way of the host, which is slower");
+                 "): they exchange through host memory, which is slower");
   }
   return "";
 }

@@ -1,8 +1,8 @@
-// NcclComm: ranks with a GPU each, by NCCL. Tensors in the GPUs' memory travel by it, in the order of a high-priority
-// stream, so that the host waits for nothing; all else goes by the communicator of the host that it was made beside:
-// tensors in host memory, barriers, messages between two ranks (NCCL's wait for their receiver), and maxima and minima
-// of floats (NCCL's lose NaN). A watch thread for each communicator looks for errors, poison and missed deadlines, and
-// ends what hangs; where that hangs itself, the process. Sums are in NCCL's own order.
+// NcclComm: ranks with one GPU each, which exchange through NCCL. Calls on GPU tensors run on a high-priority stream
+// without blocking the host. Everything else uses the host communicator that it was created from: tensors in host
+// memory, barriers, sends and receives (NCCL's sends wait for their receiver), and maxima and minima of floats (NCCL's
+// drop NaN). A watch thread for each communicator detects errors, poison and missed deadlines, and aborts operations
+// that hang; if the abort hangs too, it ends the process. Sums are in NCCL's own order.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@
 
 namespace lockstep {
 
-// For the rank's GPU; `host` is a communicator of the same ranks, which may go before this one. Collective. Where NCCL
-// cannot serve every rank (the library is not there, or two ranks have one GPU), it is null on all of them, and `why`
-// says so: `host` serves then. Throws ExitCode::kRanksDisagree where the ranks' NCCL differs, and what connecting them
-// throws.
+// A communicator for the rank's GPU `device`. `host` is a communicator of the same ranks and may be destroyed before
+// the result. Collective. Returns null on all ranks, and sets `why` to the reason, if NCCL cannot be used on every rank
+// (the library is missing, or two ranks share a GPU); the caller then uses `host`. Throws ExitCode::kRanksDisagree if
+// the ranks have different NCCL versions, and the errors of connecting them.
 //
-// With options.check_calls, calls are compared among the ranks of a host at once, among all at barriers and splits.
+// With options.check_calls, calls are compared immediately among the ranks of a host, and among all ranks at barriers
+// and splits.
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device device, const CommOptions& options = {},
                                                      std::string* why = nullptr);
 

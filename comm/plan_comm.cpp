@@ -18,7 +18,7 @@ class PlanChannel final : public Channel {
     if (group_ == kWhole) return std::make_shared<PlanChannel>(rank_, size_, kWhole);
     if (call.color == rank_ / group_) return std::make_shared<PlanChannel>(rank_ % group_, group_, kWhole);
     check(call.color == size_ + rank_ % group_, to_text(call), ": a plan of rank ", rank_, " of ", size_,
-          " with groups of ", group_, " cannot tell who else has color ", call.color);
+          " with groups of ", group_, " cannot tell which other ranks have color ", call.color);
     return std::make_shared<PlanChannel>(rank_ / group_, size_ / group_, kWhole);
   }
   void finish_sends(const std::function<bool()>&) override {}

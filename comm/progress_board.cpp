@@ -66,7 +66,7 @@ ProgressBoard::Place& ProgressBoard::at(int place) const {
 std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, int ranks) {
   const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0) return nothing();
-  // Reserved now: a full /dev/shm would otherwise end the process at the first write.
+  // Reserves the memory now: otherwise a full /dev/shm would end the process with a signal at the first write.
   const bool there =
       posix_fallocate(file, 0, static_cast<off_t>(kHeader + sizeof(Place) * static_cast<size_t>(ranks))) == 0;
   close(file);

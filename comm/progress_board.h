@@ -1,6 +1,6 @@
-// ProgressBoard: shared memory in which the ranks of one host post what they call, so that whoever misses a rank can
-// say what it did last, calls that differ are seen where no message compares them, and an abort reaches ranks that no
-// message reaches. Each rank maps it; the system frees it with the last of them.
+// ProgressBoard: shared memory in which the ranks of one host post their calls. It lets a rank report the last call of
+// a rank that is missing, detects calls that differ without an exchange of messages, and delivers an abort to ranks
+// that are blocked. Each rank maps it; the system frees it when the last rank unmaps it.
 #pragma once
 
 #include <cstdint>
@@ -12,38 +12,41 @@
 
 namespace lockstep {
 
-// "its process 1234 is stopped, by SIGSTOP or a debugger"; empty where it is not, or is no process of this host.
+// "its process 1234 is stopped, by SIGSTOP or a debugger"; empty if it is not stopped, or is not a process of this
+// host.
 std::string stopped_text(int64_t process);
 
 class ProgressBoard {
  public:
-  // Null where the host has no shared memory to give: a board only makes errors better.
+  // Both return null if the host has no shared memory left; the board only improves error messages.
   static std::unique_ptr<ProgressBoard> create(const std::string& name, int ranks);
   static std::unique_ptr<ProgressBoard> open(const std::string& name, int ranks);
-  static void unlink(const std::string& name);  // once all have opened it
+  static void unlink(const std::string& name);  // to be called once all ranks have opened it
   ~ProgressBoard();
   ProgressBoard(const ProgressBoard&) = delete;
   ProgressBoard& operator=(const ProgressBoard&) = delete;
 
-  // `place` counts this host's ranks of the communicator. One writer each; texts are cut to fit.
+  // `place`: index of the rank among the communicator's ranks on this host. Each place has one writer; texts are
+  // truncated to fit.
   void post(int place, int64_t number, const std::string& call);
-  void enter(int place);  // remembers the calling process
+  void enter(int place);  // stores the id of the calling process
   void leave(int place);
-  int64_t number(int place) const;  // collectives arrived at
+  int64_t number(int place) const;  // of the newest collective that it reached
   std::string last(int place) const;
   bool left(int place) const;
-  std::string stopped(int place) const;  // stopped_text of the process there
+  std::string stopped(int place) const;  // stopped_text() of its process
 
-  // What a rank calls at `number`, for the others to compare. Kept until kMarks calls later.
+  // A rank's call `number`, for comparison by the other ranks. Kept until kMarks calls later.
   struct Mark {
     uint64_t fingerprint = 0, balance = 0;  // comm/call.h
-    std::string details;                    // cut to fit
+    std::string details;                    // truncated to fit
   };
   static constexpr int64_t kMarks = 64;
   void mark(int place, int64_t number, const Mark& mark);
-  std::optional<Mark> mark_of(int place, int64_t number) const;  // nothing where that rank is not so far, or long past
+  std::optional<Mark> mark_of(
+      int place, int64_t number) const;  // nullopt if that rank has not reached `number`, or has overwritten it
 
-  void abort(ExitCode code, const std::string& why);  // the first one counts
+  void abort(ExitCode code, const std::string& why);  // the first one is kept
   std::optional<Error> aborted() const;
 
  private:

@@ -46,7 +46,7 @@ void set_counts(Call& call, const std::vector<int64_t>& counts, const Tensor& wh
   check(whole.dtype() == part.dtype(), to_text(call), ": the whole is ", whole, ", the part is ", part);
   const char* own = span_of(whole).first + call.offsets[mine] * size_of(whole.dtype());
   check(!overlap(whole, part) || span_of(part).first == own, to_text(call),
-        ": the part overlaps the whole elsewhere than in this rank's own place");
+        ": the part overlaps the whole at a position that is not this rank's own");
 }
 
 void check_parts(const Call& call, const Tensor& t, const std::vector<int64_t>& counts,
@@ -58,7 +58,7 @@ void check_parts(const Call& call, const Tensor& t, const std::vector<int64_t>& 
           ": the part of rank ", r, ", [", offsets[r], ", ", offsets[r] + counts[r], "), is not within ", t);
 }
 
-// By work of `now` that is still to come. A GPU's queue writes no plain host memory once the host goes on.
+// By work of `now` that has not run yet. A GPU's queue does not write plain host memory after the host continues.
 bool may_be_written(const Stream& now, const std::vector<Tensor>& tensors) {
   if (now.mode() != Stream::Mode::kQueue || tensors.empty()) return true;
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.device() != Device{}; });
@@ -85,7 +85,7 @@ QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, std::unique_ptr<Stream>
 
 QueuedComm::~QueuedComm() {
   if (std::uncaught_exceptions() > exceptions_) channel_->abort(ending_text(rank()));
-  if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs: the process is about to end
+  if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs, and the process is about to end
 }
 
 Call QueuedComm::start(CallKind kind, std::string_view label) {
@@ -98,8 +98,8 @@ Call QueuedComm::start(CallKind kind, std::string_view label) {
 }
 
 Work QueuedComm::enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task) {
-  if (stream_->mode() == Stream::Mode::kThread) not_in_a_graph("an exchange of ranks by way of the host");
-  number_of(call) = call.number;  // only now: a call whose arguments were refused does not count
+  if (stream_->mode() == Stream::Mode::kThread) not_in_a_graph("an exchange between ranks through host memory");
+  number_of(call) = call.number;  // only now: a call with invalid arguments is not counted
   const int64_t bytes = wire_bytes(call, rank(), size());
   if (bytes > 0)
     for (SentBytes* s = sent_bytes_.get(); s; s = s->parent.get()) s->own.fetch_add(bytes, std::memory_order_relaxed);

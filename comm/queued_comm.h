@@ -1,6 +1,6 @@
-// QueuedComm: what all backends share. It checks arguments, orders each call after the current stream's work, and runs
-// it on the communicator's own stream; a Channel carries it out there. Owned by a rank, like any Communicator. Knows
-// nothing of threads of other ranks, of MPI, or of NCCL.
+// QueuedComm: the part of a communicator that all backends share. It checks arguments, orders each call after the work
+// of the current stream, and runs it on the communicator's own stream, where a Channel, the part that differs between
+// backends, executes it. Owned by a rank, like any Communicator.
 #pragma once
 
 #include <atomic>
@@ -18,37 +18,39 @@
 
 namespace lockstep {
 
-// A backend's end of one communicator. Shared with work under way, which may outlive the communicator when it hangs.
+// The backend of one communicator on one rank. Shared with work in progress, which may outlive the communicator if it
+// hangs.
 class Channel {
  public:
   virtual ~Channel() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
-  // On the stream thread: blocks until this rank's share is done. On a GPU's stream, where the rank's own thread calls
-  // it: sets the share in motion. Throws what ends the communicator.
+  // Executes this rank's share of the call. On a stream thread, blocks until the share is done; with a GPU stream,
+  // where the rank's own thread calls it, only launches the share. An error that it throws ends the communicator.
   virtual void run(const Call& call) = 0;
-  // The same for CallKind::kSplit; null for color < 0.
+  // The same for CallKind::kSplit; returns null for color < 0.
   virtual std::shared_ptr<Channel> split(const Call& call) = 0;
-  // On the stream thread, between calls: brings buffered sends forward until they are done, or `more` says that a call
-  // waits.
+  // Runs on the stream thread, between calls: progresses buffered sends until they are done, or until `more` returns
+  // true because a call is waiting.
   virtual void finish_sends(const std::function<bool()>& more) = 0;
   // From any thread.
   virtual void abort(std::string_view why) = 0;
   virtual std::optional<Error> failure() const = 0;
-  // What waits look at (communicator.h); null where run() keeps the deadline itself.
+  // The watch of this channel's Work (communicator.h); null if run() enforces the deadline itself.
   virtual std::shared_ptr<const Work::Watch> watch() = 0;
-  // The rank makes no more calls. False: a thread may hang in run() for ever, so the stream must not be joined.
+  // Called when the rank makes no more calls. Returns false if a thread may hang in run() forever, so that the stream
+  // must not be joined.
   virtual bool close(Stream& stream) = 0;
 };
 
 class QueuedComm final : public Communicator {
  public:
-  // Stream::Mode::kInline is for a channel that never waits: its calls are done when they return. What is sent counts
-  // in `parent`, if there is one, too.
+  // Stream::Mode::kInline is for a channel that never waits: its calls are done when they return. bytes_sent() of
+  // `parent`, if given, includes what this one sends.
   explicit QueuedComm(std::shared_ptr<Channel> channel, Stream::Mode mode = Stream::Mode::kThread,
                       const QueuedComm* parent = nullptr);
-  // A channel that sets work in motion on a GPU's stream.
+  // For a channel that launches work on `stream`, a GPU stream.
   QueuedComm(std::shared_ptr<Channel> channel, std::unique_ptr<Stream> stream, const QueuedComm* parent);
   ~QueuedComm() override;
 
@@ -74,15 +76,15 @@ class QueuedComm final : public Communicator {
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:
-  struct Counters;  // of calls, shared with the stream thread
+  struct Counters;  // counts calls; shared with the stream thread
   struct SentBytes {
     std::atomic<int64_t> own{0};
-    std::shared_ptr<SentBytes> parent;  // counts these too; its rank may use it on another thread
+    std::shared_ptr<SentBytes> parent;  // incremented together with `own`; may be in use on another thread
   };
 
   Call start(CallKind kind, std::string_view label);
   Call between_two(CallKind kind, const Tensor& tensor, int peer, std::string_view label);
-  int64_t& number_of(const Call& call);  // how many of its kind there were
+  int64_t& number_of(const Call& call);  // the counter of calls of this kind
   Work run(Call call, std::vector<Tensor> held);
   Work enqueue(const Call& call, std::vector<Tensor> held, Stream::Task task);
 
@@ -93,9 +95,8 @@ class QueuedComm final : public Communicator {
   std::vector<int64_t> sends_, receives_;  // by peer
   std::shared_ptr<SentBytes> sent_bytes_ = std::make_shared<SentBytes>();
   bool sent_ = false;
-  int exceptions_;  // under way when this was made
-  // On an asynchronous device memory must be dropped by the rank's own thread, which frees it in the order of its
-  // stream.
+  int exceptions_;  // std::uncaught_exceptions() at construction
+  // On an asynchronous device the rank's own thread must release memory, since it frees it in the order of its stream.
   std::deque<std::pair<Event, std::vector<Tensor>>> held_;
 };
 

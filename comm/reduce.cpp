@@ -12,7 +12,7 @@ void reduce_into(ReduceOp op, T* __restrict sum, const T* __restrict in, int64_t
     case ReduceOp::kSum:
       for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(sum[i] + in[i]);
       break;
-    case ReduceOp::kMax:  // the second term lets a NaN through
+    case ReduceOp::kMax:  // the second comparison propagates a NaN
       for (int64_t i = 0; i < n; ++i) sum[i] = in[i] > sum[i] || in[i] != in[i] ? in[i] : sum[i];
       break;
     case ReduceOp::kMin:

@@ -11,7 +11,7 @@ namespace {
 
 bool on_gpu(const Device& device) { return device.type == DeviceType::kCuda; }
 
-// Pinned memory of one GPU, and the queue that fills and empties it.
+// Pinned host memory for one GPU, and the queue that copies to and from it.
 class Staging {
  public:
   explicit Staging(int index) : index_(index), queue_(device_backend().make_queue(index, true)) {}
@@ -20,7 +20,7 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   int index() const { return index_; }
-  // Of at least that size, contents undefined.
+  // Memory of at least `wanted` bytes, contents undefined.
   char* memory(int64_t bytes) {
     if (bytes <= bytes_) return data_;
     release();
@@ -51,7 +51,7 @@ class Staging {
   int64_t bytes_ = 0;
 };
 
-// What a call reads or writes: elements [begin, end), neighbours joined.
+// The elements that a call reads or writes, as ranges [begin, end); adjacent ranges are merged.
 using Spans = std::vector<std::pair<int64_t, int64_t>>;
 
 Spans spans_of(const std::vector<int64_t>& counts, const std::vector<int64_t>& offsets) {
@@ -119,7 +119,7 @@ class StagedChannel final : public Channel {
   void run_staged(const Call& call);
 
   const std::shared_ptr<Channel> inner_;
-  std::unique_ptr<Staging> staging_;  // of the GPU met first: a rank has one
+  std::unique_ptr<Staging> staging_;  // for the first GPU in a call: a rank has one GPU
 };
 
 void StagedChannel::run_staged(const Call& call) {
@@ -129,7 +129,7 @@ void StagedChannel::run_staged(const Call& call) {
   const int index = in ? call.in_device.index : call.out_device.index;
   if (!staging_ || staging_->index() != index) staging_ = std::make_unique<Staging>(index);
 
-  // What is reduced in place stays so; all else has two places, also where the GPU's memory is one.
+  // A reduction in place stays in place; all other calls get separate input and output, even if they share GPU memory.
   const bool in_place = call.kind == CallKind::kAllReduce;
   constexpr int64_t kAlign = 256;
   const int64_t in_bytes = in ? round_up(extent(read) * width, kAlign) : 0;

@@ -1,7 +1,7 @@
-// StagedChannel: a channel for the host's memory made to serve a GPU's: what lies there is copied to pinned memory, the
-// call runs on that, and what came is copied back. Calls on host memory pass unchanged. So ranks as threads or MPI
-// processes exchange tensors of GPUs, several ranks of one GPU among them. Owned by a QueuedComm; works on its stream
-// thread.
+// StagedChannel: adapts a channel that works on host memory to GPU memory: it copies the input to pinned host memory,
+// runs the call on that, and copies the result back. Calls on host memory pass unchanged. With it, ranks that are
+// threads or MPI processes exchange GPU tensors, even if several ranks share a GPU. Owned by a QueuedComm; runs on its
+// stream thread.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The staging memory is as large as the largest call so far, and kept.
+// The staging memory grows to the size of the largest call so far and is kept.
 std::shared_ptr<Channel> make_staged_channel(std::shared_ptr<Channel> inner);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ std::vector<Field> fields(DataOptions& o) {
       field("threads", o.threads, "threads that load batches ahead; 0 loads in the training thread")
           .with_range(0, 256)
           .without_effect_on_math(),
-      field("prefetch", o.prefetch, "batches loaded ahead at most")
+      field("prefetch", o.prefetch, "limit of batches loaded ahead")
           .with_unit("steps")
           .with_range(1, 1024)
           .without_effect_on_math(),

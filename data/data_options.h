@@ -1,5 +1,4 @@
-// The settings of the data: which dataset, how it is cut, how it is loaded. Section `data` of a configuration.
-// A plain struct.
+// The options of section `data`: which dataset, how it is split into samples, how it is loaded. A plain struct.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace lockstep {
 
-// A part of the data, for measuring a model on.
+// The part of the data on which a model is evaluated.
 enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 
 struct DataOptions {
@@ -31,11 +30,12 @@ struct DataOptions {
     int64_t height = 28, width = 28, channels = 1;
     int64_t classes = 10;
   } synthetic = {};
-  // No key: of commands that only measure. Both datasets are then this part, whole and in order, however short.
+  // Not a key; set by commands that only evaluate. Both datasets are then this part, complete and in order, even if it
+  // is shorter than a batch.
   std::optional<DataPart> measured = {};
 };
 
-// Those that every source of data has, beside the name; a source adds what it reads (DataSource::options).
+// The options that every source of data has, except `name`; a source adds its own (DataSource::options).
 std::vector<Field> fields(DataOptions& options);
 
 }  // namespace lockstep

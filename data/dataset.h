@@ -1,5 +1,5 @@
-// A dataset: samples by index, each a few named tensors, as the loader asks for them.
-// Owned by the program that opened it (data/open_dataset.h); loaders borrow it.
+// Dataset: the interface from which the loader reads samples, by index; each sample is a few named tensors. Owned by
+// the program that opened it (data/open_dataset.h); loaders borrow it.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace lockstep {
 
 class Vocabulary;
 
-// What samples are. Every one has the same tensors.
+// Describes the samples of a dataset. All samples have the same tensors.
 struct DataSpec {
-  // The first is what a model sees first: "tokens" (int32 [context]) or "images" (fp32 [height, width, channels],
-  // normalised). "labels" (int32) are the targets; kIgnoreIndex among them counts for nothing. Without labels each
-  // sample counts as one target.
+  // The first is the model's input: "tokens" (int32 [context]) or "images" (fp32 [height, width, channels],
+  // normalised). "labels" (int32) are the targets; a label of kIgnoreIndex is not counted. Without labels each sample
+  // counts as one target.
   std::vector<TensorSpec> tensors;
   int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels
-  std::string unit = "samples";  // what speed is told in: "tokens", "images"
-  int64_t units = 1;             // of a sample
+  std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
+  int64_t units = 1;             // per sample
 
   const TensorSpec& input() const { return tensors.front(); }
   const TensorSpec* find(std::string_view name) const {
@@ -32,13 +32,13 @@ struct DataSpec {
       if (t.name == name) return &t;
     return nullptr;
   }
-  int64_t targets() const {  // of a sample at most
+  int64_t targets() const {  // per sample, at most
     const TensorSpec* labels = find(kLabels);
     return labels ? labels->shape.numel() : 1;
   }
 };
 
-// Where a sample is written: for each of DataSpec::tensors its elements in their type, contiguous.
+// Destination of a sample: for each of DataSpec::tensors a pointer to contiguous elements of the tensor's type.
 using SampleMemory = std::span<void* const>;
 
 class Dataset {
@@ -46,11 +46,11 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples in an epoch; the same in every epoch
   virtual const DataSpec& spec() const = 0;
-  virtual Hash128 identity() const = 0;  // of the content: what ranks and resumed runs must agree on
+  virtual Hash128 identity() const = 0;  // a hash of the content, equal on all ranks and in resumed runs
   // Writes one sample. A pure function of epoch and index, callable from any thread. Throws ExitCode::kBadData naming
   // file and index.
   virtual void read(int64_t epoch, int64_t index, SampleMemory sample) const = 0;
-  virtual const Vocabulary* vocabulary() const = 0;  // nullptr where samples are no text
+  virtual const Vocabulary* vocabulary() const = 0;  // nullptr if samples are not text
 };
 
 }  // namespace lockstep

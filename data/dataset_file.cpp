@@ -15,13 +15,13 @@ constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
 
-// Lists that are read whole are stored as they are: a few packed bytes could announce any amount of memory.
+// Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
   const Hdf5Info info = file.info(name);
   require(info.shape.rank() == 1, ExitCode::kBadData, file.path(), ": dataset '", name, "' has shape ", info.shape,
-          "; a list was expected");
+          "; expected a list");
   require(!info.deflated, ExitCode::kBadData, file.path(), ": dataset '", name,
-          "' is deflated; only tokens and images may be");
+          "' is compressed (deflate), which is allowed only for tokens and images");
   return info;
 }
 
@@ -42,23 +42,23 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
   if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (level == "ids") return nullptr;
-  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is none of byte, char, ids");
+  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is not one of byte, char, ids");
   const Hdf5Info info = list_info(file, "vocabulary");
   require(info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData, file.path(),
-          ": dataset 'vocabulary' has shape ", info.shape, "; a list of code points was expected");
+          ": dataset 'vocabulary' has shape ", info.shape, "; expected a list of code points");
   std::vector<uint32_t> points(static_cast<size_t>(info.shape[0]));
   file.read("vocabulary", StoredType::kUInt32, {0, info.shape[0]}, points.data());
   for (size_t i = 0; i < points.size(); ++i)
     require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
-            ": vocabulary entry ", i, " (", points[i], ") is no code point above the one before it");
+            ": vocabulary entry ", i, " (", points[i], ") is not a code point greater than the previous one");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
 }
 
-// Of a dataset of `rows` rows.
+// Checks the number of classes that a dataset of `rows` rows declares.
 int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows) {
   const int64_t value = file.int_attribute("", key), most = std::min(std::max(kMostClasses, rows), int64_t{1} << 31);
   require(value > 0 && value <= most, ExitCode::kBadData, file.path(), ": attribute '", key, "' is ", value,
-          "; a number in [1, ", most, "] was expected");
+          "; expected a number in [1, ", most, "]");
   return value;
 }
 
@@ -72,7 +72,7 @@ bool normalises(double mean, double stddev) {
 template <class T>
 int64_t first_beyond(const uint8_t* bytes, int64_t count, int64_t limit) {
   if (limit > static_cast<int64_t>(std::numeric_limits<T>::max())) return -1;
-  // The largest first: it vectorises, and is nearly always all there is to do.
+  // Compares the maximum first: that vectorises, and almost always suffices.
   const T* ids = reinterpret_cast<const T*>(bytes);
   T largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, ids[i]);
@@ -137,7 +137,7 @@ Hash128 DatasetHeader::computed_identity() const {
 DatasetHeader read_dataset_header(const Hdf5File& file) {
   const std::string& path = file.path();
   require(file.has_attribute("", "format") && file.string_attribute("", "format") == kFormat, ExitCode::kBadData, path,
-          ": is an HDF5 file, but no dataset of lockstep; make one with `lockstep data import`");
+          ": is an HDF5 file, but not a lockstep dataset; make one with `lockstep data import`");
   int64_t version = file.int_attribute("", "version");
   require(version == kDatasetVersion, ExitCode::kBadData, path, ": has dataset format version ", version,
           "; this program reads version ", kDatasetVersion);
@@ -151,7 +151,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   if (h.kind == DataKind::kTokens) {
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
     require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
-            info.type, " of shape ", info.shape, "; a list of uint8, uint16 or uint32 was expected");
+            info.type, " of shape ", info.shape, "; expected a list of uint8, uint16 or uint32");
     h.tokens = info.shape[0];
     h.vocabulary = read_vocabulary(file);
     h.vocabulary_size = count_attribute(file, "vocabulary_size", h.tokens);
@@ -161,11 +161,11 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   } else {
     require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
             path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
-            "; uint8 [count, height, width, channels] was expected");
+            "; expected uint8 [count, height, width, channels]");
     h.images = info.shape;
     const Hdf5Info labels = list_info(file, "labels");
     require(labels.type == StoredType::kInt32, ExitCode::kBadData, path, ": dataset 'labels' holds ", labels.type,
-            " of shape ", labels.shape, "; a list of int32 was expected");
+            " of shape ", labels.shape, "; expected a list of int32");
     require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
             labels.shape[0], " labels");
     h.classes = count_attribute(file, "classes", h.images[0]);
@@ -174,11 +174,11 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
     h.stddev = file.doubles_attribute("images", "std");
     require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),
             ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ",
-            h.stddev.size(), " values; one per channel (", info.shape[3], ") was expected");
+            h.stddev.size(), " values; expected one per channel (", info.shape[3], ")");
     for (size_t c = 0; c < h.mean.size(); ++c)
       require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
               ": mean ", h.mean[c], " and std ", h.stddev[c],
-              " do not make finite samples; both must be finite, std above zero");
+              " do not give finite samples; both must be finite, and std above zero");
   }
   h.identity = h.computed_identity();
   std::string stored = file.string_attribute("", "identity");

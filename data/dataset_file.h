@@ -1,4 +1,4 @@
-// The one HDF5 layout of datasets (data/FORMAT.md): its header, read and checked, and its chunks, hashed as written.
+// Dataset files in HDF5 (data/FORMAT.md): reading and checking the header, and writing chunks with their hashes.
 // DatasetHeader is a plain value; a ChunkWriter borrows its file.
 #pragma once
 
@@ -19,7 +19,8 @@ namespace lockstep {
 enum class DataKind : uint8_t { kTokens, kImages };
 
 constexpr int64_t kDatasetVersion = 1;
-// Labels or ids a file may announce, unless it stores more images or tokens than that: memory is taken for each.
+// The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
+// allocated for each.
 constexpr int64_t kMostClasses = 1 << 21;
 
 struct DatasetHeader {
@@ -29,7 +30,7 @@ struct DatasetHeader {
   // Tokens.
   int64_t tokens = 0;
   int64_t vocabulary_size = 0;
-  std::unique_ptr<Vocabulary> vocabulary;  // none at level "ids"
+  std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   // Images.
   Shape images;  // [count, height, width, channels]
   int64_t classes = 0;
@@ -40,12 +41,13 @@ struct DatasetHeader {
   Hash128 computed_identity() const;
 };
 
-// Throws ExitCode::kBadData: no dataset of ours, another version, header or hashes damaged.
+// Throws ExitCode::kBadData if the file is not a dataset of lockstep or has another version, or if its header or hashes
+// are damaged.
 DatasetHeader read_dataset_header(const Hdf5File& file);
 // Sets header.identity.
 void write_dataset_header(Hdf5File& file, DatasetHeader& header);
 
-// The smallest type for the ids of a vocabulary.
+// The smallest unsigned type that holds the ids of a vocabulary.
 StoredType token_type(int64_t vocabulary_size);
 int64_t tokens_per_chunk();
 int64_t images_per_chunk(int64_t image_bytes);
@@ -55,7 +57,7 @@ class ChunkWriter {
  public:
   ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows);
   void append(const void* rows, int64_t count);
-  // All rows must have come. The chunk hashes.
+  // Returns the chunk hashes. All rows must have been appended.
   std::vector<uint64_t> finish();
 
  private:
@@ -68,7 +70,8 @@ class ChunkWriter {
   std::vector<uint64_t> hashes_;
 };
 
-// A file opened and checked: header, and rows that name index and value where a token or label is out of range.
+// An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value
+// of a token or label that is out of range.
 struct DatasetFile {
   std::string path;
   DatasetHeader header;

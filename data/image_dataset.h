@@ -1,5 +1,5 @@
-// Images as samples: fp32 [height, width, channels], normalised per channel, and their label.
-// An ImageDataset shares its file; train and validation are two of them on one file.
+// ImageDataset: samples of an image, fp32 [height, width, channels], normalised per channel, and its label. The
+// training and the validation dataset share one file.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Images [height, width, channels] with a label each.
+// The spec of images of `shape` [height, width, channels] with one label each.
 DataSpec image_spec(const Shape& shape, int64_t classes);
 
 class ImageDataset final : public Dataset {

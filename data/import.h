@@ -1,5 +1,5 @@
-// Importing: text and IDX images into a dataset file; and inspecting one. The door to zlib (import_idx.cpp).
-// Plain functions; the output appears under its name only when it is whole, an earlier file stays until then.
+// Imports text and IDX images into a dataset file, and inspects dataset files. The output file appears under its name,
+// or replaces an earlier file, only when it is complete. Only import_idx.cpp includes zlib's header.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 
 namespace lockstep {
 
-// Called now and then with the work done and its total, in the same unit.
+// Called from time to time with the completed and the total work, in the same unit.
 using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 
 struct ImportOptions {
   bool force = false;  // replace an existing output
   ProgressCallback progress = {};
-  // import_text: tokens are those of this vocabulary, of which the text may use a part; none: the vocabulary is made
-  // from the text. Its level is the one that is imported at.
+  // import_text: the vocabulary that gives the token ids, of the same level as the import; the text need not use all of
+  // it. Null: the vocabulary is made from the text.
   std::shared_ptr<const Vocabulary> vocabulary = {};
 };
 
-// Errors of all: ExitCode::kMissingInput, kBadData (file and byte or index named), kOutputLocked (output is there),
-// kStorage.
+// Both import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
+// (the output exists), kStorage.
 
-// Several inputs are joined in order. Character level wants UTF-8 and makes the vocabulary of what it finds, or takes
-// that of the options: then a character that is not in it is kBadData, with file, byte and character.
+// Several inputs are concatenated in order. Character level needs UTF-8. With a vocabulary in `options`, a character
+// that is not in it is an error (kBadData) that names file, byte and character.
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options = {});
 
@@ -39,11 +39,12 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,
                 const ImportOptions& options = {});
 
-// The characters that a UTF-8 text file uses, as import_text makes its vocabulary; and the vocabulary of a dataset file
-// (null at level "ids"; kBadData where it holds images).
+// The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
+// level "ids"; throws kBadData if the file holds images).
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path);
-// Whether a file has HDF5's signature where HDF5 looks for it. Throws kMissingInput where it cannot be opened.
+// Whether a file has the HDF5 signature at an offset that HDF5 allows. Throws kMissingInput if the file cannot be
+// opened.
 bool is_hdf5_file(const std::string& path);
 
 struct DatasetReport {
@@ -54,15 +55,15 @@ struct DatasetReport {
   Shape image_shape;    // [height, width, channels]
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
-  std::string characters;          // of a vocabulary at character level, UTF-8
-  int64_t chunks = 0;              // all of them read and found whole
+  std::string characters;          // the vocabulary at character level, in UTF-8
+  int64_t chunks = 0;              // all were read and their hashes match
   int64_t file_bytes = 0;
   Hash128 identity;
 };
 
-// Reads and checks everything; throws like opening a dataset does.
+// Reads and checks the whole file; throws the errors of open_dataset_file.
 DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress = {});
 std::string to_text(const DatasetReport& report);  // several lines
-std::string to_json(const DatasetReport& report);  // one JSON object, in a line
+std::string to_json(const DatasetReport& report);  // one JSON object, on one line
 
 }  // namespace lockstep

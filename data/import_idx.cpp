@@ -17,11 +17,11 @@ namespace lockstep {
 namespace {
 
 // An IDX file (LeCun's MNIST format): bytes 0, 0, type, dimensions; then each extent as a big-endian uint32; then the
-// values, row-major. zlib reads gzip and plain files alike.
+// values, row-major. zlib reads both gzip and plain files.
 class IdxFile {
  public:
   explicit IdxFile(const std::string& path) : path_(path) {
-    const InputFile input(path);  // a regular file: a FIFO would be waited for
+    const InputFile input(path);  // refuses anything but a regular file: opening a FIFO would block
     const int number = ::dup(input.descriptor.number());
     file_ = number >= 0 ? ::gzdopen(number, "rbe") : nullptr;
     if (!file_ && number >= 0) ::close(number);
@@ -45,7 +45,7 @@ class IdxFile {
       int got = ::gzread(file_, to, part);
       int code = Z_OK;
       const char* why = ::gzerror(file_, &code);
-      // A gzip file cut short reads as far as it goes and only then says Z_BUF_ERROR.
+      // Reading a truncated gzip file returns the data that there is, and reports Z_BUF_ERROR only after that.
       require(got >= 0 && (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR), ExitCode::kBadData, path_,
               ": gzip data is damaged (", code == Z_ERRNO ? std::strerror(errno) : why, "); fetch the file again");
       require(got > 0, ExitCode::kBadData, path_, ": is truncated: it ends after ", read_, " of ", expected_,
@@ -55,14 +55,14 @@ class IdxFile {
       read_ += got;
     }
   }
-  // Nothing must follow. Also reads the checksum at the end of a gzip file.
+  // Checks that no data follows. This also verifies the checksum at the end of a gzip file.
   void expect_end() {
     uint8_t more;
     int got = ::gzread(file_, &more, 1), code = Z_OK;
     const char* why = ::gzerror(file_, &code);
     require(got >= 0 && (code == Z_OK || code == Z_STREAM_END), ExitCode::kBadData, path_,
             ": gzip data is truncated or damaged at its end (", why, "); fetch the file again");
-    require(got == 0, ExitCode::kBadData, path_, ": holds more than the ", shape_, " values that it announces");
+    require(got == 0, ExitCode::kBadData, path_, ": holds more than the ", shape_, " values that its header declares");
   }
 
  private:
@@ -86,10 +86,11 @@ class IdxFile {
       shape_.push_back(extent);
       values *= static_cast<double>(extent);
     }
-    // Before products of the sizes are taken as whole numbers; 256 TiB, and no file of pixels is as large.
+    // Checked in floating point, before products of the sizes are computed as integers. 256 TiB is more than any image
+    // file.
     require(values <= static_cast<double>(int64_t{1} << 48), ExitCode::kBadData, path_, ": has shape ", shape_,
-            ", more values than any file holds: it is damaged or no IDX file");
-    // Before memory is taken for them; gzip makes at most 1032 bytes of one.
+            ", more values than any file holds: it is damaged or not an IDX file");
+    // Checked before memory is allocated; one byte of gzip data expands to at most 1032 bytes.
     std::error_code unknown;
     const auto size = std::filesystem::file_size(path_, unknown);
     require(unknown || values <= 1032.0 * static_cast<double>(size), ExitCode::kBadData, path_,
@@ -138,7 +139,8 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
 
   std::vector<uint8_t> bytes;
   std::vector<int32_t> values;
-  for (int64_t done = 0; done < count; done += static_cast<int64_t>(bytes.size())) {  // sizes in headers may lie
+  for (int64_t done = 0; done < count;
+       done += static_cast<int64_t>(bytes.size())) {  // in blocks: the header's sizes may be wrong
     bytes.resize(static_cast<size_t>(std::min<int64_t>(count - done, 1 << 20)));
     labels.read(bytes.data(), static_cast<int64_t>(bytes.size()));
     values.insert(values.end(), bytes.begin(), bytes.end());
@@ -172,7 +174,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
     double mean = static_cast<double>(sums.sum[c]) / n, square = static_cast<double>(sums.square[c]) / (n * 255.0);
     double variance = square - mean * mean;
     header.mean.push_back(mean);
-    header.stddev.push_back(variance > 1e-12 ? std::sqrt(variance) : 1.0);  // a channel of one value stays as it is
+    header.stddev.push_back(variance > 1e-12 ? std::sqrt(variance) : 1.0);  // a constant channel is only shifted
   }
   ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
   label_writer.append(values.data(), count);

@@ -99,7 +99,8 @@ std::unique_ptr<Vocabulary> vocabulary_of(const std::vector<bool>& seen) {
   return points.empty() ? nullptr : std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
 }
 
-// The first pass: how many tokens, of which vocabulary: `given`, or where that is null, of what is found.
+// The first pass counts the tokens and determines the vocabulary: `given`, or if that is null, the characters of the
+// text.
 Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Vocabulary* given, Ticker& ticker) {
   Survey out;
   if (level == TextLevel::kByte) {
@@ -127,7 +128,7 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Voc
   return out;
 }
 
-// The second pass. `changed` is thrown where an input is not what the first pass saw.
+// The second pass. Throws `changed` if an input differs from what the first pass read.
 template <class Id>
 std::vector<uint64_t> write_characters(Hdf5File& file, const std::vector<std::string>& inputs, const Survey& s,
                                        Ticker& ticker) {
@@ -225,7 +226,7 @@ bool is_hdf5_file(const std::string& path) {
   Input input(path);
   std::vector<uint8_t> block;
   if (!input.next(block)) return false;
-  // At the beginning, or behind a user block of 512, 1024, 2048, ... bytes.
+  // The signature is at the beginning, or after a user block of 512, 1024, 2048, ... bytes.
   for (size_t at = 0; at + sizeof kSignature <= block.size(); at = at == 0 ? 512 : 2 * at)
     if (std::memcmp(block.data() + at, kSignature, sizeof kSignature) == 0) return true;
   return false;

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
-  // A small cache: reading everything once through it checks every chunk, whatever the file's size.
+  // The memory limit is small: reading all rows once through the cache checks every chunk of a file of any size.
   auto file = open_dataset_file(path, 16 << 20);
   const DatasetHeader& h = file->header;
   const StoredRows& rows = *file->rows;

@@ -26,7 +26,7 @@ class Loader::Impl {
     if (current_stream().device_queue()) copies_ = std::make_unique<Stream>(current_device(), Stream::Mode::kInline);
     planned_ = taken_cursor_ = valid_start();
     ready_.resize(static_cast<size_t>(options_.prefetch));
-    const int threads = device_.has_bytes() ? options_.threads : 0;  // what is only counted is counted in order
+    const int threads = device_.has_bytes() ? options_.threads : 0;  // without bytes, batches are built in order
     try {
       for (int i = 0; i < threads; ++i)
         threads_.emplace_back([this, prefix = log_prefix(), rank = trace_owner.rank] {
@@ -69,7 +69,7 @@ class Loader::Impl {
     Event copied;
   };
 
-  // Where batches are built.
+  // The device on which batches are built.
   static Device home() {
     const Device here = current_device();
     return here.type == DeviceType::kCuda ? host_memory_of(here) : here;
@@ -85,13 +85,14 @@ class Loader::Impl {
     return std::move(*slot.batch);
   }
 
-  // Would next_built() neither wait nor throw?
+  // True if next_built() would neither wait nor throw.
   bool is_built() {
     std::lock_guard lock(mutex_);
     return !threads_.empty() && slot_of(taken_).has_value() && !slot_of(taken_)->failure;
   }
 
-  // The copies' memory belongs to the copying stream: it is used again once the work of the step that had it is done.
+  // The memory of the copies belongs to the copy stream, which reuses it after the work of the step that used it is
+  // done.
   void copy_ahead() {
     Ahead ahead{next_built(), {}};
     const Device here = current_device();
@@ -129,7 +130,7 @@ class Loader::Impl {
 
   Cursor valid_start() const {
     Cursor c = options_.start;
-    // From a checkpoint, which may say anything.
+    // The position comes from a checkpoint and may be invalid.
     require(c.epoch >= 0 && c.position >= 0 && c.position <= size_, ExitCode::kBadData,
             "the checkpoint was saved at sample ", c.position, " of epoch ", c.epoch,
             ", but an epoch of this data has ", size_, " samples: it belongs to other data or was changed");
@@ -144,7 +145,8 @@ class Loader::Impl {
     return position >= size_ ? Cursor{c.epoch + 1, 0} : Cursor{c.epoch, position};
   }
 
-  // Without bytes there are no threads that build ahead, but what they would hold is held.
+  // Without bytes no threads build ahead, but the memory that their steps would take is allocated, so that it is
+  // counted.
   void count_ahead() {
     Cursor cursor = planned_;
     for (auto& slot : ready_) {
@@ -166,7 +168,7 @@ class Loader::Impl {
     step.next = after(c);
     Sampler sampler(size_, options_.seed, c.epoch, options_.shuffle);
     for (int64_t i : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size)) {
-      if (stop_) break;  // nobody will take this step
+      if (stop_) break;  // this step will not be used
       int64_t begin = i * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
       step.mine.push_back(build_micro(i, sampler, c.epoch, {c.position + begin, c.position + end}));
       step.targets += step.mine.back().targets;
@@ -181,7 +183,7 @@ class Loader::Impl {
     MicroBatch micro;
     micro.index = index;
     std::vector<uint8_t*> memory;
-    std::vector<int64_t> bytes;  // of a sample
+    std::vector<int64_t> bytes;  // per sample
     for (const TensorSpec& one : spec.tensors) {
       Shape shape{positions.size()};
       for (int64_t extent : one.shape) shape.push_back(extent);
@@ -221,7 +223,7 @@ class Loader::Impl {
 
   std::optional<Slot>& slot_of(int64_t step) { return ready_[static_cast<size_t>(step % options_.prefetch)]; }
 
-  // A loader thread: claims the next step that nobody builds while there is room for it.
+  // Runs on each loader thread: claims the next step that is not being built, as soon as there is room for it.
   void build_ahead() {
     trace_mark();
     std::unique_lock lock(mutex_);
@@ -254,17 +256,17 @@ class Loader::Impl {
   const int64_t size_;
   const Device device_;
   std::unique_ptr<Stream> copies_;  // to a GPU
-  std::optional<Ahead> ahead_;      // the caller's thread alone, as the next two
+  std::optional<Ahead> ahead_;      // this and the next two are used on the caller's thread only
   Cursor taken_cursor_;             // of next_built()
   std::exception_ptr failure_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Cursor planned_;                          // of the next step to claim
+  Cursor planned_;                          // the position of the next step to claim
   int64_t claimed_ = 0, taken_ = 0;         // steps
   std::vector<std::optional<Slot>> ready_;  // a ring of `prefetch` steps
   std::atomic<bool> stop_ = false;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::thread> threads_;  // declared last, since they use all other members
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options)

@@ -1,8 +1,8 @@
-// The loader: a rank's share of each step, as tensors, built ahead by threads.
-// Owned by the training or evaluation loop; borrows its dataset. Batches are the caller's.
+// Loader: builds a rank's share of each step's batch as tensors, on threads that work ahead of the training loop. Owned
+// by the training or evaluation loop; borrows its dataset. Batches belong to the caller.
 //
-// What a step holds is a pure function of (dataset, seed, cursor, batch sizes): neither threads, nor prefetch, nor
-// the number of ranks change any sample or its place; ranks only share out the micro-batches.
+// The content of a step is a pure function of (dataset, seed, cursor, batch sizes). Threads, prefetch and the number of
+// ranks change neither a sample nor its position; they only determine which rank gets which micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Where a run stands in its data: `position` samples of `epoch` are done. Part of a checkpoint.
+// The data position of a run: `position` samples of `epoch` are done. Part of a checkpoint.
 struct Cursor {
   int64_t epoch = 0, position = 0;
   friend bool operator==(const Cursor&, const Cursor&) = default;
@@ -23,7 +23,7 @@ struct Cursor {
 
 struct MicroBatch {
   int64_t index = 0;  // among the step's micro_count
-  // Each row's sample: an index into the dataset, the same in every epoch; the key of its random numbers.
+  // The dataset index of each row's sample, the same in every epoch; it keys the sample's random numbers.
   std::shared_ptr<const std::vector<int64_t>> samples;
   Batch batch;          // the dataset's tensors, [rows, shape...]
   int64_t targets = 0;  // labels that are not kIgnoreIndex; rows where there are no labels
@@ -31,40 +31,42 @@ struct MicroBatch {
 
 struct StepBatch {
   int64_t epoch = 0, position = 0;  // of the step's first sample
-  int64_t samples = 0;              // of all ranks
-  int64_t micro_count = 0;          // of all ranks: ceil(samples / batch.micro)
-  std::vector<MicroBatch> mine;     // this rank's, in the order in which it runs them; may be empty
-  int64_t targets = 0;              // of mine
-  Cursor next;                      // once this step is done
+  int64_t samples = 0;              // over all ranks
+  int64_t micro_count = 0;          // over all ranks: ceil(samples / batch.micro)
+  std::vector<MicroBatch> mine;     // this rank's micro-batches in the order in which it runs them; may be empty
+  int64_t targets = 0;              // in `mine`
+  Cursor next;                      // the position after this step
 };
 
 struct LoaderOptions {
-  int64_t batch_global = 1;  // samples a step; the last step of an epoch has what is left
-  int64_t batch_micro = 1;   // samples a micro-batch; the last one of a step has what is left
-  uint64_t seed = 0;         // of the order
+  int64_t batch_global = 1;  // samples per step; the last step of an epoch has the remainder
+  int64_t batch_micro = 1;   // samples per micro-batch; the last one of a step has the remainder
+  uint64_t seed = 0;         // of the sample order
   bool shuffle = true;
   MicroSchedule schedule = MicroSchedule::kLocal;
   int rank = 0, size = 1;
   int threads = 1;   // 0: next() builds the batch itself
-  int prefetch = 2;  // steps built ahead at most: the bound on memory
+  int prefetch = 2;  // steps built ahead at most; bounds the memory
   Cursor start = {};
-  bool one_epoch = false;  // an evaluation pass: ends with the start's epoch; the batch may exceed the dataset
+  bool one_epoch = false;  // an evaluation pass: ends with the epoch of `start`; batch_global may exceed the dataset
 };
 
 class Loader {
  public:
-  // Throws ExitCode::kConfig for impossible batch sizes. `dataset` must outlive the loader. Tensors are made on the
-  // device that is current here; where it has no bytes, no sample is read and every target counts. To a GPU a step is
-  // copied from pinned memory by a stream of the loader's own, beside the work of the step before.
+  // Throws ExitCode::kConfig for batch sizes that are not possible. `dataset` must outlive the loader. Tensors are
+  // allocated on the device that is current at construction; if that device has no bytes (`lockstep plan`), no sample
+  // is read and every target is counted. A step for a GPU is copied from pinned memory on the loader's own stream,
+  // concurrently with the work of the previous step.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next step's share, for the current stream; waits for it. Rethrows what building it threw, then and ever after.
+  // The next step's share, for use on the current stream; blocks until it is built. Rethrows an error of building it,
+  // also in all later calls.
   StepBatch next();
-  bool done() const;                // one_epoch only: the pass is over
-  int64_t steps_per_epoch() const;  // of a whole epoch
+  bool done() const;                // with one_epoch: the pass is complete
+  int64_t steps_per_epoch() const;  // in a whole epoch
 
  private:
   class Impl;

@@ -9,17 +9,17 @@
 namespace lockstep {
 namespace {
 
-// The first validation row: the validation part is the last of the data.
+// The first validation row; the validation part is at the end of the data.
 int64_t validation_begin(int64_t rows, double fraction) {
   return static_cast<int64_t>(static_cast<double>(rows) * (1.0 - fraction));
 }
 
-// The rows of a part where the validation part begins at `middle`.
+// The range of a part's rows, if the validation part begins at row `middle`.
 Range rows_of(DataPart part, int64_t middle, int64_t rows) {
   return {part == DataPart::kValidation ? middle : 0, part == DataPart::kTrain ? middle : rows};
 }
 
-// `part`: the dataset of a range of rows. Nothing where the part is empty.
+// `part` makes the dataset of a range of rows. An empty range gives no dataset.
 template <class Part>
 Datasets measured(const DataOptions& o, int64_t middle, int64_t rows, Part part) {
   const Range range = rows_of(*o.measured, middle, rows);
@@ -69,7 +69,7 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
 }
 
 Field context_field(DataOptions& o) {
-  return field("context", o.context, "length of a sample of text; must be given for tokens, and not for images")
+  return field("context", o.context, "length of a sample of text; required for tokens, not allowed for images")
       .with_unit("tokens")
       .with_range(0, 1 << 24);
 }
@@ -82,9 +82,9 @@ class Hdf5Source final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
     return {
-        // Where the file lies is no part of the mathematics; its identity hash is.
+        // The path does not affect results; the identity hash of the content does.
         field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(), context_field(o), ignore_field(o),
-        field("memory", o.memory, "data held in memory at most; a larger file is read piece by piece")
+        field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
             .with_unit("MiB")
             .with_range(1, 1 << 30)
             .without_effect_on_math()};
@@ -97,8 +97,9 @@ class SyntheticTokensSource final : public DataSource {
   std::vector<Field> options(DataOptions& o) override {
     return {
         context_field(o), ignore_field(o),
-        field("synthetic.tokens", o.synthetic.tokens, "length of the made-up text").with_unit("tokens").at_least(2),
-        field("synthetic.vocabulary", o.synthetic.vocabulary, "its number of different tokens").with_range(2, 1 << 30)};
+        field("synthetic.tokens", o.synthetic.tokens, "length of the generated text").with_unit("tokens").at_least(2),
+        field("synthetic.vocabulary", o.synthetic.vocabulary, "number of different tokens of the generated text")
+            .with_range(2, 1 << 30)};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
     return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
@@ -108,11 +109,16 @@ class SyntheticTokensSource final : public DataSource {
 class SyntheticImagesSource final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
-    return {field("synthetic.images", o.synthetic.images, "number of made-up images").with_unit("images").at_least(1),
-            field("synthetic.height", o.synthetic.height, "their height").with_unit("pixels").with_range(1, 1 << 14),
-            field("synthetic.width", o.synthetic.width, "their width").with_unit("pixels").with_range(1, 1 << 14),
-            field("synthetic.channels", o.synthetic.channels, "their channels").with_range(1, 1 << 10),
-            field("synthetic.classes", o.synthetic.classes, "number of different labels").with_range(1, 1 << 30)};
+    return {field("synthetic.images", o.synthetic.images, "number of generated images").with_unit("images").at_least(1),
+            field("synthetic.height", o.synthetic.height, "height of generated images")
+                .with_unit("pixels")
+                .with_range(1, 1 << 14),
+            field("synthetic.width", o.synthetic.width, "width of generated images")
+                .with_unit("pixels")
+                .with_range(1, 1 << 14),
+            field("synthetic.channels", o.synthetic.channels, "channels of generated images").with_range(1, 1 << 10),
+            field("synthetic.classes", o.synthetic.classes, "number of different labels of generated images")
+                .with_range(1, 1 << 30)};
   }
   Datasets open(const DataOptions& o, uint64_t) const override {
     return images(o.synthetic.images, o,

@@ -1,5 +1,5 @@
-// From options to datasets: the training part and the validation part of one source.
-// The caller owns them; they share the source.
+// Opens the training and the validation dataset that the options of section `data` describe. The caller owns both; they
+// share their source.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ namespace lockstep {
 
 struct Datasets {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> validation;  // nullptr where data.validation is 0
+  std::shared_ptr<const Dataset> validation;  // nullptr if data.validation is 0
   DataPart measured = DataPart::kValidation;  // the part that `validation` is
 };
 
-// Where samples come from: a choice of data.name.
+// A source of samples; data.name chooses one.
 class DataSource {
  public:
   virtual ~DataSource() = default;
-  // The options that it reads beside fields(common): of `common`, or its own.
+  // The options that this source reads in addition to fields(common); they are members of `common` or of the source.
   virtual std::vector<Field> options(DataOptions& common) = 0;
-  // Throws ExitCode::kMissingInput or kBadData for files, kConfig where options do not fit the data. `seed` moves the
-  // windows of training text each epoch.
+  // Throws ExitCode::kMissingInput or kBadData for files, kConfig if the options do not fit the data. `seed` determines
+  // the offset of the training windows of text in each epoch.
   virtual Datasets open(const DataOptions& common, uint64_t seed) const = 0;
 };
 
-// hdf5, a file made by `lockstep data import`; synthetic_tokens and synthetic_images, made up for benchmarks.
+// hdf5, a file made by `lockstep data import`; synthetic_tokens and synthetic_images, generated for benchmarks.
 std::vector<Choice<DataSource>> builtin_data();
-// The built-in source that options.name says.
+// Opens the built-in source that options.name names.
 Datasets open_datasets(const DataOptions& options, uint64_t seed);
 
 }  // namespace lockstep

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kOrder = 0x6f72646572;  // keys of different purposes are unrelated
-constexpr int kRounds = 6;                 // even: the halves end in their own places
+constexpr uint64_t kOrder = 0x6f72646572;  // separates its keys from those of other purposes
+constexpr int kRounds = 6;                 // even, so that the halves end in their original positions
 
 uint64_t key_of(uint64_t purpose, uint64_t seed, int64_t epoch) {
   uint64_t words[] = {seed, static_cast<uint64_t>(epoch)};
@@ -29,7 +29,7 @@ Sampler::Sampler(int64_t n, uint64_t seed, int64_t epoch, bool shuffle)
     : n_(static_cast<uint64_t>(n)), key_(key_of(kOrder, seed, epoch)), shuffle_(shuffle) {
   check(n > 0, "a sampler needs samples, not ", n);
   a_ = static_cast<uint64_t>(std::sqrt(static_cast<double>(n)));
-  while (a_ * a_ < n_) ++a_;  // the square root may be off by one either way; any a >= 1 is right
+  while (a_ * a_ < n_) ++a_;  // corrects a square root that was rounded down; any a >= 1 gives a permutation
   b_ = (n_ + a_ - 1) / a_;
 }
 

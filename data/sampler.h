@@ -1,5 +1,5 @@
-// The order of samples: which sample stands at a position of an epoch, a keyed permutation of [0, n).
-// A plain value; a pure function of (n, seed, epoch, position) in constant memory.
+// Sampler: the order of samples. It maps each position of an epoch to a sample by a keyed permutation of [0, n). A
+// plain value; a pure function of (n, seed, epoch, position) in constant memory.
 //
 // A Feistel network on Z_a x Z_b with a * b barely above n, walked until it lands below n: "generalized Feistel" with
 // "cycle walking" of J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002. The round
@@ -22,7 +22,7 @@ class Sampler {
   bool shuffle_;
 };
 
-// A value in [0, n) that differs by (seed, epoch) and by purpose.
+// A pseudorandom value in [0, n), a function of (purpose, seed, epoch).
 int64_t random_below(int64_t n, uint64_t purpose, uint64_t seed, int64_t epoch);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 namespace {
-constexpr int64_t kMostChunkBytes = int64_t{1} << 28;  // as large as the largest image that is imported
+constexpr int64_t kMostChunkBytes = int64_t{1} << 28;  // the size of the largest image that can be imported
 }  // namespace
 
 StoredRows::StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes,
@@ -24,7 +24,7 @@ StoredRows::StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, s
           "' is empty or not stored in chunks");
   require(row_bytes_ <= kMostChunkBytes && info_.chunk_rows <= kMostChunkBytes / row_bytes_, ExitCode::kBadData, path_,
           ": dataset '", name_, "' has chunks of ", info_.chunk_rows, " rows of ", row_bytes_,
-          " bytes; a chunk of at most ", kMostChunkBytes >> 20, " MiB is read at once");
+          " bytes; a chunk may have at most ", kMostChunkBytes >> 20, " MiB");
   int64_t chunks = ceil_div(size(), info_.chunk_rows);
   require(static_cast<int64_t>(hashes_.size()) == chunks, ExitCode::kBadData, path_, ": dataset '", name_, "' has ",
           chunks, " chunks, but there are ", hashes_.size(), " chunk hashes");
@@ -59,7 +59,7 @@ StoredRows::Bytes StoredRows::chunk(int64_t index) const {
       return it->second->second;
     }
   }
-  // Two threads may read the same chunk at once; the later one's copy is dropped.
+  // Two threads may load the same chunk at the same time; the second copy is dropped.
   auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(rows_of(index).size() * row_bytes_));
   load(index, bytes->data());
   std::lock_guard lock(mutex_);

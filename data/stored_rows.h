@@ -1,6 +1,6 @@
-// Rows of an HDF5 dataset for many readers: held in memory where they fit, else read chunk by chunk through a bounded
-// cache. Every chunk is checked once as it comes in.
-// Owns the file while it reads by chunk.
+// StoredRows: the rows of an HDF5 dataset, for concurrent readers. The rows are held in memory if they fit, otherwise
+// they are read by chunk through a bounded cache. Every chunk is checked when it is read. Owns the file while it reads
+// by chunk.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace lockstep {
 
 class StoredRows {
  public:
-  // Called on each chunk's rows before anyone sees them; throws on what must not be there.
+  // Called with each chunk's rows before they are used; throws on invalid values.
   using Check = std::function<void(Range rows, const uint8_t* bytes)>;
   // `hashes`: XXH3-64 of each chunk's bytes. Throws ExitCode::kBadData naming file, dataset and rows.
   StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes, int64_t memory_bytes,

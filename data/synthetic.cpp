@@ -45,7 +45,7 @@ void SyntheticImages::read(int64_t, int64_t index, SampleMemory sample) const {
   int64_t values = spec_.input().shape.numel();
   uint64_t state = draw(3, index);
   for (int64_t i = 0; i < values; i += 4) {
-    // Four 16-bit values of one step of SplitMix64 (Steele, Lea, Flood 2014).
+    // Four 16-bit values from one step of SplitMix64 (Steele, Lea, Flood 2014).
     uint64_t z = state += 0x9e3779b97f4a7c15;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;

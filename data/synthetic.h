@@ -1,5 +1,4 @@
-// Made-up data for benchmarks and tests: text and images as pure functions of their index; a model can learn both.
-// Plain owners of a few numbers.
+// Generated data for benchmarks and tests: text and images as pure functions of their index. A model can learn both.
 #pragma once
 
 #include "data/data_options.h"
@@ -8,7 +7,7 @@
 
 namespace lockstep {
 
-// Runs of 32 tokens that count up from a random start by a random step.
+// Runs of 32 tokens that increase by a random step from a random start, modulo the vocabulary.
 class SyntheticTokens final : public TokenSource {
  public:
   explicit SyntheticTokens(const DataOptions::Synthetic& options) : options_(options) {}

@@ -41,7 +41,7 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part
   require(tokens >= needed, ExitCode::kConfig, "data.context is ", context, ", but the ",
           options_.moving_origin ? "training" : "validation", " part of the text has only ", tokens,
           " tokens; use a shorter context or more text");
-  // Moving: one window less than fits from origin 0, so that as many fit from every origin.
+  // With a moving origin: one window fewer than fit from origin 0, so that the same number fits from every origin.
   size_ = options_.moving_origin ? std::max<int64_t>(1, tokens / context - 1) : ceil_div(tokens - 1, context);
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},

@@ -1,5 +1,5 @@
-// Text as samples: windows of `context` tokens, each target the token that follows.
-// A TokenDataset shares its source; train and validation are two of them on one source.
+// TokenDataset: samples of text, windows of `context` tokens; the target of each token is the token that follows. The
+// training and the validation dataset share one TokenSource.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// A long list of token ids.
+// A long sequence of token ids.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
@@ -20,7 +20,7 @@ class TokenSource {
   virtual int64_t vocabulary_size() const = 0;
   virtual const Vocabulary* vocabulary() const = 0;
   virtual Hash128 identity() const = 0;
-  virtual void read(Range tokens, int32_t* out) const = 0;  // from any thread
+  virtual void read(Range tokens, int32_t* out) const = 0;  // callable from any thread
 };
 
 class FileTokens final : public TokenSource {
@@ -38,24 +38,25 @@ class FileTokens final : public TokenSource {
 
 struct WindowOptions {
   int64_t context = 0;
-  std::vector<int64_t> ignore_tokens = {};  // their targets become kIgnoreIndex
-  // Training: the windows' common origin moves each epoch, a function of (seed, epoch); a last partial window is
-  // dropped, so that every epoch has the same number of samples. Otherwise windows start at the part's first token,
-  // and the last partial one is filled up with token 0 and ignored targets: every token but the first is a target.
+  std::vector<int64_t> ignore_tokens = {};  // targets with these ids become kIgnoreIndex
+  // true (training): the offset of the first window is different in each epoch, a function of (seed, epoch), and a last
+  // partial window is dropped, so that every epoch has the same number of samples. false: windows start at the part's
+  // first token, and a last partial window is padded with token 0 and ignored targets, so that every token but the
+  // first is a target.
   bool moving_origin = false;
   uint64_t seed = 0;
 };
 
 class TokenDataset final : public Dataset {
  public:
-  // `part` of the source's tokens. Throws ExitCode::kConfig where it is too short for one sample.
+  // Uses `part` of the source's tokens. Throws ExitCode::kConfig if it is too short for one sample.
   TokenDataset(std::shared_ptr<const TokenSource> source, Range part, WindowOptions options);
   int64_t size() const override { return size_; }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return source_->identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return source_->vocabulary(); }
-  int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the part's begin
+  int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the start of the part
 
  private:
   std::shared_ptr<const TokenSource> source_;

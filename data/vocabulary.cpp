@@ -129,7 +129,8 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
     code_points.push_back(reader.code_point());
   }
   require(good && reader.between(), ExitCode::kBadData,
-          "the checkpoint's vocabulary is no list of ascending characters: its manifest was not written by lockstep");
+          "the checkpoint's vocabulary is not a list of characters in ascending order: its manifest was not written by "
+          "lockstep");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(code_points)));
 }
 

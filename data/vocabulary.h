@@ -1,5 +1,4 @@
-// A vocabulary: text to token ids and back, by byte or by character. Also the UTF-8 reader that both need.
-// A plain value.
+// Vocabulary: maps text to token ids and back, by byte or by character. A plain value. Also a UTF-8 decoder.
 #pragma once
 
 #include <array>
@@ -24,8 +23,8 @@ class Vocabulary {
   const std::vector<uint32_t>& code_points() const { return code_points_; }  // empty at byte level
   // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8.
   std::vector<int32_t> encode(std::string_view text) const;
-  int32_t token_of(uint32_t code_point) const;  // -1 where there is none
-  // UTF-8 at character level. Throws ExitCode::kBadData for an id out of range.
+  int32_t token_of(uint32_t code_point) const;  // -1 if there is none
+  // Returns UTF-8 at character level. Throws ExitCode::kBadData for an id out of range.
   std::string decode(const std::vector<int32_t>& tokens) const;
 
  private:
@@ -33,25 +32,25 @@ class Vocabulary {
   std::vector<uint32_t> code_points_;
 };
 
-// The first token that two vocabularies give different meanings, in words: "token 3 is 'e' there and 'q' here"; empty
-// where they are equal.
+// Describes the first token that has different meanings in two vocabularies: "token 3 is 'e' there and 'q' here"; empty
+// if they are equal.
 std::string first_difference(const Vocabulary& there, const Vocabulary& here);
 
-// As checkpoints keep it: "byte", or "char" and the characters; "" for none. And back; null for "". Throws
-// ExitCode::kBadData for any other text.
+// vocabulary_text: the form that checkpoints store: "byte", or "char" and the characters; "" for null.
+// parse_vocabulary: the inverse; throws ExitCode::kBadData for any other text.
 std::string vocabulary_text(const Vocabulary* vocabulary);
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);
 
-// A character as messages show it: 'e' (U+0065); control characters by number alone.
+// A character in the form of error messages: 'e' (U+0065); control characters as the number only.
 std::string character_text(uint32_t code_point);
 
-// UTF-8 read in pieces of any size. Overlong forms, surrogates and values past U+10FFFF are invalid.
+// Decodes UTF-8 byte by byte. Overlong forms, surrogates and values above U+10FFFF are invalid.
 class Utf8Reader {
  public:
   enum class Result { kMore, kCodePoint, kInvalid };
   Result next(uint8_t byte);
   uint32_t code_point() const { return value_; }
-  bool between() const { return missing_ == 0; }  // no character is half read
+  bool between() const { return missing_ == 0; }  // not in the middle of a character
   int length() const { return length_; }          // bytes of the character so far
 
  private:

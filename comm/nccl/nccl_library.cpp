@@ -1,4 +1,4 @@
-// liblockstep_nccl.so: NcclApi by NCCL itself. The only file that includes its header.
+// liblockstep_nccl.so: the implementation of NcclApi with NCCL. The only file that includes nccl.h.
 #include <nccl.h>
 
 #include <cstring>
@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 std::string version_text(int code) {
-  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);  // NCCL_VERSION's coding from 2.9 on
+  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);  // the encoding of NCCL_VERSION since 2.9
 }
 
 ExitCode code_of(ncclResult_t result) {
@@ -53,7 +53,8 @@ ncclDataType_t type_of(DType dtype) {
 ncclRedOp_t op_of(ReduceOp op) { return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin; }
 
 ncclComm_t comm_of(NcclApi::Handle handle) { return static_cast<ncclComm_t>(handle); }
-// A thread of its own begins with GPU 0, and NCCL gives it that back: a context there, of half a GB, for every rank.
+// The current GPU of a new thread is GPU 0, and NCCL would set it back to that: every rank would then create a context
+// of half a GB on GPU 0.
 void use_gpu_of(ncclComm_t comm) {
   int gpu = 0;
   must(ncclCommCuDevice(comm, &gpu), "asking for a communicator's GPU", comm);
@@ -67,7 +68,7 @@ class NcclLibrary final : public NcclApi {
     int code = 0;
     must(ncclGetVersion(&code), "asking for its version");
     version_ = version_text(code);
-    // Minor versions change what calls mean; patches do not.
+    // Minor versions may change the meaning of calls; patch versions do not.
     require(code / 100 == NCCL_VERSION_CODE / 100, ExitCode::kDevice, "NCCL ", version_,
             " was found, but this lockstep was compiled with ", version_text(NCCL_VERSION_CODE),
             ": put that version first in LD_LIBRARY_PATH, or build again with the one that is there");
@@ -81,8 +82,8 @@ class NcclLibrary final : public NcclApi {
     return {id.internal, sizeof id.internal};
   }
 
-  // Blocking: one that is not makes a thread for each operation (and cannot be captured in a graph). Who calls it keeps
-  // the deadline.
+  // A blocking communicator: a nonblocking one creates a thread for each operation and cannot be captured in a graph.
+  // The caller enforces the deadline.
   Handle connect(const std::string& bytes, int rank, int size, int gpu) override {
     ncclUniqueId id;
     check(bytes.size() == sizeof id.internal, "an NCCL id of ", static_cast<int64_t>(bytes.size()), " bytes");
@@ -109,18 +110,18 @@ class NcclLibrary final : public NcclApi {
     return state == ncclSuccess || state == ncclInProgress ? "" : words(state, comm_of(comm));
   }
 
-  // Windows came with 2.27; ncclMemAlloc gives what they ask for: memory that other processes can map.
+  // Windows exist since 2.27; they need memory from ncclMemAlloc, which other processes can map.
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   void* allocate(int gpu, int64_t bytes) override {
     must(cudaSetDevice(gpu), cat("using GPU ", gpu));
     void* data = nullptr;
     if (ncclMemAlloc(&data, static_cast<size_t>(bytes)) == ncclSuccess) return data;
-    (void)cudaGetLastError();  // there is no telling whether memory ended; whoever takes it elsewhere will see
+    (void)cudaGetLastError();  // the cause may be lack of memory; then the next ordinary allocation reports it
     return nullptr;
   }
   void free(int gpu, void* data) override {
     must(cudaSetDevice(gpu), cat("using GPU ", gpu));
-    must(cudaDeviceSynchronize(), "waiting for the GPU");  // unmapping waits for nothing
+    must(cudaDeviceSynchronize(), "waiting for the GPU");  // unmapping does not wait for work in progress
     must(ncclMemFree(data), "freeing memory");
   }
   Window add_window(Handle comm, void* data, int64_t bytes) override {

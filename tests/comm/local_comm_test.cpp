@@ -186,7 +186,7 @@ TEST(LocalComm, AReceiveWithoutASendEndsAtTheDeadline) {
           std::this_thread::sleep_for(std::chrono::milliseconds(500));
           comm.barrier("end");
         });
-        expect_parts(e.what(), {"receive #1 of x from rank 1: nothing came within 0.3 s"});
+        expect_parts(e.what(), {"receive #1 of x from rank 1: nothing arrived within 0.3 s"});
       },
       impatient());
 }

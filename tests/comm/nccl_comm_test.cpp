@@ -79,7 +79,7 @@ TEST(NcclComm, AGraphHoldsCollectives) {
     }
     const Error e = error_of([&] { graph.record([&] { comm.all_reduce(x, ReduceOp::kMax, "x").wait(); }); });
     EXPECT_EQ(e.code(), ExitCode::kConfig);
-    expect_parts(e.what(), {"by way of the host cannot be part of a recorded step: set graph: false"});
+    expect_parts(e.what(), {"through host memory cannot be part of a recorded step: set graph: false"});
     step();
     EXPECT_EQ(x.to_vector(), std::vector<double>(5, std::pow(9, 4)));
     comm.barrier("end");
@@ -175,7 +175,7 @@ TEST(NcclComm, RanksThatRegisterDifferentlyAreTold) {
   run_nccl_ranks(2, [](Communicator& comm) {
     const Error e = error_of([&] { comm.registered(kLarge * (1 + comm.rank()), DType::kFloat32); });
     EXPECT_EQ(e.code(), ExitCode::kRanksDisagree);
-    expect_parts(e.what(), {"ranks register memory of other sizes"});
+    expect_parts(e.what(), {"ranks register memory of different sizes"});
   });
 }
 
@@ -208,7 +208,7 @@ TEST(NcclComm, TwoRanksOfOneGpuAreRefusedOnEveryRank) {
     const Device device{DeviceType::kCuda, host.rank() == 1 ? 1 : 0};
     std::string why;
     EXPECT_FALSE(make_nccl_communicator(host, device, {}, &why));
-    expect_parts(why, {"NCCL wants a GPU for each rank, but ranks 0 and 2 share one", "0000:00:00.0"});
+    expect_parts(why, {"NCCL needs one GPU for each rank, but ranks 0 and 2 share one", "0000:00:00.0"});
     host.barrier("the host's communicator serves");
   });
 }

@@ -359,7 +359,7 @@ TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
         f.set_attribute("images", "mean", std::vector<double>{0, 0});
         f.set_attribute("images", "std", std::vector<double>{1, 1});
       },
-      {"have 2 and 2 values; one per channel (1)"});
+      {"have 2 and 2 values; expected one per channel (1)"});
   // And a right file, one label of which is out of range, the header and hashes being right.
   import_idx(folder_ / "i", folder_ / "l", path_, 0, {.force = true});
   auto data = open_datasets({.path = path_, .validation = 0.2}, 0);

@@ -225,9 +225,11 @@ TEST_F(HostileHdf5, EachChunkIsThereAndOfAReadableSize) {
   one_chunk({1, 64, 64, 1}, {1 << 20, 1, 1, 1}, 2000);
   refused({"'images' has 1 of 4096 chunks"});
   one_chunk({1 << 29}, {1 << 29}, 600000);
-  expect_error(ExitCode::kBadData, {path_, "chunks of 536870912 rows of 1 bytes; a chunk of at most 256 MiB"}, [&] {
-    StoredRows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images", {0}, 1 << 20, [](Range, const uint8_t*) {});
-  });
+  expect_error(ExitCode::kBadData, {path_, "chunks of 536870912 rows of 1 bytes; a chunk may have at most 256 MiB"},
+               [&] {
+                 StoredRows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images", {0}, 1 << 20,
+                            [](Range, const uint8_t*) {});
+               });
 }
 
 // libhdf5 copies them with the length that the file's heap says, into memory of the length that the attribute says.
