@@ -1,5 +1,4 @@
-// The optimizers there are, for loops of one's own.
-// Plain values and functions.
+// The built-in optimizers: functions that make one for a custom training loop, and their options.
 #pragma once
 
 #include "optim/optimizer.h"

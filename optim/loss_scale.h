@@ -1,6 +1,7 @@
-// LossScale: what fp16 training multiplies its loss with, so that small gradients do not vanish: a power of two that
-// halves after a step whose gradients overflowed and doubles after kGrowAfter steps without one (Micikevicius et al.
-// 2018, "Mixed precision training"). A plain value, the same on all ranks because steps' results are.
+// LossScale: the factor by which fp16 training multiplies its loss, so that small gradients do not underflow. A power
+// of two that halves after a step whose gradients overflowed and doubles after kGrowAfter steps without overflow
+// (Micikevicius et al. 2018, "Mixed precision training"). A plain value, equal on all ranks because the results of all
+// steps are.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ class LossScale {
     if (!finite) value_ = std::max(kLeast, value_ / 2);
     if (good_steps_ == kGrowAfter) value_ = std::min(kMost, value_ * 2), good_steps_ = 0;
   }
-  // As a checkpoint of fp16 training says.
+  // Sets the state that a checkpoint of fp16 training holds.
   void restore(double value, int64_t good_steps) {
     if (!dynamic_) return;
     value_ = value, good_steps_ = good_steps;

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 std::vector<Field> fields(OptimRule& o) {
-  return {field("pattern", o.pattern, "parameters whose dotted name matches; * stands for any characters"),
+  return {field("pattern", o.pattern, "parameters whose dotted name matches; * matches any characters"),
           field("decay", o.decay, "weight decay for these parameters").with_choices({"default", "on", "off"}),
           field("lr_scale", o.lr_scale, "multiplies the learning rate").with_range(0, kMostRate),
           field("frozen", o.frozen, "no gradient, no update")};
@@ -20,18 +20,18 @@ std::vector<Field> fields(OptimOptions& o) {
   return {
       field("lr", o.lr, "peak learning rate").with_range(0, kMostRate),
       field("weight_decay", o.weight_decay,
-            "decay of weights each step, as a part of the learning rate (sgd: added to the gradient)")
+            "decay of weights each step, as a fraction of the learning rate (sgd: added to the gradient)")
           .with_range(0, kMostRate),
       field("decay_vectors", o.decay_vectors, "let weight decay apply to norms and biases too"),
       field("clip_norm", o.clip_norm, "scale gradients down to this global norm; 0: no clipping").with_range(0, 1e30),
       field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
           .with_unit("steps")
           .at_least(1),
-      list_field("rules", o.rules, "overrides by parameter name; later ones win")};
+      list_field("rules", o.rules, "overrides by parameter name; the last match applies")};
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
-  // Greedy with one place to return to.
+  // Greedy matching with one position to backtrack to.
   size_t p = 0, n = 0, star = std::string::npos, from = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -74,7 +74,7 @@ void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vec
 }
 
 namespace {
-constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are on the device at a time
+constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are copied to the device at a time
 }
 
 Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
@@ -99,7 +99,7 @@ Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
 
 namespace {
 
-// A few numbers of the host's, in the order of the stream.
+// Copies a few numbers from the host to the device, in stream order.
 void store(const Tensor& to, std::initializer_list<double> values) {
   StoreArgs a;
   a.out = static_cast<float*>(to.write());
@@ -118,8 +118,8 @@ void Optimizer::step(const std::vector<Slot>& slots, const UpdateScalars& s) {
 
 void Optimizer::prepare(double lr) {
   const TraceOp op("optimizer");
-  check(unsettled_ <= 1, "optimizer: two updates are not settled yet, and a third begins");
-  double first = 1, second = 1, first_after = 1, second_after = 1;  // if the unsettled one is an update, too
+  check(unsettled_ <= 1, "optimizer: prepare() with two updates that are not settled");
+  double first = 1, second = 1, first_after = 1, second_after = 1;  // _after: if the unsettled update was not skipped
   corrections(updates_ + 1, first, second);
   corrections(updates_ + 2, first_after, second_after);
   store(numbers_, {lr, unsettled_ > 0 ? 1.0 : 0.0, first, second, first_after, second_after});
@@ -142,12 +142,13 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
 }
 
 void Optimizer::settle(bool skipped) {
-  check(unsettled_ > 0, "optimizer: no update is to be settled");
+  check(unsettled_ > 0, "optimizer: settle() without an unsettled update");
   --unsettled_;
   if (!skipped) ++updates_;
 }
 
-// The device never holds more of the state than a chunk; elements do not see each other, so bits are the same.
+// The device holds one chunk of the state at a time. The update is elementwise, so the bits do not depend on the
+// chunks.
 void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control) {
   std::vector<Tensor> state{slot.master};
   state.insert(state.end(), moments.begin(), moments.end());

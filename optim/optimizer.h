@@ -1,5 +1,5 @@
-// Optimizer: one fused pass over each slot's fp32 master; moments per slot. The kinds there are: optim/builtin.h.
-// Owned by the trainer or a loop of one's own; owns the moments.
+// Optimizer: updates the fp32 master of each slot in one fused pass, with moments per slot. The built-in kinds are in
+// optim/builtin.h. Owned by the trainer or a custom training loop; owns the moments.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// Overrides for parameters whose name matches; later rules win.
+// Overrides options for the parameters whose name matches; if several rules match, the last one applies.
 struct OptimRule {
-  std::string pattern;            // with * for any characters: "*.bias", "blocks.0.*"
+  std::string pattern;            // * matches any characters: "*.bias", "blocks.0.*"
   std::string decay = "default";  // on | off | default
   double lr_scale = 1;
   bool frozen = false;
@@ -25,16 +25,16 @@ struct OptimOptions {
   std::string name = "adamw";  // optim.name, a choice
   double lr = 1e-3;
   double weight_decay = 0;
-  bool decay_vectors = false;  // norms and biases too
+  bool decay_vectors = false;  // weight decay also for norms and biases
   double clip_norm = 0;
   int64_t skip_limit = 10;
   std::vector<OptimRule> rules;
 };
-std::vector<Field> fields(OptimOptions& o);  // beside the name
+std::vector<Field> fields(OptimOptions& o);  // all except `name`
 
 bool matches(const std::string& pattern, const std::string& name);
-// Applies decay defaults and rules. Throws ExitCode::kConfig for a rule that matches none of `slots` and is not for a
-// frozen parameter.
+// Sets weight decay and learning-rate scale of each slot from the defaults and rules. Throws ExitCode::kConfig for a
+// rule that matches none of `slots`, unless it matches a frozen parameter among `all_names`.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
 bool is_frozen(const OptimOptions& o, const std::string& name);
 
@@ -43,25 +43,25 @@ struct PointwiseArgs;  // core/kernels/args.h
 struct UpdateScalars {
   double lr = 0;
   double grad_scale = 1;
-  bool skip = false;  // leave everything as it is
+  bool skip = false;  // change nothing
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Slots are those of construction, in the same order, with this step's gradients.
+  // Updates all slots: those passed to the constructor, in the same order, with this step's gradients.
   void step(const std::vector<Slot>& slots, const UpdateScalars& s);
 
-  // The same in three parts, where the host does not wait for what the device finds out about the gradients.
-  // First the host's numbers set out; at most one update may be unsettled then.
+  // The same in three parts, for a host that does not wait for the device's verdict on the gradients. First prepare()
+  // copies the host's numbers to the device; at most one earlier update may be unsettled then.
   void prepare(double lr);
-  // Then the update; `verdict` (DataParallel::PendingStep) says what gradients are multiplied with, and whether to
-  // skip. A graph may hold this part.
+  // Then update() launches the update; `verdict` (DataParallel::PendingStep) holds the factor for the gradients and the
+  // skip flag. A CUDA graph may record this part.
   void update(const std::vector<Slot>& slots, const Tensor& verdict);
-  // Once the host knows the verdict, in the order of the updates.
+  // Then settle(), once the host knows the verdict, in the order of the updates.
   void settle(bool skipped);
 
-  // Updates done, of those that are settled; skipped steps do not count.
+  // The number of settled updates; skipped steps are not counted.
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
   // Moments by logical name.
@@ -76,8 +76,8 @@ class Optimizer {
   void update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
-  Tensor numbers_, control_, verdict_;        // as kernels read them (UpdateControlArgs); the last is for step()
-  std::vector<Tensor> staging_;               // master and moments of a chunk, for slots in host memory
+  Tensor numbers_, control_, verdict_;        // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
+  std::vector<Tensor> staging_;               // device copies of a chunk's master and moments, for slots in host memory
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };
@@ -91,12 +91,12 @@ class OptimizerKind : public Configurable {
 // Those of optim/optimizers: each NAME.cpp defines `Choice<OptimizerKind> NAME_choice()`. adamw is the first.
 std::vector<Choice<OptimizerKind>> builtin_optimizers();
 
-// Options of optimizers have these ranges. What is beyond kMostRate can only be a mistake, and overflows fp32 within a
-// few steps; kMostBeta is the largest factor of a moment that is still below 1 in fp32.
+// Limits of optimizer options. A value above kMostRate can only be a mistake, and overflows fp32 within a few steps;
+// kMostBeta is the largest decay of a moment that is below 1 in fp32.
 constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;
 
-// For update_slot(): the arguments of an update that writes `outs` from `ins`, and the slot's copy with the master
-// where it has one.
+// For update_slot(): the kernel arguments of an update that reads `ins` and writes `outs`. If the slot has a copy of
+// its master in the compute type, the update writes that too.
 PointwiseArgs update_args(const Slot& slot, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins);
 
 }  // namespace lockstep

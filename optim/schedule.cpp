@@ -14,7 +14,8 @@ std::vector<Field> fields(ScheduleOptions& o) {
 std::vector<Field> FallingSchedule::options() {
   return {
       field("steps", options_.steps, "step at which the schedule ends; 0: train.steps").with_unit("steps").at_least(0),
-      field("final_ratio", options_.final_ratio, "learning rate at the end, as a part of optim.lr").with_range(0, 1)};
+      field("final_ratio", options_.final_ratio, "learning rate at the end, as a fraction of optim.lr")
+          .with_range(0, 1)};
 }
 
 double FallingSchedule::progress(int64_t step, int64_t warmup, int64_t total) const {
@@ -32,7 +33,7 @@ double CosineSchedule::part(int64_t step, int64_t warmup, int64_t total) const {
 }
 
 std::vector<Field> StepSchedule::options() {
-  return {field("every", options_.every, "the learning rate is multiplied by schedule.factor after every so many steps")
+  return {field("every", options_.every, "multiply the learning rate by schedule.factor after every N steps")
               .with_unit("steps")
               .at_least(1),
           field("factor", options_.factor, "see schedule.every").with_range(0, 1)};

@@ -1,5 +1,4 @@
-// Schedules: the learning rate as a pure function of the step.
-// Plain functions and values; Settings owns the schedule of a run.
+// Schedules: the learning rate as a pure function of the step. Settings owns the schedule of a run.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +10,13 @@
 
 namespace lockstep {
 
-// How the rate moves once warm-up is over.
+// The learning rate after warm-up.
 class Schedule : public Configurable {
  public:
-  // Part of the peak rate at `step` >= warmup, both counted from 0, of a run of `total` steps.
+  // The learning rate at `step` >= warmup (both counted from 0) of a run of `total` steps, as a fraction of the peak.
   virtual double part(int64_t step, int64_t warmup, int64_t total) const = 0;
-  // The step at which the schedule ends, where it has one; 0 stands for the run's last.
+  // The option that holds the step at which the schedule ends, where 0 means the last step of the run; null if it has
+  // none.
   virtual int64_t* end() { return nullptr; }
 };
 
@@ -25,12 +25,12 @@ class ConstantSchedule final : public Schedule {
   double part(int64_t, int64_t, int64_t) const override { return 1; }
 };
 
-// Falls from the peak to a part of it, at the step where the schedule ends.
+// Decreases from the peak to a fraction of it, which is reached at the step where the schedule ends.
 class FallingSchedule : public Schedule {
  public:
   struct Options {
-    int64_t steps = 0;       // at which it ends
-    double final_ratio = 0;  // of the peak
+    int64_t steps = 0;       // the step at which it ends; 0: train.steps
+    double final_ratio = 0;  // fraction of the peak at the end
   };
   std::vector<Field> options() override;
   int64_t* end() override { return &options_.steps; }
@@ -54,7 +54,7 @@ class CosineSchedule final : public FallingSchedule {
   double part(int64_t step, int64_t warmup, int64_t total) const override;
 };
 
-// Multiplies by a factor after every so many steps.
+// Multiplies the learning rate by `factor` after every `every` steps.
 class StepSchedule final : public Schedule {
  public:
   struct Options {
@@ -74,7 +74,7 @@ std::vector<Choice<Schedule>> builtin_schedules();  // constant, linear, cosine,
 
 struct ScheduleOptions {
   std::string name = "constant";  // schedule.name, a choice
-  int64_t warmup = 0;             // steps from 0 to the full rate
+  int64_t warmup = 0;             // steps in which the rate rises from 0 to the peak
 };
 // Beside the name.
 std::vector<Field> fields(ScheduleOptions& o);

@@ -19,7 +19,7 @@ AppendFile::AppendFile(std::string path) : path_(std::move(path)), file_(open_to
 }
 
 AppendFile::~AppendFile() {
-  if (dropped_ > 0) log_warning(cat(path_, ": ", dropped_, " records were dropped, they could not be written"));
+  if (dropped_ > 0) log_warning(cat(path_, ": ", dropped_, " records were dropped because they could not be written"));
 }
 
 void AppendFile::check_there() const {
@@ -27,7 +27,7 @@ void AppendFile::check_there() const {
   if (::fstat(file_.number(), &open) != 0) fail_write(path_, errno);
   const bool there = ::stat(path_.c_str(), &named) == 0;
   require(there && named.st_ino == open.st_ino && named.st_dev == open.st_dev, ExitCode::kOutputLocked, path_, " was ",
-          there ? "replaced by another file" : "removed or moved", " while the run goes on: what it writes is lost");
+          there ? "replaced by another file" : "removed or moved", " during the run: further output would be lost");
 }
 
 bool AppendFile::append(std::string_view record) {
@@ -47,10 +47,10 @@ bool AppendFile::append(std::string_view record) {
     failing_ = false;
     return true;
   }
-  // Take back the part that did fit, so that the next record begins where a record may begin.
+  // Remove the partial record, so that the next one begins at a record boundary.
   if (written > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(written);
   ++dropped_;
-  if (!failing_) log_warning(cat("cannot write ", path_, ": ", std::strerror(error), "; the run goes on without it"));
+  if (!failing_) log_warning(cat("cannot write ", path_, ": ", std::strerror(error), "; the run continues without it"));
   failing_ = true;
   return false;
 }

@@ -1,5 +1,5 @@
-// A file that only grows, by whole records: a record that does not fit on the disk is dropped and counted.
-// Owned by a writer of metrics or events; move-only by being neither.
+// AppendFile: a file to which whole records are appended; a record that does not fit on the disk is dropped and
+// counted. Owned by a writer of metrics or events. Neither copyable nor movable.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@ namespace lockstep {
 
 class AppendFile {
  public:
-  // Opens at the end of what is there; a link in its place is refused. Throws ExitCode::kOutputLocked or kStorage.
+  // Opens the file, created if absent, for appending. Throws ExitCode::kOutputLocked (also if the path is a symbolic
+  // link) or kStorage.
   explicit AppendFile(std::string path);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
-  // Appends all of `record`, or nothing: false where it was dropped. Warns once for each run of drops. Throws what
-  // check_there throws.
+  // Appends all of `record`, or nothing; returns false if it was dropped. Warns once for consecutive drops. Throws the
+  // error of check_there().
   bool append(std::string_view record);
 
-  // Throws ExitCode::kOutputLocked where the path no longer leads to this file.
+  // Throws ExitCode::kOutputLocked if the path no longer refers to this file.
   void check_there() const;
 
   int64_t dropped() const { return dropped_; }

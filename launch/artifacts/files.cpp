@@ -48,7 +48,7 @@ void sync_and_rename(const std::string& temporary, const std::string& path) {
     ::unlink(temporary.c_str());
     fail_write(path, failed);
   }
-  // The rename itself lasts once the folder is synced; some file systems refuse that, which is no failure.
+  // Syncing the directory makes the rename durable; some file systems do not support that, which is not an error.
   std::string folder = std::filesystem::path(path).parent_path().string();
   int dir = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir >= 0) {

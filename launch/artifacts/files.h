@@ -1,5 +1,4 @@
-// Whole files: read, and replaced atomically.
-// Plain functions.
+// Reading whole files and replacing them atomically.
 #pragma once
 
 #include <string>
@@ -7,19 +6,19 @@
 
 namespace lockstep {
 
-// Writes a temporary neighbour, syncs it and renames it over `path`: a reader sees the old file or the new one, and a
-// crash leaves one of the two. Throws ExitCode::kStorage (disk full, I/O) or kOutputLocked (not writable).
+// Writes a temporary file in the same directory, syncs it and renames it to `path`: a reader sees either the old file
+// or the new one, also after a crash. Throws ExitCode::kStorage (disk full, I/O) or kOutputLocked (not writable).
 void replace_file(const std::string& path, std::string_view text);
 
-// The second half of replace_file, for a temporary file that somebody else wrote.
+// The second half of replace_file, for a temporary file that the caller has written.
 void sync_and_rename(const std::string& temporary, const std::string& path);
 
-// Up to `limit` bytes from the beginning; "" where there is no such file.
+// Up to `limit` bytes from the beginning of the file; "" if there is no such file.
 std::string read_head(const std::string& path, size_t limit);
 
-// A full disk or the like, not a place that cannot be written.
+// True for a full disk and similar errors, false for a path that cannot be written.
 bool is_storage_error(int error_number);
-// ExitCode of a failed write or create: a full disk is kStorage, a place that cannot be written is kOutputLocked.
+// Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise.
 [[noreturn]] void fail_write(const std::string& path, int error_number);
 
 }  // namespace lockstep

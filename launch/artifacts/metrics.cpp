@@ -15,7 +15,8 @@
 namespace lockstep {
 namespace {
 
-// Our own lines begin with the step: a whole one need not be parsed, which matters for a million of them.
+// Lines that lockstep wrote begin with the step, so a complete line need not be parsed; that saves time with a million
+// lines.
 std::optional<int64_t> step_of(const std::string& line) {
   constexpr std::string_view kBegin = "{\"step\":";
   int64_t step = 0;
@@ -26,7 +27,7 @@ std::optional<int64_t> step_of(const std::string& line) {
   return json_integer(line, "step");
 }
 
-// Copies the lines to keep into `out` (where there is one); returns the number of lines left out.
+// Copies the lines to keep into `out`, unless it is null; returns the number of lines left out.
 int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out, int64_t& last_step) {
   std::ifstream in(path, std::ios::binary);
   require(in.good(), ExitCode::kOutputLocked, "cannot read ", path, ", which this run would continue");
@@ -35,7 +36,7 @@ int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out
   std::string line;
   while (std::getline(in, line)) {
     auto step = step_of(line);
-    bool whole = !in.eof();  // a line without its newline was cut by a kill
+    bool whole = !in.eof();  // a line without a newline is incomplete
     if (!whole || !step || *step > keep_through || *step <= last_step) {
       ++left_out;
       continue;
@@ -62,11 +63,11 @@ MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
         if (!out.good()) {
           std::error_code ignored;
           std::filesystem::remove(temporary, ignored);
-          throw Error(ExitCode::kStorage, cat("cannot rewrite ", path, " (disk full?); it is left as it was"));
+          throw Error(ExitCode::kStorage, cat("cannot rewrite ", path, " (disk full?); it was not changed"));
         }
       }
       sync_and_rename(temporary, path);
-      log_info(cat(path, ": ", left_out, " lines dropped, it goes on after step ", last_step_));
+      log_info(cat(path, ": ", left_out, " lines removed; it continues after step ", last_step_));
     }
   }
   file_ = std::make_unique<AppendFile>(path);

@@ -1,4 +1,4 @@
-// The metrics of a run: metrics.jsonl, one JSON object a step, steps unique and increasing.
+// MetricsWriter: writes the metrics of a run to metrics.jsonl, one JSON object per step, with unique, increasing steps.
 // Owned by the trainer of rank 0.
 #pragma once
 
@@ -14,15 +14,17 @@ namespace lockstep {
 
 class MetricsWriter {
  public:
-  // Continues the file at `path` after step `keep_through`: later lines (written after the checkpoint that is resumed),
-  // a torn last line and lines that are no metrics are dropped, by an atomic rewrite and only where there are any.
+  // Continues the file at `path` after step `keep_through`. Removes later lines (written after the checkpoint that is
+  // resumed), an incomplete last line and lines that are not metrics; if there are any, the file is replaced
+  // atomically.
   explicit MetricsWriter(const std::string& path, int64_t keep_through = std::numeric_limits<int64_t>::max());
 
-  // {"step":step, values...}. Steps must increase. Non-finite numbers become null. A full disk drops the line.
+  // Appends {"step":step, values...}. Steps must increase. Non-finite numbers become null. The line is dropped if the
+  // disk is full.
   void write(int64_t step, const JsonObject& values);
 
-  int64_t last_step() const { return last_step_; }    // of the newest line kept or written; -1 for none
-  void check_there() const { file_->check_there(); }  // as of AppendFile
+  int64_t last_step() const { return last_step_; }    // of the last line kept or written; -1 if none
+  void check_there() const { file_->check_there(); }  // see AppendFile
   int64_t dropped() const { return file_->dropped(); }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rank 0's names of checkpoints below `dir`, newest first; "." where it is one itself.
+// The names of the checkpoints in `dir` as rank 0 sees them, newest first; "." if `dir` itself is a checkpoint.
 std::string names_of(const std::string& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such directory");
@@ -45,12 +45,12 @@ std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& di
           },
           "checkpoint");
       return c;
-    } catch (const Error& e) {  // on all ranks, with one code
+    } catch (const Error& e) {  // thrown on all ranks with the same exit code
       if (e.code() != ExitCode::kBadData && e.code() != ExitCode::kMissingInput) throw;
       const auto said = all_gather_text(comm, e.what(), "damaged checkpoint");
       int who = 0;
       while (who + 1 < comm.size() && said[static_cast<size_t>(who)].empty()) ++who;
-      // Rank 0 listed it: this is another machine's file system, and no damage.
+      // Rank 0 listed it, so it is not damaged: this rank sees another file system.
       if (name == "." || (e.code() == ExitCode::kMissingInput && who != 0)) throw;
       const std::string& problem = said[static_cast<size_t>(who)];
       if (first_problem.empty()) first_problem = problem;

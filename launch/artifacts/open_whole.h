@@ -1,5 +1,5 @@
-// A checkpoint that all ranks have verified together: each reads a share of it, and all agree on what is whole.
-// Plain functions.
+// Opens a checkpoint that all ranks verify together: each reads a share of it, and all ranks agree which checkpoint is
+// valid.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-// The newest checkpoint of run directory `dir` that is whole, or `dir` itself where it is a checkpoint; nothing where
-// there is none at all. Rank 0 warns of each that is passed over. Throws, on all ranks and with one message, ExitCode::
-// kBadData where none is whole, kMissingInput where there is no such directory, or where rank 0 sees a checkpoint and
-// another rank does not. Collective.
+// The newest valid ("whole") checkpoint of run directory `dir`, or `dir` itself if it is a checkpoint; nullopt if there
+// is no checkpoint at all. Rank 0 warns of each damaged checkpoint that is skipped. Throws on all ranks, with one
+// message: ExitCode::kBadData if no checkpoint is valid, kMissingInput if there is no such directory, or if rank 0 sees
+// a checkpoint that another rank does not see. Collective.
 std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir);
 
-// The same; throws ExitCode::kMissingInput where there is none. Collective.
+// The same, but throws ExitCode::kMissingInput if there is no checkpoint. Collective.
 Checkpoint open_whole(Communicator& comm, const std::string& dir);
 
 }  // namespace lockstep

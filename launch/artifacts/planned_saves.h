@@ -1,4 +1,4 @@
-// How much room a run's checkpoints will need. Plain functions.
+// Computes how many checkpoints a run will add to the disk.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct PlannedSaves {
   int64_t done = 0, last = 0, every = 0;
 };
 
-// The most checkpoints that lie on the disk at a time beyond those of the steps `there`: the kept ones, and the one
-// that is being written, which is whole before an older one goes.
+// The largest number of checkpoints on the disk at any time, beyond those of the steps in `there`. It includes the one
+// that is being written: older ones are removed only after it is complete.
 int64_t most_added_checkpoints(const PlannedSaves& planned, std::vector<int64_t> there, const Retention& retention);
 
 }  // namespace lockstep

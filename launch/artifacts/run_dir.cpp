@@ -87,7 +87,7 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
             " already holds a run: add --resume to continue it, or choose another run.dir");
     make_folder(paths_.checkpoints());
     make_folder(paths_.tensorboard());
-    // The lock file may have been there already: try a new one in each place that will get files.
+    // The lock file may have existed already, so create and remove a probe file in each directory that will get files.
     for (const auto& place : {paths_.dir, paths_.checkpoints(), paths_.tensorboard()}) {
       const std::string probe = temporary_name(place + "/", "probe");
       if (!create_new(probe)) fail_write(place, errno);
@@ -103,13 +103,13 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
 RunDir::~RunDir() { release_lock(); }
 
 void RunDir::release_lock() {
-  // The file stays: removing it would let a third launch lock a new file while a second one waits on the old.
+  // The file is not removed: otherwise a third process could lock a new file while a second one waits for the old one.
   (void)!::ftruncate(lock_fd_, 0);
   ::close(lock_fd_);
 }
 
-// The kernel's lock decides: it ends with its process, however that dies, so that what a dead one left in the file is
-// no obstacle. Only where a file system has no such locks does the file's text decide.
+// The kernel's lock decides: it ends with its process, however that ends, so the text that a dead process left in the
+// file does not matter. The text decides only if the file system does not support locks.
 void RunDir::take_lock() {
   std::string path = paths_.lock();
   lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -126,7 +126,8 @@ void RunDir::take_lock() {
     throw Error(ExitCode::kOutputLocked, cat("run.dir ", paths_.dir, " is in use by ", owner.text(),
                                              ": wait for it, stop it, or choose another run.dir"));
   }
-  if (owner.pid > 0) log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale, taken over"));
+  if (owner.pid > 0)
+    log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale and was taken over"));
   std::string text =
       json_line({{"pid", static_cast<int64_t>(::getpid())}, {"host", host_name()}, {"since", time_text()}});
   text += "\n";
@@ -148,9 +149,9 @@ void RunDir::check_held() const {
   std::error_code ignored;
   throw Error(ExitCode::kOutputLocked,
               fs::is_directory(paths_.dir, ignored)
-                  ? cat(path, " was ", there ? "replaced" : "removed", " while the run goes on: ",
-                        "nothing keeps another launch out of run.dir, so this one ends; go on with --resume")
-                  : cat("run.dir ", paths_.dir, " was removed or moved while the run goes on"));
+                  ? cat(path, " was ", there ? "replaced" : "removed", " during the run: ",
+                        "another process could use run.dir now, so this one ends; continue with --resume")
+                  : cat("run.dir ", paths_.dir, " was removed or moved during the run"));
 }
 
 void RunDir::write_config(std::string_view yaml) const {
@@ -158,7 +159,7 @@ void RunDir::write_config(std::string_view yaml) const {
   std::string path = paths_.config();
   std::string head = read_head(path, kConfigHeader.size());
   require(head.empty() || head == kConfigHeader, ExitCode::kOutputLocked, path,
-          " is there and was not written by lockstep: choose another run.dir, it would be overwritten");
+          " was not written by lockstep and would be overwritten: choose another run.dir");
   replace_file(path, cat(kConfigHeader, yaml));
 }
 
@@ -175,7 +176,7 @@ void write_failure(const std::string& dir, const Failure& failure) noexcept {
                                                      {"time", time_text()}}) +
                                               "\n");
   } catch (...) {
-    // The error itself is on its way to the terminal; this file is a convenience.
+    // The error itself is reported on the terminal; this file is only an addition.
   }
 }
 

@@ -1,5 +1,5 @@
-// The directory of one run: where its artifacts lie, and the lock that keeps a second launch out.
-// Owned by rank 0 for as long as the run lasts; other ranks use RunPaths alone.
+// RunDir: the directory of a run's artifacts, with a lock against a second process that uses it. Owned by rank 0 during
+// the run; other ranks use only RunPaths.
 #pragma once
 
 #include <cstdint>
@@ -23,37 +23,37 @@ struct RunPaths {
   std::string lock() const { return dir + "/lock"; }
 };
 
-// What failure.json says.
+// The content of failure.json.
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   int rank = 0;
-  int64_t step = -1;  // -1: before the first
+  int64_t step = -1;  // the last step; -1: before the first
   std::string message;
 };
 
 class RunDir {
  public:
-  // Makes the directory where absent, tries that it can be written, takes the lock, makes checkpoints/ and
-  // tensorboard/. Throws ExitCode::kOutputLocked where that fails, where another launch holds it (named), or where it
-  // holds a run and `resume` is false; kStorage where the disk is full.
+  // Creates the directory if absent, checks that it can be written, takes the lock, creates checkpoints/ and
+  // tensorboard/. Throws ExitCode::kOutputLocked if that fails, if another process holds the lock (it is named), or if
+  // the directory contains a run and `resume` is false; kStorage if the disk is full.
   RunDir(const std::string& dir, bool resume);
   RunDir(const RunDir&) = delete;
   RunDir& operator=(const RunDir&) = delete;
-  ~RunDir();  // gives the lock back
+  ~RunDir();  // releases the lock
 
   const RunPaths& paths() const { return paths_; }
-  bool resumed() const { return resumed_; }  // there was a run
+  bool resumed() const { return resumed_; }  // the directory contained a run
 
-  // Throws ExitCode::kOutputLocked where the directory or its lock was removed, moved or replaced since: another launch
-  // may use it.
+  // Throws ExitCode::kOutputLocked if the directory or its lock file was removed, moved or replaced: another process
+  // may then use the directory.
   void check_held() const;
 
-  // The resolved configuration. Throws kOutputLocked where config.yaml is there and not written by us.
+  // Writes the resolved configuration. Throws kOutputLocked if there is a config.yaml that lockstep did not write.
   void write_config(std::string_view yaml) const;
-  // What a GPU's libraries chose for each shape.
+  // Writes which algorithm the GPU libraries chose for each shape.
   void write_algorithms(std::string_view text) const;
 
-  // A metrics line or a checkpoint: something a new run would mix with or overwrite.
+  // Whether the directory contains metrics or a checkpoint, which a new run would mix with its own or overwrite.
   static bool holds_a_run(const std::string& dir);
 
  private:
@@ -65,11 +65,11 @@ class RunDir {
   int lock_fd_ = -1;
 };
 
-// Best effort, atomic, throws nothing: it is called while another error is on its way out.
+// Writes failure.json atomically. Errors are ignored, because it is called while another error is being handled.
 void write_failure(const std::string& dir, const Failure& failure) noexcept;
 
-// Throws ExitCode::kStorage where the file system of `dir` has fewer than `bytes` free; `what` reads as in
-// "3 checkpoints need".
+// Throws ExitCode::kStorage if the file system of `dir` has fewer than `bytes` free. `what` is the beginning of the
+// message: "3 checkpoints need".
 void require_free_space(const std::string& dir, int64_t bytes, std::string_view what);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& reten
       }) {}
 
 Saver::~Saver() {
-  // The peers' threads would wait for this rank's until the deadline.
+  // Otherwise the threads of the other ranks would wait for this rank until the deadline.
   if (std::uncaught_exceptions() > 0) {
     give_up_ = true;
     comm_->abort(ending_text(comm_->rank()));
@@ -76,7 +76,7 @@ void Saver::ready(int64_t elements) {
     reserve(elements);
     std::memset(buffer_.write(), 0, static_cast<size_t>(buffer_.bytes()));
   } catch (const std::exception&) {
-    // The first save tries again, and says so.
+    // The first save tries again and reports an error.
   }
   std::lock_guard lock(mutex_);
   busy_ = false;
@@ -86,15 +86,15 @@ void Saver::ready(int64_t elements) {
 void Saver::reserve(int64_t elements) {
   if (buffer_.defined() && buffer_.numel() == elements) return;
   entries_.clear();
-  buffer_ = Tensor();  // before the next: not both at once
+  buffer_ = Tensor();  // free the old buffer before allocating the new one
   WithMemoryUse use(MemoryUse::kInHost);
-  WithMemoryFor named("the copy that is saved");
+  WithMemoryFor named("the copy for a checkpoint");
   try {
     buffer_ = Tensor::unallocated({elements}, DType::kFloat32, memory_);
     buffer_.allocate();
   } catch (const Error&) {
     if (memory_ == Device{}) throw;
-    memory_ = {};  // not so much can be pinned: slower to fill, as good to save
+    memory_ = {};  // so much memory cannot be pinned: use pageable memory, which is slower to copy to
     reserve(elements);
   }
 }
@@ -142,7 +142,8 @@ void Saver::work() {
   }
 }
 
-// A slow disk is no lost rank: those that are done wait in short collectives, never in one up to its deadline.
+// A rank with a slow disk must not count as lost: ranks that are done wait in repeated short collectives, not in one
+// that would reach its deadline.
 void Saver::wait_for_all(const std::future<void>& written) {
   try {
     for (bool all = false; !all;) {
@@ -151,7 +152,7 @@ void Saver::wait_for_all(const std::future<void>& written) {
       all = std::find(done.begin(), done.end(), 0) == done.end();
     }
   } catch (...) {
-    give_up_ = true;  // the future's end waits for the writing
+    give_up_ = true;  // so that the future's destructor does not wait long for the write
     throw;
   }
 }
@@ -191,9 +192,9 @@ void Saver::save() {
     const Error error = as_error(std::current_exception());
     std::string what = error.what();
     if (error.code() == ExitCode::kNumeric && !what.empty())
-      what =
-          cat("step ", info_.step, ": ", what, "; this state is not saved and earlier checkpoints stay: resume one of ",
-              "them with a lower optim.lr, or look for the cause with train.anomaly=true");
+      what = cat("step ", info_.step, ": ", what,
+                 "; this state is not saved, and earlier checkpoints are kept: resume one of ",
+                 "them with a lower optim.lr, or look for the cause with train.anomaly=true");
     failure_.emplace(error.code(), what);
     if (first) clean_checkpoints(checkpoints_);
   }

@@ -1,7 +1,7 @@
-// Saver: saves checkpoints while training goes on. It copies the rank's entries, from a GPU in the order of its stream,
-// and a thread of its own writes the copy; the ranks' threads meet on a communicator of their own. One save at a time.
-// Owned by the command that trains, one a rank; owns thread, communicator and copy, which stays for the next save: as
-// much host memory as the rank's entries have.
+// Saver: saves checkpoints while training continues. It copies the rank's state entries (from a GPU in stream order),
+// and a separate thread writes the copy; the saver threads of all ranks synchronise on a separate communicator. One
+// save at a time. Owned by the train command, one per rank; owns the thread, the communicator and the buffer of the
+// copy, which is kept for the next save and takes as much host memory as the rank's entries.
 #pragma once
 
 #include <atomic>
@@ -21,31 +21,33 @@ namespace lockstep {
 
 struct SaveReport {
   int64_t step = 0;
-  double stall_ms = 0;  // that training stood still for it: the wait for the save before, and the copy
-  double seconds = 0;   // from the copy until it was whole on disk
+  double stall_ms = 0;  // that training waited: for the previous save, and for the copy
+  double seconds = 0;   // from the copy until the checkpoint was complete on disk
 };
 
 class Saver {
  public:
-  // Collective. `elements`: what this rank's entries will have; memory for the copy is readied at once, beside
-  // training, since the first touch of new memory costs more than the copy. 0: at the first save.
+  // Collective. `elements`: the total number of elements of this rank's entries. The buffer is then allocated and
+  // touched immediately, on the saver's thread, since the first access to new memory takes longer than the copy. 0:
+  // allocate at the first save.
   Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0);
-  // Finishes a save under way, unless an error is on its way out: then it is given up, on all ranks. Its failure is
-  // lost: call finish() first.
+  // Waits for a save in progress, or abandons it on all ranks if an exception is being thrown. A failure of that save
+  // is not reported; call finish() before.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
-  // All ranks call these at the same points. A save that failed is thrown on all ranks (fail_together.h) by the next
-  // call that waits for it, once; it leaves no trace on disk, and the earlier checkpoints stay. Errors:
-  // ExitCode::kStorage, kRankLost; kNumeric where the state holds a NaN or an infinity, naming the tensor and the step.
-  // Waits for the save before; where that failed, throws and begins none. Otherwise copies `entries`, which later work
-  // of the current stream may change, and begins to save them: together those of all ranks cover each tensor once.
-  // `retires`: older checkpoints that the retention does not keep are removed once this one is whole.
+  // All ranks call start() and finish() at the same points. The error of a failed save is thrown once, on all ranks
+  // (fail_together.h), by the next call that waits for it; a failed save leaves no files, and earlier checkpoints stay.
+  // Errors: ExitCode::kStorage, kRankLost; kNumeric if the state contains a NaN or an infinity, naming the tensor and
+  // the step. start() waits for the previous save; if that failed, it throws and starts none. Otherwise it copies
+  // `entries`, which later work of the current stream may change, and starts to save them. The entries of all ranks
+  // together cover each tensor once. `retires`: remove older checkpoints that the retention does not keep, once this
+  // one is complete.
   void start(const CheckpointInfo& info, const std::vector<StateEntry>& entries, bool retires = true);
   void finish();
 
-  // The saves that were completed since the last call. Of this rank alone.
+  // This rank's saves that were completed since the last call.
   std::vector<SaveReport> completed();
 
  private:
@@ -59,9 +61,9 @@ class Saver {
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
   const Retention retention_;
-  Device memory_;  // of the copy
+  Device memory_;  // of buffer_
 
-  // The thread's while busy_, otherwise the caller's.
+  // Used by the saver's thread while busy_ is set, otherwise by the caller.
   CheckpointInfo info_;
   bool retires_ = true;
   Tensor buffer_;  // fp32 [n]
@@ -70,7 +72,7 @@ class Saver {
   SaveReport report_;
   std::optional<Error> failure_;
 
-  std::mutex mutex_;  // of the rest
+  std::mutex mutex_;  // guards the following members
   std::vector<SaveReport> completed_;
   std::condition_variable changed_;
   bool busy_ = false, ending_ = false;

@@ -29,10 +29,10 @@ std::string parent() {
   return place && *place ? place : "/tmp";
 }
 
-// Locks hold within one machine.
+// The host name is part of the directory's name, since locks work within one machine only.
 std::string prefix() { return cat("lockstep-prove-", host_name(), "-"); }
 
-// A directory of ours that is open; -1 where it is none, or another user's.
+// Opens a directory of this user; -1 if it is not a directory, or belongs to another user.
 int open_own(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   struct stat st = {};
@@ -43,14 +43,14 @@ int open_own(const std::string& path) {
   return fd;
 }
 
-// Other threads may still write into it.
+// Repeated, since other threads may still write into it.
 void remove_tree(const std::string& path) {
   std::error_code error;
   for (int attempt = 0; attempt < 100 && fs::exists(fs::symlink_status(path, error)); ++attempt)
     fs::remove_all(path, error);
 }
 
-// Those whose process is gone.
+// Removes directories whose process has ended.
 void remove_left_behind() {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(parent(), error)) {
@@ -59,27 +59,27 @@ void remove_left_behind() {
     if (fd < 0) continue;
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       remove_tree(entry.path().string());
-      log_info(cat("removed ", entry.path().string(), ", which a process that was killed had left"));
+      log_info(cat("removed ", entry.path().string(), ", left by a process that was killed"));
     }
     ::close(fd);
   }
 }
 
-// Makes and locks a directory. Another process may take it for left behind before it is locked: then it is gone, and
-// the next one is tried.
+// Creates and locks a directory. Another process may remove it as abandoned before it is locked; then the next name is
+// tried.
 std::pair<std::string, int> make_locked() {
   for (;;) {
     std::string path = cat(parent(), "/", prefix(), "XXXXXX");
     const bool made = ::mkdtemp(path.data()) != nullptr;
     const int error = errno;
     require(made, is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked, path,
-            ": no temporary directory can be made here: ", std::strerror(error),
+            ": cannot create a temporary directory here: ", std::strerror(error),
             "; set TMPDIR to one that all ranks can write");
     const int fd = open_own(path);
     if (fd < 0 && errno == ENOENT) continue;
     require(fd >= 0, ExitCode::kOutputLocked, path, ": cannot be opened: ", std::strerror(errno));
     struct stat open = {}, named = {};
-    (void)::flock(fd, LOCK_EX);  // where the file system has no locks, nobody takes it for left behind either
+    (void)::flock(fd, LOCK_EX);  // if the file system has no locks, no process removes it either
     if (::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino) return {path, fd};
     ::close(fd);
   }
@@ -96,8 +96,8 @@ void on_signal(int number) {
 
 }  // namespace
 
-// While it lives, a signal that ends the process first removes the directory: by a thread, for a handler itself may do
-// next to nothing.
+// While an object of this class exists, a signal that ends the process first removes the directory. A thread does that,
+// since a signal handler may call only few functions.
 class TempDir::SignalWatch {
  public:
   explicit SignalWatch(const std::string& path) {
@@ -119,7 +119,7 @@ class TempDir::SignalWatch {
     for (int number : {SIGTERM, SIGINT, SIGHUP}) {
       struct sigaction old = {};
       ::sigaction(number, nullptr, &old);
-      if (old.sa_handler == SIG_IGN) continue;  // as nohup asks
+      if (old.sa_handler == SIG_IGN) continue;  // ignored before, as under nohup: keep it so
       ::sigaction(number, &action, &old);
       before_[number] = old;
     }

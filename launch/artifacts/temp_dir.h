@@ -1,7 +1,7 @@
-// TempDir: a temporary directory for the checkpoints of one command, made by rank 0; all ranks know its path. Owned by
-// that command. It is removed with its owner, and where SIGTERM, SIGINT or SIGHUP ends the process. What a kill -9
-// leaves is removed by the same user's next TempDir on that machine: the directory is locked by its process for as long
-// as that lives.
+// TempDir: a temporary directory for the checkpoints of one command, created by rank 0; all ranks know its path. Owned
+// by that command. It is removed by the destructor, and when SIGTERM, SIGINT or SIGHUP ends the process. A directory
+// that a kill -9 left is removed by the same user's next TempDir on that machine, which recognises it by its lock: a
+// process holds a lock on its directory as long as it runs.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace lockstep {
 
 class TempDir {
  public:
-  // In TMPDIR, or /tmp. Throws ExitCode::kOutputLocked where no directory can be made there, kStorage where the disk is
-  // full. Collective.
+  // Creates a directory in TMPDIR, or in /tmp. Throws ExitCode::kOutputLocked if that is not possible, kStorage if the
+  // disk is full. Collective.
   explicit TempDir(Communicator& comm);
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
@@ -26,8 +26,8 @@ class TempDir {
   class SignalWatch;
 
   std::string path_;
-  int lock_ = -1;                       // of rank 0: the open directory
-  std::unique_ptr<SignalWatch> watch_;  // of rank 0
+  int lock_ = -1;                       // on rank 0: descriptor of the directory, which holds the lock
+  std::unique_ptr<SignalWatch> watch_;  // on rank 0
 };
 
 }  // namespace lockstep

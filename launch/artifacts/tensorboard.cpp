@@ -67,7 +67,7 @@ std::string host_in_file_name() {
   return name;
 }
 
-// A name no other writer has: the counter at its end grows until the file is new.
+// Finds a name that no other writer uses: the counter at its end increases until the file is new.
 std::string new_file(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);

@@ -1,5 +1,4 @@
-// TensorBoard event files: scalars by tag and step, readable by TensorBoard itself.
-// Owned by the trainer of rank 0.
+// EventWriter: writes scalars by tag and step to a TensorBoard event file. Owned by the trainer of rank 0.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@ namespace lockstep {
 
 class EventWriter {
  public:
-  // A new file in `dir` (made where absent), named after time, host and process as TensorBoard wants. `first_step` > 0:
-  // this is a resumed run, and TensorBoard drops what earlier files hold from that step on.
+  // Creates a new file in `dir` (created if absent), named after time, host and process as TensorBoard requires.
+  // `first_step` > 0: a resumed run; TensorBoard then ignores the events of earlier files from that step on.
   explicit EventWriter(const std::string& dir, int64_t first_step = 0);
 
-  // One event with these values, as fp32. A full disk drops it.
+  // Appends one event with these values, as fp32. It is dropped if the disk is full.
   void scalars(int64_t step, const std::vector<std::pair<std::string, double>>& values);
 
   const std::string& path() const { return file_->path(); }
@@ -29,7 +28,8 @@ class EventWriter {
   std::unique_ptr<AppendFile> file_;
 };
 
-// The length, its checksum, the bytes, their checksum (little-endian; checksums are masked CRC-32C).
+// A record of an event file: length, checksum of the length, `bytes`, checksum of the bytes (little-endian; checksums
+// are masked CRC-32C).
 std::string event_record(std::string_view bytes);
 uint32_t masked_crc32c(std::string_view bytes);
 

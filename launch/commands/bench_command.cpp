@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// Seconds since this process was started, by the kernel's clock.
+// Seconds since the start of this process, from /proc.
 double process_age() {
   std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
@@ -37,8 +37,8 @@ double median(std::vector<double> v) {
 }
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 
-// Matrix products of bf16 or fp16 with fp32 sums, dense, 10^12 operations a second, as NVIDIA's data sheets of A100,
-// H100, H200 and B200 have it (where they print the figure with sparsity, half of it). 0: not known.
+// Peak of dense matrix products in bf16 or fp16 with fp32 accumulation, in 10^12 operations per second, from NVIDIA's
+// data sheets of A100, H100, H200 and B200 (half of the figure if it is given with sparsity). 0: not known.
 double peak_tflops(std::string_view gpu) {
   constexpr std::pair<std::string_view, double> kPeaks[] = {{"H100 PCIe", 756},   {"H100 NVL", 835}, {"H200 NVL", 835},
                                                             {"H100", 989},        {"H200", 989},     {"A100", 312},
@@ -56,17 +56,22 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
-      "Times training steps without writing anything. The last line is one JSON object: ms, the median step, with the\n"
-      "least one and a step's parts, by the host's clock; mean_ms, from the first timed step until the device is "
-      "done, a step, and items a second by it; seconds from the program's start to the end of the first step; tflops "
-      "of the\n"
-      "model's matrix products, and mfu, their part of the GPU's peak where that is known; the most memory in use on\n"
-      "this process's device, in all and by use; and the most bytes that a rank sends in a step.",
+      "Times training steps without writing any files. The last line of output is one JSON object with: ms, the "
+      "median\n"
+      "time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a step "
+      "from\n"
+      "the first timed step until the device is idle, and the throughput by it; the seconds from the start of the "
+      "program\n"
+      "to the end of the first step; tflops of the model's matrix products, and mfu, their fraction of the GPU's peak "
+      "if\n"
+      "that is known; the peak memory of this process's device, total and by use; and the most bytes that a rank "
+      "sends\n"
+      "in a step.",
       {{"steps", "steps that are timed", "N", "20"},
-       {"warmup", "steps before them", "N", "5"},
+       {"warmup", "untimed steps before those", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"},
-       {"breakdown", "before that line, tables of rank 0's time by operation, with the rates that each reaches"},
-       {"json", "what it prints anyway: one JSON object"}},
+       {"breakdown", "print tables of rank 0's time by operation, with the rate that each reaches, before that line"},
+       {"json", "no effect: that line is always one JSON object; not with --breakdown"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
@@ -93,8 +98,8 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
         if (breaks_down && comm.rank() == 0) breakdown.emplace();
         begun = std::chrono::steady_clock::now();
       }
-      // As in training: the device has a step at hand when another ends. The first step, which is timed by itself, and
-      // the warm-up end with nothing under way.
+      // As in training, the next step is launched before the previous one ends. The first step, which is timed
+      // separately, and the warm-up wait until the device is idle.
       int64_t end = warmup + steps;
       if (i == 0) end = 1;
       else if (i < warmup) end = warmup;

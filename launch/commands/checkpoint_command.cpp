@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kCompared = 1 << 20;  // elements read at a time
 const std::string kParameters = "parameters/";
 
-// What a checkpoint says of one tensor, whatever its slices.
+// One tensor of a checkpoint, merged from all its slices.
 struct StoredTensor {
   Shape shape;
   Hash128 hash;
@@ -56,7 +56,7 @@ std::string describe(const Checkpoint& c) {
   out += cat("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
   for (auto& [name, t] : tensors_of(c))
     out += cat("fp32 ", t.shape, "  ", name, t.slices > 1 ? cat("  in ", t.slices, " slices") : "", "\n");
-  return out + cat("\n", size_text(c), ", all checksums hold\n");
+  return out + cat("\n", size_text(c), ", all checksums match\n");
 }
 
 JsonObject described(const Checkpoint& c) {
@@ -82,7 +82,7 @@ JsonObject described(const Checkpoint& c) {
           {"tensors", json_array(tensors)}};
 }
 
-// Every checkpoint of a run, or the one.
+// All checkpoints of a run directory, or `dir` itself if it is a checkpoint.
 void verify(const std::string& dir, bool json) {
   std::vector<std::string> all = list_checkpoints(dir);
   if (all.empty()) {
@@ -126,7 +126,7 @@ std::string place_text(const Shape& shape, int64_t element) {
   return to_text(at);
 }
 
-// Elements of one tensor that differ; by bits, so that a NaN equals itself.
+// Counts the elements of one tensor that differ in bits, so a NaN equals itself.
 struct Elements {
   int64_t count = 0, first = 0;
   float first_a = 0, first_b = 0;
@@ -150,7 +150,7 @@ Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std:
   return out;
 }
 
-// What two checkpoints say, as lines of text and as one JSON object.
+// The comparison of two checkpoints, as lines of text and as one JSON object.
 class Comparison {
  public:
   Comparison(const Checkpoint& a, const Checkpoint& b) {
@@ -179,7 +179,7 @@ class Comparison {
     equal_ = equal;
   }
 
-  bool equal() const { return equal_; }  // in all that digest_of sees
+  bool equal() const { return equal_; }  // in everything that digest_of covers
   const std::string& text() const { return text_; }
   std::string json() const { return json_line(json_) + "\n"; }
 
@@ -261,13 +261,16 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
   const Command command{
       "checkpoint",
       "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5 [--json]",
-      "DIR, A, B: a checkpoint, or a run directory: then its newest valid one. Every checksum is verified.\n"
-      "inspect: what it holds.\n"
-      "digest: one value for the logical state, whatever its layout; equal runs have equal digests. It is alone on "
+      "DIR, A, B: a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is "
+      "verified.\n"
+      "inspect: lists what it holds.\n"
+      "digest: prints one value for the logical state, independent of its layout; equal runs have equal digests. It is "
+      "alone on "
       "standard output.\n"
-      "verify: whether it is whole; of a run directory, each of its checkpoints. Exit code 65 where one is not.\n"
-      "diff: what differs between two states, whatever their layouts; exit code 1 where anything does.\n"
-      "export: the parameters alone, whole and by plain name, as one HDF5 file that is not there yet.",
+      "verify: checks that it is complete and undamaged; for a run directory, each checkpoint. Exit code 65 if one is "
+      "not.\n"
+      "diff: prints how two states differ, independent of their layouts; exit code 1 if they differ.\n"
+      "export: writes the parameters alone, unsharded and by name, to a new HDF5 file.",
       {{"json", "one JSON object"}},
       2,
       3};

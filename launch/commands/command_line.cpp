@@ -52,7 +52,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   }
   const int given = static_cast<int>(out.positional.size());
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
-          given > command.at_most ? cat("unexpected argument '", out.positional.back(), "'") : "something is missing",
+          given > command.at_most ? cat("unexpected argument '", out.positional.back(), "'") : "missing argument",
           "\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
   return out;
 }
@@ -62,7 +62,7 @@ int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most)
   int64_t v = 0;
   auto [end, error] = std::from_chars(t.data(), t.data() + t.size(), v);
   const bool whole = end == t.data() + t.size(), too_large = whole && error == std::errc::result_out_of_range;
-  require(whole && (too_large || error == std::errc()), ExitCode::kUsage, "--", name, " ", t, ": is no whole number");
+  require(whole && (too_large || error == std::errc()), ExitCode::kUsage, "--", name, " ", t, ": is not an integer");
   require(!too_large && v >= least && v <= most, ExitCode::kUsage, "--", name, " ", t, ": must be ",
           most == std::numeric_limits<int64_t>::max() ? cat(least, " or more") : cat(least, " to ", most));
   return v;
@@ -74,7 +74,8 @@ double Arguments::number(const std::string& name) const {
   const std::string& t = text(name);
   double v = 0;
   auto [end, error] = std::from_chars(t.data(), t.data() + t.size(), v);
-  require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t, ": is no number");
+  require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t,
+          ": is not a number");
   return v;
 }
 

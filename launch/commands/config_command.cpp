@@ -9,10 +9,10 @@ int config_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "config",
       "config show FILE.yaml [key.path=value ...] [--ranks N] [--json] | config keys [--json]",
-      "show: the resolved configuration, each value with its origin; it can be used as FILE.yaml again.\n"
-      "keys: every key with type, default, unit, range and meaning.",
-      {{"ranks", "as for train: batch.micro: 0 depends on it", "N", "1"},
-       {"json", "keys: one JSON list; show: one JSON object, of each key its value and origin"}},
+      "show: prints the resolved configuration, each value with its origin; the output is a valid FILE.yaml.\n"
+      "keys: lists every key with type, default, unit, range and meaning.",
+      {{"ranks", "as for train; batch.micro: 0 depends on it", "N", "1"},
+       {"json", "keys: print one JSON list; show: print one JSON object with value and origin of each key"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;

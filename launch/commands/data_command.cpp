@@ -14,16 +14,16 @@
 namespace lockstep {
 namespace {
 
-// A signal ends an import at its next block, so that what it has written so far is removed.
+// A signal ends an import at its next block, so that the incomplete output is removed.
 volatile std::sig_atomic_t stop_signal = 0;
 void stop_on_signals() {
   for (int s : {SIGTERM, SIGINT, SIGHUP}) {
     const auto before = std::signal(s, [](int number) { stop_signal = number; });
-    if (before == SIG_IGN) std::signal(s, SIG_IGN);  // nohup
+    if (before == SIG_IGN) std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
   }
 }
 
-// One progress display for a callback (done, total).
+// A progress display that is updated by a callback (done, total).
 class ShownProgress {
  public:
   explicit ShownProgress(std::string title) : title_(std::move(title)) {}
@@ -37,7 +37,7 @@ class ShownProgress {
     }
     progress_->set(done);
   }
-  // All is done; without it, nothing more is said.
+  // To be called on success; otherwise the destructor erases the display.
   void finish() {
     if (progress_) progress_->finish();
     progress_.reset();
@@ -48,7 +48,7 @@ class ShownProgress {
   std::unique_ptr<Progress> progress_;
 };
 
-// Of a run, a checkpoint, a dataset or a text file.
+// The vocabulary of a run, a checkpoint, a dataset or a text file.
 std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
   std::error_code error;
   std::unique_ptr<Vocabulary> found;
@@ -59,7 +59,7 @@ std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
   } else if (is_hdf5_file(from)) {
     found = vocabulary_of_dataset(from);
     require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
-            ": another tokenizer made its ids (level ids): it has no vocabulary");
+            ": has no vocabulary, because its ids come from another tokenizer (level ids)");
   } else {
     found = vocabulary_of_text(from);
   }
@@ -95,7 +95,7 @@ struct ImportFormat {
   void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
 };
 const ImportFormat kFormats[] = {
-    {"text", "joins the INPUT files in order", import_text_files},
+    {"text", "concatenates the INPUT files in order", import_text_files},
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
 
 int import(const std::vector<std::string>& given) {
@@ -110,19 +110,16 @@ int import(const std::vector<std::string>& given) {
       "data import",
       cat("data import ", formats, " INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]"),
       help +
-          "OUTPUT.h5 appears when it is whole; data/FORMAT.md describes it.\n"
-          "--vocabulary: characters get the token ids that FROM gives them, which a model trained with it needs: FROM "
-          "is "
-          "a\n"
-          "run directory, a checkpoint, a dataset (.h5), or a UTF-8 file, whose characters are the vocabulary. The "
-          "text "
-          "may\n"
-          "use a part of them; a character that is not among them is an error.",
-      {{"level", "text: a token is a character (UTF-8) or a byte; char where --vocabulary does not say", "LEVEL", ""},
+          "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format.\n"
+          "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
+          "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
+          "the vocabulary. The text need not use all of them; a character that is not among them is an error.",
+      {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
+        ""},
        {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
        {"force", "replace an existing OUTPUT.h5"},
-       {"json", "what was made, as one JSON object"}},
+       {"json", "print a description of the output as one JSON object"}},
       3};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
@@ -133,7 +130,7 @@ int import(const std::vector<std::string>& given) {
   auto shown = std::make_shared<ShownProgress>("import");
   stop_on_signals();
   options.progress = [shown, output](int64_t done, int64_t total) {
-    require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; nothing of it is kept");
+    require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; its output was removed");
     (*shown)(done, total);
   };
   const auto format = std::find(names.begin(), names.end(), name) - names.begin();
@@ -167,7 +164,7 @@ int inspect(const std::vector<std::string>& given) {
 
 int data_command(const App&, const std::vector<std::string>& given) {
   const std::vector<std::string> rest(given.empty() ? given.begin() : given.begin() + 1, given.end());
-  if (!is_first_process()) return 0;  // a file has one writer
+  if (!is_first_process()) return 0;  // only one process writes the file
   if (!given.empty() && given[0] == "import") return import(rest);
   if (!given.empty() && given[0] == "inspect") return inspect(rest);
   if (!given.empty() && given[0] == "--help") {

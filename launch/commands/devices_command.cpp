@@ -9,8 +9,8 @@ int devices_command(const App&, const std::vector<std::string>& given) {
                         "devices [--json]",
                         "Lists what ranks can compute on: the CPU and the GPUs that this process sees, with memory and "
                         "the versions\n"
-                        "of driver and libraries; where no GPU can be used, it says why.",
-                        {{"json", "one JSON object a device"}},
+                        "of driver and libraries; if no GPU can be used, it says why.",
+                        {{"json", "print one JSON object per device"}},
                         0,
                         0};
   const Arguments a = parse_arguments(command, given);

@@ -14,7 +14,7 @@ DataPart part_of(const std::string& word) {
   return DataPart::kAll;
 }
 
-// What the model was built for: its parameters are those of that context, and a shorter one uses a part of them.
+// The model was built for the context of its training; a shorter context uses a part of its parameters.
 TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& settings) {
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
@@ -34,12 +34,12 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
       "data.context with a shorter one.",
       {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
        {"ranks", "ranks in this process", "N", "0"},
-       {"json", "what it prints anyway: one JSON object"}},
+       {"json", "no effect: the result is always one JSON object"}},
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;
   const std::string& run = arguments.positional[0];
-  // What it is to be measured with must be known before there are ranks, who then verify it together.
+  // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
   auto settings = settings_of_checkpoint(app, open_newest(run, false),
                                          {arguments.positional.begin() + 1, arguments.positional.end()});
   const std::string& on = arguments.text("on");

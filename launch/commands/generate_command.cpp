@@ -20,9 +20,9 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
       "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
       {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
        {"tokens", "how many tokens to add", "N", "200"},
-       {"temperature", "above 1: more surprising; 0: always the likeliest", "X", "0.8"},
-       {"top-k", "choose among the K likeliest only; 0: among all", "K", "0"},
-       {"seed", "of the choice", "S", "1"}},
+       {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
+       {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
+       {"seed", "seed of the sampling", "S", "1"}},
       1,
       1};
   const Arguments arguments = parse_arguments(command, given);
@@ -46,7 +46,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   const std::string prompt = arguments.text("prompt");
   std::vector<int32_t> tokens = vocabulary->encode(prompt);
   require(!tokens.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
-  // A file gets the text itself. A terminal gets it escaped, so only whole characters.
+  // Output to a file is the text itself. Output to a terminal is escaped, so only whole characters are written.
   std::string character;
   Utf8Reader reader;
   const auto show = [&, terminal = ::isatty(STDOUT_FILENO) == 1](const std::string& text) {

@@ -1,4 +1,5 @@
-// Job: what each command that runs a model on several ranks does around it. Owned by the command; borrows settings.
+// Job: the setup that is common to all commands that run a model on several ranks: it opens the data, starts the ranks
+// and reports errors. Owned by the command; borrows the settings.
 #pragma once
 
 #include <functional>
@@ -11,18 +12,18 @@
 
 namespace lockstep {
 
-// The configuration of `FILE.yaml [key.path=value ...] [--ranks N]`, for as many ranks as there will be. Starts MPI
-// under a launcher. `resume`: as load_settings().
+// Loads the configuration of the arguments `FILE.yaml [key.path=value ...] [--ranks N]`, for the number of ranks that
+// the job will have. Starts MPI under a launcher. `resume`: see load_settings().
 std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& arguments, bool resume = false);
 
 class Job {
  public:
-  // `asked_ranks`: of --ranks; 0: as many as the launcher started, or one.
+  // `asked_ranks`: the value of --ranks; 0: as many as the launcher started, or one.
   Job(const Settings& settings, int asked_ranks);
 
   WorldOptions& world() { return world_; }  // may be changed before run()
-  // Runs `body` on every rank with the data, which is opened once a process, and waits for all at its end. Where a
-  // GPU's memory is not enough, the error says which keys would help. Returns the exit code of what failed, or 0.
+  // Runs `body` on every rank with the datasets, which are opened once per process, and waits for all ranks at the end.
+  // If GPU memory runs out, the error says which keys would help. Returns the exit code of the first error, or 0.
   int run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body);
 
  private:

@@ -18,14 +18,15 @@ namespace {
 
 struct LayoutPlan {
   ShardLevel level;
-  int group;             // ranks that share one copy
+  int group;             // ranks that share one copy of the state
   AllocatorStats stats;  // of rank 0
-  int64_t wire = 0;      // most bytes that a rank sends in a step
-  int64_t copy = 0;      // most bytes that a rank saves: a copy of them stays in host memory from the first save on
+  int64_t wire = 0;      // the most bytes that a rank sends in a step
+  int64_t copy = 0;      // the most bytes that a rank saves; a copy stays in host memory from the first save on
 };
 
-// The rank that sends the most where each rank sums a contiguous range of a step's micro-batches: it sends a buffer for
-// each of the largest nodes of the tree within its range, to its shard group, and then with that group to the others.
+// The rank that sends the most, if each rank sums a contiguous range of a step's micro-batches. A rank sends one buffer
+// for each of the largest tree nodes within its range to its shard group, and then together with that group to the
+// other groups.
 int busiest_rank(int64_t micro_batches, int ranks, int group) {
   auto range = [&](int r) { return split_evenly(micro_batches, ranks, r); };
   auto nodes = [&](Range r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
@@ -40,8 +41,8 @@ int busiest_rank(int64_t micro_batches, int ranks, int group) {
   return busiest;
 }
 
-// Runs the first steps of a rank where nothing has bytes. The first brings what later ones have at hand; an epoch's
-// last one may be smaller.
+// Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
+// the last step of an epoch may be smaller.
 void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, LayoutPlan& plan) {
   const Device device = new_meta_device();
   Stream stream(device, Stream::Mode::kInline);
@@ -63,18 +64,18 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, 
 LayoutPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
   settings.parallel.level = level;
   settings.parallel.group = group;
-  settings.graph = false;  // a GPU's
+  settings.graph = false;  // needs a GPU
   LayoutPlan plan{level, group, {}};
   std::set<int> planned{0, ranks - 1};
   if (level < ShardLevel::kGradients)
     planned.insert(busiest_rank(ceil_div(settings.batch.global, settings.batch.micro), ranks, group));
-  // The others differ from these by the few bytes by which shards cannot be equal.
+  // Other ranks differ by a few bytes, since shards are not of exactly equal size.
   for (int rank = 0; ranks <= 4 && rank < ranks; ++rank) planned.insert(rank);
   for (int rank : planned) plan_rank(settings, data, rank, ranks, plan);
   return plan;
 }
 
-// Every level; where sharding.group makes the run hybrid, also within its groups. Cheapest on the wire first.
+// All levels; with sharding.group also within such groups. The levels that send least come first.
 std::vector<LayoutPlan> plans_of(Settings& settings, SharedData& data, int ranks) {
   const int asked = static_cast<int>(settings.parallel.group);
   std::vector<LayoutPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
@@ -87,13 +88,13 @@ std::vector<LayoutPlan> plans_of(Settings& settings, SharedData& data, int ranks
   return out;
 }
 
-// On a CPU the checkpoint's copy lies in the same memory.
+// On a CPU the copy for checkpoints takes the same memory.
 int64_t most_of(const LayoutPlan& p, const Settings& s) {
   return device_peak(p.stats) + (s.device.choice == DeviceChoice::kCpu ? p.copy : 0);
 }
 bool fits(const LayoutPlan& p, const Settings& s, int64_t limit) { return most_of(p, s) <= limit; }
 
-// The keys that choose it, beside those of the file: what would have no effect there is set back.
+// The keys that select this plan, in addition to those of the file; keys that would have no effect with it are reset.
 std::string words(const LayoutPlan& p, int ranks, const DataParallelOptions& file) {
   std::string out = cat("sharding.level=", to_text(p.level));
   if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
@@ -120,8 +121,8 @@ std::string table(const std::vector<LayoutPlan>& plans) {
   return text_table(rows);
 }
 
-// What would make the run fit, tried out: recomputation, which keeps the bits, then smaller micro-batches, which do
-// not.
+// Finds changes that make the run fit, by planning them: first recomputation, which keeps the bits, then smaller
+// micro-batches, which do not.
 std::string advice(const App& app, const Arguments& a, const Settings& settings, SharedData& data, int ranks,
                    int64_t limit) {
   std::vector<const char*> recomputes{""};
@@ -145,7 +146,7 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (changes.empty()) continue;
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
       changed->data.memory = 0;
-      changed->verify.every = 0;  // there is nothing to compare
+      changed->verify.every = 0;  // there are no replicas to compare
       const LayoutPlan p =
           plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
       const int64_t peak = most_of(p, settings);
@@ -165,17 +166,18 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "plan",
       "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
-      "What training FILE.yaml on N ranks takes at every shard level, before there is a machine for it: the most "
-      "bytes\n"
-      "that a rank has in use at a time, in all (peak) and by use, and what it sends in a step. The steps themselves\n"
-      "run, on a device that counts bytes and computes nothing. \"saved copy\" is what a checkpoint keeps in host "
-      "memory\n"
-      "beside the peak, from the first save on. Not counted: kernels' own scratch space, and what the system or a "
-      "GPU's\n"
-      "driver takes. With sharding.group in FILE.yaml, levels are planned within such groups too.",
+      "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the "
+      "peak\n"
+      "memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are executed, "
+      "on\n"
+      "a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints take in "
+      "addition\n"
+      "to the peak, from the first save on. Not counted: scratch memory of kernels, and what the system or a GPU's "
+      "driver\n"
+      "takes. With sharding.group in FILE.yaml, levels are also planned within such groups.",
       {{"ranks", "ranks of the run", "N", "1"},
-       {"gpu-memory", "memory of each rank, as in 80GiB or 512MB: says which level fits", "SIZE", ""},
-       {"json", "one JSON object a level, in bytes"}},
+       {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
+       {"json", "print one JSON object per level, in bytes"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help || !is_first_process()) return 0;
@@ -189,7 +191,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");
   settings->data.memory = 0;   // only the data's shapes are needed
-  settings->verify.every = 0;  // there is nothing to compare
+  settings->verify.every = 0;  // there are no replicas to compare
   SharedData data(*settings);
   const std::vector<LayoutPlan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {

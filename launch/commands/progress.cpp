@@ -38,7 +38,7 @@ std::string cut(std::string_view text, int width) {
     if (!is_tail(text[at]) && n++ == std::max(0, width)) break;
   return std::string(text.substr(0, at));
 }
-// One line whatever the caller puts in: no escapes, no newlines.
+// Replaces escapes and newlines, so that the text stays on one line.
 std::string printable(std::string_view text) {
   std::string out(text);
   for (char& c : out)
@@ -46,15 +46,15 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-// mpirun gives its local processes a pipe for standard error and copies that to its own: what it writes to is the
-// terminal. A descriptor of that terminal, or -1.
+// A descriptor of the terminal of mpirun, or -1. mpirun gives its local processes a pipe as standard error and forwards
+// it to its own standard error, which may be a terminal.
 int launcher_terminal(int fd) {
   struct stat st = {};
   bool forwarded = ::fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) &&
                    (std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("PMI_RANK") || std::getenv("PMIX_RANK"));
   if (!forwarded) return -1;
   std::string path = cat("/proc/", static_cast<int64_t>(::getppid()), "/fd/2");
-  // Not a pipe's other end or a log file: only terminals may be opened a second time without harm.
+  // Only a terminal can be opened a second time without side effects, unlike a pipe or a log file.
   if (::stat(path.c_str(), &st) != 0 || !S_ISCHR(st.st_mode)) return -1;
   int terminal = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   if (terminal >= 0 && ::isatty(terminal) != 1) {
@@ -114,7 +114,7 @@ std::string live_line(const ProgressView& v, int width) {
   tail += cat("  ", short_time(v.elapsed));
   if (v.remaining >= 0) tail += cat(" left ", short_time(v.remaining));
   constexpr int kSmallest = 8, kLargest = 30;
-  int room = width - columns(head) - columns(tail) - 3;  // a blank and two brackets
+  int room = width - columns(head) - columns(tail) - 3;  // a space and two brackets
   if (v.total > 0 && room >= kSmallest) {
     int cells = std::min(room, kLargest);
     double share = std::clamp(static_cast<double>(v.done) / static_cast<double>(v.total), 0.0, 1.0);
@@ -172,7 +172,7 @@ void Progress::pause() {
 
 Progress::~Progress() {
   if (live_) {
-    if (!paused_) set_log_listener({});  // waits for a line in flight: not under our lock
+    if (!paused_) set_log_listener({});  // waits for a log line in progress, so mutex_ must not be locked
     std::lock_guard lock(mutex_);
     if (!finished_) erase();
   }
@@ -216,7 +216,7 @@ void Progress::finish() {
     std::lock_guard lock(mutex_);
     if (finished_) return;
     double now = options_.clock();
-    // The rate of the whole, not of the last moments.
+    // The average rate of the whole run.
     double span = now - begin_;
     if (span > 0) speed_ = static_cast<double>(done_ - options_.start) / span;
     if (live_) {
@@ -256,7 +256,7 @@ ProgressView Progress::view(double now) const {
   return v;
 }
 
-// The terminal's width is asked for each time: it may have been resized.
+// Queried each time, since the terminal may have been resized.
 int Progress::width() const {
   winsize size = {};
   if (terminal_ >= 0 && ::ioctl(terminal_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -264,7 +264,7 @@ int Progress::width() const {
 }
 
 void Progress::draw(double now) {
-  // One column less: writing the last one makes some terminals wrap.
+  // One column less than the width: writing the last column makes some terminals wrap.
   write(cat("\r", live_line(view(now), width() - 1), "\x1b[K"));
   drawn_ = now;
   shown_ = true;
@@ -279,7 +279,7 @@ void Progress::write(std::string_view text) const {
   while (!text.empty()) {
     ssize_t n = ::write(options_.fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // a closed terminal is no reason to stop
+    if (n <= 0) return;  // a closed terminal is not an error
     text.remove_prefix(static_cast<size_t>(n));
   }
 }

@@ -15,13 +15,13 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kStretch = 1 << 20;  // elements read at a time
+constexpr int64_t kStretch = 1 << 20;  // elements that are read at a time
 
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 std::string bits_line(double v) { return cat(std::bit_cast<uint64_t>(v)); }
 
-// Each tensor's digest, summed over the ranks' parts.
+// Digests of all tensors, each summed over the parts of all ranks.
 std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicator& comm) {
   const std::vector<StateEntry> part = trainer.entries_to_save();
   const std::vector<Hash128> digests = digests_of(part);
@@ -37,12 +37,12 @@ std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicat
   return out;
 }
 
-// Calls visit(mine, theirs) for stretches of the rank's part of the tensors that `wanted` picks; theirs are the
-// checkpoint's values of the same elements.
+// Calls visit(mine, theirs) for consecutive pieces of this rank's part of the tensors that `wanted` selects; `theirs`
+// are the checkpoint's values of the same elements.
 void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
                 const std::function<bool(const std::string&)>& wanted,
                 const std::function<void(const StateEntry& mine, const float* theirs)>& visit) {
-  // A reader names all tensors, and reads nothing of those that it does not want.
+  // load_entries() needs an entry for every tensor; the entries of unwanted tensors are empty.
   std::map<std::string, StateEntry> names;
   for (const StoredSlice& s : checkpoint.slices) names[s.name] = {s.name, s.shape, 0, Tensor::empty({0})};
   std::vector<StateEntry> query;
@@ -97,7 +97,7 @@ std::optional<ProofDifference> first_difference(const ProofRecord& a, const Proo
     return d;
   }
   if (a.digest == b.digest) return {};
-  return ProofDifference{end - 1, "", 0, 0, "differs in what is counted beside tensors: data position, skipped steps"};
+  return ProofDifference{end - 1, "", 0, 0, "differs in counters outside the tensors: data position, skipped steps"};
 }
 
 std::optional<ProofElement> first_element(const Trainer& trainer, Communicator& comm, const Checkpoint& checkpoint,
@@ -159,7 +159,7 @@ std::pair<double, std::string> largest_relative_difference(const Trainer& traine
   }
   std::pair<double, std::string> worst{0, ""};
   for (auto& [name, m] : all) {
-    const double relative = m.first == 0 ? 0 : m.first / m.second;  // NaN stays; infinite where a is all zeros
+    const double relative = m.first == 0 ? 0 : m.first / m.second;  // NaN is kept; infinite if all of a is zero
     if (worst.second.empty() || relative > worst.first || (std::isnan(relative) && !std::isnan(worst.first)))
       worst = {relative, name};
   }

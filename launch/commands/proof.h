@@ -1,5 +1,5 @@
-// Proof: trains one configuration on changing parts of a world and remembers each run well enough to say where two of
-// them differ. One on each rank, owned by the prove command; borrows communicator and data.
+// Proof: trains one configuration on different numbers of a job's ranks and records a digest of each tensor after each
+// step, so that two runs can be compared. One per rank, owned by the prove command; borrows communicator and data.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,13 @@
 
 namespace lockstep {
 
-// What rank 0 keeps of a run.
+// The record of a run, on rank 0.
 struct ProofRecord {
-  int64_t first = 0;                                    // the step it began after: 0, or where it was resumed
+  int64_t first = 0;  // the step after which the run began: 0, or the step that it resumed from
   std::vector<std::map<std::string, Hash128>> tensors;  // after steps first, first + 1, ...: a digest of each tensor
   std::vector<double> losses;                           // of steps first + 1, ...
   int64_t skipped = 0;                                  // steps without a finite gradient
-  Hash128 digest;                                       // after the last step; that of a checkpoint then
+  Hash128 digest;  // of the state after the last step, as a checkpoint would have it
   std::string backend;
   double seconds = 0;
 };
@@ -27,9 +27,9 @@ struct ProofRecord {
 // The first step after which two runs differ.
 struct ProofDifference {
   int64_t step = 0;
-  std::string tensor;          // the first by name, parameters before moments; empty: the loss, or counts, alone
-  size_t others = 0, all = 0;  // further tensors that differ then; tensors there are
-  std::string text;            // in words, without the names of the runs
+  std::string tensor;          // the first by name, parameters before moments; empty: only the loss or counts differ
+  size_t others = 0, all = 0;  // number of further tensors that differ; number of all tensors
+  std::string text;            // a description without the names of the runs
 };
 std::optional<ProofDifference> first_difference(const ProofRecord& a, const ProofRecord& b);
 
@@ -39,12 +39,12 @@ struct ProofElement {
   Shape shape;
   float a = 0, b = 0;
 };
-// The first element of `tensor` that differs in bits: `a` in the checkpoint, `b` in the trainer; nothing where all are
-// equal. Collective. Reads and compares a bounded stretch at a time.
+// The first element of `tensor` that differs in bits: `a` is the value in the checkpoint, `b` in the trainer; nullopt
+// if all are equal. Reads and compares a bounded number of elements at a time. Collective.
 std::optional<ProofElement> first_element(const Trainer& trainer, Communicator& comm, const Checkpoint& checkpoint,
                                           const std::string& tensor);
-// Of each parameter tensor, the largest |a - b| in relation to its largest |a|; of these the largest, and whose it is.
-// NaN where a value is not finite. Collective.
+// The largest relative difference of a parameter tensor, max |a - b| / max |a|, and the tensor's name. NaN if a value
+// is not finite. Collective.
 std::pair<double, std::string> largest_relative_difference(const Trainer& trainer, Communicator& comm,
                                                            const Checkpoint& checkpoint);
 // "0.1 (0x3dcccccd)"
@@ -54,18 +54,18 @@ std::string element_text(const ProofElement& e);
 
 class Proof {
  public:
-  // `group` holds the ranks that train, and outlives what an error unwinds: the rank whose error it is reports it
-  // before its peers miss it.
+  // `group` receives the communicator of the ranks that train. The caller destroys it after an exception has left
+  // train(), so that the rank with the error reports it before the other ranks notice that this rank is missing.
   Proof(Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
       : world_(world), data_(data), group_(group) {}
 
   struct Span {
-    std::string from;             // checkpoint of step `first`; empty: from the beginning
+    std::string from;             // the checkpoint of step `first`; empty: initial values
     int64_t first = 0, last = 0;  // steps done before and after
   };
   using AtEnd = std::function<void(Trainer&, Communicator&)>;
-  // The world's first `ranks` ranks train; the others wait with them after each step, so that nobody waits for longer
-  // than one. `at_end` runs on those that train. Collective.
+  // Trains on the first `ranks` ranks of the world. All ranks synchronise after each step, so that the idle ones do not
+  // wait longer than one step. `at_end` runs on the ranks that train. Collective.
   ProofRecord train(const Settings& settings, int ranks, const Span& span, const AtEnd& at_end = {});
 
   std::function<void()> after_step = {};

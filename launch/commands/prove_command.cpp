@@ -28,7 +28,7 @@ const std::vector<std::string> kLevels = [] {
   return words;
 }();
 
-// One way to run the same training.
+// A layout of ranks on which the training runs.
 struct RankLayout {
   int ranks = 1, group = 0;
   std::string level = "none", recompute = "none";
@@ -41,13 +41,14 @@ struct RankLayout {
   }
 };
 
-// One run, a line of the table.
+// One run, which is one line of the table.
 struct Row {
   const RankLayout* layout = nullptr;
-  const RankLayout* saved_by = nullptr;  // trains the first half, and saves; null: one layout from the beginning
+  const RankLayout* saved_by =
+      nullptr;  // the layout that trains the first half and saves; null: `layout` trains all steps
   ProofRecord record = {};
-  std::string difference = {};              // from the first row, in words
-  std::pair<double, std::string> far = {};  // reduce: fast; the largest relative difference, and whose
+  std::string difference = {};              // from the first row, as text
+  std::pair<double, std::string> far = {};  // with reduce: fast, the largest relative difference and its tensor
 
   std::string join(const std::string& before, const std::string& after) const {
     return before == after ? after : cat(before, " -> ", after);
@@ -58,10 +59,10 @@ struct Row {
 };
 
 struct ProofPlan {
-  std::vector<std::string> notes;  // what was decided, said above the table
+  std::vector<std::string> notes;  // decisions, printed above the table
   std::vector<std::unique_ptr<RankLayout>> layouts;
-  std::vector<Row> rows;  // the first is what the others are compared with; those that fit the model run
-  int world = 1;          // ranks in all
+  std::vector<Row> rows;  // the others are compared with the first; only those that fit the model run
+  int world = 1;          // ranks of the job
   int64_t steps = 5, half = 0;
   bool fast = false, json = false;
 };
@@ -70,15 +71,15 @@ std::vector<std::string> words_of(const std::string& list, const std::string& op
   std::vector<std::string> out;
   std::istringstream in(list);
   for (std::string word; std::getline(in, word, ',');) {
-    require(!word.empty(), ExitCode::kUsage, "--", option, " ", list, ": there is an empty place in the list");
+    require(!word.empty(), ExitCode::kUsage, "--", option, " ", list, ": the list has an empty element");
     out.push_back(word);
   }
   require(!out.empty(), ExitCode::kUsage, "--", option, ": the list is empty");
   return out;
 }
 
-// The numbers of ranks, ascending: those asked for, or 1, 2, 4 (under a launcher up to all it started) as far as a step
-// has micro-batches for them.
+// The numbers of ranks, ascending: those of --ranks, or 1, 2, 4 (under a launcher, up to the number it started), as far
+// as a step has enough micro-batches.
 std::vector<int> ranks_of(const std::string& list, int64_t most) {
   const int launched = mpi_launched() ? world_size(0) : 0;
   std::set<int> out;
@@ -92,7 +93,7 @@ std::vector<int> ranks_of(const std::string& list, int64_t most) {
     int r = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), r);
     require(error == std::errc() && end == word.data() + word.size() && r >= 1 && r <= kMostRanks, ExitCode::kUsage,
-            "--ranks ", list, ": '", word, "' is no number from 1 to ", kMostRanks);
+            "--ranks ", list, ": '", word, "' is not a number from 1 to ", kMostRanks);
     require(!launched || r <= launched, ExitCode::kUsage, "--ranks ", list, ": the launcher started ", launched,
             " processes only; start it with -n ", r);
     out.insert(r);
@@ -105,8 +106,8 @@ std::vector<std::string> levels_of(const std::string& list) {
   const std::vector<std::string> words = words_of(list, "levels");
   for (const std::string& w : words)
     require(std::find(kLevels.begin(), kLevels.end(), w) != kLevels.end(), ExitCode::kUsage, "--levels ", list, ": '",
-            w, "' is none of none, optimizer, gradients, parameters");
-  std::vector<std::string> out;  // in the ladder's order, each once
+            w, "' is not one of none, optimizer, gradients, parameters");
+  std::vector<std::string> out;  // in the order of `kLevels`, each once
   for (const std::string& l : kLevels)
     if (std::find(words.begin(), words.end(), l) != words.end()) out.push_back(l);
   return out;
@@ -116,12 +117,13 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   ProofPlan plan;
   plan.steps = a.integer("steps", 1);
   plan.json = a.has("json");
-  require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage, "--resume needs --steps 2 or more: a half before");
+  require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage,
+          "--resume needs --steps 2 or more: half of them come before the save");
   const std::string& file = a.positional[0];
   const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
-  std::vector<std::string> own;  // what prove sets for every run
+  std::vector<std::string> own;  // settings of every run
 
-  // The unit of exactness must not depend on the number of ranks.
+  // The size of a micro-batch must not depend on the number of ranks.
   Config given(ConfigTree::load(file, overrides));
   BatchOptions batch;
   given.bind("batch", fields(batch));
@@ -135,18 +137,18 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   if (batch.micro == 0) {
     require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
             ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch.global,
-            " does not divide by ", ranks.back(), " ranks to fix it; give batch.micro, or other --ranks");
+            " does not divide by ", ranks.back(), " ranks; set batch.micro, or other --ranks");
     own.push_back(cat("batch.micro=", batch.global / ranks.back()));
-    plan.notes.push_back(cat("batch.micro is 0, a share for each rank: fixed to ", batch.global / ranks.back(),
+    plan.notes.push_back(cat("batch.micro is 0, a share for each rank: set to ", batch.global / ranks.back(),
                              " here, the share of ", ranks.back(), ranks.back() == 1 ? " rank" : " ranks"));
   }
-  own.push_back("verify.every=1");  // a row speaks for each of its ranks
+  own.push_back("verify.every=1");  // checks that all ranks of a run agree
 
   auto add = [&](const std::string& mode, int r, const std::string& level, int group,
                  const std::vector<std::string>& more = {}) {
     auto l = std::make_unique<RankLayout>();
     l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
-    // What the file says of its own layout holds for that level alone.
+    // The file's own sharding keys apply to its own level only.
     std::vector<std::string> all = own;
     all.push_back(cat("sharding.level=", level));
     all.push_back(cat("sharding.group=", group));
@@ -163,13 +165,13 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   plan.fast = parallel.reduce == ReduceMode::kFast;
   if (plan.fast) plan.rows.push_back({add("none", 1, "none", 0, {"reduce=exact"})});
   const size_t before = plan.rows.size();
-  const RankLayout *small = nullptr, *large = nullptr;  // of those that every model has
+  const RankLayout *small = nullptr, *large = nullptr;  // among the layouts that every model supports
   std::vector<std::string> modes{"none", "block"};
   if (recompute == Recompute::kAttention) modes.push_back("attention");
   for (const std::string& mode : modes) {
     for (const std::string& level : levels_of(a.text("levels"))) {
       for (int r : ranks) plan.rows.push_back({add(mode, r, level, 0)});
-      if (level == "gradients" || level == "parameters")  // hybrid: two groups of shards
+      if (level == "gradients" || level == "parameters")  // hybrid: two shard groups
         for (int r : ranks)
           if (r > 2 && r % 2 == 0) plan.rows.push_back({add(mode, r, level, r / 2)});
     }
@@ -186,7 +188,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   return plan;
 }
 
-// Runs the plan on one rank of the world; rank 0 knows the results.
+// Runs the plan on one rank of the world; only rank 0 gets the results.
 class Prover {
  public:
   Prover(const ProofPlan& plan, Communicator& world, const Datasets& data, std::unique_ptr<Communicator>& group)
@@ -196,7 +198,7 @@ class Prover {
         const Settings& s = *row.layout->settings;
         if (s.recompute != Recompute::kNone &&
             apply_recompute(*s.model->build(task_of(data.train->spec())), s.recompute) == 0)
-          continue;  // the model has nothing of this kind
+          continue;  // the model does not support this
         rows_.push_back(row);
       }
     });
@@ -212,7 +214,7 @@ class Prover {
 
   const std::vector<Row>& rows() const { return rows_; }
 
-  // How many rows differ from the first.
+  // The number of rows that differ from the first.
   int64_t go() {
     std::vector<Row>& rows = rows_;
     const bool saves = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.saved_by != nullptr; });
@@ -246,7 +248,7 @@ class Prover {
         rows[i].difference = d->text;
         if (!where && !d->tensor.empty()) where = d, worst = i;
       }
-    // All ranks train the two again, up to that step.
+    // All ranks train the two runs again, up to that step.
     const std::string agreed = broadcast_text(
         world_, where ? cat(worst, " ", where->step, " ", where->tensor) : std::string(), 0, "where runs differ");
     if (!agreed.empty()) name_element(agreed);
@@ -311,7 +313,7 @@ class Prover {
   const ProofPlan& plan_;
   Communicator& world_;
   Proof proof_;
-  std::optional<TempDir> temp_dir_;  // where something has to be saved
+  std::optional<TempDir> temp_dir_;  // if a checkpoint has to be saved
   std::unique_ptr<Progress> progress_;
   std::vector<Row> rows_;
   std::string running_;
@@ -386,11 +388,11 @@ std::string json(const ProofPlan& plan, const std::vector<Row>& rows, const std:
          "\n";
 }
 
-// Prints the result; returns what is wrong in one line, or nothing.
+// Prints the result; returns the problem in one line, or an empty text.
 std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_t differ) {
   const auto runs = static_cast<int64_t>(rows.size());
   std::string verdict = differ ? cat(differ, " of ", runs, " runs differ from the first") : "one digest";
-  if (plan.fast && !differ) verdict = "reduce: fast promises no equal bits; the differences are those above";
+  if (plan.fast && !differ) verdict = "reduce: fast does not promise equal bits; the differences are those above";
   if (plan.fast && differ) verdict = cat(differ, " of ", runs, " runs hold values that are not finite");
   if (plan.json) {
     print(json(plan, rows, verdict, differ));
@@ -405,8 +407,8 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
       if (!row.difference.empty()) text += cat(row.name(), ": ", row.difference, "\n");
     const int64_t skipped = rows[0].record.skipped;
     if (skipped > 0)
-      text +=
-          cat(skipped, " of ", plan.steps, " steps had no finite gradient and changed nothing: this proves little\n");
+      text += cat(skipped, " of ", plan.steps,
+                  " steps had no finite gradient and changed nothing, so this result proves little\n");
     print(cat(text, verdict, plan.fast || differ ? "" : cat(": ", runs, " runs"), "\n"));
   }
   return differ ? cat("prove: ", verdict) : "";
@@ -418,29 +420,29 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "prove",
       "prove FILE.yaml [key.path=value ...] [--ranks 1,2,4] [--steps N] [--levels all] [--resume] [--json]",
-      "Trains the model of FILE.yaml for a few steps at each number of ranks and each level of sharding, and compares "
-      "the\n"
-      "runs to the bit: one digest of parameters, moments and data position, and the loss of every step. Where two "
+      "Trains the model of FILE.yaml for a few steps at each number of ranks and each shard level, and compares the "
+      "bits\n"
+      "of the runs: one digest of parameters, moments and data position, and the loss of every step. If two runs "
       "differ,\n"
       "it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast it measures how "
       "far\n"
-      "they are from one rank in exact mode. Under mpirun -n N ranks are processes, N at most; without it, threads.\n"
-      "Exit code 70 where runs differ.",
-      {{"ranks", "numbers of ranks; 1,2,4 as far as a step has micro-batches for them", "LIST", ""},
+      "the runs are from one rank in exact mode. Under mpirun -n N ranks are processes, at most N; otherwise threads.\n"
+      "Exit code 70 if runs differ.",
+      {{"ranks", "numbers of ranks; default: 1,2,4 as far as a step has enough micro-batches", "LIST", ""},
        {"steps", "steps of each run", "N", "5"},
        {"levels", "levels of sharding: none, optimizer, gradients, parameters", "LIST", "all"},
        {"resume", "also save after half the steps, and resume with other ranks"},
-       {"json", "one JSON object a run, and one for the verdict"}},
+       {"json", "print one JSON object per run, and one for the verdict"}},
       1};
   const Arguments a = parse_arguments(command, given);
   if (a.help) return 0;
   ProofPlan plan = plan_of(app, a);
   const Settings& settings = *plan.layouts[0]->settings;
   Job job(settings, mpi_launched() ? 0 : plan.world);
-  // comm.deadline is meant for the user's number of ranks; one rank alone needs so many times longer for a step.
+  // comm.deadline is meant for the user's number of ranks; a single rank takes that many times longer for a step.
   job.world().deadline_s = settings.deadline * plan.world;
   std::vector<std::unique_ptr<Communicator>> groups(static_cast<size_t>(plan.world));
-  std::string problem;  // rank 0's
+  std::string problem;  // set on rank 0
   const int failed = job.run("prove", [&](Communicator& comm, const Datasets& data) {
     Prover prover(plan, comm, data, groups[static_cast<size_t>(comm.rank())]);
     const int64_t differ = prover.go();

@@ -23,8 +23,8 @@
 namespace lockstep {
 namespace {
 
-// Set by a signal; looked at between steps. A second signal of the same kind ends the process at once. So does the
-// first as long as there is nothing to save: before the first step, which many ranks take long to come to.
+// Set by a signal, checked between steps. A second signal of the same kind ends the process immediately. So does the
+// first before the first step, when there is nothing to save and many ranks take long to start.
 volatile std::sig_atomic_t stop_signal = 0;
 std::atomic<bool> training{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -39,11 +39,12 @@ void on_stop_signal(int number) {
 }
 void finish_step_on_signals() {
   for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
-    if (std::signal(s, on_stop_signal) == SIG_IGN && s == SIGHUP) std::signal(s, SIG_IGN);  // nohup
+    if (std::signal(s, on_stop_signal) == SIG_IGN && s == SIGHUP)
+      std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
 }
 
-constexpr int64_t kWarmUp = 3;   // steps that are not typical
-constexpr int kFailedSaves = 3;  // in a row: the disk stays full
+constexpr int64_t kWarmUp = 3;   // steps whose times are not typical
+constexpr int kFailedSaves = 3;  // consecutive failures after which the run ends
 
 std::string fixed(double v, int digits) {
   char text[64];
@@ -61,7 +62,7 @@ ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   return o;
 }
 
-// One rank's run, with its artifacts where it is rank 0.
+// The run of one rank, and on rank 0 its artifacts.
 class Run {
  public:
   Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume)
@@ -75,7 +76,7 @@ class Run {
       clean_checkpoints(dir->paths().checkpoints());
     });
     const bool resumed = resume && resume_newest();
-    fail_together(comm, [&] {  // only now: a resume that is refused leaves the run as it was
+    fail_together(comm, [&] {  // only now, so that a refused resume does not change the run
       if (!first) return;
       require_space(dir->paths());
       dir->write_config(settings.config.dump_yaml());
@@ -86,7 +87,7 @@ class Run {
     }
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
-                      "moments: nothing is compared"));
+                      "moments, so nothing is compared"));
     int64_t elements = 0;
     if (settings.checkpoint.every > 0)
       for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
@@ -103,7 +104,7 @@ class Run {
                    short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
                    comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ",
                    current_stream().device_queue() ? std::string()
-                                                   : cat(current_stream().threads(), " compute threads a rank, "),
+                                                   : cat(current_stream().threads(), " compute threads per rank, "),
                    trainer_.info().isa, ", steps ", done, " to ", settings.train.steps, ", into ", paths.dir));
       progress_ = std::make_unique<Progress>(progress_options(settings, trainer_));
     }
@@ -175,14 +176,14 @@ class Run {
     return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
   }
   bool nothing_under_way() const { return trainer_.steps_started() == trainer_.steps_done(); }
-  // What looks at the state after a step needs it to be the last one started.
+  // Code that reads the state after a step needs that step to be the last one started.
   bool may_start() const {
     const int64_t launched = trainer_.steps_started();
     const bool looked_at = evaluates_after(launched) || saves_after(launched);
     return trainer_.may_start() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
   }
 
-  // False where there is no checkpoint yet.
+  // Returns false if there is no checkpoint yet.
   bool resume_newest() {
     const auto found = newest_whole(comm_, settings_.run.dir);
     if (!found) {
@@ -198,7 +199,7 @@ class Run {
     return true;
   }
 
-  // Of rank 0.
+  // On rank 0.
   void require_space(const RunPaths& paths) const {
     int64_t bytes = 0;
     for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
@@ -264,7 +265,7 @@ class Run {
           cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
     const int64_t row = trainer_.info().skipped_in_row;
     if (row >= settings_.optim.skip_limit) {
-      bear([&] { saver_->finish(); });
+      tolerate([&] { saver_->finish(); });
       throw Error(
           ExitCode::kNumeric,
           comm_.rank() != 0
@@ -274,21 +275,22 @@ class Run {
     }
   }
 
-  // A save goes on beside the next steps; whether it succeeded is known when the next one begins.
+  // A save runs concurrently with the next steps; its success is known when the next save begins.
   void save(bool must) {
-    // While steps are skipped, or validation gives no number, this state may be worse than those before it.
+    // If steps are skipped or the validation loss is not finite, this state may be worse than the earlier ones, so none
+    // of them is removed.
     const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
     CheckpointInfo info = trainer_.info();
     info.validation_finite = validation_finite_;
     const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
-    if (bear(start)) failed_saves_ = 0;
+    if (tolerate(start)) failed_saves_ = 0;
     else start();
     if (must) saver_->finish();
     if (must && comm_.rank() == 0) report_saves();
   }
 
-  // False where a save had failed for want of storage, as long as that does not happen too often.
-  bool bear(const std::function<void()>& action) {
+  // Runs `save`. Returns false if it failed for lack of storage; throws after kFailedSaves consecutive failures.
+  bool tolerate(const std::function<void()>& action) {
     try {
       action();
       return true;
@@ -301,12 +303,12 @@ class Run {
     }
   }
 
-  // Rank 0's: those completed since the last call.
+  // On rank 0, logs the saves that were completed since the last call.
   std::vector<SaveReport> report_saves() {
     auto saved = saver_->completed();
     for (const SaveReport& r : saved)
-      log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3),
-                    " s; training stood still for ", fixed(r.stall_ms, 1), " ms"));
+      log_debug(cat("saved the checkpoint of step ", r.step, " in ", fixed(r.seconds, 3), " s; training waited for ",
+                    fixed(r.stall_ms, 1), " ms"));
     return saved;
   }
 
@@ -321,7 +323,7 @@ class Run {
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
-  bool validation_finite_ = true;  // as of the last evaluation
+  bool validation_finite_ = true;  // in the last evaluation
 };
 
 }  // namespace
@@ -331,13 +333,14 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       "train",
       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys` "
-      "lists them).\n"
-      "Under mpirun each process is a rank; without it, --ranks N makes N ranks in this process.\n"
-      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps under way, save, exit with 75; --resume goes on "
-      "from "
-      "there.",
+      "lists\n"
+      "all keys).\n"
+      "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
+      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume "
+      "continues\n"
+      "from there.",
       {{"ranks", "ranks in this process", "N", "0"},
-       {"resume", "continue the newest valid checkpoint of run.dir, or start where there is none"}},
+       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
       1};
   const Arguments arguments = parse_arguments(command, given);
   if (arguments.help) return 0;

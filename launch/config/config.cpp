@@ -17,14 +17,14 @@ std::string join(const std::string& section, const std::string& key) {
   return section.empty() ? key : section + "." + key;
 }
 
-// "a.b" is below "a"
+// Whether `key` is below `section`, as "a.b" is below "a"
 bool is_below(std::string_view key, std::string_view section) {
   return key.size() > section.size() && key.starts_with(section) && key[section.size()] == '.';
 }
 
 }  // namespace
 
-// Null where the file has no such key. A value where a section should be is an error.
+// The node of `key`; null if the file has no such key. Throws if a value is given in place of a section.
 const ConfigNode* Config::node_at(const std::string& key) const {
   const ConfigNode* at = &tree_.root();
   for (size_t from = 0; from <= key.size();) {

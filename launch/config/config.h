@@ -1,5 +1,5 @@
-// Config: binds the keys of a configuration to options structs, and rejects every key that has no effect.
-// Owned by the command that runs; the structs it fills belong to the caller and outlive only the call of bind().
+// Config: binds the keys of a configuration to options structs, and rejects every key that has no effect. Owned by the
+// command. The structs that it fills belong to the caller and are accessed only during bind().
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// One documented key, as `lockstep config keys` shows it. Keys of list elements are written rules[].decay.
+// One key in the form of `lockstep config keys`. Keys of list elements are written rules[].decay.
 struct ConfigKey {
-  std::string key, type, standard, unit, range, doc;  // `standard` is the default, as YAML
-  std::string condition;                              // "has an effect only with ..." of a key given to know()
+  std::string key, type, standard, unit, range, doc;  // `standard`: the default, in YAML
+  std::string condition;                              // "has an effect only with ...", for keys passed to know()
   bool shapes_math = true;
 };
 
@@ -24,31 +24,32 @@ class Config {
   Config() = default;
   explicit Config(ConfigTree tree) : tree_(std::move(tree)) {}
 
-  // Reads section.key of every field into its target, which holds the default until then, and remembers the result.
-  // Throws ExitCode::kConfig on a wrong type, range or choice. Section "" is the top level. May be called several
+  // Reads section.key of every field into the field's target, which holds the default before, and records the value.
+  // Throws ExitCode::kConfig for a wrong type, range or choice. Section "" is the top level. May be called several
   // times for one section (first the selector "name", then the options of the choice).
   void bind(const std::string& section, std::vector<Field> fields);
 
-  // Keys that another choice would use; `why` completes "key ...", e.g. "has an effect only with model.name: gpt".
+  // Declares keys that only another choice would use; `why` completes the sentence "key ...", e.g. "has an effect only
+  // with model.name: gpt".
   void know(const std::string& section, const std::vector<Field>& fields, const std::string& why);
 
-  // After all bind and know: throws ExitCode::kConfig that lists every key nobody bound.
+  // To be called after all bind() and know(): throws ExitCode::kConfig listing every key that was not bound.
   void finish() const;
 
-  // A bound key whose value (0, for example) stands for another that is known by now: text(), math_text() and
-  // dump_yaml() show `value` from here on, and its origin with `why`.
+  // Replaces the value of a bound key that stands for another value (such as 0 for a default that is known only now).
+  // From then on text(), math_text() and dump_yaml() show `value`, and its origin with `why`.
   void resolve(const std::string& key, int64_t value, const std::string& why);
 
-  bool given(const std::string& key) const;  // by the file or an override
-  // "configs/gpt.yaml:12: optim.lr", for messages about values that are wrong together; "optim.lr (default)".
+  bool given(const std::string& key) const;  // whether the file or an override sets it
+  // "configs/gpt.yaml:12: optim.lr" or "optim.lr (default)", for messages about values that do not fit together.
   std::string place(const std::string& key) const;
 
   std::string dump_yaml() const;  // the resolved configuration, with each value's origin; loads to the same values
   std::string json() const;       // one object: key -> {"value": ..., "origin": "file.yaml:3"}
   std::string text() const;       // every bound key, sorted "key: value" lines
-  std::string math_text() const;  // those that shape the mathematics: digests, preflight, resume
+  std::string math_text() const;  // the keys that affect results: for digests, preflight, resume
 
-  std::vector<ConfigKey> keys() const;  // bound and known, in the order of the calls
+  std::vector<ConfigKey> keys() const;  // all keys of bind() and know(), in the order of the calls
 
  private:
   struct Value {
@@ -68,9 +69,9 @@ class Config {
 };
 
 struct ConfigDifference {
-  std::string key, a, b;  // "(absent)" where a side lacks the key
+  std::string key, a, b;  // "(absent)" on a side without the key
 };
-// Differing keys of two text() or math_text(), in key order.
+// The keys that differ between two results of text() or of math_text(), in key order.
 std::vector<ConfigDifference> diff(std::string_view text_a, std::string_view text_b);
 
 // `lockstep config keys`: aligned columns, or one JSON list.

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Length of the UTF-8 sequence at `at`, 0 where it is none (also overlong forms and surrogates).
+// Length of the UTF-8 sequence at `at`; 0 if it is invalid (including overlong forms and surrogates).
 size_t utf8_length(std::string_view text, size_t at) {
   auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   auto tail = [&](size_t i, unsigned lo = 0x80, unsigned hi = 0xBF) { return byte(i) >= lo && byte(i) <= hi; };
@@ -59,7 +59,7 @@ void check_config_text(std::string_view text, const std::string& name, bool has_
       fail(line, cat("a control character (byte ", int{c}, "): not a text file"));
     if (c == '[' || c == '{') {
       ++punctuation;
-      // Brackets in texts count too, hence the wide margin; the exact depth is checked while parsing.
+      // Brackets inside texts are counted too, hence the wide margin; the exact depth is checked while parsing.
       if (++open > 8 * ConfigTree::kMaxDepth) fail(line, "brackets are nested too deeply");
     }
     if (c == ']' || c == '}') open = std::max(0, open - 1);
@@ -83,7 +83,8 @@ std::string read_config_file(const std::string& path) {
           " is not a regular file");
   require(st.st_size <= ConfigTree::kMaxBytes, ExitCode::kConfig, path, ": ", static_cast<int64_t>(st.st_size),
           " bytes, more than ", ConfigTree::kMaxBytes, ": not a configuration");
-  std::string text(static_cast<size_t>(ConfigTree::kMaxBytes) + 1, '\0');  // it may grow meanwhile
+  std::string text(static_cast<size_t>(ConfigTree::kMaxBytes) + 1,
+                   '\0');  // one byte more: the file may grow while it is read
   size_t size = 0;
   while (size < text.size()) {
     ssize_t n = ::read(fd, text.data() + size, text.size() - size);

@@ -1,4 +1,4 @@
-// What a Config says of itself: the resolved file, the canonical texts and their difference, the table of keys.
+// The text output of Config: the resolved file, the canonical texts and their difference, the table of keys.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Columns as a terminal shows them: one per UTF-8 sequence.
+// The number of terminal columns: one per UTF-8 sequence.
 size_t columns(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -36,7 +36,7 @@ std::string sorted_lines(std::vector<std::string> lines) {
   return out;
 }
 
-// A comment must not end early nor make the file unreadable, whatever the configuration's file was called.
+// A file name in a comment must neither end the comment nor make the file invalid.
 std::string comment(std::string text) {
   bool odd = !is_utf8(text);
   for (char& c : text)
@@ -44,9 +44,9 @@ std::string comment(std::string text) {
   return text;
 }
 
-// A section of the resolved file: values and sections in the order in which they were bound.
+// A section of the resolved file, with values and sections in the order in which they were bound.
 struct Section {
-  std::string name, line;  // `line`: of a value; empty for a section
+  std::string name, line;  // `line`: the line of a value; empty for a section
   std::vector<Section> children;
 
   Section& child(const std::string& wanted) {

@@ -11,7 +11,7 @@
 #include "core/base/trace.h"
 #include "launch/config/config_source.h"
 
-// yaml-cpp/yaml.h brings the event interface too, but not its handler's header.
+// yaml-cpp/yaml.h includes the event interface, but not the header of its handler.
 #include <yaml-cpp/eventhandler.h>
 
 namespace lockstep {
@@ -38,7 +38,7 @@ int depth_of(const ConfigNode& node) {
   return depth + 1;
 }
 
-// Builds our tree from yaml-cpp's events; its own node tree would cost ten times the memory and checks neither
+// Builds the tree from yaml-cpp's events. yaml-cpp's own node tree would take ten times the memory and checks neither
 // duplicate keys nor aliases. Throwing here stops the parser before it recurses further.
 class Builder : public YAML::EventHandler {
  public:
@@ -66,7 +66,7 @@ class Builder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     check_tag(tag, mark);
-    if (!is_utf8(value))  // the text itself is; yaml-cpp makes one byte of each of these
+    if (!is_utf8(value))  // the file is UTF-8, but yaml-cpp converts each of these escapes to one byte
       fail(source_, line(mark), cat(path(), "the escapes \\N and \\_ are not supported: write \\u0085 and \\u00a0"));
     ConfigNode node = leaf(Kind::kScalar, mark);
     node.scalar = value;
@@ -90,7 +90,7 @@ class Builder : public YAML::EventHandler {
   struct Frame {
     ConfigNode node;
     YAML::anchor_t anchor = 0;
-    bool has_key = false;  // of a map: the next node is the value of `key`
+    bool has_key = false;  // in a map: the next node is the value of `key`
     std::string key;
     int key_line = 0;
     std::unordered_set<std::string> keys;
@@ -157,7 +157,7 @@ class Builder : public YAML::EventHandler {
 
   void add(ConfigNode node, YAML::anchor_t anchor) {
     if (anchor != 0) {
-      // A kept copy is memory too: it counts like a use.
+      // The copy that is kept for an anchor takes memory, so it is counted like a use.
       anchored_ += count_values(node);
       if (anchored_ > ConfigTree::kMaxValues)
         fail(source_, node.line, cat(path(), "anchors hold more than ", ConfigTree::kMaxValues, " values"));
@@ -230,7 +230,7 @@ ConfigNode* find_child(ConfigNode& node, std::string_view key) {
   return nullptr;
 }
 
-// Maps merge, everything else replaces.
+// Merges maps; replaces all other values.
 void merge(ConfigNode& into, ConfigNode from) {
   if (into.kind != Kind::kMap || from.kind != Kind::kMap) {
     from.key = into.key;
@@ -246,7 +246,7 @@ void merge(ConfigNode& into, ConfigNode from) {
   }
 }
 
-// The child named by one part of an override's path; made where a map lacks it.
+// The child that one part of an override's path names; created if a map does not have it.
 ConfigNode& enter(ConfigNode& node, const std::string& part, const std::string& parent, const Source& source) {
   if (node.kind == Kind::kList) {
     bool digits = !part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos;
@@ -310,7 +310,7 @@ void ConfigTree::set(std::string_view text, std::string_view command) { apply(te
 
 void ConfigTree::apply(std::string_view text, const std::string& from) {
   std::string shown(text.substr(0, 100));
-  // Shown in messages and comments: one line of printable text.
+  // For messages and comments, the override as one line of printable text.
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
   if (text.size() > 100) {

@@ -1,5 +1,5 @@
-// A YAML file and its command-line overrides as one tree of keys, each value with its place. The door to yaml-cpp.
-// A plain value; Config owns one.
+// ConfigTree: a YAML file and its command-line overrides as one tree of keys, in which each value has its source
+// location. Only config_tree.cpp includes yaml-cpp. A plain value; Config owns one.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace lockstep {
 struct ConfigNode {
   enum class Kind : uint8_t { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
-  bool quoted = false;                        // a scalar in quotes is a text, whatever it looks like
-  int line = 0;                               // from 1; of the key where there is one; 0 in an override
+  bool quoted = false;                        // a scalar in quotes is always text
+  int line = 0;                               // from 1; the key's line if there is a key; 0 in an override
   std::shared_ptr<const std::string> source;  // the file's name, "override 3 (key=value)", "set by eval (key=value)"
   std::string key;                            // within the parent map
   std::string scalar;
@@ -26,7 +26,8 @@ struct ConfigNode {
 
 class ConfigTree {
  public:
-  // A configuration is small: what is larger is a mistake or an attack, and is refused before it costs time or memory.
+  // Limits on the input. A larger configuration is a mistake or an attack, and is rejected before it costs time or
+  // memory.
   static constexpr int64_t kMaxBytes = 1 << 20;
   static constexpr int kMaxDepth = 32;
   static constexpr int kMaxValues = 20000;       // after aliases are expanded
@@ -34,15 +35,15 @@ class ConfigTree {
 
   ConfigTree();
 
-  // Throws ExitCode::kMissingInput where there is no such file, kConfig (with file:line) for everything else.
+  // Throws ExitCode::kMissingInput if there is no such file, kConfig (with file:line) for all other errors.
   static ConfigTree load(const std::string& path, const std::vector<std::string>& overrides = {});
   static ConfigTree parse(std::string_view yaml, const std::string& name,
                           const std::vector<std::string>& overrides = {});
 
-  // "key.path=value": the value is YAML; maps merge, everything else replaces; "rules.0.decay=0" enters a list.
-  // Messages count what the user gave.
+  // Applies "key.path=value". The value is YAML; maps are merged, all other values are replaced; "rules.0.decay=0"
+  // changes a list element. Messages number the overrides that the user gave.
   void apply_override(std::string_view text);
-  // The same for what a command sets by itself; messages say "set by COMMAND (key.path=value)".
+  // The same for a value that a command sets; messages say "set by COMMAND (key.path=value)".
   void set(std::string_view text, std::string_view command);
 
   const ConfigNode& root() const { return root_; }  // always a map

@@ -68,7 +68,7 @@ int64_t to_integer(const Field& f, const ConfigPlace& at) {
   std::string_view text = without_plus(node.scalar);
   int64_t value = 0;
   if (!parses(text, value)) {
-    double d = 0;  // 1e6 is an integer too
+    double d = 0;  // accepts integers such as 1e6
     bool exponent = text.find_first_of("eE") != std::string_view::npos;
     if (text.find_first_not_of("0123456789-") == std::string_view::npos && !text.empty() &&
         text.find_last_of('-') + 1 <= 1 && text != "-")
@@ -111,7 +111,7 @@ std::string to_string(const Field& f, const ConfigPlace& at) {
   if (node.kind == Kind::kNull) at.expected(f.choices.empty() ? "a text" : type_text(f), "; an empty text is \"\"");
   if (node.kind != Kind::kScalar) at.expected(f.choices.empty() ? "a text" : type_text(f));
   if (!f.choices.empty() && std::find(f.choices.begin(), f.choices.end(), node.scalar) == f.choices.end())
-    at.fail(found_text(node), " is no choice here: ", range_text(f), did_you_mean(node.scalar, f.choices));
+    at.fail(found_text(node), " is not a choice here: ", range_text(f), did_you_mean(node.scalar, f.choices));
   return node.scalar;
 }
 
@@ -126,7 +126,7 @@ void read_list(std::vector<T>& list, const Field& f, const ConfigPlace& at, Conv
   list = std::move(values);
 }
 
-// The node below `node` by a dotted key; null where there is none.
+// The node at a dotted key below `node`; null if there is none.
 const ConfigNode* below(const ConfigNode& node, std::string_view key) {
   const ConfigNode* at = &node;
   for (size_t from = 0; at && from <= key.size();) {
@@ -211,7 +211,7 @@ void read_value(Field& field, const ConfigNode& node, const std::string& full_ke
 std::vector<std::string> element_texts(const Field& field, bool math_only) {
   std::vector<std::string> out;
   const auto* list = std::get_if<ListRef>(&field.target);
-  check(list != nullptr, "element_texts of ", field.key, ", which is no list of sections");
+  check(list != nullptr, "element_texts of ", field.key, ", which is not a list of sections");
   for (const auto& fields : list->elements()) {
     std::string text;
     for (const auto& f : fields)
@@ -288,7 +288,7 @@ std::string range_text(const Field& field) {
 
 std::string quoted_if_needed(std::string_view text) {
   auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  // Words that some YAML reader takes for something else.
+  // Words that some YAML parsers do not read as text.
   static const std::set<std::string, std::less<>> kReserved = {"true", "false", "null", "yes", "no", "on",
                                                                "off",  "y",     "n",    "inf", "nan"};
   std::string lower(text);

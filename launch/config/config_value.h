@@ -1,5 +1,4 @@
-// One field's value: read from a node of the configuration with its checks, and written back as canonical YAML.
-// Plain functions.
+// The value of one field: reading and checking it from a node of the configuration, and writing it as canonical YAML.
 #pragma once
 
 #include <string>
@@ -12,17 +11,17 @@
 
 namespace lockstep {
 
-// Sets the field's target. Throws ExitCode::kConfig with the place, the full key, what is expected and what was found.
+// Sets the field's target. Throws ExitCode::kConfig with the location, the full key, the expected and the actual value.
 void read_value(Field& field, const ConfigNode& node, const std::string& full_key);
 
-// One line of YAML that reads back as the same value: shortest numbers, texts quoted only where needed.
-// `math_only` leaves out settings in list elements that do not shape the mathematics.
+// One line of YAML that reads back as the same value: shortest numbers, texts quoted only if needed. `math_only` leaves
+// out settings in list elements that do not affect results.
 std::string value_text(const Field& field, bool math_only = false);
 
 // The same value as JSON: texts, numbers, lists, sections as objects.
 JsonValue json_value(const Field& field);
 
-// The elements of a list of sections, each as value_text writes it.
+// The elements of a list of sections, each in the form of value_text.
 std::vector<std::string> element_texts(const Field& field, bool math_only = false);
 
 std::string type_text(const Field& field);   // "integer", "list of numbers", "text", ...

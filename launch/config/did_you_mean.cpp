@@ -28,7 +28,7 @@ int edit_distance(std::string_view a, std::string_view b, int limit) {
 
 namespace {
 
-// What other programs call our keys, by the last part of the name.
+// Names that other programs use for lockstep's keys, by the last part of the name.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"learning_rate", "optim.lr"},
                                                                          {"wd", "optim.weight_decay"},
                                                                          {"eps", "optim.epsilon"},
@@ -73,11 +73,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   int limit = 1 + static_cast<int>(word.size()) / 5;
   std::string best;
   for (const auto& c : candidates) {
-    if (c.size() <= static_cast<size_t>(limit)) continue;  // every short word is near
+    if (c.size() <= static_cast<size_t>(limit)) continue;  // any short word is within the limit
     int d = edit_distance(word, c, limit);
     if (d <= limit && (best.empty() || d < edit_distance(word, best, limit))) best = c;
   }
-  // A name that goes on after the word is nearer than two slips: "keep" -> "keep_last".
+  // A name that begins with the word counts as nearer than two typing errors: "keep" -> "keep_last".
   std::string longer;
   for (const auto& c : candidates)
     if (c.starts_with(std::string(word) + "_") && (longer.empty() || c.size() < longer.size())) longer = c;

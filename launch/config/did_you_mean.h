@@ -1,5 +1,5 @@
-// The word somebody probably meant: nearest by edit distance, or the same name in another section.
-// Plain functions.
+// Suggestions for a mistyped word: the candidate that is nearest by edit distance, or has the same name in another
+// section.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// Inserted, removed, replaced or swapped neighbouring characters; counts no further than `limit` + 1.
+// The number of insertions, deletions, replacements and swaps of adjacent characters; at most `limit` + 1.
 int edit_distance(std::string_view a, std::string_view b, int limit);
 
-// The candidate that other programs call by this name ("learning_rate" -> "optim.lr"), else the nearest that is near
-// enough to be a slip, one that goes on after the word ("keep" -> "keep_last"), else
-// one with the same last part ("lr" -> "optim.lr"), else "".
+// The candidate that other programs call by this name ("learning_rate" -> "optim.lr"), else the nearest one that could
+// be a typing error or that begins with the word ("keep" -> "keep_last"), else one with the same last part ("lr" ->
+// "optim.lr"), else "".
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // "; did you mean X?", or "".

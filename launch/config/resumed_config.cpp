@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Where the value of `key` stands in lines of "key: value"; empty at npos where there is no such line.
+// The range of the value of `key` in lines of "key: value"; empty, at npos, if there is no such line.
 struct TextValue {
   size_t begin = std::string_view::npos, size = 0;
 };

@@ -1,4 +1,4 @@
-// The configuration that a checkpoint was trained with, as a run that resumes it compares it with its own.
+// The configuration of a checkpoint, in the form in which a resumed run compares it with its own.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,11 @@
 
 namespace lockstep {
 
-// info.math_text with every value resolved. Checkpoints written before values of 0 were resolved hold 0 for
-// batch.micro (an even share of batch.global for each rank) and schedule.steps (train.steps); these lines then show
-// what 0 stood for.
+// info.math_text with every value resolved. Old checkpoints hold 0 for batch.micro (an equal share of batch.global for
+// each rank) and schedule.steps (train.steps); the result holds the values that 0 stood for.
 std::string resolved_math_text(const CheckpointInfo& info);
 
-// The integer under `key` in such a text; 0 where the key is absent or no integer.
+// The integer value of `key` in such a text; 0 if the key is absent or not an integer.
 int64_t integer_in(std::string_view math_text, std::string_view key);
 
 }  // namespace lockstep

@@ -14,11 +14,11 @@ std::vector<Field> fields(RunOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
-  return {field("steps", o.steps, "optimizer steps in all; 0: only save the initial parameters, as step 0")
+  return {field("steps", o.steps, "total optimizer steps; 0: only save the initial parameters, as step 0")
               .with_unit("steps")
               .with_range(0, 1e12)
               .without_effect_on_math(),
-          field("eval_every", o.eval_every, "measure the validation loss after every so many steps; 0: only at the end")
+          field("eval_every", o.eval_every, "measure the validation loss every N steps; 0: only at the end")
               .with_unit("steps")
               .at_least(0)
               .without_effect_on_math(),
@@ -39,26 +39,24 @@ std::vector<Field> fields(BatchOptions& o) {
 }
 std::vector<Field> fields(CheckpointOptions& o) {
   return {
-      field("every", o.every, "save after every so many steps; 0: only at the end")
+      field("every", o.every, "save every N steps; 0: only at the end")
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math(),
       field("keep_last", o.keep_last, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math(),
-      field("keep_every", o.keep_every,
-            "keep, for ever, also each checkpoint whose step is a multiple of this; 0: none")
+      field("keep_every", o.keep_every, "also keep, forever, each checkpoint whose step is a multiple of this; 0: none")
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math()};
 }
 std::vector<Field> fields(ComputeOptions& o) {
-  return {field("threads", o.threads,
-                "compute threads of each rank; 0: the cores there are, shared among this machine's ranks")
+  return {field("threads", o.threads, "compute threads of each rank; 0: this machine's cores divided by its ranks")
               .with_range(0, 1024)
               .without_effect_on_math()};
 }
 std::vector<Field> fields(VerifyOptions& o) {
   return {field("every", o.every,
-                "after every so many steps the ranks that hold the same parameters and moments compare them: a value "
+                "every N steps, the ranks that hold the same parameters and moments compare them: a value "
                 "that changed on one of them ends the run; 0: never")
               .with_unit("steps")
               .at_least(0)
@@ -70,7 +68,7 @@ std::vector<Field> fields(InitOptions& o) {
 }
 std::vector<Field> fields(ResumeOptions& o) {
   return {field("allow", o.allow,
-                "keys that may have other values than the checkpoint that --resume goes on from, such as "
+                "keys that may have other values than in the checkpoint that --resume continues, such as "
                 "[schedule.steps]; from there on the run has the bits of the new values")
               .without_effect_on_math()};
 }
@@ -92,8 +90,8 @@ std::vector<Field> comm_fields(Settings& s) {
               .with_range(1, 1e6)
               .without_effect_on_math()};
 }
-// Binds section.name, one of `choices`, and the options of the one that it names. Keys of the others alone are known as
-// keys that would have an effect there. `keys_only`: no choice is made, and all are known.
+// Binds section.name, one of `choices`, and the options of the named choice. Keys that only other choices have are
+// passed to Config::know(). `keys_only`: makes no choice, and passes the keys of all choices to know().
 template <class Kind, class OptionsOf>
 std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, const std::vector<Choice<Kind>>& choices,
                                   std::string& name, const char* doc, bool keys_only, const OptionsOf& options_of) {
@@ -139,7 +137,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
                            "how the learning rate moves after warm-up", keys_only, own_options);
   s.config.bind("schedule", fields(s.schedule_options));
   s.source = bind_choice(s.config, "data", app.data, s.data.name,
-                         "where samples come from: a file made by `lockstep data import`, or made up for benchmarks",
+                         "source of samples: a file made by `lockstep data import`, or generated for benchmarks",
                          keys_only, [&](DataSource& source) { return source.options(s.data); });
   s.config.bind("data", fields(s.data));
   s.config.bind("", fields(s.parallel));
@@ -152,13 +150,13 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("resume", fields(s.resume));
 }
 
-// Of the newest checkpoint of a run that can be read; 0 where there is none.
+// batch.micro of the newest readable checkpoint of a run; 0 if there is none.
 int64_t micro_batch_of_run(const std::string& dir) {
   for (const std::string& path : list_checkpoints(dir)) {
     try {
       return integer_in(resolved_math_text(open_checkpoint(path).info), "batch.micro");
     } catch (const Error&) {
-      // Damaged: who resumes it says so.
+      // Damaged: the error is reported when the run is resumed.
     }
   }
   return 0;
@@ -216,7 +214,8 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   const bool streams = p.level == ShardLevel::kParameters;
   refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
   refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
-  refuse(!s->graph || !s->train.anomaly, "graph", "has no effect with train.anomaly, which looks at every result");
+  refuse(!s->graph || !s->train.anomaly, "graph",
+         "has no effect with train.anomaly, which checks every result on the host");
   refuse(!s->graph || s->parallel.compute != DType::kFloat16, "graph",
          "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
   refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
@@ -227,7 +226,8 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
   for (const std::string& key : s->resume.allow)
     refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
-           "resume.allow", cat("'", key, "' is no key that shapes results; all others may change freely"));
+           "resume.allow",
+           cat("'", key, "' is not a key that affects results; such keys may change without being listed"));
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   s->metrics = app.metrics;
@@ -239,10 +239,11 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
 std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& c,
                                                  const std::vector<std::string>& overrides) {
   ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
-  // A group may not divide the ranks of today; a GPU may not be here, and no step is run.
+  // sharding.group may not divide the current number of ranks, and this machine may have no GPU; no training step is
+  // run.
   for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
   for (const std::string& text : overrides) tree.apply_override(text);
-  return load_settings(app, std::move(tree), 1);  // any number of ranks can share the samples that are measured
+  return load_settings(app, std::move(tree), 1);  // an evaluation divides its samples among any number of ranks
 }
 
 double deadline_of(const ConfigTree& tree) {

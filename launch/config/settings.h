@@ -1,5 +1,4 @@
-// Settings: every option of a run, bound from one configuration.
-// Built once a process; ranks read it.
+// Settings: all options of a run, bound from one configuration. Built once per process; its ranks share it, read-only.
 #pragma once
 
 #include <memory>
@@ -26,7 +25,7 @@ struct TrainOptions {
 };
 struct BatchOptions {
   int64_t global = 32;
-  int64_t micro = 0;  // 0: the whole batch shared evenly among the ranks
+  int64_t micro = 0;  // 0: batch.global divided by the number of ranks
 };
 struct CheckpointOptions {
   int64_t every = 0;
@@ -43,7 +42,7 @@ struct InitOptions {
   std::string from;
 };
 struct ResumeOptions {
-  std::vector<std::string> allow;  // keys whose values may differ from the checkpoint's
+  std::vector<std::string> allow;  // keys whose values may differ from those of the checkpoint
 };
 std::vector<Field> fields(RunOptions& o);
 std::vector<Field> fields(TrainOptions& o);
@@ -77,21 +76,22 @@ struct Settings {
   ScheduleOptions schedule_options;
   std::unique_ptr<Schedule> schedule;
   DataParallelOptions parallel;
-  std::vector<Metric> metrics;  // of evaluations
-  Config config;                // where the values came from
+  std::vector<Metric> metrics;  // measured by evaluations
+  Config config;                // the origin of each value
 };
 
-// Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another (batch.micro: a share of
-// batch.global for each of `ranks`; schedule.steps: train.steps) are resolved here, once. `resume`: batch.micro is then
-// the one that the checkpoint of run.dir was trained with, since another would give other bits.
+// Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another value are resolved here, once
+// (batch.micro: an equal share of batch.global for each of `ranks`; schedule.steps: train.steps). With `resume`, 0 for
+// batch.micro means the value that the checkpoint of run.dir was trained with, since another value would change the
+// bits.
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume = false);
-// The configuration that a checkpoint was made with, changed by `overrides` ("key.path=value"), to measure or use its
-// model with any number of ranks.
+// The configuration of a checkpoint with `overrides` ("key.path=value"), for evaluating or using its model on any
+// number of ranks.
 std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& checkpoint,
                                                  const std::vector<std::string>& overrides = {});
-// comm.deadline alone, for what comes before the number of ranks is known. Throws ExitCode::kConfig.
+// comm.deadline in seconds, for use before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
-// All keys there are, of every model and optimizer, for `lockstep config keys`.
+// All keys, of every model, optimizer and other choice, for `lockstep config keys`.
 std::vector<ConfigKey> all_keys(const App& app);
 
 }  // namespace lockstep

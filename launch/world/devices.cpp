@@ -67,14 +67,14 @@ RankPlacement parse_placement(const std::string& line) {
 
 std::string wanted_text(const std::string& why) { return cat("device: cuda, but no GPU can be used: ", why); }
 
-// Of the first rank that has to share a GPU: why that is not done unasked. Nothing where each has its own.
+// The error text for the first rank that would have to share a GPU; empty if each rank has its own.
 std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placements) {
   std::set<std::pair<std::string, std::string>> taken;
   for (const RankPlacement& s : placements) {
     if (taken.emplace(s.machine, s.bus).second) continue;
     int ranks = 0;
     std::set<std::string> used;
-    std::string also;  // virtual machines may be taken for one
+    std::string also;  // virtual machines may have the same boot_id
     for (const RankPlacement& o : placements) {
       if (o.machine != s.machine) continue;
       ++ranks, used.insert(o.bus);
@@ -83,7 +83,7 @@ std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placem
     const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
     return cat(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
                gpus == 1 ? "1 rank" : cat(gpus),
-               " there, or let ranks share a GPU, at a loss of speed, by share_gpu=true");
+               " there, or let ranks share a GPU, which is slower, with share_gpu=true");
   }
   return {};
 }
@@ -91,13 +91,12 @@ std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placem
 }  // namespace
 
 std::vector<Field> fields(DeviceOptions& o) {
-  return {
-      enum_field("device", o.choice,
-                 {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
-                 "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
-          .without_effect_on_math(),
-      field("share_gpu", o.share_gpu, "several ranks may use one GPU; what they exchange then goes through host memory")
-          .without_effect_on_math()};
+  return {enum_field("device", o.choice,
+                     {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+                     "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
+              .without_effect_on_math(),
+          field("share_gpu", o.share_gpu, "several ranks may use one GPU; their exchanges then go through host memory")
+              .without_effect_on_math()};
 }
 
 PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options) {
@@ -113,7 +112,7 @@ PlacementDecision decide_placement(const std::vector<RankPlacement>& placements,
     if (with == placements.end()) return {false, cat("no GPU: ", without->why)};
     return {false,
             cat("no GPU can be used here: ", without->why, "; but rank ", with - placements.begin(), " on ", with->host,
-                " has one. Mend this, or compute on CPUs everywhere by device=cpu"),
+                " has one. Fix this, or compute on CPUs everywhere with device=cpu"),
             ExitCode::kRanksDisagree, speaker};
   }
   const auto sharing = sharing_text(placements);
@@ -131,7 +130,7 @@ Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& opti
     throw Error(decision.error, comm.rank() == decision.speaker ? decision.text : "");
   const bool first = comm.rank() == 0;
   if (!decision.on_gpus) {
-    // Only on a machine that has GPUs somebody wonders.
+    // Logged only on a machine that has GPUs.
     if (first && !decision.text.empty())
       log(has_gpu_driver() ? LogLevel::kInfo : LogLevel::kDebug, cat("device: cpu (", decision.text, ")"));
     return {};

@@ -1,4 +1,4 @@
-// Where ranks compute: the keys `device` and `share_gpu`, and which GPU each rank takes. Plain values and functions.
+// The placement of ranks on devices: the keys `device` and `share_gpu`, and the choice of each rank's GPU.
 #pragma once
 
 #include <string>
@@ -17,33 +17,33 @@ struct DeviceOptions {
 };
 std::vector<Field> fields(DeviceOptions& o);
 
-// What a rank tells the others before any of them computes.
+// What a rank tells the others before the placement is decided.
 struct RankPlacement {
-  std::string host, machine;  // its name for people, and what it is told from others by (machine_id)
-  std::string why;            // why it can use no GPU
-  int gpus = 0;               // that its process sees
-  int index = 0;              // the one it would take, and
-  std::string bus, gpu;       // where that is, and what
+  std::string host, machine;  // the host's name, and a unique id (machine_id)
+  std::string why;            // why this rank cannot use a GPU; empty if it can
+  int gpus = 0;               // number of GPUs visible to its process
+  int index = 0;              // of the GPU that the rank would take
+  std::string bus, gpu;       // PCI address and description of that GPU
 };
-// What all ranks conclude from all placements, alike.
+// The decision that every rank computes from the placements of all ranks.
 struct PlacementDecision {
   bool on_gpus = false;
-  std::string text = {};           // why not; or what is wrong:
-  ExitCode error = ExitCode::kOk;  // and
-  int speaker = 0;                 // the rank that says so
+  std::string text = {};           // why ranks do not compute on GPUs, or the text of the error
+  ExitCode error = ExitCode::kOk;  // of `text`; kOk: no error
+  int speaker = 0;                 // the rank that reports `text`
 };
 PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options);
 
-// Rank `local_rank` of this machine takes GPU local_rank modulo the GPUs that its process sees. With `auto`, ranks
-// compute on GPUs where each has one of its own (or share_gpu is set), otherwise all on CPUs. Rank 0 lists ranks and
-// GPUs, or says why there is none. Collective, on a communicator between hosts. Throws ExitCode::kDevice where `cuda`
-// cannot be had, or where ranks would share a GPU unasked; kRanksDisagree where only some ranks see GPUs: one rank with
-// the message, the others with an empty one, which is not reported.
+// Chooses this rank's device. Rank `local_rank` of this machine takes GPU local_rank modulo the number of GPUs visible
+// to its process. With `auto`, ranks compute on GPUs if each has its own (or share_gpu is set), otherwise all on CPUs.
+// Rank 0 logs ranks and GPUs, or why no GPU is used. Collective, on a host communicator. Throws ExitCode::kDevice if
+// `cuda` is not possible, or if ranks would share a GPU without share_gpu; kRanksDisagree if only some ranks see GPUs.
+// One rank throws the message, the others an empty one, which is not reported.
 Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options);
-// The same for a process without ranks.
+// The same for a process that is not one of several ranks.
 Device place_alone(const DeviceOptions& options);
 
-// The CPU and each GPU, in words and as JSON lines; and why there is no GPU.
+// The output of `lockstep devices`: the CPU and each GPU, and why no GPU can be used; as text and as JSON lines.
 std::string devices_text();
 std::string devices_json();
 

@@ -1,5 +1,4 @@
-// What goes wrong on one rank goes wrong on all, with one message.
-// A plain function.
+// Turns an error on one rank into an error on all ranks, reported once.
 #pragma once
 
 #include <functional>
@@ -9,8 +8,8 @@
 
 namespace lockstep {
 
-// Runs `mine` on every rank. Where one throws, all do: the first such rank the same, the others an Error with an empty
-// message, which is not reported: one message for one cause. Collective.
+// Runs `mine` on every rank. If it throws on any rank, all ranks throw: the first such rank its own error, the others
+// an Error with the same exit code and an empty message, which is not reported. Collective.
 void fail_together(Communicator& comm, const std::function<void()>& mine, std::string_view label = "setup");
 
 }  // namespace lockstep

@@ -1,12 +1,12 @@
-// operator new of this program: as the standard library's, but where there is no memory its exception says how much was
-// asked for, and for what. A program that brings its own operator new has that.
+// Replaces the global operator new: as the standard library's, but its exception says how many bytes were requested,
+// and for what. A program that defines its own operator new replaces this one.
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 
 #include "core/device/context.h"
 
-// Sanitizers bring their own.
+// Sanitizers define their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 namespace lockstep {

@@ -24,7 +24,7 @@ int64_t parse_bytes(std::string_view text, std::string_view option) {
   if (end != copy.c_str() && std::isfinite(number) && number >= 0)
     for (auto& [name, factor] : kUnits)
       if (unit == name && number * factor < 0x1p62) return static_cast<int64_t>(number * factor);
-  throw Error(ExitCode::kUsage, cat("--", option, " ", text, ": is no size; write it as 80GiB or 512MB"));
+  throw Error(ExitCode::kUsage, cat("--", option, " ", text, ": is not a size; write it as 80GiB or 512MB"));
 }
 
 std::string bytes_text(int64_t bytes) {

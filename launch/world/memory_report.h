@@ -1,5 +1,4 @@
-// Bytes in words and figures: sizes on the command line, and what a step takes, for `lockstep bench` and `plan` alike.
-// Plain functions.
+// Memory sizes: parsing and printing them, and the memory use of a step for `lockstep bench` and `lockstep plan`.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +14,17 @@ namespace lockstep {
 int64_t parse_bytes(std::string_view text, std::string_view option);
 std::string bytes_text(int64_t bytes);  // "1.50 GiB"
 
-// Of the current device; on a GPU, with what it keeps in host memory.
+// Allocator statistics of the current device; for a GPU including what the run keeps in host memory.
 AllocatorStats stats_of_run();
 void reset_peak_of_run();
-// The most that was in use since reset_peak_bytes: peak_bytes (device_peak), and of each use by itself, such as
-// parameters_bytes; then wire_bytes of a step.
+// Adds the peak memory since reset_peak_of_run(), in bytes: peak_bytes (device_peak), the peak of each use, such as
+// parameters_bytes, and wire_bytes, sent in a step.
 void add_memory(JsonObject& line, const AllocatorStats& stats, int64_t wire_bytes);
-// Without what stays in host memory, and without the kernels' scratch, which no plan can know.
+// The peak in bytes without memory that stays on the host, and without the kernels' scratch memory, which a plan cannot
+// know.
 int64_t device_peak(const AllocatorStats& stats);
-// The most host memory that this process has had since it began; 0 where the system does not say. What getrusage says
-// counts the process that started this one, too.
+// The peak resident memory of this process in bytes; 0 if the system does not say. Not from getrusage, whose value
+// includes the process that started this one.
 int64_t peak_resident_bytes();
 
 }  // namespace lockstep

@@ -34,20 +34,20 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   const Device device = place_ranks(host, local_rank, options.device);
   Stream stream(device, Stream::Mode::kInline, threads);
   WithStream with(stream);
-  // Goes before the stream, whose work may wait for peers that an error keeps away.
+  // Destroyed before the stream, whose work may wait for ranks that have failed.
   std::unique_ptr<Communicator> by_nccl;
   if (device.type == DeviceType::kCuda && host.size() > 1) {
     std::string why;
     by_nccl = make_nccl_communicator(host, device, {.deadline = Seconds(options.deadline_s)}, &why);
-    if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange by way of host memory: ", why));
+    if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange through host memory: ", why));
   }
   body(by_nccl ? *by_nccl : host);
 }
 
-// More of them could not keep comm.deadline for long.
+// With more ranks, waits would exceed comm.deadline.
 constexpr int kRanksPerCore = 256;
 
-// Else another rank does.
+// False if another rank reports the cause.
 bool says_why(const Error& error) { return *error.what() && !is_ending_text(error.what()); }
 
 int run_threads(const WorldOptions& options, int size, const std::function<void(Communicator&)>& body) {
@@ -68,7 +68,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
   std::vector<std::thread> ranks;
   const auto fail = [&](const Error& error, int r) {
     std::lock_guard lock(mutex);
-    if (code != 0 || !says_why(error)) return;  // the others fail because of one: they stay silent
+    if (code != 0 || !says_why(error)) return;  // ranks that fail only because of another rank report nothing
     code = static_cast<int>(error.code());
     set_log_prefix({});
     report(options, error, r, size);
@@ -99,7 +99,7 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
     }
   }
   {
-    // A failed job ends within 2 seconds, also where a rank is deep in a computation.
+    // A failed job ends within 2 seconds, even if a rank is in the middle of a long computation.
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return left == 0 || code != 0; });
     if (left > 0 && !changed.wait_for(lock, std::chrono::milliseconds(1500), [&] { return left == 0; })) {
@@ -114,8 +114,8 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
 int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   const MpiPlace place = mpi_place();
   if (place.size > 1) set_log_prefix(cat("rank ", place.rank));
-  // Outlives an error of `body`: its end would tell the peers, and they would report it as theirs before the job is
-  // over.
+  // Must outlive an error of `body`: its destruction would reach the other ranks, which would report it as their own
+  // error before the job ends.
   std::unique_ptr<Communicator> comm;
   try {
     comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
@@ -125,7 +125,7 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
     const Error error = as_error(std::current_exception());
     set_log_prefix({});
     if (says_why(error)) report(options, error, place.rank, place.size);
-    else  // another rank says why, and ends the job
+    else  // another rank reports the cause and ends the job
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();
     if (place.size > 1) mpi_abort(static_cast<int>(error.code()));
@@ -140,7 +140,7 @@ int world_size(int asked, double deadline_s) {
     const int cores = available_cores();
     require(asked <= kRanksPerCore * cores, ExitCode::kUsage, "--ranks ", asked, ": ", cores,
             cores == 1 ? " core is" : " cores are", " available here, and at most ", kRanksPerCore,
-            " ranks a core can be threads; use fewer ranks, or processes on several machines (mpirun -n)");
+            " ranks per core can run as threads; use fewer ranks, or processes on several machines (mpirun -n)");
     return asked > 0 ? asked : 1;
   }
   require(mpi_built(), ExitCode::kUsage,

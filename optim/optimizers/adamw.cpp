@@ -18,8 +18,8 @@ class AdamW final : public Optimizer {
     first = weight_sum(o_.beta1, update);
     second = weight_sum(o_.beta2, update);
   }
-  // The sum of the weights that a moment gives to its gradients after `update` updates, with the factors as the kernel
-  // rounds them: (1 - beta) * (1 + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
+  // The bias correction of a moment after `update` updates, with the factors as the kernel rounds them: (1 - beta) * (1
+  // + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
   static double weight_sum(double beta, int64_t update) {
     const double kept = static_cast<float>(beta), rest = static_cast<float>(1 - beta);
     return rest * (1 - std::pow(kept, static_cast<double>(update))) / (1 - kept);

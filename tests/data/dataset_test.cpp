@@ -259,7 +259,7 @@ TEST_F(DatasetFileTest, WrongFilesAreNamed) {
     file.set_attribute("", "something", int64_t{1});
     file.close();
   }
-  refused(ExitCode::kBadData, {path_, "no dataset of lockstep"});
+  refused(ExitCode::kBadData, {path_, "not a lockstep dataset"});
   text_file(noise(300000, 6));
   std::filesystem::resize_file(path_, 200000);
   refused(ExitCode::kBadData, {path_, "truncated"});

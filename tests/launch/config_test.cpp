@@ -155,8 +155,9 @@ TEST(Config, RangesAndChoices) {
   expect_error("optim: {lr: 11}\n", "a.yaml:1: optim.lr: 11 per step is out of range: allowed is 0 to 10");
   expect_error("optim: {lr: .inf}\n", "a.yaml:1: optim.lr: .inf per step is out of range: allowed is 0 to 10");
   expect_error("optim: {widths: [2, 0]}\n", "a.yaml:1: optim.widths[1]: 0 is out of range: allowed is >= 1");
-  expect_error("\nreduce: exakt\n", "a.yaml:2: reduce: 'exakt' is no choice here: exact | fast; did you mean exact?");
-  expect_error("optim: {name: lion}\n", "a.yaml:1: optim.name: 'lion' is no choice here: sgd | adamw");
+  expect_error("\nreduce: exakt\n",
+               "a.yaml:2: reduce: 'exakt' is not a choice here: exact | fast; did you mean exact?");
+  expect_error("optim: {name: lion}\n", "a.yaml:1: optim.name: 'lion' is not a choice here: sgd | adamw");
 }
 
 TEST(Config, UnknownKeysAreAllListedWithTheLikelyOne) {

@@ -87,7 +87,7 @@ advised=$(sed -n 's/.* are enough for //p' out)
 succeeds "its advice is followed: $advised" lockstep train images.yaml "${layout[@]}" $advised run.dir=advised train.steps=1 --ranks 4
 
 refuses "no memory at all" 64 '--gpu-memory 0: must be above 0' lockstep plan text.yaml --gpu-memory 0
-refuses "a size without a unit that we know" 64 '--gpu-memory 80 gigs: is no size; write it as 80GiB or 512MB' lockstep plan text.yaml --gpu-memory '80 gigs'
+refuses "a size without a unit that we know" 64 '--gpu-memory 80 gigs: is not a size; write it as 80GiB or 512MB' lockstep plan text.yaml --gpu-memory '80 gigs'
 refuses "no ranks" 64 '--ranks 0: must be 1 to' lockstep plan text.yaml --ranks 0
 refuses "more ranks than micro-batches" 78 'text.yaml:.*batch.micro: 8 ranks are more than the 4 micro-batches' lockstep plan text.yaml --ranks 8
 refuses "no data" 78 'data.path is not set' lockstep plan text.yaml

@@ -39,7 +39,7 @@ wait $pid 2>/dev/null || true
 mkdir "tmp/lockstep-prove-elsewhere-123456"
 same "after kill -9" 3 "$(shelves)"
 succeeds "the next prove" lockstep prove text.yaml --resume --levels none --ranks 1
-expect "it says what it removed" grep -q 'removed .*/tmp/lockstep-prove-.* killed had left' err
+expect "it says what it removed" grep -q 'removed .*/tmp/lockstep-prove-.*, left by a process that was killed' err
 same "the running one's directory, and that of another machine, stay" 2 "$(shelves)"
 rmdir "tmp/lockstep-prove-elsewhere-123456"
 kill -9 $running

@@ -70,7 +70,7 @@ if [ "$(digests)" = "$(digest trained/checkpoints/step-00000005)" ]; then proble
 
 # A micro-batch that depends on the number of ranks is fixed, or refused.
 succeeds "batch.micro: 0" prove batch.micro=0 batch.global=24
-expect "batch.micro: 0: it says so" grep -q '^batch.micro is 0, a share for each rank: fixed to 6 here, the share of 4 ranks$' out
+expect "batch.micro: 0: it says so" grep -q '^batch.micro is 0, a share for each rank: set to 6 here, the share of 4 ranks$' out
 refuses "batch.micro: 0 that does not divide" 78 '.*batch.micro: 0 makes micro-batches depend.*21 does not divide by 4 ranks' prove batch.micro=0
 succeeds "two micro-batches a step" prove batch.micro=11
 same "at most as many ranks as micro-batches" "1 2" "$(awk '/ local /{ print $1 }' out | sort -nu | xargs)"
@@ -87,7 +87,7 @@ same "--json: a line for each run and the verdict" $((runs + 1)) "$(grep -cE '^\
 same "--json: nothing else" $((runs + 1)) "$(wc -l <out)"
 expect "--json: the verdict" grep -qE "\"verdict\":\"one digest\",\"steps\":5,\"runs\":$runs,\"differ\":0" out
 
-refuses "no ranks" 64 "--ranks 1,x: 'x' is no number" prove --ranks 1,x
+refuses "no ranks" 64 "--ranks 1,x: 'x' is not a number" prove --ranks 1,x
 refuses "no level" 64 "--levels zero: 'zero' is none of none, optimizer" prove --levels zero
 refuses "no steps" 64 '--steps 0: must be 1 or more' prove --steps 0
 refuses "half of one step" 64 '--resume needs --steps 2' prove --steps 1 --resume

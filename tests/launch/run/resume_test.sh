@@ -11,7 +11,7 @@ before=$(fingerprint run)
 refuses "a longer run has another schedule" 78 "run/checkpoints/step-00000004: cannot be resumed with another configuration: schedule.steps was 4 and is 6. .*'resume.allow=\[schedule.steps\]'" \
   lockstep train text.yaml train.steps=6 --resume
 same "it touched nothing" "$before" "$(fingerprint run)"
-refuses "a key that nothing compares" 78 "override.*: resume.allow: 'schedule.stepz' is no key that shapes results" \
+refuses "a key that nothing compares" 78 "override.*: resume.allow: 'schedule.stepz' is not a key that affects results" \
   lockstep train text.yaml train.steps=6 --resume 'resume.allow=[schedule.stepz]'
 cp -r run kept
 succeeds "the schedule as it was" lockstep train text.yaml train.steps=6 schedule.steps=4 --resume run.dir=kept
