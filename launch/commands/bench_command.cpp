@@ -56,17 +56,12 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "bench",
       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
-      "Times training steps without writing any files. The last line of output is one JSON object with: ms, the "
-      "median\n"
-      "time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a step "
-      "from\n"
-      "the first timed step until the device is idle, and the throughput by it; the seconds from the start of the "
-      "program\n"
-      "to the end of the first step; tflops of the model's matrix products, and mfu, their fraction of the GPU's peak "
-      "if\n"
-      "that is known; the peak memory of this process's device, total and by use; and the most bytes that a rank "
-      "sends\n"
-      "in a step.",
+      "Times training steps without writing any files. The last line of output is one JSON object with: ms, the\n"
+      "median time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a\n"
+      "step from the first timed step until the device is idle, and the throughput by it; the seconds from the\n"
+      "start of the program to the end of the first step; tflops of the model's matrix products, and mfu, their\n"
+      "fraction of the GPU's peak if that is known; the peak memory of this process's device, total and by use; and\n"
+      "the most bytes that a rank sends in a step.",
       {{"steps", "steps that are timed", "N", "20"},
        {"warmup", "untimed steps before those", "N", "5"},
        {"ranks", "ranks in this process", "N", "0"},

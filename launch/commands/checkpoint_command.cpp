@@ -261,14 +261,13 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
   const Command command{
       "checkpoint",
       "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5 [--json]",
-      "DIR, A, B: a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is "
+      "DIR, A, B: a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is\n"
       "verified.\n"
       "inspect: lists what it holds.\n"
-      "digest: prints one value for the logical state, independent of its layout; equal runs have equal digests. It is "
-      "alone on "
-      "standard output.\n"
-      "verify: checks that it is complete and undamaged; for a run directory, each checkpoint. Exit code 65 if one is "
-      "not.\n"
+      "digest: prints one value for the logical state, independent of its layout; equal runs have equal digests. It\n"
+      "is alone on standard output.\n"
+      "verify: checks that it is complete and undamaged; for a run directory, each checkpoint. Exit code 65 if one\n"
+      "is not.\n"
       "diff: prints how two states differ, independent of their layouts; exit code 1 if they differ.\n"
       "export: writes the parameters alone, unsharded and by name, to a new HDF5 file.",
       {{"json", "one JSON object"}},

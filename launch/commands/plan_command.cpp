@@ -166,15 +166,12 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "plan",
       "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
-      "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the "
-      "peak\n"
-      "memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are executed, "
-      "on\n"
-      "a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints take in "
-      "addition\n"
-      "to the peak, from the first save on. Not counted: scratch memory of kernels, and what the system or a GPU's "
-      "driver\n"
-      "takes. With sharding.group in FILE.yaml, levels are also planned within such groups.",
+      "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the\n"
+      "peak memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are\n"
+      "executed, on a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints\n"
+      "take in addition to the peak, from the first save on. Not counted: scratch memory of kernels, and what the\n"
+      "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are also planned within such\n"
+      "groups.",
       {{"ranks", "ranks of the run", "N", "1"},
        {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
        {"json", "print one JSON object per level, in bytes"}},

@@ -420,13 +420,11 @@ int prove_command(const App& app, const std::vector<std::string>& given) {
   const Command command{
       "prove",
       "prove FILE.yaml [key.path=value ...] [--ranks 1,2,4] [--steps N] [--levels all] [--resume] [--json]",
-      "Trains the model of FILE.yaml for a few steps at each number of ranks and each shard level, and compares the "
-      "bits\n"
-      "of the runs: one digest of parameters, moments and data position, and the loss of every step. If two runs "
-      "differ,\n"
-      "it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast it measures how "
-      "far\n"
-      "the runs are from one rank in exact mode. Under mpirun -n N ranks are processes, at most N; otherwise threads.\n"
+      "Trains the model of FILE.yaml for a few steps at each number of ranks and each shard level, and compares the\n"
+      "bits of the runs: one digest of parameters, moments and data position, and the loss of every step. If two\n"
+      "runs differ, it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast\n"
+      "it measures how far the runs are from one rank in exact mode. Under mpirun -n N ranks are processes, at most\n"
+      "N; otherwise threads.\n"
       "Exit code 70 if runs differ.",
       {{"ranks", "numbers of ranks; default: 1,2,4 as far as a step has enough micro-batches", "LIST", ""},
        {"steps", "steps of each run", "N", "5"},
