@@ -91,9 +91,9 @@ MpiSession::MpiSession() {
     must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     on_exit(at_exit, nullptr);
   }
-  require(
-      provided >= MPI_THREAD_MULTIPLE, ExitCode::kUsage,
-      "this MPI does not give MPI_THREAD_MULTIPLE, which lockstep needs, as each communicator has a thread of its own");
+  require(provided >= MPI_THREAD_MULTIPLE, ExitCode::kUsage,
+          "this MPI does not provide MPI_THREAD_MULTIPLE, which lockstep needs because each communicator has its own "
+          "thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &place.size);

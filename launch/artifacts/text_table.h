@@ -1,4 +1,4 @@
-// A table in plain text. A plain function.
+// Formats a table in plain text.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// Rows of equally many cells, the heading first: the first column begins at the left, the others end at the right.
+// `rows`: the heading, then the data rows, all with the same number of cells. The first column is left-aligned, the
+// others are right-aligned.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace lockstep

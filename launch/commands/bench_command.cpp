@@ -72,7 +72,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   if (a.help) return 0;
   const bool breaks_down = a.has("breakdown");
   require(!breaks_down || !a.has("json"), ExitCode::kUsage,
-          "--breakdown prints tables before the JSON object that --json asks for alone");
+          "--breakdown cannot be combined with --json, which prints one JSON object only");
   constexpr int64_t kMost = 1'000'000'000;
   const int64_t steps = a.integer("steps", 1, kMost), warmup = a.integer("warmup", 1, kMost);
   const auto settings = settings_of_file(app, a);
@@ -159,7 +159,8 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       result = json_line(line) + "\n";
     }
     comm.barrier("end of the timed steps");
-    // After all that is reported of memory, and by all ranks at once, as they share the machine in a step too.
+    // Runs after the memory figures are taken, and on all ranks at the same time, since they share the machine during a
+    // step too.
     if (breaks_down && device.type == DeviceType::kCpu) limits = measure_limits();
     if (breakdown) result = breakdown->text(mean, limits) + result;
     if (comm.rank() == 0) print(result);

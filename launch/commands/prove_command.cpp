@@ -400,7 +400,7 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
     const Settings& s = *rows[0].layout->settings;
     std::string text = cat("\n", s.model_name, ", ", plan.steps, plan.steps == 1 ? " step" : " steps",
                            ", batch.global ", s.batch.global, ", ", ceil_div(s.batch.global, s.batch.micro),
-                           " micro-batches a step of ", s.batch.micro, " samples\n");
+                           " micro-batches of ", s.batch.micro, " samples per step\n");
     for (const std::string& note : plan.notes) text += note + "\n";
     text += "\n" + table(plan, rows) + "\n";
     for (const Row& row : rows)

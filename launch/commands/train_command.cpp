@@ -115,12 +115,12 @@ class Run {
     training = true;
     bool stopped = false;
     if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
-    while (trainer_.steps_done() < settings_.train.steps && !(stopped && nothing_under_way())) {
+    while (trainer_.steps_done() < settings_.train.steps && !(stopped && no_steps_in_progress())) {
       while (!stopped && may_start()) trainer_.start(stop_signal != 0);
       const StepReport r = trainer_.finish();
       stopped = stopped || r.result.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
-      const bool ends = stopped && nothing_under_way();
+      const bool ends = stopped && no_steps_in_progress();
       const bool eval_now = evaluates_after(r.step);
       EvalReport e;
       if (eval_now) {
@@ -157,7 +157,7 @@ class Run {
       run_dir_->check_held();
       metrics_->check_there();
       if (stopped) {
-        log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Go on with --resume"));
+        log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
       } else {
         log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                      p.metrics(), ", TensorBoard files in ", p.tensorboard()));
@@ -175,12 +175,12 @@ class Run {
   bool saves_after(int64_t step) const {
     return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
   }
-  bool nothing_under_way() const { return trainer_.steps_started() == trainer_.steps_done(); }
+  bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
   // Code that reads the state after a step needs that step to be the last one started.
   bool may_start() const {
     const int64_t launched = trainer_.steps_started();
     const bool looked_at = evaluates_after(launched) || saves_after(launched);
-    return trainer_.may_start() && launched < settings_.train.steps && (nothing_under_way() || !looked_at);
+    return trainer_.may_start() && launched < settings_.train.steps && (no_steps_in_progress() || !looked_at);
   }
 
   // Returns false if there is no checkpoint yet.

@@ -27,15 +27,16 @@ std::vector<Field> fields(TrainOptions& o) {
 }
 std::vector<Field> fields(BatchOptions& o) {
   trace_mark();
-  return {field("global", o.global, "samples of one optimizer step, over all ranks")
-              .with_unit("samples")
-              .with_range(1, 1 << 30),
-          field("micro", o.micro,
-                "samples of one forward and backward pass: the unit of exactness; 0: batch.global shared evenly among "
-                "the ranks "
-                "(the result then depends on their number)")
-              .with_unit("samples")
-              .with_range(0, 1 << 30)};
+  return {
+      field("global", o.global, "samples of one optimizer step, over all ranks")
+          .with_unit("samples")
+          .with_range(1, 1 << 30),
+      field("micro", o.micro,
+            "samples of one forward and backward pass: the unit of exactness; 0: batch.global divided by the number of "
+            "ranks "
+            "(the result then depends on it)")
+          .with_unit("samples")
+          .with_range(0, 1 << 30)};
 }
 std::vector<Field> fields(CheckpointOptions& o) {
   return {
@@ -172,9 +173,10 @@ void resolve_micro_batch(Settings& s, int ranks, bool resume) {
     return;
   }
   require(s.batch.global % ranks == 0, ExitCode::kConfig, s.config.place("batch.micro"),
-          ": 0 shares batch.global: ", s.batch.global, " evenly, but there are ", ranks, " ranks; give batch.micro");
+          ": 0 divides batch.global: ", s.batch.global, " evenly among ranks, but there are ", ranks,
+          "; set batch.micro");
   s.batch.micro = s.batch.global / ranks;
-  s.config.resolve("batch.micro", s.batch.micro, cat("an even share of batch.global for each of ", ranks, " ranks"));
+  s.config.resolve("batch.micro", s.batch.micro, cat("an equal share of batch.global for each of ", ranks, " ranks"));
 }
 
 void resolve_schedule(Settings& s) {
@@ -199,7 +201,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   resolve_micro_batch(*s, ranks, resume);
   resolve_schedule(*s);
   refuse(s->batch.micro <= s->batch.global, "batch.micro",
-         cat(s->batch.micro, " samples a micro-batch are more than batch.global: ", s->batch.global));
+         cat(s->batch.micro, " samples per micro-batch are more than batch.global: ", s->batch.global));
   const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
   refuse(ranks <= micro_batches, "batch.micro",
          cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",

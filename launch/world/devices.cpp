@@ -93,7 +93,7 @@ std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placem
 std::vector<Field> fields(DeviceOptions& o) {
   return {enum_field("device", o.choice,
                      {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
-                     "where ranks compute; auto: on GPUs where every rank has one of its own, otherwise on CPUs")
+                     "where ranks compute; auto: on GPUs if every rank has its own, otherwise on CPUs")
               .without_effect_on_math(),
           field("share_gpu", o.share_gpu, "several ranks may use one GPU; their exchanges then go through host memory")
               .without_effect_on_math()};

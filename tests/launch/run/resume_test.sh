@@ -33,7 +33,7 @@ succeeds "asked once" lockstep train text.yaml schedule.name=constant train.step
 sed -i '/^  micro:/d' text.yaml
 rm -rf run
 succeeds "2 ranks" lockstep train text.yaml run.dir=two train.steps=4 --ranks 2
-expect "the share is in config.yaml" grep -qE '^  micro: 4  # default, where 0 stands for an even share of batch.global for each of 2 ranks' two/config.yaml
+expect "the share is in config.yaml" grep -qE '^  micro: 4  # default, where 0 stands for an equal share of batch.global for each of 2 ranks' two/config.yaml
 succeeds "measured on more ranks than a step has micro-batches" lockstep eval two --ranks 3
 for ranks in 1 2; do
   cp -r two on_$ranks
