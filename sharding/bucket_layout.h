@@ -7,6 +7,7 @@
 
 #include "core/base/partition.h"
 #include "core/base/shape.h"
+#include "core/base/state_chunk.h"
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ class BucketLayout {
  public:
   // Parameters start at multiples of kUnit elements (256 bytes), and so do ranks' slices: a chunk of kUnit elements has
   // one owner.
-  static constexpr int64_t kUnit = 64;
+  static constexpr int64_t kUnit = kStateChunk;
 
   struct Piece {
     std::string name;

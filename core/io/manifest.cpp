@@ -8,6 +8,7 @@
 
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
+#include "core/base/state_chunk.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 
@@ -130,7 +131,7 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
     s.part = json_int(o, "part", where);
     s.hash = parse_hash(json_text(o, "hash", where), where);
     // A manifest that lies about sizes must not cost memory.
-    require(s.offset >= 0 && s.count >= 0 && s.offset % 64 == 0 && s.offset <= s.shape.numel() &&
+    require(s.offset >= 0 && s.count >= 0 && s.offset % kStateChunk == 0 && s.offset <= s.shape.numel() &&
                 s.count <= s.shape.numel() - s.offset,
             ExitCode::kBadData, where, ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ",
             s.count, " elements");

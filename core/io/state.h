@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "core/base/hash.h"
+#include "core/base/state_chunk.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
-
-constexpr int64_t kStateChunk = 64;  // elements of one hash of a digest; slices begin at multiples of it
 
 struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."

@@ -1,5 +1,6 @@
 // Sums down columns, gathers and scatters of rows: kernels whose threads own columns, so that every sum runs in row
 // order.
+#include "core/base/state_chunk.h"
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/stage.h"
@@ -162,14 +163,15 @@ void tree_add(Parallel& parallel, float* sum, const float* other, int64_t n) {
 }
 
 void chunk_norms(Parallel& parallel, const float* x, int64_t n, double* out) {
-  const int64_t chunks = (n + 63) / 64;
+  constexpr int64_t kChunk = kStateChunk;
+  const int64_t chunks = (n + kChunk - 1) / kChunk;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
-      const float* p = x + c * 64;
-      const int64_t count = n - c * 64 < 64 ? n - c * 64 : 64;
+      const float* p = x + c * kChunk;
+      const int64_t count = n - c * kChunk < kChunk ? n - c * kChunk : kChunk;
       double lane[8] = {};
-      if (count == 64) {
-        for (int64_t i = 0; i < 64; i += 8)
+      if (count == kChunk) {
+        for (int64_t i = 0; i < kChunk; i += 8)
           for (int l = 0; l < 8; ++l) lane[l] += static_cast<double>(p[i + l]) * static_cast<double>(p[i + l]);
       } else {
         for (int64_t i = 0; i < count; ++i) lane[i % 8] += static_cast<double>(p[i]) * static_cast<double>(p[i]);

@@ -26,7 +26,7 @@ struct KernelTable {
   void (*attention_backward)(Parallel&, const AttentionArgs&);
   void (*initial)(Parallel&, const InitialArgs&);
   void (*tree_add)(Parallel&, float* sum, const float* other, int64_t n);  // sum += other
-  void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares of 64-element chunks
+  void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares by kStateChunk elements
   void (*tree_sums)(Parallel&, const TreeSumsArgs&);
   void (*store)(Parallel&, const StoreArgs&);
   void (*step_outcome)(Parallel&, const StepOutcomeArgs&);

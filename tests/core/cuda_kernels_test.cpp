@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 
+#include "core/base/partition.h"
+#include "core/base/state_chunk.h"
 #include "core/device/cuda/kernels.h"
 #include "core/device/cuda/launch.h"
 #include "core/device/thread_pool.h"
@@ -401,7 +403,7 @@ TEST(CudaSums, NormsOfChunks) {
   for (int64_t n : {1, 9, 63, 64, 65, 1000, 20000})
     expect_equal([&](const KernelTable& table, Parallel& where) {
       const Tensor x = random_tensor({n}, 1, -1, 1, DType::kFloat32);
-      std::vector<double> out(static_cast<size_t>((n + 63) / 64) + 1, -7.0);
+      std::vector<double> out(static_cast<size_t>(ceil_div(n, kStateChunk)) + 1, -7.0);
       table.chunk_norms(where, static_cast<const float*>(x.read()), n, out.data());
       return Values{out};
     });

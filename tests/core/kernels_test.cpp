@@ -2,6 +2,8 @@
 // are cut; attention's memory grows linearly.
 #include <gtest/gtest.h>
 
+#include "core/base/partition.h"
+#include "core/base/state_chunk.h"
 #include "core/device/allocator.h"
 #include "core/nn/init.h"
 #include "core/ops/ops.h"
@@ -100,7 +102,7 @@ TEST(EveryThreadCount, GradientSumsNormsAndInitialValues) {
   same_on_each_device([] {
     const int64_t n = 300001;
     Tensor a = random_tensor({n}, 1, -1, 1, DType::kFloat32), b = random_tensor({n}, 2, -1, 1, DType::kFloat32),
-           c = Tensor::empty({n}), norms = Tensor::empty({(n + 63) / 64}, DType::kFloat64);
+           c = Tensor::empty({n}), norms = Tensor::empty({ceil_div(n, kStateChunk)}, DType::kFloat64);
     float *sum = static_cast<float*>(a.write()), *out = static_cast<float*>(c.write());
     const float* other = static_cast<const float*>(b.read());
     current_stream().enqueue([=, chunks = static_cast<double*>(norms.write())](Parallel& p) {

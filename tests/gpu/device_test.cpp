@@ -3,6 +3,8 @@
 #include <cmath>
 #include <thread>
 
+#include "core/base/partition.h"
+#include "core/base/state_chunk.h"
 #include "core/device/allocator.h"
 #include "core/kernels/kernels.h"
 #include "core/nn/init.h"
@@ -21,7 +23,7 @@ using namespace testing;
 TEST(Kernels, ThatDigestsAndNormsRestOnHaveTheCpusBits) {
   for (int64_t n : {1, 64, 65, 1000, 100'003}) {
     const auto work = [n] {
-      const int64_t chunks = (n + 63) / 64;
+      const int64_t chunks = ceil_div(n, kStateChunk);
       const Tensor x = random_tensor({n}, 1, -1, 1, DType::kFloat32), y = random_tensor({n}, 2, -1, 1, DType::kFloat32);
       const Tensor norms = Tensor::empty({chunks}, DType::kFloat64), total = Tensor::empty({1}, DType::kFloat64);
       const Tensor ranges = Tensor::of(std::vector<int64_t>{0, chunks}, {2});

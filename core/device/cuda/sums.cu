@@ -1,5 +1,6 @@
-// Sums whose order is that of a CPU, to the bit: of gradients, of their squares by chunks of 64 elements, and of those
-// by a tree.
+// Sums whose order is that of a CPU, to the bit: of gradients, of their squares by chunks of kStateChunk elements, and
+// of those by a tree.
+#include "core/base/state_chunk.h"
 #include "core/device/cuda/launch.h"
 #include "core/kernels/stage.h"
 
@@ -12,21 +13,23 @@ namespace {
 constexpr int kThreads = 256;
 
 // Eight threads a chunk, each the CPU's lane.
+constexpr int kLanes = 8, kPerLane = static_cast<int>(kStateChunk) / kLanes;
+
 __global__ void __launch_bounds__(kThreads) chunk_norms_grid(const float* x, int64_t n, int64_t chunks, double* out) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x / 8;
-  const int64_t lane = threadIdx.x % 8, first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 8;
+  const int64_t step = int64_t(gridDim.x) * blockDim.x / kLanes;
+  const int64_t lane = threadIdx.x % kLanes, first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
   // All of a warp's lanes stay for its shuffles.
-  for (int64_t c = first; c - (threadIdx.x % 32) / 8 < chunks; c += step) {
+  for (int64_t c = first; c - (threadIdx.x % 32) / kLanes < chunks; c += step) {
     double sum = 0;
-    float v[8];
+    float v[kPerLane];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int64_t i = c * 64 + k * 8 + lane;
+    for (int k = 0; k < kPerLane; ++k) {
+      const int64_t i = c * kStateChunk + k * kLanes + lane;
       v[k] = i < n ? x[i] : 0.0f;
     }
 #pragma unroll
-    for (int k = 0; k < 8; ++k) sum += static_cast<double>(v[k]) * static_cast<double>(v[k]);
-    for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
+    for (int k = 0; k < kPerLane; ++k) sum += static_cast<double>(v[k]) * static_cast<double>(v[k]);
+    for (int apart = kLanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
     if (lane == 0 && c < chunks) out[c] = sum;
   }
 }
@@ -82,8 +85,8 @@ void tree_add(Parallel& where, float* sum, const float* other, int64_t n) {
 
 void chunk_norms(Parallel& where, const float* x, int64_t n, double* out) {
   CudaQueue& queue = cuda_queue(where);
-  const int64_t chunks = (n + 63) / 64;
-  launch(chunk_norms_grid, queue, blocks_for(queue, chunks * 8, kThreads), kThreads, x, n, chunks, out);
+  const int64_t chunks = (n + kStateChunk - 1) / kStateChunk;
+  launch(chunk_norms_grid, queue, blocks_for(queue, chunks * kLanes, kThreads), kThreads, x, n, chunks, out);
 }
 
 void tree_sums(Parallel& where, const TreeSumsArgs& a) {
