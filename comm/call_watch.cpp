@@ -69,7 +69,7 @@ void CallWatch::poison(const Error& error) const {
   std::lock_guard lock(mutex_);
   if (error_) return;
   error_.emplace(error);
-  if (board_) board_->abort(error.code(), error.what());
+  if (board_) board_->abort(error);
 }
 
 bool CallWatch::poisoned() const {

@@ -59,11 +59,9 @@ void Work::synchronize(Seconds deadline) const {
   }
 }
 
-namespace {
-constexpr std::string_view kEnding = " is ending because of an error of its own";
+Error rank_is_ending(int rank) {
+  return Error::secondary(ExitCode::kRankLost, cat("rank ", rank, " is ending because of an error of its own"));
 }
-std::string ending_text(int rank) { return cat("rank ", rank, kEnding); }
-bool is_ending_text(std::string_view what) { return what.find(kEnding) != std::string_view::npos; }
 
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label) {
   const Tensor in = value_tensor(mine), out = host_tensor(comm.size(), DType::kInt64);

@@ -89,10 +89,10 @@ class Communicator {
   // Payload that this rank has sent so far through this communicator and those split from it, in bytes as wire_bytes
   // counts them (comm/call.h).
   virtual int64_t bytes_sent() const = 0;
-  // Poisons the communicator: the waits of all ranks that can be reached end with an error that contains `why`. May be
-  // called from any thread.
-  virtual void abort(std::string_view why) = 0;
-  // The error that poisoned the communicator. May be called from any thread.
+  // Poisons the communicator: every wait of every rank that it can reach throws `why`; the first one counts. From any
+  // thread.
+  virtual void abort(const Error& why) = 0;
+  // What poisoned it. From any thread.
   virtual std::optional<Error> failure() const = 0;
 };
 
@@ -102,10 +102,9 @@ std::vector<std::string> all_gather_text(Communicator& comm, std::string_view mi
 std::vector<int64_t> all_gather_values(Communicator& comm, int64_t mine, std::string_view label);
 std::string broadcast_text(Communicator& comm, std::string_view text, int root, std::string_view label);
 
-// The text with which a rank aborts its communicators when an exception ends it, and whether an error carries that
-// text; such an error needs no report, because the rank that ended reports the cause.
-std::string ending_text(int rank);
-bool is_ending_text(std::string_view what);
+// What a rank aborts its communicators with when it leaves them while an exception is under way: a secondary error, as
+// that rank reports the exception itself. ExitCode::kRankLost.
+Error rank_is_ending(int rank);
 
 struct CommOptions {
   Seconds deadline{60};     // of each wait

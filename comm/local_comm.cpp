@@ -95,7 +95,7 @@ class LocalChannel final : public Channel {
   }
 
   void finish_sends(const std::function<bool()>&) override {}
-  void abort(std::string_view why) override { group_->abort(ExitCode::kRankLost, std::string(why)); }
+  void abort(const Error& why) override { group_->abort(why); }
   std::optional<Error> failure() const override { return group_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return nullptr; }
   bool close(Stream& stream) override {

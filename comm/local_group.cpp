@@ -64,7 +64,7 @@ void LocalGroup::meet(int rank, const Call& call, const Share& share) {
   wait_for_shares(call.number);
   if (!error) return;
   const Error why = as_error(error);
-  poison(why.code(), why.what());
+  poison(why);
   if (why.code() == ExitCode::kInternal) throw why;
   std::rethrow_exception(error);  // it may say more, such as what holds the memory
 }
@@ -107,7 +107,7 @@ void LocalGroup::wait_for_arrivals(int rank, const Call& call) {
     if (all_arrived(call.number)) return;
     if (!(arrivals_.load() & kPoison)) why = missing_text(call, !woken);
   }
-  if (!why.empty()) poison(ExitCode::kRankLost, why);
+  if (!why.empty()) poison(Error(ExitCode::kRankLost, why));
   if (!all_arrived(call.number)) throw_poison();
 }
 
@@ -194,42 +194,38 @@ void LocalGroup::receive(int to, const Call& call) {
                 " (", last_text(call.peer), ")");
     }
   }
-  if (!why.empty()) poison(ExitCode::kRankLost, why);
+  if (!why.empty()) poison(Error(ExitCode::kRankLost, why));
   if (message.details.empty()) throw_poison();
   if (message.dtype != call.dtype || message.numel != call.numel) {
-    poison(ExitCode::kRanksDisagree, cat("rank ", to, " calls ", details_of(call), ", but rank ", call.peer,
-                                         "'s matching call is ", message.details));
+    poison(Error(ExitCode::kRanksDisagree, cat("rank ", to, " calls ", details_of(call), ", but rank ", call.peer,
+                                               "'s matching call is ", message.details)));
     throw_poison();
   }
   if (message.bytes) memcpy(call.out, message.bytes.get(), static_cast<size_t>(call.numel * size_of(call.dtype)));
 }
 
-void LocalGroup::abort(ExitCode code, std::string why) { poison(code, std::move(why)); }
-
-void LocalGroup::poison(ExitCode code, std::string why) {
+void LocalGroup::poison(const Error& why) {
   std::vector<std::weak_ptr<LocalGroup>> children;
   {
     std::lock_guard lock(mutex_);
     if (arrivals_.load() & kPoison) return;
-    code_ = code;
     why_ = why;
     arrivals_.fetch_or(kPoison);
     children = children_;
   }
   changed_.notify_all();
   for (auto& child : children)
-    if (auto group = child.lock()) group->abort(code, why);
+    if (auto group = child.lock()) group->abort(why);
 }
 
 void LocalGroup::throw_poison() const {
   std::lock_guard lock(mutex_);
-  throw Error(code_, why_);
+  throw *why_;
 }
 
 std::optional<Error> LocalGroup::failure() const {
   std::lock_guard lock(mutex_);
-  if (arrivals_.load() & kPoison) return Error(code_, why_);
-  return {};
+  return why_;
 }
 
 void LocalGroup::leave(int rank) {

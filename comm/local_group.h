@@ -35,7 +35,7 @@ class LocalGroup {
   void send(int from, const Call& call);   // copies; does not wait
   void receive(int to, const Call& call);  // waits for the sender, for at most the deadline
 
-  void abort(ExitCode code, std::string why);
+  void abort(const Error& why) { poison(why); }
   std::optional<Error> failure() const;
   void leave(int rank);  // the rank makes no more calls; ranks that wait for it fail at once
   void add_child(const std::shared_ptr<LocalGroup>& child);  // poisoned together with this group
@@ -62,7 +62,7 @@ class LocalGroup {
   std::string missing_text(const Call& call, bool deadline_passed) const;
   std::string last_text(int rank) const;
   std::string deadline_text() const;
-  void poison(ExitCode code, std::string why);
+  void poison(const Error& why);
   [[noreturn]] void throw_poison() const;
   void wake();
 
@@ -76,8 +76,7 @@ class LocalGroup {
   alignas(64) std::atomic<int> sleepers_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  ExitCode code_ = ExitCode::kRankLost;
-  std::string why_;                                          // written once, before the poison bit
+  std::optional<Error> why_;                                 // written once, before the poison bit
   std::map<std::pair<int, int>, std::deque<Message>> mail_;  // by (from, to)
   std::vector<std::weak_ptr<LocalGroup>> children_;
 };

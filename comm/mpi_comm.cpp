@@ -51,9 +51,9 @@ class MpiChannel final : public Channel {
   void run(const Call& call) override;
   std::shared_ptr<Channel> split(const Call& call) override;
   void finish_sends(const std::function<bool()>& more) override;
-  void abort(std::string_view why) override {
+  void abort(const Error& why) override {
     session().broken = true;
-    state_->poison(Error(ExitCode::kRankLost, std::string(why)));
+    state_->poison(why);
   }
   std::optional<Error> failure() const override { return state_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return watch_; }

@@ -140,7 +140,7 @@ void NcclChannel::connect() {
             " s, though all have started: NCCL_DEBUG=INFO in the environment says what it waits ",
             "for, NCCL_SOCKET_IFNAME names the network interface to use");
   } catch (const Error& error) {
-    host_->abort(error.what());
+    host_->abort(error);
     throw;
   }
   comm_ = *made;
@@ -242,7 +242,7 @@ bool NcclChannel::add_window(const std::shared_ptr<Registered>& memory) {
           try {
             memory->window = api.add_window(comm, memory->data, memory->bytes);
           } catch (const Error& error) {
-            throw Error(error.code(), cat(error.what(), "; ", kWithout));
+            throw error.with_message(cat(error.what(), "; ", kWithout));
           }
         },
         [&] {
@@ -350,18 +350,15 @@ void NcclChannel::exchange_parts(const Call& call) {
   group.run();
 }
 
-// Post on the board first: it keeps the exit code.
 void NcclChannel::poison(const Error& error) {
   state_->poison(error);
-  if (!host_->failure()) host_->abort(error.what());
+  if (!host_->failure()) host_->abort(error);
   {
     std::lock_guard lock(mutex_);
     look_now_ = true;
   }
   changed_.notify_all();
 }
-
-void NcclChannel::abort(std::string_view why) { poison(Error(ExitCode::kRankLost, std::string(why))); }
 
 void NcclChannel::watch_calls() {
   for (;;) {

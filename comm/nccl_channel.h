@@ -29,7 +29,7 @@ class NcclChannel final : public Channel {
   void run(const Call& call) override;
   std::shared_ptr<Channel> split(const Call&) override;
   void finish_sends(const std::function<bool()>&) override {}
-  void abort(std::string_view why) override;
+  void abort(const Error& why) override { poison(why); }
   std::optional<Error> failure() const override { return state_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return watch_; }
   bool close(Stream& stream) override;

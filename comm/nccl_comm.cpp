@@ -75,7 +75,7 @@ class NcclComm final : public Communicator {
   }
 
   int64_t bytes_sent() const override { return host_->bytes_sent() + queued_->bytes_sent() - setup_->bytes; }
-  void abort(std::string_view why) override { channel_->abort(why); }
+  void abort(const Error& why) override { channel_->abort(why); }
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:

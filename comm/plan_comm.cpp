@@ -22,7 +22,7 @@ class PlanChannel final : public Channel {
     return std::make_shared<PlanChannel>(rank_ / group_, size_ / group_, kWhole);
   }
   void finish_sends(const std::function<bool()>&) override {}
-  void abort(std::string_view) override {}
+  void abort(const Error&) override {}
   std::optional<Error> failure() const override { return {}; }
   std::shared_ptr<const Work::Watch> watch() override { return nullptr; }
   bool close(Stream&) override { return true; }

@@ -16,6 +16,7 @@ namespace lockstep {
 struct ProgressBoard::Shared {
   std::atomic<int> state;  // 0: none, 1: being written, 2: aborted
   int code;
+  bool secondary;
   char why[1000];
 };
 
@@ -138,19 +139,22 @@ std::optional<ProgressBoard::Mark> ProgressBoard::mark_of(int place, int64_t num
   return mark;
 }
 
-void ProgressBoard::abort(ExitCode code, const std::string& why) {
+void ProgressBoard::abort(const Error& why) {
   Shared& s = *static_cast<Shared*>(memory_);
   int none = 0;
   if (!s.state.compare_exchange_strong(none, 1)) return;
-  s.code = static_cast<int>(code);
-  memcpy(s.why, why.data(), std::min(why.size(), sizeof s.why - 1));
+  s.code = static_cast<int>(why.code());
+  s.secondary = why.is_secondary();
+  const std::string_view text = why.what();
+  memcpy(s.why, text.data(), std::min(text.size(), sizeof s.why - 1));
   s.state.store(2);
 }
 
 std::optional<Error> ProgressBoard::aborted() const {
   const Shared& s = *static_cast<const Shared*>(memory_);
   if (s.state.load() != 2) return {};
-  return Error(static_cast<ExitCode>(s.code), s.why);
+  const auto code = static_cast<ExitCode>(s.code);
+  return s.secondary ? Error::secondary(code, s.why) : Error(code, s.why);
 }
 
 }  // namespace lockstep

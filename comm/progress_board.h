@@ -46,7 +46,7 @@ class ProgressBoard {
   std::optional<Mark> mark_of(
       int place, int64_t number) const;  // nullopt if that rank has not reached `number`, or has overwritten it
 
-  void abort(ExitCode code, const std::string& why);  // the first one is kept
+  void abort(const Error& why);  // the first one counts; its text is cut to fit
   std::optional<Error> aborted() const;
 
  private:

@@ -84,8 +84,8 @@ QueuedComm::QueuedComm(std::shared_ptr<Channel> channel, std::unique_ptr<Stream>
 }
 
 QueuedComm::~QueuedComm() {
-  if (std::uncaught_exceptions() > exceptions_) channel_->abort(ending_text(rank()));
-  if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs, and the process is about to end
+  if (std::uncaught_exceptions() > exceptions_) channel_->abort(rank_is_ending(rank()));
+  if (!channel_->close(*stream_)) (void)stream_.release();  // its thread hangs: the process is about to end
 }
 
 Call QueuedComm::start(CallKind kind, std::string_view label) {

@@ -35,7 +35,7 @@ class Channel {
   // true because a call is waiting.
   virtual void finish_sends(const std::function<bool()>& more) = 0;
   // From any thread.
-  virtual void abort(std::string_view why) = 0;
+  virtual void abort(const Error& why) = 0;
   virtual std::optional<Error> failure() const = 0;
   // The watch of this channel's Work (communicator.h); null if run() enforces the deadline itself.
   virtual std::shared_ptr<const Work::Watch> watch() = 0;
@@ -72,7 +72,7 @@ class QueuedComm final : public Communicator {
   void barrier(std::string_view label) override;
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override;
   int64_t bytes_sent() const override { return sent_bytes_->own; }
-  void abort(std::string_view why) override { channel_->abort(why); }
+  void abort(const Error& why) override { channel_->abort(why); }
   std::optional<Error> failure() const override { return channel_->failure(); }
 
  private:

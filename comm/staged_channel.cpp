@@ -110,7 +110,7 @@ class StagedChannel final : public Channel {
     return part ? make_staged_channel(std::move(part)) : nullptr;
   }
   void finish_sends(const std::function<bool()>& more) override { inner_->finish_sends(more); }
-  void abort(std::string_view why) override { inner_->abort(why); }
+  void abort(const Error& why) override { inner_->abort(why); }
   std::optional<Error> failure() const override { return inner_->failure(); }
   std::shared_ptr<const Work::Watch> watch() override { return inner_->watch(); }
   bool close(Stream& stream) override { return inner_->close(stream); }

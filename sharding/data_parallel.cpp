@@ -72,7 +72,7 @@ void DataParallel::call_on_passes(size_t block, const std::vector<Module*>& modu
 
 DataParallel::~DataParallel() {
   // Collectives under way need ranks that will not come.
-  if (std::uncaught_exceptions() > exceptions_) comm_.abort(ending_text(comm_.rank()));
+  if (std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
   for (Module* m : hooked_) m->set_hooks({});  // the model may outlive us
 }
 

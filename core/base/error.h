@@ -1,6 +1,6 @@
-// Errors: one exception type that carries the process exit code, and check(), which throws it with its place.
-// Thrown anywhere; whoever catches one to add to it or to clean up throws it on. The command that runs (launch/run)
-// turns it into a message and an exit code.
+// Errors: one exception type, which carries the exit code of the process, and check() and require(), which throw it.
+// Code that catches an Error to add to its message or to clean up rethrows it; the running command (launch/run) turns
+// it into a message and the exit code.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,23 @@ enum class ExitCode : int {
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string message) : std::runtime_error(std::move(message)), code_(code) {}
+  // A secondary error: another rank failed, and reports the cause; this rank only ends too. It is thrown like any other
+  // and sets the exit code, but is not reported.
+  static Error secondary(ExitCode code, std::string message = "another rank failed, and reports why") {
+    Error error(code, std::move(message));
+    error.secondary_ = true;
+    return error;
+  }
   ExitCode code() const { return code_; }
+  bool is_secondary() const { return secondary_; }
+  // The same error in other words.
+  Error with_message(std::string message) const {
+    return secondary_ ? secondary(code_, std::move(message)) : Error(code_, std::move(message));
+  }
 
  private:
   ExitCode code_;
+  bool secondary_ = false;
 };
 
 // Text of a value; types of ours provide an overload found by argument-dependent lookup.
@@ -57,7 +70,7 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
-// The place rides in the implicit conversion, so that check() needs no macro.
+// The implicit conversion captures the caller's place, so that check() needs no macro.
 struct Condition {
   bool holds;
   std::source_location where;
@@ -81,7 +94,7 @@ void require(bool holds, ExitCode code, const Parts&... parts) {
     throw Error(code, cat(parts...));
 }
 
-// Checked narrowing at library doors.
+// Checked narrowing, for arguments of libraries.
 template <class To, class From>
 To narrow(From value) {
   check(std::in_range<To>(value), "value ", value, " does not fit its narrower type");

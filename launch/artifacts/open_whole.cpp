@@ -47,7 +47,7 @@ std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& di
       return c;
     } catch (const Error& e) {  // thrown on all ranks with the same exit code
       if (e.code() != ExitCode::kBadData && e.code() != ExitCode::kMissingInput) throw;
-      const auto said = all_gather_text(comm, e.what(), "damaged checkpoint");
+      const auto said = all_gather_text(comm, e.is_secondary() ? "" : e.what(), "damaged checkpoint");
       int who = 0;
       while (who + 1 < comm.size() && said[static_cast<size_t>(who)].empty()) ++who;
       // Rank 0 listed it, so it is not damaged: this rank sees another file system.
@@ -58,15 +58,15 @@ std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& di
     }
   }
   if (damaged == 0) return {};
-  throw Error(ExitCode::kBadData, comm.rank() != 0 ? std::string()
-                                                   : cat(dir, ": none of its ", damaged,
-                                                         " checkpoints is whole; the newest: ", first_problem));
+  if (comm.rank() != 0) throw Error::secondary(ExitCode::kBadData);
+  throw Error(ExitCode::kBadData,
+              cat(dir, ": none of its ", damaged, " checkpoints is whole; the newest: ", first_problem));
 }
 
 Checkpoint open_whole(Communicator& comm, const std::string& dir) {
   auto found = newest_whole(comm, dir);
-  if (!found)
-    throw Error(ExitCode::kMissingInput, comm.rank() != 0 ? std::string() : cat(dir, ": holds no checkpoint"));
+  if (!found && comm.rank() != 0) throw Error::secondary(ExitCode::kMissingInput);
+  require(found.has_value(), ExitCode::kMissingInput, dir, ": holds no checkpoint");
   return std::move(*found);
 }
 

@@ -35,7 +35,7 @@ Saver::~Saver() {
   // Otherwise the threads of the other ranks would wait for this rank until the deadline.
   if (std::uncaught_exceptions() > 0) {
     give_up_ = true;
-    comm_->abort(ending_text(comm_->rank()));
+    comm_->abort(rank_is_ending(comm_->rank()));
   }
   {
     std::lock_guard lock(mutex_);
@@ -191,11 +191,11 @@ void Saver::save() {
   } catch (...) {
     const Error error = as_error(std::current_exception());
     std::string what = error.what();
-    if (error.code() == ExitCode::kNumeric && !what.empty())
+    if (error.code() == ExitCode::kNumeric && !error.is_secondary())
       what = cat("step ", info_.step, ": ", what,
                  "; this state is not saved, and earlier checkpoints are kept: resume one of ",
                  "them with a lower optim.lr, or look for the cause with train.anomaly=true");
-    failure_.emplace(error.code(), what);
+    failure_.emplace(error.with_message(what));
     if (first) clean_checkpoints(checkpoints_);
   }
 }

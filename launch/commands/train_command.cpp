@@ -139,13 +139,12 @@ class Run {
     }
     stopped = stopped && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
-    if (!validation_finite_ && !stopped)
+    if (!validation_finite_ && !stopped) {
+      if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
       throw Error(ExitCode::kNumeric,
-                  comm_.rank() != 0
-                      ? std::string()
-                      : cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though ",
-                            "every parameter is; no earlier checkpoint was removed: resume one of them ",
-                            "with a lower optim.lr"));
+                  cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
+                      "is; no earlier checkpoint was removed: resume one of them with a lower optim.lr"));
+    }
     if (const auto size = waits_.better(settings_.parallel.bucket_mb))
       log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
                    "% of the time; by what each exchange took, buckets of ", fixed(*size, *size < 1 ? 2 : 0),
@@ -266,12 +265,10 @@ class Run {
     const int64_t row = trainer_.info().skipped_in_row;
     if (row >= settings_.optim.skip_limit) {
       tolerate([&] { saver_->finish(); });
-      throw Error(
-          ExitCode::kNumeric,
-          comm_.rank() != 0
-              ? std::string()
-              : cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
-                    "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+      if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
+      throw Error(ExitCode::kNumeric,
+                  cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
+                      "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
     }
   }
 
@@ -296,7 +293,7 @@ class Run {
       return true;
     } catch (const Error& e) {
       if (e.code() != ExitCode::kStorage || ++failed_saves_ >= kFailedSaves) throw;
-      if (*e.what())
+      if (!e.is_secondary())
         log_warning(cat("checkpoint not saved (", failed_saves_, " of ", kFailedSaves,
                         " in a row that are tolerated): ", e.what()));
       return false;

@@ -80,7 +80,7 @@ void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state, const 
   if (world_.size() > copies_.size())
     for (int64_t e : all_gather_values(world_, equal, "verify")) all_equal = all_equal && e != 0;
   if (!equal) report(step, state, digests);
-  if (!all_equal) throw Error(ExitCode::kRanksDisagree, "");
+  if (!all_equal) throw Error::secondary(ExitCode::kRanksDisagree);
   equal_ = step;
 }
 
@@ -114,7 +114,7 @@ void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const 
   for (size_t i = 0; i < std::min(kNamed, tensors.size()); ++i) names += cat(i ? ", " : "", tensors[i]);
   if (tensors.size() > kNamed) names += cat(" and ", tensors.size() - kNamed, " more tensors");
   const int speaker = known && !odd.empty() ? *odd.begin() : *ranks.begin();
-  if (world_.rank() != speaker) throw Error(ExitCode::kRanksDisagree, "");
+  if (world_.rank() != speaker) throw Error::secondary(ExitCode::kRanksDisagree);
 
   const std::string last =
       equal_ >= 0 ? cat("they were last found equal after step ", equal_) : "this was the first comparison of this run";

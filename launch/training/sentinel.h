@@ -21,7 +21,7 @@ class Sentinel {
   // `state` after step `step`, on every rank the same slices. Exchanges one 128-bit value a rank, and those of single
   // tensors only where that differs. Then throws ExitCode::kRanksDisagree on the first rank that differs from most
   // others (where most agree: with two ranks nobody can tell), naming ranks, tensors, step and the last step found
-  // equal; the other ranks throw the same with an empty message, which is not reported. Collective.
+  // equal; the other ranks throw a secondary error. Collective.
   void verify(int64_t step, const std::vector<StateEntry>& state) { verify(step, state, digests_of(state)); }
   // The same with digests that were taken before; of the entries only names and offsets are read.
   void verify(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);

@@ -93,7 +93,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
 
 Trainer::~Trainer() {
   // Its graph waits for the stream, which may wait in it for ranks that will not come.
-  if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(ending_text(comm_.rank()));
+  if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
 }
 
 // Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
@@ -119,7 +119,8 @@ void Trainer::preflight() {
   for (auto& [what, ranks] : ranks_by_difference)
     if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
   if (shown > 5) text += cat("; and ", shown - 5, " more");
-  throw Error(ExitCode::kRanksDisagree, comm_.rank() == 0 ? text : "");
+  if (comm_.rank() != 0) throw Error::secondary(ExitCode::kRanksDisagree);
+  throw Error(ExitCode::kRanksDisagree, text);
 }
 
 // A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
@@ -247,11 +248,11 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
     return step.outcome.wait(Seconds(settings_.deadline));
   } catch (const Error& e) {
     if (e.code() != ExitCode::kRankLost) throw;
-    const std::string why =
-        cat("step ", step.report.step, ", which was recorded: ", e.what(), "; with graph: false the error names it (",
-            settings_.config.place("comm.deadline"), ")");
+    const Error why =
+        e.with_message(cat("step ", step.report.step, ", which was recorded: ", e.what(),
+                           "; with graph: false the error names it (", settings_.config.place("comm.deadline"), ")"));
     comm_.abort(why);  // else the graph's end would be waited for
-    throw Error(ExitCode::kRankLost, why);
+    throw why;
   }
 }
 

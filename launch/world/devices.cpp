@@ -126,8 +126,10 @@ Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& opti
   for (const std::string& line : all_gather_text(comm, to_line(placement_of(local_rank, options)), "devices"))
     placements.push_back(parse_placement(line));
   const PlacementDecision decision = decide_placement(placements, options);
-  if (decision.error != ExitCode::kOk)
-    throw Error(decision.error, comm.rank() == decision.speaker ? decision.text : "");
+  if (decision.error != ExitCode::kOk) {
+    if (comm.rank() != decision.speaker) throw Error::secondary(decision.error);
+    throw Error(decision.error, decision.text);
+  }
   const bool first = comm.rank() == 0;
   if (!decision.on_gpus) {
     // Logged only on a machine that has GPUs.

@@ -24,7 +24,9 @@ void fail_together(Communicator& comm, const std::function<void()>& mine, std::s
     const std::string& text = all[static_cast<size_t>(r)];
     if (text.empty()) continue;
     if (r == comm.rank() && own) std::rethrow_exception(own);
-    throw Error(static_cast<ExitCode>(std::stoi(text)), r == comm.rank() ? text.substr(text.find(' ') + 1) : "");
+    const auto code = static_cast<ExitCode>(std::stoi(text));
+    if (r != comm.rank()) throw Error::secondary(code);
+    throw Error(code, text.substr(text.find(' ') + 1));
   }
 }
 

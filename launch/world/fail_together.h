@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Runs `mine` on every rank. If it throws on any rank, all ranks throw: the first such rank its own error, the others
-// an Error with the same exit code and an empty message, which is not reported. Collective.
+// Runs `mine` on every rank. Where one throws, all do: the first such rank its own error, the others a secondary one
+// with the same exit code. Collective.
 void fail_together(Communicator& comm, const std::function<void()>& mine, std::string_view label = "setup");
 
 }  // namespace lockstep

@@ -47,9 +47,6 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
 // With more ranks, waits would exceed comm.deadline.
 constexpr int kRanksPerCore = 256;
 
-// False if another rank reports the cause.
-bool says_why(const Error& error) { return *error.what() && !is_ending_text(error.what()); }
-
 int run_threads(const WorldOptions& options, int size, const std::function<void(Communicator&)>& body) {
   auto comms = make_local_communicators(size, {.deadline = Seconds(options.deadline_s)});
   if (size == 1) {
@@ -68,11 +65,11 @@ int run_threads(const WorldOptions& options, int size, const std::function<void(
   std::vector<std::thread> ranks;
   const auto fail = [&](const Error& error, int r) {
     std::lock_guard lock(mutex);
-    if (code != 0 || !says_why(error)) return;  // ranks that fail only because of another rank report nothing
+    if (code != 0 || error.is_secondary()) return;  // the others fail because of one: they stay silent
     code = static_cast<int>(error.code());
     set_log_prefix({});
     report(options, error, r, size);
-    comms[static_cast<size_t>(r)]->abort(cat("rank ", r, " failed: ", error.what()));
+    comms[static_cast<size_t>(r)]->abort(Error(ExitCode::kRankLost, cat("rank ", r, " failed: ", error.what())));
   };
   const auto end = [&](int count) {
     {
@@ -124,8 +121,8 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   } catch (...) {
     const Error error = as_error(std::current_exception());
     set_log_prefix({});
-    if (says_why(error)) report(options, error, place.rank, place.size);
-    else  // another rank reports the cause and ends the job
+    if (!error.is_secondary()) report(options, error, place.rank, place.size);
+    else  // another rank says why, and ends the job
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();
     if (place.size > 1) mpi_abort(static_cast<int>(error.code()));

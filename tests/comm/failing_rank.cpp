@@ -43,7 +43,7 @@ void fail(Communicator& comm, const std::string& how) {
     comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait();
   } else if (how == "abort") {  // reaches a rank that waits for one that sleeps
     if (comm.rank() == 1) {
-      comm.abort("the disk of rank 1 is full");
+      comm.abort(Error(ExitCode::kRankLost, "the disk of rank 1 is full"));
       sleep_for(30);
     }
     comm.all_reduce(t, ReduceOp::kSum, "grads.3").wait();

@@ -198,7 +198,7 @@ TEST(LocalComm, AbortReachesEveryRankAndEverySplit) {
     auto inner = half->split(0, 0, "inner");
     if (comm.rank() == 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      comm.abort("the disk of rank 3 is full");
+      comm.abort(Error(ExitCode::kRankLost, "the disk of rank 3 is full"));
     }
     // Ranks 0 and 1 are complete, so that only the poison can end them.
     const Error e = error_of([&] {

@@ -1,5 +1,5 @@
 // What the suite (suite.cpp) leaves open of ranks with a GPU each: that the host waits for nothing, and how a group
-// ends. By an NCCL that the CPU plays; NCCL itself is only seen to load, where it was built.
+// ends. With the fake NCCL; NCCL itself is only seen to load, where it was built.
 #include "comm/nccl_comm.h"
 
 #include <gtest/gtest.h>
@@ -367,7 +367,7 @@ TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
     auto inner = half->split(0, 0, "inner");
     if (comm.rank() == 3) {
       sleep_for(0.05);
-      comm.abort("the disk of rank 3 is full");
+      comm.abort(Error(ExitCode::kRankLost, "the disk of rank 3 is full"));
     }
     // Ranks 0 and 1 are complete, so that only the poison can end them.
     const Error e = next_error(comm.rank() == 2 ? *inner : *half);

@@ -33,7 +33,7 @@ TEST(ProgressBoard, LongTextsAreCut) {
   ProgressBoard::unlink(kName);
   board->post(0, 1, std::string(1000, 'x'));
   EXPECT_EQ(board->last(0), std::string(159, 'x'));
-  board->abort(ExitCode::kStorage, std::string(5000, 'y'));
+  board->abort(Error(ExitCode::kStorage, std::string(5000, 'y')));
   EXPECT_EQ(std::string(board->aborted()->what()), std::string(999, 'y'));
 }
 
@@ -42,10 +42,11 @@ TEST(ProgressBoard, TheFirstAbortCounts) {
   ASSERT_TRUE(board);
   ProgressBoard::unlink(kName);
   EXPECT_FALSE(board->aborted());
-  board->abort(ExitCode::kRankLost, "first");
-  board->abort(ExitCode::kStorage, "second");
+  board->abort(Error::secondary(ExitCode::kRankLost, "first"));
+  board->abort(Error(ExitCode::kStorage, "second"));
   EXPECT_STREQ(board->aborted()->what(), "first");
   EXPECT_EQ(board->aborted()->code(), ExitCode::kRankLost);
+  EXPECT_TRUE(board->aborted()->is_secondary());
 }
 
 TEST(ProgressBoard, MarksAreKeptForAWhile) {

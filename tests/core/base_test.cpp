@@ -150,6 +150,16 @@ TEST(Json, RefusesWhatIsNone) {
   EXPECT_THROW(json_text(o, "i", "FILE"), Error);
 }
 
+TEST(Error, IsSecondaryInOtherWordsToo) {
+  const Error own(ExitCode::kStorage, "full"), secondary = Error::secondary(ExitCode::kRankLost, "rank 1 is ending");
+  EXPECT_FALSE(own.is_secondary());
+  EXPECT_FALSE(own.with_message("disk full").is_secondary());
+  const Error more = as_error(std::make_exception_ptr(secondary.with_message("step 3: rank 1 is ending")));
+  EXPECT_TRUE(more.is_secondary());
+  EXPECT_EQ(more.code(), ExitCode::kRankLost);
+  EXPECT_STREQ(more.what(), "step 3: rank 1 is ending");
+}
+
 TEST(AsError, WhatTheSystemRefusesHasItsExitCode) {
   auto of = [](const auto& thrown) { return as_error(std::make_exception_ptr(thrown)); };
   auto system = [](std::errc code) { return std::system_error(std::make_error_code(code)); };

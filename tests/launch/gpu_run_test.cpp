@@ -1,4 +1,4 @@
-// Whole runs on a GPU that the CPU plays: the bits of the CPU's run, at every number of ranks and level of sharding,
+// Whole runs on the fake GPU: the bits of the CPU's run, at every number of ranks and level of sharding,
 // saved on one and resumed on the other, evaluated, and compared by the sentinel.
 #include <gtest/gtest.h>
 
@@ -420,7 +420,7 @@ End end_of(const std::string& yaml, int ranks, DeviceType device, const App& app
       }
     } catch (const Error& e) {
       std::lock_guard lock(mutex);
-      if (*e.what() && e.code() != ExitCode::kRankLost) end = {static_cast<int>(e.code()), e.what()};
+      if (!e.is_secondary() && e.code() != ExitCode::kRankLost) end = {static_cast<int>(e.code()), e.what()};
       throw;
     }
   };

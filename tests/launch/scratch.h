@@ -45,13 +45,13 @@ inline std::string read_all(const std::string& path) {
   return out.str();
 }
 
-// Code and message of the Error that `f` throws; {kOk, ""} where it throws none.
+// Code and message of the Error that `f` throws; no message where it is secondary, {kOk, ""} where there is none.
 template <class F>
 std::pair<ExitCode, std::string> error_of(F&& f) {
   try {
     f();
   } catch (const Error& e) {
-    return {e.code(), e.what()};
+    return {e.code(), e.is_secondary() ? "" : e.what()};
   }
   return {ExitCode::kOk, ""};
 }

@@ -45,7 +45,7 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body, const R
           only_lost = lost;
         }
       }
-      comm->abort(cat("rank ", comm->rank(), " failed: ", what));
+      comm->abort(Error(ExitCode::kRankLost, cat("rank ", comm->rank(), " failed: ", what)));
     };
     try {
       body(*comm);
