@@ -60,10 +60,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   const auto& queue = current_stream().device_queue();
   info_.isa = queue ? queue->kernels().isa : kernels().isa;
   if (queue) {
-    DeviceBackend& backend = device_backend();
+    const DeviceBackend& backend = device_backend();
     const DeviceProperties card = backend.properties(current_device().index);
     info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
-    backend.allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
+    queue->allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
   }
   info_.writer = kVersion;
   info_.ranks = comm_.size();

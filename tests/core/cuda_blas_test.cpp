@@ -153,6 +153,18 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
   }
 }
 
+TEST_F(CudaBlas, OnlyAFastQueueSplitsSums) {
+  fake_cublas_lt().refused = [](uint32_t) { return true; };
+  fake_cublas_lt().only_split = true;
+  queue_->allow_fast(true);
+  expect_same(product(), "the one algorithm there is");
+  EXPECT_EQ(fake_cublas_lt().misuse, std::vector<std::string>{"a split sum"});
+  fake_cublas_lt().misuse.clear();
+  queue_->allow_fast(false);
+  EXPECT_THROW(gemm(*queue_, product()), Error);
+  EXPECT_EQ(fake_cublas_lt().misuse, std::vector<std::string>{});
+}
+
 // An algorithm that the heuristic gave meets a bad argument: a fault of ours, not to be passed over.
 TEST_F(CudaBlas, ABadArgumentIsNoRefusal) {
   fake_cublas_lt().refused = [](uint32_t e) { return e == CUBLASLT_EPILOGUE_GELU_AUX; };

@@ -83,7 +83,6 @@ class FakeGpu final : public DeviceBackend {
   std::string name() const override { return "fake"; }
   std::string versions() const override { return "fake 1"; }
   std::string driver() const override { return "no driver"; }
-  void allow_fast(bool) override {}
   std::string choices() const override { return ""; }
   int count() const override { return limits.devices; }
   DeviceProperties properties(int index) const override {

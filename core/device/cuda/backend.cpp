@@ -85,7 +85,6 @@ class CudaBackend final : public DeviceBackend {
     return cat("driver ", release.empty() ? "" : cat(release, " "), "for CUDA up to ",
                cuda_version_text(driver_cuda_version()));
   }
-  void allow_fast(bool on) override { cuda::set_tuning(on); }
   std::string choices() const override { return cuda::algorithm_choices(); }
   int count() const override { return static_cast<int>(gpus_.size()); }
   DeviceProperties properties(int index) const override { return gpu(index).properties; }

@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt: plans are chosen once a shape and kept with the queue. The only door to cuBLASLt. Knows
-// nothing of tensors.
+// Matrix products by cuBLASLt: plans are chosen once a shape and kept with the queue. All use of cuBLASLt is here.
+// Knows nothing of tensors.
 //
 // What the bits of a product depend on: its shape, types and strides, the GPU's model and its number of multiprocessors
 // (a MIG slice is another model), and cuBLASLt's version; never on addresses, on the stream or on the run. Other than
@@ -16,7 +16,7 @@ namespace lockstep::cuda {
 // this file was compiled with. TF32 is never used.
 //
 // A plan is the first algorithm of cuBLASLt's heuristic that does not split the sum over k: the same in every run and
-// on every rank. While tuning() (choices.h), it is the fastest of a few, split or not, timed when the shape is first
+// on every rank. Where the queue is_fast(), it is the fastest of a few, split or not, timed when the shape is first
 // met; ranks may then differ.
 //
 // An epilogue or a bias gradient (GemmArgs) is cuBLASLt's where it has an algorithm for it, else a pass of our own

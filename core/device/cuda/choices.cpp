@@ -1,6 +1,5 @@
 #include "core/device/cuda/choices.h"
 
-#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -18,12 +17,7 @@ Choices& choices() {
   return all;
 }
 
-std::atomic<bool> may_tune = false;
-
 }  // namespace
-
-void set_tuning(bool on) { may_tune = on; }
-bool tuning() { return may_tune; }
 
 void record_choice(const std::string& shape, const std::string& choice) {
   std::lock_guard lock(choices().mutex);

@@ -6,11 +6,6 @@
 
 namespace lockstep::cuda {
 
-// With tuning on, algorithms may be chosen by timing and may split sums, so that bits differ from run to run: only for
-// `reduce: fast`.
-void set_tuning(bool on);
-bool tuning();
-
 // A later choice for a shape replaces the earlier one.
 void record_choice(const std::string& shape, const std::string& choice);
 // "SHAPE: CHOICE" lines, sorted.

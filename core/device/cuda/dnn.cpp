@@ -332,7 +332,7 @@ void describe_attention(Graph& graph, const AttentionArgs& a) {
       .set_data_type(fe::DataType_t::FLOAT);
 }
 
-void describe_attention_backward(Graph& graph, const AttentionArgs& a) {
+void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast) {
   const Node stats = graph.tensor(Tensor_attributes()
                                       .set_uid(kStats)
                                       .set_dim(stats_sizes(a))
@@ -343,7 +343,7 @@ void describe_attention_backward(Graph& graph, const AttentionArgs& a) {
                                           fe::graph::SDPA_backward_attributes()
                                               .set_causal_mask(true)
                                               .set_attn_scale(static_cast<float>(a.scale))
-                                              .set_deterministic_algorithm(!tuning()));
+                                              .set_deterministic_algorithm(!fast));
   make_heads_output(dq, kDq, a, 3);
   make_heads_output(dk, kDk, a, 3);
   make_heads_output(dv, kDv, a, 3);
@@ -353,10 +353,11 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
   const float scale = static_cast<float>(a.scale);
   int32_t scale_bits = 0;
   memcpy(&scale_bits, &scale, sizeof scale);
+  const bool fast = queue.is_fast();
   const Key key{
-      static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits, tuning()};
+      static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits, fast};
   auto describe = [&](Graph& graph) {
-    kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a);
+    kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a, fast);
   };
   auto text = [&] {
     return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",

@@ -1,7 +1,6 @@
-// Convolution and attention by cuDNN, with deterministic algorithms only (while tuning(), choices.h, attention's
-// gradient too by others); what cuDNN does not take goes to kernels of
-// our own (patch_conv.h, tiled_attention.h). Graphs are built once a shape and kept with the queue. The only door to
-// cuDNN.
+// Convolution and attention by cuDNN, with deterministic algorithms only, except attention's gradient on a queue that
+// is_fast(); what cuDNN does not take goes to kernels of our own (patch_conv.h, tiled_attention.h). Graphs are built
+// once a shape and kept with the queue. The only door to cuDNN.
 //
 // What the bits depend on: shape and types, the GPU's model and its number of multiprocessors, and cuDNN's version;
 // never on addresses, on the stream or on the run. Other than on a CPU, a convolution's gradient is rounded to the type
