@@ -1,14 +1,16 @@
-// for_each and for_each_row: the two parallel patterns. A functor is written once; here it is run over tiles by CPU
-// threads, in core/device/cuda/grid.h by a grid of CUDA threads. Stateless.
+// for_each and for_each_row: the loops of pointwise and row kernels. A functor is written once; this file runs it over
+// tiles on CPU threads, core/device/cuda/grid.h on a grid of CUDA threads. Stateless.
 //
 // A pointwise functor F: F(const PointwiseArgs&) reads its scalars; `operator()(T...)` takes kIns values and returns
 // one value, or Many<T, kOuts>. A row functor has `template <class T, class Row> static void run(Row&)` (class CpuRow
-// below). It says which of its operands are rows (row_in, row_out): kKept those that several passes read, which a GPU
-// holds near, and kPassed the rest. In a pass it may touch element i of its rows alone.
+// below). It names its operands (core/kernels/rows.h) and says which of them are rows, as a sum of operand_bit(): kKept
+// those that several passes read, which a GPU keeps in shared memory, and kPassed the rest. In each pass, iteration i
+// may only touch element i of the rows.
 #pragma once
 
-#include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
+#include "core/kernels/pointwise.h"
+#include "core/kernels/rows.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -46,8 +48,8 @@ inline bool any_wide(const PointwiseArgs& a) {
   return found;
 }
 
-HD constexpr unsigned row_in(int j) { return 1u << j; }
-HD constexpr unsigned row_out(int j) { return 1u << (8 + j); }
+HD constexpr unsigned operand_bit(RowIn j) { return 1u << static_cast<int>(j); }
+HD constexpr unsigned operand_bit(RowOut j) { return 1u << (8 + static_cast<int>(j)); }
 
 #if !defined(LOCKSTEP_GRID)
 
@@ -151,41 +153,41 @@ class CpuRow {
   const RowArgs& args;
   int64_t row = 0;
 
-  bool has(int j) const { return args.in[j].data != nullptr; }
-  bool writes(int j) const { return args.out[j].data != nullptr; }
+  bool has(RowIn j) const { return of(j).data != nullptr; }
   // The whole row j, converted where it is stored in another type.
-  const T* in(int j) {
-    const RowOperand& o = args.in[j];
+  const T* in(RowIn j) {
+    const RowOperand& o = of(j);
     if (o.dtype == kTypeOf<T>) return static_cast<const T*>(o.data) + row * o.row_stride;
-    T* staged = scratch(j);
+    T* staged = scratch(static_cast<int>(j));
     load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, staged);
     return staged;
   }
   // Element i of row j; of an operand with one value a row, that value.
-  T in_value(int j, int64_t i = 0) const {
-    return load_element<T>(args.in[j].data, args.in[j].dtype, row * args.in[j].row_stride + i);
+  T in_value(RowIn j, int64_t i = 0) const {
+    const RowOperand& o = of(j);
+    return load_element<T>(o.data, o.dtype, row * o.row_stride + i);
   }
-  int64_t in_integer(int j) const {
-    const RowOperand& o = args.in[j];
-    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride]
-                                    : static_cast<const int32_t*>(o.data)[row * o.row_stride];
+  int64_t in_integer(RowIn j, int64_t i = 0) const {
+    const RowOperand& o = of(j);
+    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride + i]
+                                    : static_cast<const int32_t*>(o.data)[row * o.row_stride + i];
   }
-  T* out(int j) {
-    const RowOperand& o = args.out[j];
+  T* out(RowOut j) {
+    const RowOperand& o = of(j);
     if (o.dtype == kTypeOf<T>) return static_cast<T*>(o.data) + row * o.row_stride;
-    staged_[j] = true;
-    return scratch(kMaxRowIns + j);
+    staged_[static_cast<int>(j)] = true;
+    return out_scratch(j);
   }
   // Row j is written: it goes out now, and from here on reads as it is stored, rounded to its type.
-  void settle(int j) {
-    if (!staged_[j]) return;
-    const RowOperand& o = args.out[j];
+  void settle(RowOut j) {
+    if (!staged_[static_cast<int>(j)]) return;
+    const RowOperand& o = of(j);
     write_out(j);
-    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
-    staged_[j] = false;
+    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, out_scratch(j));
+    staged_[static_cast<int>(j)] = false;
   }
-  void out_value(int j, T v) { store_element<T>(args.out[j].data, args.out[j].dtype, row * args.out[j].row_stride, v); }
-  void out_wide(int j, double v) { static_cast<double*>(args.out[j].data)[row * args.out[j].row_stride] = v; }
+  void out_value(RowOut j, T v) { store_element<T>(of(j).data, of(j).dtype, row * of(j).row_stride, v); }
+  void out_wide(RowOut j, double v) { static_cast<double*>(of(j).data)[row * of(j).row_stride] = v; }
 
   template <class G>
   void each(int64_t n, G g) {
@@ -209,14 +211,17 @@ class CpuRow {
 
   void flush() {
     for (int j = 0; j < kMaxRowOuts; ++j)
-      if (staged_[j]) write_out(j);
+      if (staged_[j]) write_out(RowOut(j));
   }
 
  private:
-  void write_out(int j) {
-    const RowOperand& o = args.out[j];
-    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, scratch(kMaxRowIns + j));
+  const RowOperand& of(RowIn j) const { return args.in[static_cast<int>(j)]; }
+  const RowOperand& of(RowOut j) const { return args.out[static_cast<int>(j)]; }
+  void write_out(RowOut j) {
+    const RowOperand& o = of(j);
+    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, out_scratch(j));
   }
+  T* out_scratch(RowOut j) { return scratch(kMaxRowIns + static_cast<int>(j)); }
   // Only where a row is stored in another type: one long row in its own type costs no memory.
   T* scratch(int slot) {
     const int64_t padded = (args.cols + 15) / 16 * 16;

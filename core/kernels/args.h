@@ -1,5 +1,5 @@
-// Arguments of the kernels: raw pointers, element types and strides, as plain structs that a GPU launch can copy.
-// Plain values; memory belongs to the caller.
+// Arguments of the kernels beside pointwise and row operations (pointwise.h, rows.h): raw pointers, element types and
+// strides, as plain structs that a GPU launch can copy. Plain values; memory belongs to the caller.
 #pragma once
 
 #include <cstdint>
@@ -8,108 +8,26 @@
 
 namespace lockstep {
 
-constexpr int kMaxDims = 6;  // after neighbouring dimensions that step alike have been merged
-constexpr int kMaxIns = 5;
-constexpr int kMaxOuts = 4;
-
-struct Operand {
-  void* data = nullptr;
-  DType dtype = DType::kFloat32;
-  int64_t strides[kMaxDims] = {};  // in elements; 0 broadcasts
-};
-
-// out[j][i] = f(in[0][i], ...) for every i of `sizes`, row-major.
-struct PointwiseArgs {
-  int64_t numel = 0;
-  int dims = 0;
-  int64_t sizes[kMaxDims] = {};
-  int outs = 0, ins = 0;
-  Operand out[kMaxOuts];
-  Operand in[kMaxIns];
-  double scalars[8] = {};
-  const float* control = nullptr;  // values that another kernel computed (optimizer: learning rate, clip scale, skip)
-};
-
-enum class PointwiseOp : uint8_t {
-  kCopy,         // y = x, with conversion
-  kFill,         // y = s0
-  kAdd,          // y = a + b
-  kSub,          // y = a - b
-  kMul,          // y = a * b
-  kDiv,          // y = a / b
-  kDivBackward,  // y = -g * a / b^2        (g, a, b)
-  kAddScaled,    // y = a + s0 * b
-  kAffine,       // y = s0 * x + s1
-  kExp,
-  kLog,
-  kSqrt,
-  kSqrtBackward,  // y = g / (2 y)           (g, y)
-  kTanh,
-  kTanhBackward,  // y = g * (1 - y^2)       (g, y)
-  kRelu,
-  kReluBackward,  // y = x > 0 ? g : 0       (g, x)
-  kGelu,          // tanh form
-  kGeluBackward,  // (g, x)
-  kSquare,
-};
-
-// An optimizer's fused pass over one slot; learning rate and the like come from `control`, when the update runs. Where
-// there is one more output than named here, p is written there too, in its type.
+// An optimizer's fused pass over one slot (inputs -> outputs). Learning rate, gradient scale and skip flag are read
+// from `control` when the update runs. An additional output receives p again, converted to its type.
 enum class UpdateOp : uint8_t {
   kSgd,    // p, momentum, g -> p, momentum. Scalars: momentum, weight decay, learning-rate scale, Nesterov (0 or 1).
   kAdamW,  // p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale.
 };
-// Positions in the control buffer.
+// Indices into the control buffer.
 struct UpdateControl {
   static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCorrection1 = 3, kCorrection2 = 4, kCount = 8;
 };
-// control = what the host knows of an update and what the device found out about its gradients. Corrections depend on
-// the updates done, and where the host does not know yet whether the one before was skipped, it gives those of both
-// cases: kSkip in the control buffer, still the earlier update's, says which.
+// Fills the control buffer from the host's numbers (learning rate, bias corrections) and the device's verdict (gradient
+// scale, skip). Bias corrections depend on the number of updates done. While the host does not know whether the
+// previous update was skipped (kUnsettled), it passes the corrections of both cases, and the kernel chooses by the
+// previous update's kSkip in the control buffer.
 struct UpdateControlArgs {
-  // Positions in `numbers`; pairs of corrections without and with that update.
+  // Indices into `numbers`; kCorrections: two pairs, without and with the previous update.
   static constexpr int kLr = 0, kUnsettled = 1, kCorrections = 2, kCount = 6;
-  static constexpr int kGradScale = 0, kSkip = 1, kVerdict = 2;  // positions in `verdict`, and how many
+  static constexpr int kGradScale = 0, kSkip = 1, kVerdict = 2;  // indices into `verdict`, and its size
   const float *numbers = nullptr, *verdict = nullptr;
   float* control = nullptr;
-};
-
-// One row-wise pass over [rows, cols] matrices whose rows are contiguous. Absent operands have no data.
-struct RowOperand {
-  void* data = nullptr;
-  DType dtype = DType::kFloat32;
-  int64_t row_stride = 0;  // in elements; 0: the same row for all
-};
-
-constexpr int kMaxRowIns = 6;
-constexpr int kMaxRowOuts = 4;
-
-struct RowArgs {
-  int64_t rows = 0, cols = 0;
-  RowOperand out[kMaxRowOuts];
-  RowOperand in[kMaxRowIns];
-  double scalars[4] = {};
-  int64_t integers[4] = {};
-  uint64_t key[4] = {};
-};
-
-enum class RowOp : uint8_t {
-  kLayerNorm,          // in: x, weight, bias?; out: y, mean[rows], rstd[rows]; s0: eps
-  kAddLayerNorm,       // kLayerNorm of x = a + b; in: a, weight, bias?, b; out: y, mean[rows], rstd[rows], x; s0: eps
-  kLayerNormBackward,  // in: g, x, weight, mean, rstd, addend?; out: dx
-  kSoftmax,            // in: x; out: y
-  kSoftmaxBackward,    // in: g, y; out: dx
-  kCrossEntropy,       // in: logits, target (int32); out: loss[rows], lse[rows]; i0: ignored target
-  kCrossEntropyBackward,   // in: logits, target, lse, g[rows] (stride 0: one value); out: dlogits, which may be logits;
-                           // i0
-  kCrossEntropyInOnePass,  // both, where g is known beforehand; in: logits, target (int32); out: dlogits, which may be
-                           // logits, loss[rows]; s0: g; i0
-  kRescale,                // x *= g / s0 where g is not s0; in: x, g[rows] (stride 0: one value); out: x
-  kDropout,      // in: x, sample ids (int64, one a sample); out: y; s0: drop probability; i0: rows a sample; key: seed,
-                 // step, site
-  kSum,          // in: x; out: sum[rows]
-  kMax,          // in: x; out: max[rows]
-  kNormSquared,  // in: x; out: fp64 sum of squares[rows]
 };
 
 // Sums down columns: out[a, b] = sum_r f(...)[a, r, b] over [batch, rows, cols], rows contiguous.
@@ -151,7 +69,8 @@ struct Matrix {
   int64_t row_stride = 0, col_stride = 1, batch_stride = 0;  // in elements
 };
 
-// What becomes of S, the sums above rounded to C's type. Fused by a GPU's library, gelu may see them before rounding.
+// Applied to S, the result above rounded to C's type. If a GPU's library fuses it, gelu may be computed from S before
+// rounding.
 enum class Epilogue : uint8_t {
   kNone,          // C = S
   kGelu,          // aux = S, C = gelu(S)
@@ -166,8 +85,8 @@ struct GemmArgs {
   bool accumulate = false;
   Epilogue epilogue = Epilogue::kNone;  // not with a batch, nor with `accumulate`
   void* aux = nullptr;  // of the epilogue: [m, n], of C's type and strides; it and C aligned to 16 bytes
-  // [m], absent or (+)= the sums of A over k: in the product g^T x, a weight's gradient, that of the bias. A is then
-  // the transpose of a contiguous matrix. Not with a batch, a bias or an epilogue.
+  // [m], may be absent: set to, or increased by, the sums of A over k. In g^T x, the gradient of a weight, this is the
+  // gradient of the bias. A must be the transpose of a contiguous matrix. Not with a batch, a bias or an epilogue.
   void* bias_gradient = nullptr;
   DType bias_gradient_dtype = DType::kFloat32;
   bool accumulate_bias_gradient = false;
@@ -178,15 +97,15 @@ struct ConvArgs {
   int64_t images = 0, height = 0, width = 0, in_channels = 0;
   int64_t out_height = 0, out_width = 0, out_channels = 0;
   int64_t kernel_h = 0, kernel_w = 0, stride = 1, padding = 0;
-  void *x = nullptr, *weight = nullptr, *y = nullptr;  // of the gradients where a backward pass says so
+  void *x = nullptr, *weight = nullptr, *y = nullptr;  // or their gradients, in the backward kernels
   DType x_dtype = DType::kFloat32, weight_dtype = DType::kFloat32, y_dtype = DType::kFloat32;
   const void* bias = nullptr;
   DType bias_dtype = DType::kFloat32;
   bool accumulate = false;
 };
 
-// Max pooling of NHWC images, windows without padding; `index` holds the offset in the window of each maximum (first
-// wins).
+// Max pooling of NHWC images, without padding; `index` holds the offset of each maximum in its window, of the first one
+// if several are equal.
 struct PoolArgs {
   int64_t images = 0, height = 0, width = 0, channels = 0, out_height = 0, out_width = 0;
   int64_t window = 0, stride = 0;
@@ -205,8 +124,8 @@ struct AttentionArgs {
   double scale = 1;
 };
 
-// out[i] = the sum of values[ranges[2i] .. ranges[2i+1]) by the tree that splits after the largest power of two below
-// the length. `values` may be used up.
+// out[i] = the sum of values[ranges[2i] .. ranges[2i+1]) in the order of a tree that splits n values after the largest
+// power of two below n. `values` may be overwritten.
 struct TreeSumsArgs {
   double* values = nullptr;
   const int64_t* ranges = nullptr;  // pairs; disjoint
@@ -214,26 +133,26 @@ struct TreeSumsArgs {
   double* out = nullptr;
 };
 
-// What a step comes to, from the small values that the ranks gathered: mean loss, norm of the mean gradient, whether
-// all of it is finite, and what gradients are to be multiplied with.
+// The outcome of a step, from values gathered from all ranks: mean loss, norm of the mean gradient, whether both are
+// finite, and the factor for gradients.
 struct StepOutcomeArgs {
-  // Positions in `out`; kProblem is 0 where all is finite, else one of those below.
+  // Indices into `out`. out[kProblem] is 0 if all values are finite, else one of the problems below.
   static constexpr int kLoss = 0, kGradNorm = 1, kTargets = 2, kProblem = 3, kGradScale = 4, kStop = 5, kCount = 6;
   static constexpr int kLossProblem = 1, kNormProblem = 2, kFirstPiece = 3;  // kFirstPiece + i: piece i is not finite
-  static constexpr int kMostOpen = 64;  // subtrees that wait for their siblings: one a level at most
+  static constexpr int kMostOpen = 64;  // partial sums that wait for their siblings: at most one for each tree level
 
   const double* values = nullptr;
-  const int32_t* losses = nullptr;  // [micro_batches]: where its summed loss is; the count of its targets follows
-  const int32_t* stops = nullptr;   // [ranks]: not 0 where that rank was asked to stop
+  const int32_t* losses = nullptr;  // [micro_batches]: index in `values` of its summed loss, then its target count
+  const int32_t* stops = nullptr;   // [ranks]: index of that rank's stop flag
   const int32_t* first = nullptr;   // [pieces + 1]: each piece's first node
-  const int32_t* nodes = nullptr;   // pairs: where a node's sum of squares is, how many subtrees it then completes
+  const int32_t* nodes = nullptr;   // pairs: index of a node's sum of squares, number of subtrees that it completes
   int64_t micro_batches = 0, ranks = 0, pieces = 0;
   double nominal = 1, loss_scale = 1, clip_norm = 0;  // gradients are sums / nominal * loss_scale; 0: no clipping
   double* out = nullptr;                              // [kCount]
   float* verdict = nullptr;                           // UpdateControlArgs::verdict
 };
 
-// out[i] = value[i]: a few numbers that only the host knows, in the order of the stream.
+// out[i] = value[i]: writes a few host values in the order of the stream.
 struct StoreArgs {
   static constexpr int kMost = 8;
   float* out = nullptr;
@@ -241,8 +160,8 @@ struct StoreArgs {
   float value[kMost] = {};
 };
 
-// Every index must be `ignored`, or in [0, end): else ExitCode::kBadData naming the first, on a CPU at once, on an
-// accelerator when the host next waits for the stream.
+// Checks that every index is `ignored` or in [0, end). Otherwise throws ExitCode::kBadData naming the first: at once on
+// a CPU, on an accelerator when the host next waits for the stream.
 struct RangeArgs {
   enum class Use : uint8_t { kEmbedding, kTarget };
   const int32_t* index = nullptr;

@@ -4,6 +4,8 @@
 
 #include "core/base/trace.h"
 #include "core/kernels/args.h"
+#include "core/kernels/pointwise.h"
+#include "core/kernels/rows.h"
 
 namespace lockstep {
 

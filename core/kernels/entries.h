@@ -4,6 +4,8 @@
 
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
+#include "core/kernels/pointwise.h"
+#include "core/kernels/rows.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 

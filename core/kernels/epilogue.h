@@ -5,6 +5,7 @@
 #include "core/kernels/args.h"
 #include "core/kernels/math.h"
 #include "core/kernels/parallel.h"
+#include "core/kernels/pointwise.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 

@@ -1,14 +1,17 @@
-// The table of kernels: of each CPU instruction-set level, chosen at run time, and of an accelerator.
-// Static tables; the CPU's are filled in core/kernels/table.cpp, a GPU's in core/device/cuda.
+// KernelTable: pointers to all kernels of one CPU instruction-set level, or of an accelerator; the level is chosen at
+// run time. The tables are static: core/kernels/table.cpp fills those of CPUs, core/device/cuda/kernels.cpp that of
+// GPUs.
 #pragma once
 
 #include "core/kernels/args.h"
 #include "core/kernels/parallel.h"
+#include "core/kernels/pointwise.h"
+#include "core/kernels/rows.h"
 
 namespace lockstep {
 
 struct KernelTable {
-  const char* isa;  // "generic", "avx2", "avx512", "sm_90"; which of them give equal bits: bits_of_isa()
+  const char* isa;  // "generic", "avx2", "avx512", "sm_90"; bits_of_isa() says which of them give equal bits
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
   void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
   void (*row)(Parallel&, RowOp, const RowArgs&);
@@ -26,7 +29,8 @@ struct KernelTable {
   void (*attention_backward)(Parallel&, const AttentionArgs&);
   void (*initial)(Parallel&, const InitialArgs&);
   void (*tree_add)(Parallel&, float* sum, const float* other, int64_t n);  // sum += other
-  void (*chunk_norms)(Parallel&, const float* x, int64_t n, double* out);  // fp64 sums of squares by kStateChunk elements
+  void (*chunk_norms)(Parallel&, const float* x, int64_t n,
+                      double* out);  // fp64 sums of squares by kStateChunk elements
   void (*tree_sums)(Parallel&, const TreeSumsArgs&);
   void (*store)(Parallel&, const StoreArgs&);
   void (*step_outcome)(Parallel&, const StepOutcomeArgs&);
@@ -36,15 +40,15 @@ struct KernelTable {
 
 enum class IsaLevel { kGeneric, kAvx2, kAvx512 };
 
-// What decides the bits of a level's results: the same text for levels whose results are equal. avx2 and avx512 are:
-// both have fused multiply-add, every sum has one order whatever the vector width, and nothing is reassociated
-// (tests/core/op_bits_test.sh compares every operation). Any other level or GPU stands for itself.
+// The same text for levels whose results are bit-identical. avx2 and avx512 are: both have fused multiply-add, the
+// order of every sum is independent of the vector width, and nothing is reassociated (tests/core/op_bits_test.sh
+// compares all operations). For any other level or GPU its own name.
 const char* bits_of_isa(const char* isa);
 IsaLevel best_isa_level();             // of this CPU
-IsaLevel isa_level();                  // in use: the best, or the one that LOCKSTEP_ISA names; chosen once
-const KernelTable& kernels(IsaLevel);  // throws where the CPU lacks it
+IsaLevel isa_level();                  // in use: the environment variable LOCKSTEP_ISA, or the best; chosen once
+const KernelTable& kernels(IsaLevel);  // throws ExitCode::kConfig if the CPU lacks it
 const KernelTable& kernels();          // of isa_level()
-// Of the accelerator where `where` is its queue, else of isa_level().
+// The accelerator's table if `where` is its queue, else that of isa_level().
 inline const KernelTable& kernels(const Parallel& where) {
   const KernelTable* device = where.device_kernels();
   return device ? *device : kernels();

@@ -1,6 +1,6 @@
 // The pointwise functors, each written once, and the switch that runs them. Single source: host levels and CUDA.
+#include "core/kernels/pointwise.h"
 #include "core/kernels/apply.h"
-#include "core/kernels/args.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
@@ -150,6 +150,21 @@ struct GeluBackward : Plain<2> {
     return g * gelu_gradient(x);
   }
 };
+struct Silu : Plain<1> {
+  using Plain::Plain;
+  template <class T>
+  HD T operator()(T x) const {
+    return x / (T(1) + exp_of(-x));
+  }
+};
+struct SiluBackward : Plain<2> {
+  using Plain::Plain;
+  template <class T>
+  HD T operator()(T g, T x) const {
+    const T s = T(1) / (T(1) + exp_of(-x));
+    return g * fused(x * s, T(1) - s, s);
+  }
+};
 struct Square : Plain<1> {
   using Plain::Plain;
   template <class T>
@@ -181,6 +196,8 @@ void pointwise(Parallel& where, PointwiseOp op, const PointwiseArgs& a) {
     case PointwiseOp::kReluBackward: return for_each<ReluBackward>(where, a);
     case PointwiseOp::kGelu: return for_each<Gelu>(where, a);
     case PointwiseOp::kGeluBackward: return for_each<GeluBackward>(where, a);
+    case PointwiseOp::kSilu: return for_each<Silu>(where, a);
+    case PointwiseOp::kSiluBackward: return for_each<SiluBackward>(where, a);
     case PointwiseOp::kSquare: return for_each<Square>(where, a);
   }
 }

@@ -1,7 +1,7 @@
 // The row-wise functors: norms, softmax, cross-entropy, dropout, row reductions. Single source: host levels and CUDA.
+#include "core/kernels/rows.h"
 #include "core/base/philox.h"
 #include "core/kernels/apply.h"
-#include "core/kernels/args.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
@@ -9,66 +9,70 @@ namespace {
 // y = (x - mean) * rstd * weight + bias; Ba et al. 2016. Mean and variance in two passes: no cancellation. `sum`: of x.
 template <class T, class Row, class X>
 HD void normalise(Row& row, const X& x, T sum) {
+  using N = LayerNormRows;
   const int64_t n = row.args.cols;
-  auto w = row.in(1);
-  auto y = row.out(0);
+  auto w = row.in(N::kWeight);
+  auto y = row.out(N::kY);
   const T inverse = T(1) / static_cast<T>(n);
   const T mean = sum * inverse;
   const T variance = row.sum(n, [&](int64_t i) -> T {
     T d = x[i] - mean;
     return d * d;
   }) * inverse;
-  const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.scalars[0]));
-  if (row.has(2)) {
-    auto b = row.in(2);
+  const T rstd = T(1) / sqrt_of(variance + static_cast<T>(row.args.epsilon));
+  if (row.has(N::kBias)) {
+    auto b = row.in(N::kBias);
     row.each(n, [&](int64_t i) { y[i] = fused((x[i] - mean) * rstd, w[i], b[i]); });
   } else {
     row.each(n, [&](int64_t i) { y[i] = (x[i] - mean) * rstd * w[i]; });
   }
-  row.out_value(1, mean);
-  row.out_value(2, rstd);
+  row.out_value(N::kMean, mean);
+  row.out_value(N::kRstd, rstd);
 }
 
-struct LayerNorm {
-  static constexpr unsigned kKept = row_in(0), kPassed = row_in(1) | row_in(2) | row_out(0);
+struct LayerNorm : LayerNormRows {
+  static constexpr unsigned kKept = operand_bit(kX),
+                            kPassed = operand_bit(kWeight) | operand_bit(kBias) | operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
-    auto x = row.in(0);
+    auto x = row.in(kX);
     normalise<T>(row, x, row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 
 // x = a + b is rounded to its type before it is normalised: the bits of an addition and a norm one after the other.
-struct AddLayerNorm {
-  static constexpr unsigned kKept = row_out(3), kPassed = row_in(0) | row_in(1) | row_in(2) | row_in(3) | row_out(0);
+struct AddLayerNorm : AddLayerNormRows {
+  static constexpr unsigned kKept = operand_bit(kSum), kPassed = operand_bit(kA) | operand_bit(kWeight) |
+                                                                 operand_bit(kBias) | operand_bit(kB) | operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    auto a = row.in(0);
-    auto b = row.in(3);
-    auto x = row.out(3);
+    auto a = row.in(kA);
+    auto b = row.in(kB);
+    auto x = row.out(kSum);
     row.each(n, [&](int64_t i) { x[i] = a[i] + b[i]; });
-    row.settle(3);
+    row.settle(kSum);
     normalise<T>(row, x, row.sum(n, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 
 // dx = rstd * (g w - mean(g w) - xhat mean(g w xhat)) (+ addend)
-struct LayerNormBackward {
-  static constexpr unsigned kKept = row_in(0) | row_in(1), kPassed = row_in(2) | row_in(5) | row_out(0);
+struct LayerNormBackward : LayerNormBackwardRows {
+  static constexpr unsigned kKept = operand_bit(kG) | operand_bit(kX),
+                            kPassed = operand_bit(kWeight) | operand_bit(kAddend) | operand_bit(kDx);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    auto g = row.in(0);
-    auto x = row.in(1);
-    auto w = row.in(2);
-    const T mean = row.in_value(3), rstd = row.in_value(4);
-    auto dx = row.out(0);
+    auto g = row.in(kG);
+    auto x = row.in(kX);
+    auto w = row.in(kWeight);
+    const T mean = row.in_value(kMean), rstd = row.in_value(kRstd);
+    auto dx = row.out(kDx);
     const T inverse = T(1) / static_cast<T>(n);
     const T a = row.sum(n, [&](int64_t i) -> T { return g[i] * w[i]; }) * inverse;
     const T b = row.sum(n, [&](int64_t i) -> T { return g[i] * w[i] * ((x[i] - mean) * rstd); }) * inverse;
-    if (row.has(5)) {
-      auto add = row.in(5);
+    if (row.has(kAddend)) {
+      auto add = row.in(kAddend);
       row.each(n, [&](int64_t i) { dx[i] = add[i] + rstd * (g[i] * w[i] - a - (x[i] - mean) * rstd * b); });
     } else {
       row.each(n, [&](int64_t i) { dx[i] = rstd * (g[i] * w[i] - a - (x[i] - mean) * rstd * b); });
@@ -76,13 +80,13 @@ struct LayerNormBackward {
   }
 };
 
-struct Softmax {
-  static constexpr unsigned kKept = row_in(0) | row_out(0), kPassed = 0;
+struct Softmax : SoftmaxRows {
+  static constexpr unsigned kKept = operand_bit(kX) | operand_bit(kY), kPassed = 0;
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    auto x = row.in(0);
-    auto y = row.out(0);
+    auto x = row.in(kX);
+    auto y = row.out(kY);
     const T max = row.max(n, [&](int64_t i) -> T { return x[i]; });
     const T sum = row.sum(n, [&](int64_t i) -> T {
       T e = exp_of(x[i] - max);
@@ -94,14 +98,14 @@ struct Softmax {
   }
 };
 
-struct SoftmaxBackward {
-  static constexpr unsigned kKept = row_in(0) | row_in(1), kPassed = row_out(0);
+struct SoftmaxBackward : SoftmaxBackwardRows {
+  static constexpr unsigned kKept = operand_bit(kG) | operand_bit(kY), kPassed = operand_bit(kDx);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    auto g = row.in(0);
-    auto y = row.in(1);
-    auto dx = row.out(0);
+    auto g = row.in(kG);
+    auto y = row.in(kY);
+    auto dx = row.out(kDx);
     const T dot = row.sum(n, [&](int64_t i) -> T { return g[i] * y[i]; });
     row.each(n, [&](int64_t i) { dx[i] = y[i] * (g[i] - dot); });
   }
@@ -116,15 +120,15 @@ HD T log_sum_exp(Row& row, const X& x) {
 }
 
 // loss = log(sum exp(x)) - x[target]; 0 where the target is the ignored one.
-struct CrossEntropy {
-  static constexpr unsigned kKept = row_in(0), kPassed = 0;
+struct CrossEntropy : CrossEntropyRows {
+  static constexpr unsigned kKept = operand_bit(kLogits), kPassed = 0;
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t target = row.in_integer(1);
-    auto x = row.in(0);
+    const int64_t target = row.in_integer(kTarget);
+    auto x = row.in(kLogits);
     const T lse = log_sum_exp<T>(row, x);
-    row.out_value(1, lse);
-    row.out_value(0, target == row.args.integers[0] ? T(0) : lse - row.in_value(0, target));
+    row.out_value(kLse, lse);
+    row.out_value(kLoss, target == row.args.ignored_target ? T(0) : lse - row.in_value(kLogits, target));
   }
 };
 
@@ -134,68 +138,67 @@ HD void cross_entropy_gradient(Row& row, const X& x, Dx& dx, T lse, T g, int64_t
   row.each(row.args.cols, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? T(1) : T(0))); });
 }
 
-struct CrossEntropyBackward {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
+struct CrossEntropyBackward : CrossEntropyBackwardRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kLogits) | operand_bit(kDlogits);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t target = row.in_integer(1);
-    const bool ignored = target == row.args.integers[0];
-    auto x = row.in(0);
-    auto dx = row.out(0);
-    const T lse = row.in_value(2), g = row.in_value(3);
+    const int64_t target = row.in_integer(kTarget);
+    const bool ignored = target == row.args.ignored_target;
+    auto x = row.in(kLogits);
+    auto dx = row.out(kDlogits);
+    const T lse = row.in_value(kLse), g = row.in_value(kG);
     if (ignored) row.each(row.args.cols, [&](int64_t i) { dx[i] = T(0); });
     else cross_entropy_gradient<T>(row, x, dx, lse, g, target);
   }
 };
 
-struct CrossEntropyInOnePass {
-  static constexpr unsigned kKept = row_in(0), kPassed = row_out(0);
+struct CrossEntropyInOnePass : CrossEntropyInOnePassRows {
+  static constexpr unsigned kKept = operand_bit(kLogits), kPassed = operand_bit(kDlogits);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const int64_t target = row.in_integer(1);
-    auto dx = row.out(0);
-    if (target == row.args.integers[0]) {
+    const int64_t target = row.in_integer(kTarget);
+    auto dx = row.out(kDlogits);
+    if (target == row.args.ignored_target) {
       row.each(row.args.cols, [&](int64_t i) { dx[i] = T(0); });
-      row.out_value(1, T(0));
+      row.out_value(kLoss, T(0));
       return;
     }
-    auto x = row.in(0);
-    const T at_target = row.in_value(0, target);  // before dx, which may lie there, is written
+    auto x = row.in(kLogits);
+    const T at_target = row.in_value(kLogits, target);  // before dx, which may lie there, is written
     const T lse = log_sum_exp<T>(row, x);
-    row.out_value(1, lse - at_target);
-    cross_entropy_gradient<T>(row, x, dx, lse, static_cast<T>(row.args.scalars[0]), target);
+    row.out_value(kLoss, lse - at_target);
+    cross_entropy_gradient<T>(row, x, dx, lse, static_cast<T>(row.args.loss_gradient), target);
   }
 };
 
-struct Rescale {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
+struct Rescale : RescaleRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kX) | operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
-    const T g = row.in_value(1), before = static_cast<T>(row.args.scalars[0]);
+    const T g = row.in_value(kG), before = static_cast<T>(row.args.loss_gradient);
     if (g == before) return;
     const T ratio = g / before;
-    auto x = row.in(0);
-    auto y = row.out(0);
+    auto x = row.in(kX);
+    auto y = row.out(kY);
     row.each(row.args.cols, [&](int64_t i) { y[i] = x[i] * ratio; });
   }
 };
 
 // y = keep ? x / (1 - p) : 0; keep is a function of (key, sample, element), never of the rank or the row's place.
-struct Dropout {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0) | row_out(0);
+struct Dropout : DropoutRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kX) | operand_bit(kY);
   template <class T, class Row>
   HD static void run(Row& row) {
     const int64_t n = row.args.cols;
-    const int64_t rows_per_sample = row.args.integers[0];
-    const uint64_t sample =
-        static_cast<uint64_t>(static_cast<const int64_t*>(row.args.in[1].data)[row.row / rows_per_sample]);
+    const int64_t rows_per_sample = row.args.rows_per_sample;
+    const uint64_t sample = static_cast<uint64_t>(row.in_integer(kSamples, row.row / rows_per_sample));
     const uint64_t part = static_cast<uint64_t>(row.row % rows_per_sample);
-    const uint64_t key = mix(row.args.key[0], row.args.key[1]), high = mix(row.args.key[2], sample);
+    const uint64_t key = mix(row.args.seed, row.args.step), high = mix(row.args.site, sample);
     const uint64_t groups = static_cast<uint64_t>((n + 3) / 4);
-    const float p = static_cast<float>(row.args.scalars[0]);
-    const T scale = static_cast<T>(1.0 / (1.0 - row.args.scalars[0]));
-    auto x = row.in(0);
-    auto y = row.out(0);
+    const float p = static_cast<float>(row.args.drop_probability);
+    const T scale = static_cast<T>(1.0 / (1.0 - row.args.drop_probability));
+    auto x = row.in(kX);
+    auto y = row.out(kY);
     row.each_four(n, [&](int64_t i) {
       Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i) / 4, high);
       for (int64_t j = 0; j < 4; ++j)
@@ -204,30 +207,30 @@ struct Dropout {
   }
 };
 
-struct Sum {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0);
+struct Sum : ReduceRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kX);
   template <class T, class Row>
   HD static void run(Row& row) {
-    auto x = row.in(0);
-    row.out_value(0, row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
+    auto x = row.in(kX);
+    row.out_value(kResult, row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 
-struct Max {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0);
+struct Max : ReduceRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kX);
   template <class T, class Row>
   HD static void run(Row& row) {
-    auto x = row.in(0);
-    row.out_value(0, row.max(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
+    auto x = row.in(kX);
+    row.out_value(kResult, row.max(row.args.cols, [&](int64_t i) -> T { return x[i]; }));
   }
 };
 
-struct NormSquared {
-  static constexpr unsigned kKept = 0, kPassed = row_in(0);
+struct NormSquared : ReduceRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kX);
   template <class T, class Row>
   HD static void run(Row& row) {
-    auto x = row.in(0);
-    row.out_wide(0, row.sum(row.args.cols, [&](int64_t i) -> double {
+    auto x = row.in(kX);
+    row.out_wide(kResult, row.sum(row.args.cols, [&](int64_t i) -> double {
       double v = static_cast<double>(T(x[i]));
       return v * v;
     }));

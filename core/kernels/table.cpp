@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-void check_range(Parallel&, const RangeArgs&);  // core/kernels/range.h, whose strings must not come in here
+void check_range(Parallel&,
+                 const RangeArgs&);  // core/kernels/range.h, whose strings must not come in here
 
 inline namespace LOCKSTEP_ISA {
 

@@ -2,18 +2,35 @@
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
+namespace {
+
+// Extents alone: addresses and types are to come.
+ConvArgs extents(const Shape& x, const Shape& weight, int64_t stride, int64_t padding) {
+  ConvArgs a;
+  a.images = x[0], a.height = x[1], a.width = x[2], a.in_channels = x[3];
+  a.out_channels = weight[0], a.kernel_h = weight[1], a.kernel_w = weight[2];
+  a.stride = stride, a.padding = padding;
+  a.out_height = (a.height + 2 * padding - a.kernel_h) / stride + 1;
+  a.out_width = (a.width + 2 * padding - a.kernel_w) / stride + 1;
+  return a;
+}
+
+PoolArgs extents(const Shape& x, int64_t window, int64_t stride) {
+  PoolArgs a;
+  a.images = x[0], a.height = x[1], a.width = x[2], a.channels = x[3];
+  a.window = window, a.stride = stride;
+  a.out_height = (a.height - window) / stride + 1, a.out_width = (a.width - window) / stride + 1;
+  return a;
+}
+
+}  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding, Place place) {
   const TraceOp op("conv2d");
   check(x.rank() == 4 && weight.rank() == 4 && x.dim(3) == weight.dim(3) && stride > 0 && padding >= 0 &&
             (!bias || bias.numel() == weight.dim(0)),
         "conv2d: images ", x, " (B, H, W, C) with weight ", weight, " (O, KH, KW, C)");
-  ConvArgs a;
-  a.images = x.dim(0), a.height = x.dim(1), a.width = x.dim(2), a.in_channels = x.dim(3);
-  a.out_channels = weight.dim(0), a.kernel_h = weight.dim(1), a.kernel_w = weight.dim(2);
-  a.stride = stride, a.padding = padding;
-  a.out_height = (a.height + 2 * padding - a.kernel_h) / stride + 1;
-  a.out_width = (a.width + 2 * padding - a.kernel_w) / stride + 1;
+  ConvArgs a = extents(x.shape(), weight.shape(), stride, padding);
   check(a.height + 2 * padding >= a.kernel_h && a.width + 2 * padding >= a.kernel_w, "conv2d: images ", x,
         " are smaller than weight ", weight);
   const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
@@ -25,14 +42,14 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
   raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv(p, args); }, a);
   return result_of(
       "conv2d", place, y, {&x, &weight, &bias},
-      [x = Saved(dense), w = Saved(w), a](const Tensor& gradient, Gradients& grads) {
+      [x = Saved(dense), w = Saved(w), stride, padding](const Tensor& gradient, Gradients& grads) {
         const Tensor g = raw::contiguous(gradient);
         const Tensor &input = x.get("conv2d"), &weight = w.get("conv2d");
-        ConvArgs b = a;
+        ConvArgs b = extents(input.shape(), weight.shape(), stride, padding);
         b.y = const_cast<void*>(g.read()), b.y_dtype = g.dtype();
         if (grads.wanted(1)) {
           Tensor dw = grads.target(1, b.accumulate);
-          b.x = const_cast<void*>(input.read());
+          b.x = const_cast<void*>(input.read()), b.x_dtype = input.dtype();
           b.weight = dw.write(), b.weight_dtype = dw.dtype();
           raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv_backward_weight(p, args); }, b);
         }
@@ -54,10 +71,8 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
   const TraceOp op("max_pool2d");
   check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && x.dim(1) >= window && x.dim(2) >= window,
         "max_pool2d: ", x, " with window ", window, ", stride ", stride);
-  PoolArgs a;
-  a.images = x.dim(0), a.height = x.dim(1), a.width = x.dim(2), a.channels = x.dim(3);
-  a.window = window, a.stride = stride, a.dtype = x.dtype();
-  a.out_height = (a.height - window) / stride + 1, a.out_width = (a.width - window) / stride + 1;
+  PoolArgs a = extents(x.shape(), window, stride);
+  a.dtype = x.dtype();
   const Tensor dense = raw::contiguous(x.detach());
   const Shape out{a.images, a.out_height, a.out_width, a.channels};
   Tensor y = Tensor::empty(out, x.dtype()), index = Tensor::empty(out, DType::kUInt8);
@@ -66,10 +81,11 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
   a.index = static_cast<uint8_t*>(index.write());
   raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool(p, args); }, a);
   return result_of("max_pool2d", place, y, {&x},
-                   [index = Saved(index), shape = x.shape(), a](const Tensor& gradient, Gradients& grads) {
+                   [index = Saved(index), shape = x.shape(), window, stride](const Tensor& gradient, Gradients& grads) {
                      const Tensor g = raw::contiguous(gradient);
                      Tensor dx = Tensor::empty(shape, g.dtype());
-                     PoolArgs b = a;
+                     PoolArgs b = extents(shape, window, stride);
+                     b.dtype = g.dtype();
                      b.y = const_cast<void*>(g.read());
                      b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
                      b.x = dx.write();

@@ -15,12 +15,12 @@ Tensor drop(const Tensor& x, const DropoutKey& key, const Tensor& samples) {
   RowArgs r;
   r.cols = x.dim(-1);
   r.rows = x.numel() / r.cols;
-  r.in[0] = raw::rows_of(x, r.cols);
-  r.in[1] = {const_cast<void*>(samples.read()), DType::kInt64, 0};
-  r.out[0] = raw::write_rows(y, r.cols);
-  r.scalars[0] = key.p;
-  r.integers[0] = r.rows / samples.numel();
-  r.key[0] = key.seed, r.key[1] = key.step, r.key[2] = key.site;
+  r[DropoutRows::kX] = raw::rows_of(x, r.cols);
+  r[DropoutRows::kSamples] = raw::same_row(samples);
+  r[DropoutRows::kY] = raw::write_rows(y, r.cols);
+  r.drop_probability = key.p;
+  r.rows_per_sample = r.rows / samples.numel();
+  r.seed = key.seed, r.step = key.step, r.site = key.site;
   raw::row(RowOp::kDropout, r);
   return y;
 }
@@ -39,9 +39,10 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
   not_in_a_graph("dropout, which draws other numbers at every step,");
   const Tensor samples = Tensor::of(*random.samples, {x.dim(0)});
   const DropoutKey key{random.seed, static_cast<uint64_t>(random.step), site, p};
-  return result_of(
-      "dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
-      [key, samples](const Tensor& g, Gradients& grads) { grads.add(0, drop(raw::contiguous(g), key, samples)); });
+  return result_of("dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
+                   [key, samples = Saved(samples)](const Tensor& g, Gradients& grads) {
+                     grads.add(0, drop(raw::contiguous(g), key, samples.get("dropout")));
+                   });
 }
 
 }  // namespace lockstep

@@ -10,15 +10,15 @@ struct Norm {
     const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
     args.cols = x.dim(-1);
     args.rows = args.cols ? x.numel() / args.cols : 0;
-    args.scalars[0] = eps;
+    args.epsilon = eps;
     y = Tensor::empty(x.shape(), x.dtype());
     mean = Tensor::empty({args.rows}, wide);
     rstd = Tensor::empty({args.rows}, wide);
-    args.in[1] = raw::same_row(weight);
-    if (bias) args.in[2] = raw::same_row(bias);
-    args.out[0] = raw::write_rows(y, args.cols);
-    args.out[1] = raw::write_one_per_row(mean);
-    args.out[2] = raw::write_one_per_row(rstd);
+    args[LayerNormRows::kWeight] = raw::same_row(weight);
+    if (bias) args[LayerNormRows::kBias] = raw::same_row(bias);
+    args[LayerNormRows::kY] = raw::write_rows(y, args.cols);
+    args[LayerNormRows::kMean] = raw::write_one_per_row(mean);
+    args[LayerNormRows::kRstd] = raw::write_one_per_row(rstd);
   }
   RowArgs args;
   Tensor y, mean, rstd;
@@ -56,17 +56,18 @@ Tensor recorded(const Norm& norm, const Tensor& x, const Tensor& dense, const Te
                      }
                      if (grads.wanted(0)) {
                        auto [dx, addend] = grads.sum_target(0);  // the residual's gradient is added in the same pass
+                       using B = LayerNormBackwardRows;
                        RowArgs b;
                        b.rows = rows, b.cols = cols;
-                       b.in[0] = raw::rows_of(g, cols);
-                       b.in[1] = raw::rows_of(input, cols);
-                       b.in[2] = raw::same_row(w.get("layer_norm"));
-                       b.in[3] = raw::one_per_row(mean.get("layer_norm"));
-                       b.in[4] = raw::one_per_row(rstd.get("layer_norm"));
+                       b[B::kG] = raw::rows_of(g, cols);
+                       b[B::kX] = raw::rows_of(input, cols);
+                       b[B::kWeight] = raw::same_row(w.get("layer_norm"));
+                       b[B::kMean] = raw::one_per_row(mean.get("layer_norm"));
+                       b[B::kRstd] = raw::one_per_row(rstd.get("layer_norm"));
                        const Tensor before = addend ? raw::contiguous(addend) : addend;
-                       if (before) b.in[5] = raw::rows_of(before, cols);
-                       if (rows == 1) b.in[3].row_stride = b.in[4].row_stride = 0;
-                       b.out[0] = raw::write_rows(dx, cols);
+                       if (before) b[B::kAddend] = raw::rows_of(before, cols);
+                       if (rows == 1) b[B::kMean].row_stride = b[B::kRstd].row_stride = 0;
+                       b[B::kDx] = raw::write_rows(dx, cols);
                        raw::row(RowOp::kLayerNormBackward, b);
                      }
                    });
@@ -79,7 +80,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   check_norm("layer_norm", x, weight, bias);
   const Tensor dense = raw::contiguous(x.detach());
   Norm norm(x, weight, bias, eps);
-  norm.args.in[0] = raw::rows_of(dense, norm.args.cols);
+  norm.args[LayerNormRows::kX] = raw::rows_of(dense, norm.args.cols);
   raw::row(RowOp::kLayerNorm, norm.args);
   return recorded(norm, x, dense, weight, bias, place);
 }
@@ -93,9 +94,9 @@ AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weig
   const Tensor x = raw::contiguous(a.detach()), y = raw::contiguous(b.detach());
   Tensor total = Tensor::empty(a.shape(), a.dtype());
   Norm norm(a, weight, bias, eps);
-  norm.args.in[0] = raw::rows_of(x, norm.args.cols);
-  norm.args.in[3] = raw::rows_of(y, norm.args.cols);
-  norm.args.out[3] = raw::write_rows(total, norm.args.cols);
+  norm.args[AddLayerNormRows::kA] = raw::rows_of(x, norm.args.cols);
+  norm.args[AddLayerNormRows::kB] = raw::rows_of(y, norm.args.cols);
+  norm.args[AddLayerNormRows::kSum] = raw::write_rows(total, norm.args.cols);
   raw::row(RowOp::kAddLayerNorm, norm.args);
   const Tensor sum = result_of("add", place, total, {&a, &b}, [](const Tensor& g, Gradients& grads) {
     if (grads.wanted(0)) grads.pass(0, g);

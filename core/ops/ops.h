@@ -1,11 +1,12 @@
-// The operations that models are made of. Each is one function with its backward pass right below it (ops/*.cpp).
-// Every operation takes fp32, bf16 and fp16 (fp64 in tests) and accumulates in fp32; the result has its first input's
-// type. Each names its tasks for traces (TraceOp). Shapes in comments: B batch, T time, C channels, V classes. Errors:
-// ExitCode::kInternal naming operation, shapes, types, and the call.
+// Differentiable operations. Each is one function, with its backward pass right below the forward pass (ops/*.cpp). All
+// take fp32, bf16 and fp16 (fp64 in tests) and accumulate in fp32; the result has the type of the first input. Each
+// names its tasks for traces (TraceOp). Shapes in comments: B batch, T time, C channels, V classes. Errors:
+// ExitCode::kInternal, naming operation, shapes, types and the place of the call. `place` is filled in by the compiler.
 #pragma once
 
 #include "core/autograd/node.h"
 #include "core/base/ignore_index.h"
+#include "core/kernels/pointwise.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -16,12 +17,17 @@ Tensor sub(const Tensor& a, const Tensor& b, Place place = Place::current());
 Tensor mul(const Tensor& a, const Tensor& b, Place place = Place::current());
 Tensor div(const Tensor& a, const Tensor& b, Place place = Place::current());
 Tensor affine(const Tensor& x, double scale, double shift = 0, Place place = Place::current());  // scale * x + shift
-Tensor exp(const Tensor& x, Place place = Place::current());
-Tensor log(const Tensor& x, Place place = Place::current());
-Tensor sqrt(const Tensor& x, Place place = Place::current());
-Tensor tanh(const Tensor& x, Place place = Place::current());
-Tensor relu(const Tensor& x, Place place = Place::current());
-Tensor gelu(const Tensor& x, Place place = Place::current());  // tanh form
+// A function of core/kernels/pointwise.h: kUnaryFunctions, by its `forward`.
+Tensor unary(PointwiseOp forward, const Tensor& x, Place place = Place::current());
+inline Tensor exp(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kExp, x, place); }
+inline Tensor log(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kLog, x, place); }
+inline Tensor sqrt(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kSqrt, x, place); }
+inline Tensor tanh(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kTanh, x, place); }
+inline Tensor relu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kRelu, x, place); }
+// In its tanh form.
+inline Tensor gelu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kGelu, x, place); }
+// x * sigmoid(x), also called swish.
+inline Tensor silu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kSilu, x, place); }
 Tensor cast(const Tensor& x, DType dtype, Place place = Place::current());
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -31,14 +37,14 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 // In place, without gradient.
 void add_in_place(const Tensor& a, const Tensor& b);
 
-// Views. reshape copies where the tensor is not contiguous.
+// Views. reshape copies if the tensor is not contiguous.
 Tensor reshape(const Tensor& x, const Shape& shape, Place place = Place::current());
 Tensor permute(const Tensor& x, const std::vector<int>& order, Place place = Place::current());
 Tensor transpose(const Tensor& x, int a, int b, Place place = Place::current());
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place = Place::current());
 Tensor expand(const Tensor& x, const Shape& shape, Place place = Place::current());
 
-// Reductions. `dims` empty means all; the result keeps the other extents only.
+// Reductions over `dims` (empty: all), which the result does not have any more.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
 
@@ -46,40 +52,40 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, Place place = Pl
 Tensor matmul(const Tensor& a, const Tensor& b, Place place = Place::current());
 // y[..., out] = x[..., in] weight[out, in]^T + bias[out]; bias may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Place place = Place::current());
-// linear(gelu(linear(x, up, up_bias)), down, down_bias), with those ops' bits on a CPU; a GPU's library computes gelu
-// and its gradient along with the products where it can. NaN or infinity on the way reaches the result, so that anomaly
-// mode sees it there.
+// linear(gelu(linear(x, up, up_bias)), down, down_bias), with the same bits on a CPU; on a GPU, cuBLASLt fuses gelu and
+// its gradient with the products where it can. NaN and infinity of the inner values reach the result, where anomaly
+// mode finds them.
 Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                     const Tensor& down_bias, Place place = Place::current());
 
 Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimension
-// Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` count nothing. fp32 scalar [1].
-// Logits that are moved in, and that nobody else holds, lose their bytes to their own gradient, which spares memory and
-// passes over them: in the backward pass, or at once within WithLossGradient (core/device/context.h). Where the loss's
-// gradient turns out to be another one, theirs is rescaled, with a rounding more; where it is a very different one,
-// what overflowed or underflowed in fp16 or bf16 stays so.
+// Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` add 0. fp32 scalar [1]. If the
+// logits are moved in and no other tensor shares them, their gradient overwrites them, which saves memory and passes:
+// in the backward pass, or in the forward pass within WithLossGradient (core/device/context.h), which says what a wrong
+// prediction costs.
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
                      Place place = Place::current());
 // (x - mean) / sqrt(var + eps) * weight + bias over the last dimension; bias may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
                   Place place = Place::current());
-// sum = a + b, of equal shapes and types, and y = layer_norm(sum), in one pass; the bits of the two one after the
-// other.
+// sum = a + b, of equal shapes and types, and y = layer_norm(sum), in one pass; same bits as in two.
 struct AddLayerNorm {
   Tensor sum, y;
 };
 AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias,
                             double eps = 1e-5, Place place = Place::current());
-// table[V, C] rows by index[...] (int32): [..., C]
+// Rows of table[V, C] by index[...] (int32): [..., C]. Throws ExitCode::kBadData for an index outside [0, V): at once
+// on a CPU, on a GPU when the host next waits for the stream.
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
-// Zeroes elements with probability p and scales the rest by 1 / (1 - p), keyed by the context's (seed, step, sample of
-// dimension 0) and `site` (random_site).
+// Zeroes elements with probability p and scales the rest by 1 / (1 - p). Dimension 0 is that of the samples in
+// context().random, which with `site` (random_site) is the key of the random numbers.
 Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::current());
 // x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
               Place place = Place::current());
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place = Place::current());  // x [B, H, W, C]
-// Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory linear in T.
+// Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory grows linearly
+// with T.
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
 
 }  // namespace lockstep

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -26,16 +29,6 @@ void add_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
 void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) grads.pass(i, g);
   else grads.add(i, raw::sum_to(g, shape, grads.dtype(i)));
-}
-
-// An operation of one input whose backward is op(gradient, saved).
-Tensor with_saved(const char* name, Place place, const Tensor& x, Tensor y, const Tensor& kept,
-                  PointwiseOp backward_op) {
-  return result_of(name, place, y, {&x}, [saved = Saved(kept), backward_op, name](const Tensor& g, Gradients& grads) {
-    Tensor dx = like(g);
-    raw::pointwise(backward_op, {dx}, {g, saved.get(name)});
-    grads.add(0, dx);
-  });
 }
 
 }  // namespace
@@ -88,38 +81,19 @@ Tensor affine(const Tensor& x, double scale, double shift, Place place) {
                    [scale](const Tensor& g, Gradients& grads) { grads.add(0, apply(PointwiseOp::kAffine, g, scale)); });
 }
 
-Tensor exp(const Tensor& x, Place place) {
-  const TraceOp op("exp");
-  Tensor y = apply(PointwiseOp::kExp, x);
-  return with_saved("exp", place, x, y, y, PointwiseOp::kMul);
-}
-
-Tensor log(const Tensor& x, Place place) {
-  const TraceOp op("log");
-  return with_saved("log", place, x, apply(PointwiseOp::kLog, x), x, PointwiseOp::kDiv);
-}
-
-Tensor sqrt(const Tensor& x, Place place) {
-  const TraceOp op("sqrt");
-  Tensor y = apply(PointwiseOp::kSqrt, x);
-  return with_saved("sqrt", place, x, y, y, PointwiseOp::kSqrtBackward);
-}
-
-Tensor tanh(const Tensor& x, Place place) {
-  const TraceOp op("tanh");
-  Tensor y = apply(PointwiseOp::kTanh, x);
-  return with_saved("tanh", place, x, y, y, PointwiseOp::kTanhBackward);
-}
-
-Tensor relu(const Tensor& x, Place place) {
-  const TraceOp op("relu");
-  Tensor y = apply(PointwiseOp::kRelu, x);
-  return with_saved("relu", place, x, y, y, PointwiseOp::kReluBackward);
-}
-
-Tensor gelu(const Tensor& x, Place place) {
-  const TraceOp op("gelu");
-  return with_saved("gelu", place, x, apply(PointwiseOp::kGelu, x), x, PointwiseOp::kGeluBackward);
+Tensor unary(PointwiseOp forward, const Tensor& x, Place place) {
+  const auto f = std::find_if(std::begin(kUnaryFunctions), std::end(kUnaryFunctions),
+                              [&](const UnaryFunction& each) { return each.forward == forward; });
+  check(f != std::end(kUnaryFunctions), "operation ", static_cast<int>(forward), " is no function of one input");
+  const TraceOp op(f->name);
+  const Tensor y = apply(forward, x);
+  return result_of(
+      f->name, place, y, {&x},
+      [saved = Saved(f->saves == UnaryFunction::Saves::kInput ? x : y), f](const Tensor& g, Gradients& grads) {
+        Tensor dx = like(g);
+        raw::pointwise(f->backward, {dx}, {g, saved.get(f->name)});
+        grads.add(0, dx);
+      });
 }
 
 Tensor cast(const Tensor& x, DType dtype, Place place) {

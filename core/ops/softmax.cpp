@@ -6,6 +6,13 @@ namespace {
 
 DType statistics_type(const Tensor& x) { return x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 
+RowArgs rows_along_last(const Tensor& x) {
+  RowArgs r;
+  r.cols = x.dim(-1);
+  r.rows = r.cols ? x.numel() / r.cols : 0;
+  return r;
+}
+
 // Runs on the stream: the targets may have been written by work that is still under way.
 void check_targets(const Tensor& target, int64_t classes, int64_t ignored) {
   RangeArgs a;
@@ -22,20 +29,18 @@ Tensor softmax(const Tensor& x, Place place) {
   check(x.rank() >= 1, "softmax: ", x);
   const Tensor dense = raw::contiguous(x.detach());
   Tensor y = Tensor::empty(x.shape(), x.dtype());
-  RowArgs r;
-  r.cols = x.dim(-1);
-  r.rows = r.cols ? x.numel() / r.cols : 0;
-  r.in[0] = raw::rows_of(dense, r.cols);
-  r.out[0] = raw::write_rows(y, r.cols);
+  RowArgs r = rows_along_last(x);
+  r[SoftmaxRows::kX] = raw::rows_of(dense, r.cols);
+  r[SoftmaxRows::kY] = raw::write_rows(y, r.cols);
   raw::row(RowOp::kSoftmax, r);
-  return result_of("softmax", place, y, {&x}, [y = Saved(y), r](const Tensor& gradient, Gradients& grads) {
+  return result_of("softmax", place, y, {&x}, [y = Saved(y)](const Tensor& gradient, Gradients& grads) {
+    using B = SoftmaxBackwardRows;
     const Tensor g = raw::contiguous(gradient);
     Tensor dx = Tensor::empty(g.shape(), g.dtype());
-    RowArgs b;
-    b.rows = r.rows, b.cols = r.cols;
-    b.in[0] = raw::rows_of(g, r.cols);
-    b.in[1] = raw::rows_of(y.get("softmax"), r.cols);
-    b.out[0] = raw::write_rows(dx, r.cols);
+    RowArgs b = rows_along_last(g);
+    b[B::kG] = raw::rows_of(g, b.cols);
+    b[B::kY] = raw::rows_of(y.get("softmax"), b.cols);
+    b[B::kDx] = raw::write_rows(dx, b.cols);
     raw::row(RowOp::kSoftmaxBackward, b);
     grads.add(0, dx);
   });
@@ -50,19 +55,20 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, Place
   RowArgs r;
   r.cols = logits.dim(-1);
   r.rows = target.numel();
-  r.integers[0] = ignored;
+  r.ignored_target = ignored;
   check_targets(target, r.cols, ignored);
   Tensor losses = Tensor::empty({r.rows}, statistics_type(logits));
   Tensor total = Tensor::empty({1}, statistics_type(logits));
-  r.in[0] = raw::rows_of(dense, r.cols);
-  r.in[1] = raw::one_per_row(target.flatten());
   const double seed = context().loss_gradient;
   const bool unshared = dense.unshared(dense.storage() == logits.storage() ? 2 : 1);
   // The gradient takes the logits' place at once, while a row is at hand.
   if (seed != 0 && unshared && recording({&logits})) {
-    r.scalars[0] = seed;
-    r.out[0] = raw::write_rows(dense, r.cols);
-    r.out[1] = raw::write_one_per_row(losses);
+    using F = CrossEntropyInOnePassRows;
+    r.loss_gradient = seed;
+    r[F::kLogits] = raw::rows_of(dense, r.cols);
+    r[F::kTarget] = raw::one_per_row(target.flatten());
+    r[F::kDlogits] = raw::write_rows(dense, r.cols);
+    r[F::kLoss] = raw::write_one_per_row(losses);
     raw::row(RowOp::kCrossEntropyInOnePass, r);
     raw::sum_dims(total, losses, {0});
     return result_of("cross_entropy", place, total, {&logits},
@@ -70,32 +76,36 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, Place
                        const Tensor& gradient = dx.get("cross_entropy");
                        RowArgs b;
                        b.rows = rows, b.cols = cols;
-                       b.scalars[0] = seed;
-                       b.in[0] = raw::rows_of(gradient, cols);
-                       b.in[1] = raw::one_per_row(g);
-                       b.out[0] = raw::write_rows(gradient, cols);
+                       b.loss_gradient = seed;
+                       b[RescaleRows::kX] = raw::rows_of(gradient, cols);
+                       b[RescaleRows::kG] = raw::one_per_row(g);
+                       b[RescaleRows::kY] = raw::write_rows(gradient, cols);
                        raw::row(RowOp::kRescale, b);
                        grads.add(0, gradient);
                      });
   }
   Tensor lse = Tensor::empty({r.rows}, statistics_type(logits));
-  r.out[0] = raw::write_one_per_row(losses);
-  r.out[1] = raw::write_one_per_row(lse);
+  r[CrossEntropyRows::kLogits] = raw::rows_of(dense, r.cols);
+  r[CrossEntropyRows::kTarget] = raw::one_per_row(target.flatten());
+  r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses);
+  r[CrossEntropyRows::kLse] = raw::write_one_per_row(lse);
   raw::row(RowOp::kCrossEntropy, r);
   raw::sum_dims(total, losses, {0});
   return result_of("cross_entropy", place, total, {&logits},
-                   [x = Saved(dense), target = Saved(target), lse = Saved(lse), r](const Tensor& g, Gradients& grads) {
+                   [x = Saved(dense), target = Saved(target), lse = Saved(lse), rows = r.rows, cols = r.cols, ignored](
+                       const Tensor& g, Gradients& grads) {
                      const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
                      const Tensor& logits = x.get("cross_entropy");
                      const Tensor dx = in_place ? logits : Tensor::empty(logits.shape(), logits.dtype());
+                     using B = CrossEntropyBackwardRows;
                      RowArgs b;
-                     b.rows = r.rows, b.cols = r.cols;
-                     b.integers[0] = r.integers[0];
-                     b.in[0] = raw::rows_of(logits, r.cols);
-                     b.in[1] = raw::one_per_row(target.get("cross_entropy").flatten());
-                     b.in[2] = raw::one_per_row(lse.get("cross_entropy"));
-                     b.in[3] = raw::one_per_row(g);
-                     b.out[0] = raw::write_rows(dx, r.cols);
+                     b.rows = rows, b.cols = cols;
+                     b.ignored_target = ignored;
+                     b[B::kLogits] = raw::rows_of(logits, cols);
+                     b[B::kTarget] = raw::one_per_row(target.get("cross_entropy").flatten());
+                     b[B::kLse] = raw::one_per_row(lse.get("cross_entropy"));
+                     b[B::kG] = raw::one_per_row(g);
+                     b[B::kDlogits] = raw::write_rows(dx, cols);
                      raw::row(RowOp::kCrossEntropyBackward, b);
                      grads.add(0, dx);
                    });

@@ -170,8 +170,8 @@ void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims,
       RowArgs r;
       r.rows = a.batch;
       r.cols = a.rows;
-      r.in[0] = rows_of(now, a.rows);
-      r.out[0] = write_one_per_row(target);
+      r[ReduceRows::kX] = rows_of(now, a.rows);
+      r[ReduceRows::kResult] = write_one_per_row(target);
       row(RowOp::kSum, r);
     } else {
       a.in = now.read();
@@ -282,8 +282,8 @@ bool all_finite(const Tensor& t) {
     RowArgs r;
     r.rows = rows;
     r.cols = cols;
-    r.in[0] = rows_of(dense.slice(0, first * kCols, first * kCols + rows * cols), cols);
-    r.out[0] = write_one_per_row(norms.slice(0, first, first + rows));
+    r[ReduceRows::kX] = rows_of(dense.slice(0, first * kCols, first * kCols + rows * cols), cols);
+    r[ReduceRows::kResult] = write_one_per_row(norms.slice(0, first, first + rows));
     row(RowOp::kNormSquared, r);
   };
   if (whole > 0) measure(0, whole, kCols);

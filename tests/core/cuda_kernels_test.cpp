@@ -21,32 +21,6 @@ using namespace testing;
 
 // ----- Pointwise -----
 
-struct PointwiseCase {
-  const char* name;
-  PointwiseOp op;
-  size_t ins;
-};
-constexpr PointwiseCase kPointwise[] = {{"copy", PointwiseOp::kCopy, 1},
-                                        {"fill", PointwiseOp::kFill, 0},
-                                        {"add", PointwiseOp::kAdd, 2},
-                                        {"sub", PointwiseOp::kSub, 2},
-                                        {"mul", PointwiseOp::kMul, 2},
-                                        {"div", PointwiseOp::kDiv, 2},
-                                        {"div backward", PointwiseOp::kDivBackward, 3},
-                                        {"add scaled", PointwiseOp::kAddScaled, 2},
-                                        {"affine", PointwiseOp::kAffine, 1},
-                                        {"exp", PointwiseOp::kExp, 1},
-                                        {"log", PointwiseOp::kLog, 1},
-                                        {"sqrt", PointwiseOp::kSqrt, 1},
-                                        {"sqrt backward", PointwiseOp::kSqrtBackward, 2},
-                                        {"tanh", PointwiseOp::kTanh, 1},
-                                        {"tanh backward", PointwiseOp::kTanhBackward, 2},
-                                        {"relu", PointwiseOp::kRelu, 1},
-                                        {"relu backward", PointwiseOp::kReluBackward, 2},
-                                        {"gelu", PointwiseOp::kGelu, 1},
-                                        {"gelu backward", PointwiseOp::kGeluBackward, 2},
-                                        {"square", PointwiseOp::kSquare, 1}};
-
 void expect_pointwise(PointwiseOp op, const std::vector<Tensor>& ins, const Shape& shape, DType dtype) {
   expect_equal([&](const KernelTable& table, Parallel& where) {
     const Tensor out = Tensor::empty(shape, dtype);
@@ -59,11 +33,11 @@ void expect_pointwise(PointwiseOp op, const std::vector<Tensor>& ins, const Shap
 
 TEST(CudaPointwise, EveryOperationInEveryType) {
   for (DType dtype : kFloats)
-    for (const PointwiseCase& c : kPointwise) {
+    for (const PointwiseInfo& c : kPointwiseOps) {
       SCOPED_TRACE(cat(c.name, " in ", dtype));
       for (const Shape& shape : {Shape{3, 701}, Shape{16, 64}}) {
         std::vector<Tensor> ins;
-        for (size_t j = 0; j < c.ins; ++j) ins.push_back(random_tensor(shape, 5 + j, -2, 3, dtype));
+        for (int j = 0; j < c.ins; ++j) ins.push_back(random_tensor(shape, 5 + static_cast<uint64_t>(j), -2, 3, dtype));
         expect_pointwise(c.op, ins, shape, dtype);
       }
     }
@@ -74,10 +48,10 @@ TEST(CudaPointwise, SpecialValues) {
   std::vector<float> values = {0, -0.0f, 1, -1, NAN, float(inf), float(-inf), 90, -90, 3e38f, -3e38f, 1e-20f, 70000};
   const Tensor x = Tensor::of(values, {static_cast<int64_t>(values.size())});
   for (DType dtype : kFloats)
-    for (const PointwiseCase& c : kPointwise) {
+    for (const PointwiseInfo& c : kPointwiseOps) {
       SCOPED_TRACE(cat(c.name, " in ", dtype));
       const Tensor in = raw::cast(x, dtype);
-      expect_pointwise(c.op, std::vector<Tensor>(c.ins, in), in.shape(), dtype);
+      expect_pointwise(c.op, std::vector<Tensor>(static_cast<size_t>(c.ins), in), in.shape(), dtype);
     }
 }
 

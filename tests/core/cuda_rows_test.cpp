@@ -26,19 +26,21 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
             [&](const KernelTable& table, Parallel& where) {
               const Tensor y = Tensor::empty({rows, cols}, dtype), mean = Tensor::empty({rows}, wide),
                            rstd = Tensor::empty({rows}, wide), dx = Tensor::empty({rows, cols}, dtype);
+              using F = LayerNormRows;
               RowArgs a;
-              a.rows = rows, a.cols = cols, a.scalars[0] = 1e-5;
-              a.in[0] = raw::rows_of(x, cols), a.in[1] = raw::same_row(w);
-              if (bias) a.in[2] = raw::same_row(b);
-              a.out[0] = raw::write_rows(y, cols);
-              a.out[1] = raw::write_one_per_row(mean), a.out[2] = raw::write_one_per_row(rstd);
+              a.rows = rows, a.cols = cols, a.epsilon = 1e-5;
+              a[F::kX] = raw::rows_of(x, cols), a[F::kWeight] = raw::same_row(w);
+              if (bias) a[F::kBias] = raw::same_row(b);
+              a[F::kY] = raw::write_rows(y, cols);
+              a[F::kMean] = raw::write_one_per_row(mean), a[F::kRstd] = raw::write_one_per_row(rstd);
               table.row(where, RowOp::kLayerNorm, a);
+              using B = LayerNormBackwardRows;
               RowArgs d;
               d.rows = rows, d.cols = cols;
-              d.in[0] = raw::rows_of(g, cols), d.in[1] = raw::rows_of(x, cols), d.in[2] = raw::same_row(w);
-              d.in[3] = raw::one_per_row(mean), d.in[4] = raw::one_per_row(rstd);
-              if (bias) d.in[5] = raw::rows_of(add, cols);
-              d.out[0] = raw::write_rows(dx, cols);
+              d[B::kG] = raw::rows_of(g, cols), d[B::kX] = raw::rows_of(x, cols), d[B::kWeight] = raw::same_row(w);
+              d[B::kMean] = raw::one_per_row(mean), d[B::kRstd] = raw::one_per_row(rstd);
+              if (bias) d[B::kAddend] = raw::rows_of(add, cols);
+              d[B::kDx] = raw::write_rows(dx, cols);
               if (cols > 1) table.row(where, RowOp::kLayerNormBackward, d);  // of one column: a difference of roundings
               else raw::fill(dx, 0);
               return Values{y.to_vector(), mean.to_vector(), rstd.to_vector(), dx.to_vector()};
@@ -51,17 +53,17 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
                          norm = Tensor::empty({rows}, DType::kFloat64);
             RowArgs a;
             a.rows = rows, a.cols = cols;
-            a.in[0] = raw::rows_of(x, cols);
-            a.out[0] = raw::write_rows(y, cols);
+            a[SoftmaxRows::kX] = raw::rows_of(x, cols);
+            a[SoftmaxRows::kY] = raw::write_rows(y, cols);
             table.row(where, RowOp::kSoftmax, a);
-            a.out[0] = raw::write_one_per_row(sum);
-            table.row(where, RowOp::kSum, a);
-            a.out[0] = raw::write_one_per_row(max);
-            table.row(where, RowOp::kMax, a);
-            a.out[0] = raw::write_one_per_row(norm);
-            table.row(where, RowOp::kNormSquared, a);
-            a.in[0] = raw::rows_of(g, cols), a.in[1] = raw::rows_of(x, cols);
-            a.out[0] = raw::write_rows(dx, cols);
+            for (const auto& [op, result] :
+                 {std::pair{RowOp::kSum, sum}, {RowOp::kMax, max}, {RowOp::kNormSquared, norm}}) {
+              a[ReduceRows::kResult] = raw::write_one_per_row(result);
+              table.row(where, op, a);
+            }
+            using B = SoftmaxBackwardRows;
+            a[B::kG] = raw::rows_of(g, cols), a[B::kY] = raw::rows_of(x, cols);
+            a[B::kDx] = raw::write_rows(dx, cols);
             table.row(where, RowOp::kSoftmaxBackward, a);
             return Values{y.to_vector(), sum.to_vector(), max.to_vector(), norm.to_vector(), dx.to_vector()};
           },
@@ -90,13 +92,15 @@ TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
                            lse = Tensor::empty({rows}, wide), g = random_tensor({1}, 2, 0.5, 1, wide);
               raw::copy(logits, x);
               const Tensor dx = in_place ? logits : Tensor::empty({rows, cols}, dtype);
+              using F = CrossEntropyRows;
+              using B = CrossEntropyBackwardRows;
               RowArgs a;
-              a.rows = rows, a.cols = cols, a.integers[0] = -1;
-              a.in[0] = raw::rows_of(logits, cols), a.in[1] = raw::one_per_row(target);
-              a.out[0] = raw::write_one_per_row(loss), a.out[1] = raw::write_one_per_row(lse);
+              a.rows = rows, a.cols = cols, a.ignored_target = -1;
+              a[F::kLogits] = raw::rows_of(logits, cols), a[F::kTarget] = raw::one_per_row(target);
+              a[F::kLoss] = raw::write_one_per_row(loss), a[F::kLse] = raw::write_one_per_row(lse);
               table.row(where, RowOp::kCrossEntropy, a);
-              a.in[2] = raw::one_per_row(lse), a.in[3] = raw::one_per_row(g);
-              a.out[0] = raw::write_rows(dx, cols);
+              a[B::kLse] = raw::one_per_row(lse), a[B::kG] = raw::one_per_row(g);
+              a[B::kDlogits] = raw::write_rows(dx, cols);
               table.row(where, RowOp::kCrossEntropyBackward, a);
               return Values{loss.to_vector(), lse.to_vector(), dx.to_vector()};
             },
@@ -123,19 +127,20 @@ TEST(CudaRows, AdditionAndNormInOnePass) {
           return [&, one](const KernelTable& table, Parallel& where) {
             const Tensor x = Tensor::empty({rows, cols}, dtype), y = Tensor::empty({rows, cols}, dtype),
                          mean = Tensor::empty({rows}, wide), rstd = Tensor::empty({rows}, wide);
+            using F = AddLayerNormRows;
             RowArgs r;
-            r.rows = rows, r.cols = cols, r.scalars[0] = 1e-5;
-            r.in[1] = raw::same_row(w);
-            if (bias) r.in[2] = raw::same_row(of_bias);
-            r.out[0] = raw::write_rows(y, cols);
-            r.out[1] = raw::write_one_per_row(mean), r.out[2] = raw::write_one_per_row(rstd);
+            r.rows = rows, r.cols = cols, r.epsilon = 1e-5;
+            r[F::kWeight] = raw::same_row(w);
+            if (bias) r[F::kBias] = raw::same_row(of_bias);
+            r[F::kY] = raw::write_rows(y, cols);
+            r[F::kMean] = raw::write_one_per_row(mean), r[F::kRstd] = raw::write_one_per_row(rstd);
             if (one) {
-              r.in[0] = raw::rows_of(a, cols), r.in[3] = raw::rows_of(b, cols);
-              r.out[3] = raw::write_rows(x, cols);
+              r[F::kA] = raw::rows_of(a, cols), r[F::kB] = raw::rows_of(b, cols);
+              r[F::kSum] = raw::write_rows(x, cols);
               table.row(where, RowOp::kAddLayerNorm, r);
             } else {
               table.pointwise(where, PointwiseOp::kAdd, args_of(x, {a, b}));
-              r.in[0] = raw::rows_of(x, cols);
+              r[F::kX] = raw::rows_of(x, cols);
               table.row(where, RowOp::kLayerNorm, r);
             }
             return Values{x.to_vector(), y.to_vector(), mean.to_vector(), rstd.to_vector()};
@@ -158,20 +163,23 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
           const Tensor dx = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
                        lse = Tensor::empty({rows}, wide);
           raw::copy(dx, x);
+          using F = CrossEntropyRows;
+          using B = CrossEntropyBackwardRows;
           RowArgs a;
-          a.rows = rows, a.cols = cols, a.integers[0] = -1;
-          a.in[0] = raw::rows_of(dx, cols), a.in[1] = raw::one_per_row(target);
+          a.rows = rows, a.cols = cols, a.ignored_target = -1;
+          a[F::kLogits] = raw::rows_of(dx, cols), a[F::kTarget] = raw::one_per_row(target);
           if (one) {
-            a.scalars[0] = predicted;
-            a.out[0] = raw::write_rows(dx, cols), a.out[1] = raw::write_one_per_row(loss);
+            using One = CrossEntropyInOnePassRows;
+            a.loss_gradient = predicted;
+            a[One::kDlogits] = raw::write_rows(dx, cols), a[One::kLoss] = raw::write_one_per_row(loss);
             table.row(where, RowOp::kCrossEntropyInOnePass, a);
-            a.in[1] = raw::one_per_row(g);
+            a[RescaleRows::kG] = raw::one_per_row(g);
             table.row(where, RowOp::kRescale, a);
           } else {
-            a.out[0] = raw::write_one_per_row(loss), a.out[1] = raw::write_one_per_row(lse);
+            a[F::kLoss] = raw::write_one_per_row(loss), a[F::kLse] = raw::write_one_per_row(lse);
             table.row(where, RowOp::kCrossEntropy, a);
-            a.in[2] = raw::one_per_row(lse), a.in[3] = raw::one_per_row(g);
-            a.out[0] = raw::write_rows(dx, cols);
+            a[B::kLse] = raw::one_per_row(lse), a[B::kG] = raw::one_per_row(g);
+            a[B::kDlogits] = raw::write_rows(dx, cols);
             table.row(where, RowOp::kCrossEntropyBackward, a);
           }
           return Values{loss.to_vector(), dx.to_vector()};
@@ -192,11 +200,11 @@ TEST(CudaRows, Dropout) {
         const Tensor x = random_tensor({rows, cols}, 1, -1, 1, dtype), y = Tensor::empty({rows, cols}, dtype);
         const Tensor samples = Tensor::of(std::vector<int64_t>{5, 6, 9}, {3});
         RowArgs a;
-        a.rows = rows, a.cols = cols, a.scalars[0] = 0.3, a.integers[0] = 4;
-        a.key[0] = 1, a.key[1] = 2, a.key[2] = 3;
-        a.in[0] = raw::rows_of(x, cols);
-        a.in[1].data = const_cast<void*>(samples.read());
-        a.out[0] = raw::write_rows(y, cols);
+        a.rows = rows, a.cols = cols, a.drop_probability = 0.3, a.rows_per_sample = 4;
+        a.seed = 1, a.step = 2, a.site = 3;
+        a[DropoutRows::kX] = raw::rows_of(x, cols);
+        a[DropoutRows::kSamples] = raw::same_row(samples);
+        a[DropoutRows::kY] = raw::write_rows(y, cols);
         table.row(where, RowOp::kDropout, a);
         return Values{y.to_vector()};
       });

@@ -48,43 +48,16 @@ void expect_agreement(const char* name, Agreement agreement, double tolerance,
 constexpr double kUlp = 1.2e-7;
 
 TEST(Levels, PointwiseOperations) {
-  struct Case {
-    const char* name;
-    PointwiseOp op;
-    int ins;
-    Agreement agreement;
-    double ulps = 0;
-  };
-  using enum Agreement;
-  const Case all[] = {{"copy", PointwiseOp::kCopy, 1, kAll},
-                      {"fill", PointwiseOp::kFill, 0, kAll},
-                      {"add", PointwiseOp::kAdd, 2, kAll},
-                      {"sub", PointwiseOp::kSub, 2, kAll},
-                      {"mul", PointwiseOp::kMul, 2, kAll},
-                      {"div", PointwiseOp::kDiv, 2, kAll},
-                      {"div backward", PointwiseOp::kDivBackward, 3, kAll},
-                      {"affine", PointwiseOp::kAffine, 1, kAll},
-                      {"sqrt", PointwiseOp::kSqrt, 1, kAll},
-                      {"sqrt backward", PointwiseOp::kSqrtBackward, 2, kAll},
-                      {"tanh backward", PointwiseOp::kTanhBackward, 2, kAll},
-                      {"relu", PointwiseOp::kRelu, 1, kAll},
-                      {"relu backward", PointwiseOp::kReluBackward, 2, kAll},
-                      {"square", PointwiseOp::kSquare, 1, kAll},
-                      {"add scaled", PointwiseOp::kAddScaled, 2, kFused, 2},
-                      {"exp", PointwiseOp::kExp, 1, kFused, 2},
-                      {"log", PointwiseOp::kLog, 1, kFused, 2},
-                      {"tanh", PointwiseOp::kTanh, 1, kFused, 4},
-                      {"gelu", PointwiseOp::kGelu, 1, kFused, 8},
-                      {"gelu backward", PointwiseOp::kGeluBackward, 2, kFused, 8}};
   for (DType dtype : {DType::kFloat32, DType::kBFloat16})
-    for (const Case& c : all) {
+    for (const PointwiseInfo& c : kPointwiseOps) {
       // Positive values: no cancellation to make a relative difference meaningless. An odd size: full vectors and a
       // rest.
       const Shape shape{3, 1237};
       Tensor in[3];
       for (int i = 0; i < 3; ++i) in[i] = random_tensor(shape, 5 + static_cast<uint64_t>(i), 0.2, 3, dtype);
       const double scale = dtype == DType::kFloat32 ? 1 : 65536;
-      expect_agreement(c.name, c.agreement, c.ulps * kUlp * scale, [&](IsaLevel level) {
+      const Agreement agreement = c.ulps == 0 ? Agreement::kAll : Agreement::kFused;
+      expect_agreement(c.name, agreement, c.ulps * kUlp * scale, [&](IsaLevel level) {
         const Tensor out = Tensor::empty(shape, dtype);
         PointwiseArgs a = c.ins == 0   ? raw::pointwise_args({out}, {})
                           : c.ins == 1 ? raw::pointwise_args({out}, {in[0]})
@@ -106,8 +79,8 @@ TEST(Levels, RowReductionsAndNormsOfGradients) {
       const Tensor out = Tensor::empty({7}, op == RowOp::kNormSquared ? DType::kFloat64 : DType::kFloat32);
       RowArgs r;
       r.rows = 7, r.cols = 1003;
-      r.in[0] = raw::rows_of(x, r.cols);
-      r.out[0] = raw::write_one_per_row(out);
+      r[ReduceRows::kX] = raw::rows_of(x, r.cols);
+      r[ReduceRows::kResult] = raw::write_one_per_row(out);
       ThreadPool pool(1);
       kernels(level).row(pool, op, r);
       return out.to_vector();

@@ -21,12 +21,8 @@ std::vector<OpCase> op_cases() {
   c.push_back({"mul_with_itself", [](const Inputs& x) { return mul(x[0], x[0]); }, {r({7}, 1)}});
   c.push_back({"div", [](const Inputs& x) { return div(x[0], x[1]); }, {r({3, 5}, 1), r({3, 5}, 2, 0.5, 2)}});
   c.push_back({"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }, {r({11}, 1)}});
-  c.push_back({"exp", [](const Inputs& x) { return exp(x[0]); }, {r({3, 7}, 1)}});
-  c.push_back({"log", [](const Inputs& x) { return log(x[0]); }, {r({3, 7}, 1, 0.3, 3)}});
-  c.push_back({"sqrt", [](const Inputs& x) { return sqrt(x[0]); }, {r({3, 7}, 1, 0.3, 3)}});
-  c.push_back({"tanh", [](const Inputs& x) { return tanh(x[0]); }, {r({3, 7}, 1, -3, 3)}});
-  c.push_back({"relu", [](const Inputs& x) { return relu(x[0]); }, {r({3, 7}, 1)}});
-  c.push_back({"gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({3, 7}, 1, -4, 4)}});
+  for (const UnaryFunction& f : kUnaryFunctions)
+    c.push_back({f.name, [op = f.forward](const Inputs& x) { return unary(op, x[0]); }, {r({3, 7}, 1, f.low, f.high)}});
   c.push_back({"reshape", [](const Inputs& x) { return reshape(x[0], {5, -1}); }, {r({2, 5, 3}, 1)}});
   c.push_back({"permute", [](const Inputs& x) { return permute(x[0], {2, 0, 1}); }, {r({2, 5, 3}, 1)}});
   c.push_back(

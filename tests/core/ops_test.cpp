@@ -29,6 +29,16 @@ TEST_P(EachOp, LowerPrecisionMatchesFp64) { each_dtype(GetParam().f, GetParam().
 INSTANTIATE_TEST_SUITE_P(Ops, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Silu, IsXTimesSigmoid) {
+  const Tensor x = random_tensor({257}, 1, -30, 30), y = silu(x);
+  const auto in = x.to_vector(), out = y.to_vector();
+  for (size_t i = 0; i < in.size(); ++i) EXPECT_NEAR(out[i], in[i] / (1 + std::exp(-in[i])), 1e-14) << in[i];
+  const Tensor narrow = raw::cast(x, DType::kFloat32);
+  const auto rounded = narrow.to_vector(), got = silu(narrow).to_vector();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], rounded[i] / (1 + std::exp(-rounded[i])), 1e-6 * (1e-3 + std::abs(rounded[i])));
+}
+
 TEST(Dropout, KeepsByGlobalSampleAndSiteOnly) {
   Tensor x = random_tensor({4, 3, 50}, 1, 1, 2, DType::kFloat32);
   auto run = [&](std::vector<int64_t> samples, Tensor in, uint64_t site, int64_t step) {

@@ -194,10 +194,10 @@ TEST(Cost, CountsOperandsOnceAndProductsOperations) {
 
   RowArgs r;
   r.rows = 4, r.cols = 6;
-  r.in[0] = {&some, DType::kFloat32, 6};
-  r.in[1] = {&some, DType::kFloat32, 0};
-  r.out[0] = {&some, DType::kFloat32, 6};
-  r.out[1] = {&some, DType::kFloat32, 1};
+  r[LayerNormRows::kX] = {&some, DType::kFloat32, 6};
+  r[LayerNormRows::kWeight] = {&some, DType::kFloat32, 0};
+  r[LayerNormRows::kY] = {&some, DType::kFloat32, 6};
+  r[LayerNormRows::kMean] = {&some, DType::kFloat32, 1};
   EXPECT_EQ(cost_of(RowOp::kLayerNorm, r).bytes, 4 * (24 + 6 + 24 + 4));
 
   ConvArgs c;

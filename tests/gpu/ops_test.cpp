@@ -48,10 +48,11 @@ INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachOp, OnTheGpu) {
-  const std::string broadcast = " add_broadcast sub mul expand ",
-                    exact =
-                        " mul_with_itself div affine exp log sqrt tanh relu gelu reshape permute slice slice_twice "
-                        "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
+  const std::string
+      broadcast = " add_broadcast sub mul expand ",
+      exact =
+          " mul_with_itself div affine exp log sqrt tanh relu gelu silu reshape permute slice slice_twice "
+          "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
   const auto is_among = [](const std::string& names, const char* name) {
     return names.find(cat(" ", name, " ")) != names.npos;
   };
@@ -86,7 +87,7 @@ Tensor make(const Input& in, uint64_t seed) {
   return Tensor::of(v, in.shape);
 }
 
-// Rows of the large cases: a GPU's share of work, or what the CPU that plays one has time for.
+// Rows of the large cases: sized for a GPU, or smaller for the fake one.
 int64_t many(int64_t rows) { return gpu_is_fake() ? std::max<int64_t>(1, rows / 16) : rows; }
 int64_t vocabulary() { return gpu_is_fake() ? 5003 : 50304; }
 

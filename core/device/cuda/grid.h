@@ -137,9 +137,9 @@ HD inline int parts_of(DType t) { return is_half(t) ? 1 : 2; }
 HD inline int near_parts(const RowArgs& a, unsigned operands) {
   int parts = 0;
   for (int j = 0; j < kMaxRowIns; ++j)
-    if (operands & row_in(j)) parts += parts_of(a.in[j].dtype);
+    if (operands & operand_bit(RowIn(j))) parts += parts_of(a.in[j].dtype);
   for (int j = 0; j < kMaxRowOuts; ++j)
-    if (operands & row_out(j)) parts += 2;
+    if (operands & operand_bit(RowOut(j))) parts += 2;
   return parts;
 }
 
@@ -180,43 +180,42 @@ class GridRow {
     __device__ Element operator[](int64_t i) const { return {row, j, i}; }
   };
 
-  __device__ bool has(int j) const { return args.in[j].data != nullptr; }
-  __device__ bool writes(int j) const { return args.out[j].data != nullptr; }
-  __device__ In in(int j) {
-    in_open_[j] = true;
-    if (is_kept(row_in(j))) keep(j);
-    return {*this, j};
+  __device__ bool has(RowIn j) const { return of(j).data != nullptr; }
+  __device__ In in(RowIn j) {
+    in_open_[static_cast<int>(j)] = true;
+    if (is_kept(operand_bit(j))) keep(j);
+    return {*this, static_cast<int>(j)};
   }
-  __device__ Out out(int j) {
-    out_open_[j] = true;
-    return {*this, j};
+  __device__ Out out(RowOut j) {
+    out_open_[static_cast<int>(j)] = true;
+    return {*this, static_cast<int>(j)};
   }
   // An index from data that lies outside is not followed: check_range has it reported when the host next waits.
-  __device__ T in_value(int j, int64_t i = 0) const {
-    return i < 0 || i >= args.cols ? T(0) : load_element<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + i);
+  __device__ T in_value(RowIn j, int64_t i = 0) const {
+    return i < 0 || i >= args.cols ? T(0) : load_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i);
   }
-  __device__ int64_t in_integer(int j) const {
-    const RowOperand& o = args.in[j];
-    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[in_begin(j)]
-                                    : static_cast<const int32_t*>(o.data)[in_begin(j)];
+  __device__ int64_t in_integer(RowIn j, int64_t i = 0) const {
+    const RowOperand& o = of(j);
+    return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[begin_of_row(j) + i]
+                                    : static_cast<const int32_t*>(o.data)[begin_of_row(j) + i];
   }
-  __device__ void settle(int j) {
+  __device__ void settle(RowOut j) {
     if constexpr (kKept != 0) {
-      if (!is_kept(row_out(j))) return;  // went out as it was written
-      const RowOperand& o = args.out[j];
+      if (!is_kept(operand_bit(j))) return;  // went out as it was written
+      const RowOperand& o = of(j);
       for (int q = thread(); q < chunks(); q += threads()) {
         const Chunk<T> c = out_from_near(j, q);
-        store_chunk(o.data, o.dtype, out_begin(j) + begin_of(q), left_at(q), c);
+        store_chunk(o.data, o.dtype, begin_of_row(j) + begin_of(q), left_at(q), c);
         if (is_half(o.dtype)) out_to_near(j, q, chunk_of(Raw{halves_of(c, o.dtype), uint4{}}, o.dtype));
       }
-      settled_[j] = true;
+      settled_[static_cast<int>(j)] = true;
     }
   }
-  __device__ void out_value(int j, T v) {
-    if (thread() == 0) store_element<T>(args.out[j].data, args.out[j].dtype, out_begin(j), v);
+  __device__ void out_value(RowOut j, T v) {
+    if (thread() == 0) store_element<T>(of(j).data, of(j).dtype, begin_of_row(j), v);
   }
-  __device__ void out_wide(int j, double v) {
-    if (thread() == 0) static_cast<double*>(args.out[j].data)[out_begin(j)] = v;
+  __device__ void out_wide(RowOut j, double v) {
+    if (thread() == 0) static_cast<double*>(of(j).data)[begin_of_row(j)] = v;
   }
 
   template <class G>
@@ -251,9 +250,10 @@ class GridRow {
   __device__ void flush() {
 #pragma unroll
     for (int j = 0; j < kMaxRowOuts; ++j)
-      if (is_kept(row_out(j)) && !settled_[j])
+      if (is_kept(operand_bit(RowOut(j))) && !settled_[j])
         for (int q = thread(); q < chunks(); q += threads())
-          store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + begin_of(q), left_at(q), out_from_near(j, q));
+          store_chunk(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + begin_of(q), left_at(q),
+                      out_from_near(RowOut(j), q));
   }
 
  private:
@@ -267,8 +267,12 @@ class GridRow {
     return left < kChunk ? static_cast<int>(left) : kChunk;
   }
   __device__ static int64_t begin_of(int q) { return int64_t(q) * kChunk; }
-  __device__ int64_t in_begin(int j) const { return row * args.in[j].row_stride; }
-  __device__ int64_t out_begin(int j) const { return row * args.out[j].row_stride; }
+  __device__ const RowOperand& of(RowIn j) const { return args.in[static_cast<int>(j)]; }
+  __device__ const RowOperand& of(RowOut j) const { return args.out[static_cast<int>(j)]; }
+  template <class J>
+  __device__ int64_t begin_of_row(J j) const {
+    return row * of(j).row_stride;
+  }
 
   // A kept chunk lies in parts of 16 bytes, each beside its neighbours', so that threads meet no banks twice.
   __device__ uint4* near(unsigned operand, int q) const {
@@ -283,35 +287,35 @@ class GridRow {
     p[0] = raw.a;
     if (parts == 2) p[chunks()] = raw.b;
   }
-  __device__ Chunk<T> in_from_near(int j, int q) const {
-    const DType type = args.in[j].dtype;
-    if constexpr (kKept != 0) return chunk_of(raw_near(row_in(j), q, parts_of(type)), type);
+  __device__ Chunk<T> in_from_near(RowIn j, int q) const {
+    const DType type = of(j).dtype;
+    if constexpr (kKept != 0) return chunk_of(raw_near(operand_bit(j), q, parts_of(type)), type);
     return {};
   }
-  __device__ Chunk<T> out_from_near(int j, int q) const {
-    if constexpr (kKept != 0) return chunk_of(raw_near(row_out(j), q, 2), DType::kFloat32);
+  __device__ Chunk<T> out_from_near(RowOut j, int q) const {
+    if constexpr (kKept != 0) return chunk_of(raw_near(operand_bit(j), q, 2), DType::kFloat32);
     return {};
   }
-  __device__ void out_to_near(int j, int q, const Chunk<T>& c) const {
+  __device__ void out_to_near(RowOut j, int q, const Chunk<T>& c) const {
     if constexpr (kKept != 0) {
       const float* v = c.v;
-      raw_to_near(row_out(j), q, 2,
+      raw_to_near(operand_bit(j), q, 2,
                   {make_uint4(bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3])),
                    make_uint4(bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]))});
     }
   }
-  __device__ void keep(int j) {
+  __device__ void keep(RowIn j) {
     constexpr int kAtOnce = kWarp ? 4 : 2;  // loads under way
     for (int q0 = thread(); q0 < chunks(); q0 += kAtOnce * threads()) {
       Raw loaded[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
-          loaded[k] = load_raw(args.in[j].data, args.in[j].dtype, in_begin(j) + begin_of(q), left_at(q));
+          loaded[k] = load_raw(of(j).data, of(j).dtype, begin_of_row(j) + begin_of(q), left_at(q));
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
-          raw_to_near(row_in(j), q, parts_of(args.in[j].dtype), loaded[k]);
+          raw_to_near(operand_bit(j), q, parts_of(of(j).dtype), loaded[k]);
     }
   }
 
@@ -322,21 +326,21 @@ class GridRow {
     Loaded<T> ins[kMaxRowIns], outs[kMaxRowOuts];
 #pragma unroll
     for (int j = 0; j < kMaxRowIns; ++j)
-      if (is_passed(row_in(j)) && in_open_[j])
-        ins[j] = load<T>(args.in[j].data, args.in[j].dtype, in_begin(j) + base_, left);
+      if (is_passed(operand_bit(RowIn(j))) && in_open_[j])
+        ins[j] = load<T>(args.in[j].data, args.in[j].dtype, begin_of_row(RowIn(j)) + base_, left);
 #pragma unroll
     for (int j = 0; j < kMaxRowOuts; ++j)
-      if (is_passed(row_out(j)) && out_open_[j])
-        outs[j] = load<T>(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left);
+      if (is_passed(operand_bit(RowOut(j))) && out_open_[j])
+        outs[j] = load<T>(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + base_, left);
 #pragma unroll
     for (int j = 0; j < kMaxRowIns; ++j) {
-      if (is_passed(row_in(j)) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
-      if (is_kept(row_in(j)) && in_open_[j]) in_[j] = in_from_near(j, q);
+      if (is_passed(operand_bit(RowIn(j))) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
+      if (is_kept(operand_bit(RowIn(j))) && in_open_[j]) in_[j] = in_from_near(RowIn(j), q);
     }
 #pragma unroll
     for (int j = 0; j < kMaxRowOuts; ++j) {
-      if (is_passed(row_out(j)) && out_open_[j]) out_[j] = value_of<T>(outs[j], args.out[j].dtype);
-      if (is_kept(row_out(j)) && out_open_[j]) out_[j] = out_from_near(j, q);
+      if (is_passed(operand_bit(RowOut(j))) && out_open_[j]) out_[j] = value_of<T>(outs[j], args.out[j].dtype);
+      if (is_kept(operand_bit(RowOut(j))) && out_open_[j]) out_[j] = out_from_near(RowOut(j), q);
       written_[j] = false;
     }
     return left;
@@ -344,9 +348,9 @@ class GridRow {
   __device__ void close(int q, int left) {
 #pragma unroll
     for (int j = 0; j < kMaxRowOuts; ++j) {
-      if (is_kept(row_out(j)) && written_[j]) out_to_near(j, q, out_[j]);
-      if (is_passed(row_out(j)) && written_[j])
-        store_chunk(args.out[j].data, args.out[j].dtype, out_begin(j) + base_, left, out_[j]);
+      if (is_kept(operand_bit(RowOut(j))) && written_[j]) out_to_near(RowOut(j), q, out_[j]);
+      if (is_passed(operand_bit(RowOut(j))) && written_[j])
+        store_chunk(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + base_, left, out_[j]);
     }
   }
 
@@ -398,7 +402,8 @@ constexpr int64_t row_bytes(int64_t near_size) {
 
 // Two blocks at a time, where registers reach: one computes while the other loads its row. Else as many as come (0).
 template <class F, bool kWarp, bool kNear>
-constexpr int kRowBlocks = kNear && !kWarp && ((F::kKept | F::kPassed) & (row_out(0) - 1)) == row_in(0) ? 2 : 0;
+constexpr int kRowBlocks =
+    kNear && !kWarp && ((F::kKept | F::kPassed) & (operand_bit(RowOut(0)) - 1)) == operand_bit(RowIn(0)) ? 2 : 0;
 
 template <class F, class T, bool kWarp, bool kNear>
 __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRowBlocks<F, kWarp, kNear>)

@@ -2,6 +2,7 @@
 // of those by a tree.
 #include "core/base/state_chunk.h"
 #include "core/device/cuda/launch.h"
+#include "core/kernels/pointwise.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
