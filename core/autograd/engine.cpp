@@ -137,7 +137,7 @@ class Sweep {
           check(node->backward != nullptr, "backward through ", node->name, " called at ", place_text(node->place),
                 " a second time: its buffers were freed by the first sweep");
           WithMemoryFor named(node->memory_for);
-          WithRange range(node->name);
+          WithProfilerRange range(node->name);
           TraceOp op(node->name, true);
           Gradients grads(*node, *this);
           Tensor grad = std::exchange(node->grad, Tensor());

@@ -1,6 +1,6 @@
-// The autograd graph: a Node for each operation whose result needs a gradient, holding its backward closure.
-// Nodes are owned by the tensors that they made and by the nodes that follow; the sweep drops each closure once it has
-// run.
+// The autograd graph: a Node for each operation whose result needs a gradient, with its backward closure. A node is
+// owned by the tensor that it computed and by the nodes that use this tensor. backward() releases each closure, and
+// with it the tensors that it saved, once it has run.
 #pragma once
 
 #include <cstdint>
@@ -15,68 +15,70 @@
 
 namespace lockstep {
 
-using Place = std::source_location;  // of the forward call, for errors and anomaly mode
+using Place = std::source_location;  // of the call in the forward pass, for error messages and anomaly mode
 
 class Gradients;
 class Sweep;
-// (gradient of the result, where the inputs' gradients go)
+// Computes the inputs' gradients from that of the result. It keeps tensors as Saved, so that later writes to them are
+// noticed.
 using Backward = std::function<void(const Tensor& grad, Gradients& grads)>;
 
 struct Node {
   const char* name = "";
   Place place;
-  std::string_view memory_for;                // as it was in the forward pass (core/device/context.h)
-  uint64_t sequence = 0;                      // order of creation; leaves come last, so that the sweep takes them first
+  std::string_view memory_for;                // Context::memory_for of the forward pass
+  uint64_t sequence = 0;                      // order of creation; leaves have the highest, so backward runs them first
   std::vector<std::shared_ptr<Node>> inputs;  // null where an input needs no gradient
   Backward backward;                          // empty for leaves
   std::weak_ptr<AutogradRecord> leaf;
 
-  // The tensor's shape and type, for gradients not yet begun.
+  // Shape and type of the result, for allocating its gradient.
   Shape shape;
   DType dtype = DType::kFloat32;
 
-  // State of one sweep.
+  // State of one backward pass.
   int pending = 0;
   bool visited = false;
   Tensor grad;
-  bool grad_owned = false;  // false: also somebody else's tensor, not to be added to in place
+  bool grad_owned = false;  // false: shared with another tensor, so it must not be added to in place
 
   ~Node();  // iterative: a deep graph must not recurse
 };
 
 struct AutogradRecord {
   bool requires_grad = false;
-  std::shared_ptr<Node> node;  // what made the tensor; for a leaf, the node that stands for it
+  std::shared_ptr<Node> node;  // the operation that computed the tensor; of a leaf, a node without inputs
   // Leaves only:
-  Tensor grad;  // undefined until the first contribution
-  Tensor
-      grad_buffer;  // where set, `grad` is this buffer: bound at the first contribution, and then written, not zeroed
-  std::function<void()> before_grad;  // fired where grad_buffer has no bytes yet when the first contribution comes
-  std::function<void()> on_grad;      // fired once in a sweep, when the gradient is final
+  Tensor grad;                        // undefined until the first contribution
+  Tensor grad_buffer;                 // if set, `grad` uses this memory; the first contribution overwrites it
+  std::function<void()> before_grad;  // called before the first contribution if grad_buffer is not allocated
+  std::function<void()> on_grad;      // called once in a backward pass, when the gradient is complete
 };
 
-// Where a backward closure writes. Contributions to one input are added in the order of the sweep, which is fixed.
+// Where a backward closure puts the gradients of its inputs, by index. Contributions to one tensor are added in the
+// order of the backward pass, which is fixed.
 class Gradients {
  public:
   Gradients(Node& node, Sweep& sweep) : node_(node), sweep_(sweep) {}
-  // What add() and pass() are given may be of another type than input i's gradient, and is converted: a leaf's is fp32
-  // where the leaf is bf16 or fp16, else it has the input's type. Only what is summed up on the way wants to know.
+  // Type of input i's gradient: that of the input, but fp32 for a bf16 or fp16 leaf. add() and pass() convert to it, so
+  // only closures that accumulate sums themselves need it.
   DType dtype(int i) const { return node_.inputs[static_cast<size_t>(i)]->dtype; }
-  // Does input i need a gradient?
+  // Whether input i needs a gradient.
   bool wanted(int i) const { return node_.inputs[static_cast<size_t>(i)] != nullptr; }
-  // A tensor that the closure has made for this and gives away.
+  // Contributes a tensor that the closure allocated and does not use any more.
   void add(int i, const Tensor& gradient);
-  // The incoming gradient itself, or a view of it.
+  // Contributes the incoming gradient itself, or a view of it, which other nodes may share.
   void pass(int i, const Tensor& gradient);
-  // Write here. Where `accumulate` comes back true, add to what is there.
+  // Memory for the closure to write the contribution to; if `accumulate` is set to true, to add it to.
   Tensor target(int i, bool& accumulate);
-  // Write out = addend + contribution; addend is undefined at the first contribution, and may be `out` itself.
+  // The closure writes out = addend + contribution. The addend is undefined for the first contribution, and may be the
+  // same memory as `out`.
   struct Sum {
     Tensor out, addend;
   };
   Sum sum_target(int i);
-  // `result` was recorded by this closure a moment ago, from its own inputs: the sweep goes on through that graph, with
-  // `gradient` for its result. Throws ExitCode::kInternal where the graph leads elsewhere than to these inputs.
+  // For recomputation: the closure recorded a new graph from its inputs to `result`, and backward continues through it
+  // with `gradient` for the result. Throws ExitCode::kInternal if that graph uses other recorded tensors.
   void pass_through(const Tensor& result, const Tensor& gradient);
 
  private:
@@ -84,30 +86,30 @@ class Gradients {
   Sweep& sweep_;
 };
 
-// The record of a tensor that is asked for a gradient, or null.
+// The node of a tensor that requires a gradient, or null.
 inline Node* grad_node(const Tensor& t) {
   return t.record() && t.record()->requires_grad ? t.record()->node.get() : nullptr;
 }
 
-// Makes `t` a leaf: its gradient is kept. Returns t.
+// Makes `t` a leaf, a tensor that keeps its gradient. Returns t.
 Tensor& require_grad(Tensor& t, bool on = true);
 bool requires_grad(const Tensor& t);
 // The gradient of a leaf; undefined before the first contribution.
 Tensor grad_of(const Tensor& leaf);
 void clear_grad(const Tensor& leaf);
 
-// Is a graph being recorded for these inputs?
+// Whether an operation on these inputs would be recorded.
 bool recording(std::initializer_list<const Tensor*> inputs);
 
-// The end of every operation: checks the result in anomaly mode and, where an input needs a gradient, records the
-// closure.
+// Every differentiable operation ends with this: it checks the result in anomaly mode and, if an input needs a
+// gradient, records a node with the closure. Returns `out`.
 Tensor result_of(const char* name, Place place, Tensor out, std::initializer_list<const Tensor*> inputs,
                  Backward backward);
 Tensor result_of(const char* name, Place place, Tensor out, const std::vector<const Tensor*>& inputs,
                  Backward backward);
 
-// A tensor kept for the backward pass; get() throws if it was written in the meantime, naming the operation that saved
-// it.
+// A tensor kept for the backward pass. get() throws ExitCode::kInternal, naming the operation `op` that saved it, if it
+// was written in the meantime.
 class Saved {
  public:
   Saved() = default;
@@ -121,19 +123,18 @@ class Saved {
   uint64_t version_ = 0;
 };
 
-// Runs backward from `root` (one element; `seed` is its gradient), iteratively, latest operation first; every leaf's
-// gradient is final, and its hook fired, as soon as its last contribution is in. Closures are dropped as the sweep
-// passes.
+// Runs the backward pass from `root` (one element; `seed` is its gradient), latest operation first, without recursion.
+// A leaf's on_grad is called as soon as its last contribution is added. Closures are released as they have run.
 void backward(const Tensor& root, double seed = 1.0);
 
-// Identity whose backward calls `hook(gradient)` first: the hook "before backward" of a module's output.
+// The identity; its backward pass calls hook() first. Implements the hook before_backward of modules.
 Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place = Place::current());
 
-// forward(x), of which the graph keeps x alone: the backward pass runs it again, with the same random numbers, and goes
-// on through what that records (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Same bits, same
-// hooks, less memory, one more forward pass. `parameters` are all other tensors with a gradient that forward() reads;
-// neither they nor x may be written before the backward pass. forward() must be a function of x and these, and what it
-// gives by other ways than its result has no gradient.
+// Computes forward(x) and saves only x (activation checkpointing; Chen et al., "Training Deep Nets with Sublinear
+// Memory Cost", 2016): the backward pass runs forward() again, with the same random numbers, and continues through the
+// graph that this records. Same bits, same hooks, less memory, one more forward pass. `parameters`: all other tensors
+// with a gradient that forward() reads; neither they nor x may be written before the backward pass. forward() must
+// depend on x and these alone, and gradients flow through its result alone.
 Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::function<Tensor(const Tensor&)> forward,
                   Place place = Place::current());
 

@@ -1,4 +1,4 @@
-// What tells this machine from others. Stateless.
+// Identifies the machine. Stateless.
 #pragma once
 
 #include <unistd.h>
@@ -13,9 +13,9 @@ inline std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-// Not for reading: one text for each running system. Virtual machines restored from one snapshot may have the same, no
-// others. A name does not serve: containers of two machines may share one, and those of one machine may have several.
-// Where the system does not tell, its name.
+// An opaque identifier of the running system (its boot id), shared by the containers on it, unlike host names, which
+// may differ within a machine and agree between machines. Virtual machines restored from one snapshot may share it. The
+// host name if the system has no boot id.
 inline std::string machine_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

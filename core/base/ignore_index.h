@@ -1,4 +1,4 @@
-// The target that a loss passes over: padding, or tokens that the user excluded.
+// The target that losses ignore: padding, or tokens that the user excluded.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Opening and making files safely where others may have had a hand in the directory: only regular files are read, and
-// a new file never follows a link that somebody put in its place. Plain functions; a Descriptor owns its number.
+// Opens and creates files safely in directories that others may write to: only regular files are read, and a new file
+// never follows a link. Plain functions; a Descriptor owns its file descriptor.
 #pragma once
 
 #include <cstdint>

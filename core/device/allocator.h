@@ -1,11 +1,12 @@
-// Caching allocator: blocks cut from large segments, merged when freed, given back only where a GPU has no more, so
-// that a training loop's steady state asks the system for nothing and touches no fresh page. Each memory has one: the
-// CPU's (huge pages), each GPU's, the pinned memory of each GPU, and each meta device's, which only counts. Any thread
-// may call it.
+// Caching allocator. Blocks are cut from large segments and merged when freed; segments return to the system only when
+// a GPU runs out of memory. In its steady state a training loop therefore makes no system allocation. There is one
+// allocator for the CPU (huge pages), each GPU, the pinned memory of each GPU, and each meta device, which only counts.
+// Thread-safe.
 //
-// A GPU's blocks belong to the stream that was current when they were taken, and are used again at once in its order;
-// what is freed while another stream of that GPU is current, when that one has passed the place. So are pinned blocks,
-// which the host writes, wherever they were freed. A thread without a current stream frees what nothing uses any more.
+// A GPU's block belongs to the stream that was current when it was allocated, and can be reused by that stream as soon
+// as it is freed. If it is freed while another stream of that GPU is current, it is reused once that stream has reached
+// this point. The same holds for every pinned block, as the host writes them. A thread without a current stream must
+// only free blocks that no pending work uses.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ struct AllocatorStats {
   int64_t bytes_in_use = 0;
   int64_t peak_bytes = 0;
   int64_t bytes_reserved = 0;      // taken from the system
-  int64_t system_allocations = 0;  // how often
+  int64_t system_allocations = 0;  // number of system calls that took them
   BytesByUse by_use{};             // adds up to bytes_in_use
   BytesByUse peak_by_use{};        // of each use by itself: together they may be more than peak_bytes
 
@@ -35,35 +36,35 @@ struct AllocatorStats {
   int64_t peak_of(MemoryUse use) const { return peak_by_use[static_cast<size_t>(use)]; }
 };
 
-// There is no more: says the sizes, what holds them, and for whom it was (context().memory_for).
+// Out of memory: the message gives sizes, what holds the memory, and who asked (context().memory_for).
 // ExitCode::kDevice.
 class OutOfMemory final : public Error {
  public:
   OutOfMemory(ExitCode code, std::string message, const BytesByUse& held_then)
       : Error(code, std::move(message)), held(held_then) {}
-  const BytesByUse held;  // in use then, and what was asked for
+  const BytesByUse held;  // in use at that time, including the failed request
 };
 
-// 256-byte aligned. Throws OutOfMemory. On a meta device the address is unique and must not be followed.
+// 256-byte aligned. Throws OutOfMemory. On a meta device the address is unique and must not be dereferenced.
 void* allocate_bytes(int64_t bytes, const Device& device = {}, MemoryUse use = MemoryUse::kActivations);
 void free_bytes(void* data, const Device& device = {}) noexcept;
-// For kernels of `queue`, to keep. Throws ExitCode::kInternal where another queue's stream is current: blocks that it
-// freed may be in use by its work yet.
+// Scratch memory that kernels of `queue` keep between calls. Throws ExitCode::kInternal if the stream of another queue
+// is current: a block that it freed may still be in use.
 void* allocate_scratch(int64_t bytes, const DeviceQueue& queue, const Device& device);
-// Memory that a library wants to give itself, counted like the rest: `library` returns it, or null where there is no
-// more. Then what nobody uses goes back to the system, and it is asked once more. Null where it still has none, and on
-// a meta device. Whoever gives it back to the library calls forget_bytes before.
+// Counts memory that a library allocates itself: library() returns it, or null if memory ran out. In that case unused
+// segments are returned to the system and library() is called once more. Returns null if that fails too, and on a meta
+// device. Call forget_bytes before the library frees the memory.
 void* take_from_library(const std::function<void*()>& library, int64_t bytes, const Device& device, MemoryUse use);
 void forget_bytes(void* data, const Device& device) noexcept;
 AllocatorStats allocator_stats(const Device& device = {});
 void reset_peak_bytes(const Device& device = {});
-// What was taken of a GPU while `graph` was recorded (context().recording) was its own; from now on others may have it.
+// Releases the GPU memory that was allocated while `graph` was recorded (context().recording) for use by others.
 void free_graph_memory(const void* graph, const Device& device);
 
-// Another device without bytes, whose counters begin at 0. They stay for the life of the process.
+// A new meta device whose counters start at 0. It exists until the process ends.
 Device new_meta_device();
 
-// "parameters 4096, gradients 512": what is not 0, largest first.
+// "parameters 4096, gradients 512": uses that are not 0, largest first.
 std::string census_text(const BytesByUse& bytes);
 
 }  // namespace lockstep

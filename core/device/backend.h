@@ -64,8 +64,8 @@ class DeviceQueue : public Parallel {
   virtual std::shared_ptr<DeviceGraph> end_recording() = 0;
   virtual void launch(DeviceGraph& graph) = 0;
   // A named range of the calling thread's work on a profiler's timeline. Ranges nest.
-  virtual void begin_range(const char*) {}
-  virtual void end_range() {}
+  virtual void begin_profiler_range(const char*) {}
+  virtual void end_profiler_range() {}
 
   // Whether libraries may choose algorithms by timing and split sums in work that is enqueued from now on, so that bits
   // differ from run to run (`reduce: fast`). Off at first.

@@ -27,29 +27,29 @@ struct Block {
 
 using Blocks = std::unordered_map<char*, Block>;
 
-// Where segments come from. Any thread may ask; it may take long.
+// Where segments come from. Thread-safe; calls may take long.
 class Source {
  public:
   virtual ~Source() = default;
-  virtual char* take(int64_t bytes) = 0;  // null where there is no more
+  virtual char* take(int64_t bytes) = 0;  // null if memory ran out
   virtual void give_back(char* data) { check(false, "this memory is kept"); }
   virtual std::string rest_text() const { return ""; }
 };
 
-// Blocks that may follow each other without further ado: a CPU's, or those of one stream.
+// Blocks that can be reused at once when freed: those of the CPU, or of one stream.
 class Pool {
  public:
   static constexpr int64_t kAlign = 256;
   static constexpr int64_t kHugePage = int64_t(2) << 20;
 
-  // Counts in `stats` what the source gave.
+  // Adds the segments taken from the source to `stats`.
   Pool(Blocks& blocks, Source& source, AllocatorStats& stats) : blocks_(blocks), source_(source), stats_(stats) {}
 
-  // `bytes` is a multiple of kAlign. Null where the source has no more. `lock` is the guard: open while the source is
-  // asked (to pin a gigabyte takes a second), since others free and take meanwhile.
+  // `bytes`: a multiple of kAlign. Null if the source ran out. `lock` guards the pool; it is released while the source
+  // allocates, which may take long (pinning a gigabyte takes a second).
   char* take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock);
   void give(char* data, Block block);
-  void trim();  // whole segments that nobody uses go back to the source
+  void trim();  // returns unused segments to the source
 
  private:
   struct ByFit {

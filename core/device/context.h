@@ -1,5 +1,6 @@
-// Context: the only ambient state of a rank's thread: current stream, gradient mode, anomaly mode, what memory is for,
-// the loss's gradient, and the key of random numbers. Thread-local; changed by RAII only.
+// Context: the thread-local state of a rank: current stream, gradient mode, anomaly mode, labels of memory, predicted
+// loss gradient, and the key of random numbers. There is no other ambient state. It is changed only by the RAII classes
+// below (With...), which restore the earlier value at the end of their scope.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace lockstep {
 
-// What random numbers are keyed by, beside the site that asks: never the rank.
+// Random numbers are a function of this key and of the site (random_site) that draws them, never of the rank.
 struct RandomKey {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -29,23 +30,23 @@ struct Context {
   bool grad = true;
   bool anomaly = false;
   MemoryUse memory_use = MemoryUse::kActivations;
-  const void* recording = nullptr;  // a StreamGraph whose work is being recorded: its memory is its own
+  const void* recording = nullptr;  // the StreamGraph that is being recorded: memory allocated meanwhile belongs to it
   std::string_view memory_for;      // module, operation or group that allocates, in out-of-memory messages
-  double loss_gradient = 0;         // what backward will begin with; 0: not known yet
+  double loss_gradient = 0;         // predicted gradient of the loss (WithLossGradient); 0: none
   RandomKey random;
   SiteCalls site_calls;
 };
 
 Context& context();
 
-// The current stream; a one-thread inline CPU stream where none was set.
+// The current stream; where none was set, an inline CPU stream with one thread.
 Stream& current_stream();
-// Throws kInternal where the current stream's queue is another than this: memory of the allocator is in order with that
-// one's work then. No stream, or a CPU's, is none other.
+// Throws kInternal if the current stream is a GPU's whose queue is not `queue`: the allocator orders memory by the
+// current stream, so work of another queue could still use it. No current stream, or a CPU stream, is fine.
 void check_no_other_queue(const DeviceQueue& queue);
 inline const Device& current_device() { return current_stream().device(); }
 
-// A random site: the hash of its dotted name mixed with how often it was called in this micro-batch.
+// A random site: the hash of its dotted name mixed with the number of its calls so far in this micro-batch.
 uint64_t random_site(std::string_view dotted_name);
 
 class WithStream {
@@ -83,9 +84,9 @@ class WithAnomaly {
   bool before_;
 };
 
-// What backward will begin with from the loss computed meanwhile: its gradients can be computed along with it
-// (cross_entropy). Another beginning costs time and a rounding; in fp16 and bf16 a very different one costs more, as
-// gradients that left the type's range, above or below, do not come back by rescaling.
+// Predicts the gradient that backward() will start from (its `seed`) for a loss computed in this scope, so that
+// cross_entropy can compute gradients in the forward pass. If the prediction is wrong, gradients are rescaled, at the
+// cost of time and one rounding; in fp16 and bf16, values that overflowed or underflowed are not recovered.
 class WithLossGradient {
  public:
   explicit WithLossGradient(double gradient) : before_(std::exchange(context().loss_gradient, gradient)) {}
@@ -96,7 +97,7 @@ class WithLossGradient {
   double before_;
 };
 
-// What tensors allocated meanwhile count as.
+// The use under which memory allocated in this scope is counted.
 class WithMemoryUse {
  public:
   explicit WithMemoryUse(MemoryUse use) : before_(std::exchange(context().memory_use, use)) {}
@@ -107,7 +108,8 @@ class WithMemoryUse {
   MemoryUse before_;
 };
 
-// For whom tensors are allocated meanwhile; an empty name leaves what is there. `name` must outlive this.
+// The module, operation or group named in out-of-memory messages for allocations in this scope. An empty name changes
+// nothing. `name` must outlive this.
 class WithMemoryFor {
  public:
   explicit WithMemoryFor(std::string_view name) : before_(context().memory_for) {
@@ -120,23 +122,24 @@ class WithMemoryFor {
   std::string_view before_;
 };
 
-// A stretch of a rank's work on a GPU, by name, on the timeline of a profiler (NVTX); nothing elsewhere.
-class WithRange {
+// Marks this scope by name on a profiler's timeline (an NVTX range) if the current stream is a GPU's.
+class WithProfilerRange {
  public:
-  explicit WithRange(std::string_view name)
+  explicit WithProfilerRange(std::string_view name)
       : queue_(context().stream && !name.empty() ? context().stream->device_queue().get() : nullptr) {
-    if (queue_) queue_->begin_range(std::string(name).c_str());
+    if (queue_) queue_->begin_profiler_range(std::string(name).c_str());
   }
-  ~WithRange() {
-    if (queue_) queue_->end_range();
+  ~WithProfilerRange() {
+    if (queue_) queue_->end_profiler_range();
   }
-  WithRange(const WithRange&) = delete;
+  WithProfilerRange(const WithProfilerRange&) = delete;
 
  private:
   DeviceQueue* queue_;
 };
 
-// One micro-batch: its key, and call counts from zero; or from where they stood, to draw the same numbers again.
+// Sets the random key for one micro-batch. Call counts of sites start at zero, or at `calls`, to draw the same numbers
+// again.
 class WithRandom {
  public:
   explicit WithRandom(RandomKey key, SiteCalls calls = {})

@@ -8,10 +8,10 @@ namespace lockstep {
 
 enum class DeviceType : uint8_t {
   kCpu,       // streams run inline, on the caller's thread and its pool
-  kAsyncCpu,  // for tests: CPU memory whose every stream is a thread of its own, so that a missing event is a race
-  kCuda,      // a GPU, or in tests the backend that stands in for one: the host must not touch its memory
-  kPinned,    // host memory that the GPU `index` reaches too: both sides may use it, in the order of the GPU's streams
-  kMeta,      // no bytes: memory is counted and streams run nothing, so that a step can be planned without its machine
+  kAsyncCpu,  // for tests: CPU memory; every stream is a thread, so that a missing event shows as a race
+  kCuda,      // a GPU, or in tests a fake one: the host must not touch its memory
+  kPinned,    // page-locked host memory that GPU `index` can access too, in the order of its streams
+  kMeta,      // no bytes: memory is counted and streams run nothing, for `lockstep plan`
 };
 
 struct Device {
@@ -22,7 +22,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Where the host keeps what belongs to work on `d` but stays off it. What has no bytes has none there either.
+// Host memory for data used with device `d`: pinned for a GPU. The host memory of a meta device has no bytes either.
 inline Device host_memory_of(const Device& d) {
   if (d.type == DeviceType::kCuda) return {DeviceType::kPinned, d.index};
   return d.has_bytes() ? Device{} : d;

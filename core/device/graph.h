@@ -1,5 +1,5 @@
-// StreamGraph: work of a GPU's stream, recorded once and then set in motion whole, again and again, without the host's
-// part of it (CUDA graphs). Made and used by one rank's thread.
+// StreamGraph: work of a GPU's stream that is recorded once and then launched as a whole, any number of times, without
+// the host work in between (a CUDA graph). Used by one rank's thread.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ class StreamGraph {
   StreamGraph& operator=(const StreamGraph&) = delete;
 
   // Runs `work` on the host; its kernels and copies are recorded, not run. They must be the same at every launch: same
-  // shapes, same places in memory, no numbers of the host that change. It must not wait for the GPU (the host would
-  // read what was not computed), and other streams that take part must have been joined by its end. Memory that it
-  // allocates stays the graph's own, and what it keeps (a loss, gradients) holds new values after each launch.
+  // shapes, same addresses, no changing host values. `work` must not wait for the GPU, as nothing has been computed
+  // yet, and must join other streams that take part before it returns. Memory that it allocates belongs to the graph;
+  // tensors that it keeps (a loss, gradients) hold new values after each launch.
   void record(const std::function<void()>& work);
   bool recorded() const { return graph_ != nullptr; }
   void launch();
@@ -30,7 +30,7 @@ class StreamGraph {
   std::shared_ptr<DeviceGraph> graph_;
 };
 
-// Throws ExitCode::kConfig where a graph is being recorded: for `what`, which cannot be in one.
+// Throws ExitCode::kConfig if a graph is being recorded. `what`: the operation that cannot be part of one.
 void not_in_a_graph(const char* what);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What lies in shared objects of our own and is opened when it is first asked for, so that a program without it starts
-// at no cost: the search, and its one answer. One of each a process, never closed.
+// Optional shared objects of lockstep (CUDA, NCCL), which are loaded at their first use, so that a program that does
+// not need them starts without them. Each is searched for once per process and never unloaded.
 #pragma once
 
 #include <mutex>
@@ -9,18 +9,18 @@
 
 namespace lockstep {
 
-// A symbol of a shared object that lies beside the program, or in ../lib, or where the loader looks. Null, and `why`,
-// where it cannot be opened.
+// A symbol of a shared object beside the program, in ../lib, or on the loader's path. Null, and `why` set, if it cannot
+// be loaded.
 void* library_symbol(const std::string& library, const char* symbol, std::string* why);
 
-// Asked for once; any thread may.
+// An object that is opened at its first use. Thread-safe.
 template <class T>
 class OpenedOnce {
  public:
-  // open(why): gives it, or null and why not, or throws Error with that.
+  // open(why) returns the object, or null with the reason in `why`, or throws Error with it.
   using Open = T*(std::string& why);
 
-  // Null, and `why` in words, where there is none.
+  // Null, with the reason in `why`, if it could not be opened.
   T* find(Open open, std::string* why) {
     std::lock_guard lock(mutex_);
     if (!found_ && !searched_) {
@@ -34,7 +34,7 @@ class OpenedOnce {
     if (!found_ && why) *why = missing_;
     return found_;
   }
-  // Throws ExitCode::kDevice where there is none.
+  // Throws ExitCode::kDevice if it could not be opened.
   T& get(Open open) {
     std::string why;
     T* found = find(open, &why);

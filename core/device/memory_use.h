@@ -1,5 +1,5 @@
-// MemoryUse: what bytes are for, in the allocator's census and in out-of-memory messages. Whoever allocates says so
-// (WithMemoryUse in core/device/context.h).
+// MemoryUse: what bytes are for, in the allocator's census and in out-of-memory messages. The allocating code
+// labels it (WithMemoryUse in core/device/context.h).
 // A plain value.
 #pragma once
 
@@ -9,13 +9,13 @@
 namespace lockstep {
 
 enum class MemoryUse : uint8_t {
-  kActivations,  // what the model makes as it runs, and whatever nobody labelled: the default
+  kActivations,  // tensors of the forward and backward pass; the default for memory without a label
   kParameters,   // masters, and copies that stay in another type
-  kGradients,    // of micro-batches and their sums, also of other ranks
+  kGradients,    // of micro-batches, and their sums, including parts received from other ranks
   kMoments,
-  kGathered,  // parameters of other ranks, for as long as they are used
-  kBatches,   // samples that the loader has ready
-  kScratch,   // a kernel's own space
+  kGathered,  // parameters gathered from other ranks, while in use
+  kBatches,   // samples that the loader prefetched
+  kScratch,   // workspaces of kernels
   kInHost,    // masters and moments that stay in host memory
 };
 constexpr int kMemoryUses = 8;

@@ -1,7 +1,7 @@
-// Stream: work in order; Event: a point in a stream. A CPU compute stream runs inline; communication streams, and every
-// stream of the async test device, are first-in-first-out threads; a GPU's stream is a queue of its backend, in which
-// tasks set kernels in motion; a stream of a meta device drops its work. Streams are owned by whoever runs ranks
-// (launch/world), by communicators, and by tests; events are shared values.
+// Stream: tasks that run in order; Event: a point in a stream. A CPU compute stream runs tasks inline, on the calling
+// thread; communication streams, and every stream of the async test device, run them on a thread of their own; a GPU's
+// stream is a queue of its backend, into which tasks launch kernels; a meta device's stream drops them. Streams are
+// owned by the code that runs ranks (launch/world), by communicators, and by tests; events are shared values.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ using Seconds = std::chrono::duration<double>;
 
 class Event {
  public:
-  Event() = default;  // already happened
-  // Blocks the host. False when the deadline passed first. Rethrows what stopped the work before the event.
+  Event() = default;  // already done
+  // Blocks the host. Returns false if the deadline passes first. Rethrows the exception of work before the event.
   bool synchronize(std::optional<Seconds> deadline = {}) const;
   bool done() const;
 
@@ -39,28 +39,27 @@ class Stream {
  public:
   using Task = std::function<void(Parallel&)>;
   enum class Mode { kInline, kThread, kQueue, kDrop };
-  enum class Priority { kNormal, kHigh };  // only queues tell them apart
+  enum class Priority { kNormal, kHigh };  // has an effect on GPUs only
 
-  // `threads` compute threads, the stream's own among them. A meta device's mode is kDrop, whatever is asked for. A
-  // GPU's is kQueue, or, where kThread is asked for, a thread that waits for other threads and hands its tasks' kernels
-  // to a queue of its own: then neither the host's main thread nor the GPU waits. Throws ExitCode::kDevice where the
-  // GPU is not there.
+  // `threads`: compute threads, including the stream's own. A meta device's mode is always kDrop. A GPU's is kQueue
+  // unless kThread is given: then tasks run on a host thread, which may wait for other threads, and launch kernels into
+  // a queue of the stream's own. Throws ExitCode::kDevice if the GPU does not exist.
   Stream(Device device, Mode mode, int threads = 1, Priority priority = Priority::kNormal);
-  ~Stream();  // finishes what was enqueued
+  ~Stream();  // waits for all enqueued tasks
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   const Device& device() const { return device_; }
   Mode mode() const { return mode_; }
   int threads() const { return pool_.threads(); }
-  // Of a GPU's stream; null elsewhere. It outlives the stream where memory still belongs to it.
+  // The queue of a GPU's stream; null for others. It outlives the stream while memory blocks refer to it.
   const std::shared_ptr<DeviceQueue>& device_queue() const { return device_queue_; }
 
-  // Runs task(Parallel&) after all that was enqueued before. Inline streams run it now. So do queues, but what it hands
-  // to the queue runs later: on a GPU a task is kernels and copies, never a look at memory. What an earlier task of a
-  // threaded stream threw stops the later ones and is thrown by synchronize(); so are a GPU's own errors.
-  // A trace has the time for which the task ran, with `cost`; on a GPU the time for which the host was busy with
-  // handing it over, as its kernels' own would need events of the queue around them.
+  // Runs task(Parallel&) after all tasks enqueued before. Inline streams run it at once. So do a GPU's, but the kernels
+  // and copies that it launches run later, so a task must not read or write memory itself. An exception of a task on a
+  // threaded stream cancels the later tasks, and synchronize() throws it, as it does a GPU's own errors.
+  // A trace gets the task's run time, with `cost`; on a GPU the host time for launching it, as the run time of kernels
+  // would need events around them.
   template <class F>
   void enqueue(F&& task, const TaskCost& cost = {}) {
     if (mode_ == Mode::kDrop) return;
@@ -69,12 +68,13 @@ class Stream {
     task(mode_ == Mode::kInline ? static_cast<Parallel&>(pool_) : static_cast<Parallel&>(*device_queue_));
   }
   Event record();
-  // Later tasks run after it. The host goes on, but where an inline stream, or a queue, waits for a thread's event.
+  // Later tasks run after `event`. Blocks the host only if this stream is inline, or a GPU's that waits for a thread's
+  // event.
   void wait(const Event& event);
-  // Of a queue: what it does from now on is worthless, as are other queues' events that wait for it. They throw
+  // For a GPU's stream: marks all later work as failed. Its events, and those of streams that wait for it, throw
   // `error`.
   void fail(std::exception_ptr error);
-  // Blocks the host until all is done. False when the deadline passed first.
+  // Blocks the host until all tasks are done. Returns false if the deadline passes first.
   bool synchronize(std::optional<Seconds> deadline = {});
 
  private:
@@ -89,7 +89,7 @@ class Stream {
   ThreadPool pool_;
   std::unique_ptr<Queue> queue_;
   std::shared_ptr<DeviceQueue> device_queue_;
-  // Of a queue: what failed it, and those that it waited for.
+  // For a GPU's stream: its own failure, and those of the streams that it waited for.
   struct Failure;
   using Failures = std::vector<std::shared_ptr<Failure>>;
   std::shared_ptr<Failure> failure_;

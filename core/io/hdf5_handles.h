@@ -13,8 +13,8 @@
 
 namespace lockstep::hdf5 {
 
-// One caller inside HDF5 at a time, its printing of errors silenced and its loading of plugins switched off for that
-// time: a file must not choose code that is run. A user's program may use HDF5 itself: so both are put back.
+// A lock: one thread at a time calls HDF5. In its scope HDF5 prints no errors and loads no plugins, as a file must not
+// choose code to run; both settings are restored for the sake of user programs that use HDF5 themselves.
 class Door {
  public:
   // `path`: of a file that is about to be opened, for require_room.

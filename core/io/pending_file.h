@@ -1,5 +1,5 @@
-// A file on its way: written beside its final name, flushed to disk, then renamed; the earlier file stays until then.
-// Owns the temporary file: removes it unless commit() was reached.
+// PendingFile: a file that is written under a temporary name, flushed to disk, then renamed; an existing file stays
+// until then. Owns the temporary file: removes it unless commit() was reached.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ void sync_folder_of(const std::string& path);
 
 class PendingFile {
  public:
-  // Makes the temporary file, empty, under a name that nobody can have put something under before. Throws
-  // kOutputLocked where the final name is there already (unless `replace`), or its folder is not.
+  // Creates the temporary file, empty, under a random name. Throws kOutputLocked if the final name exists (unless
+  // `replace`), or its directory does not.
   PendingFile(std::string final_path, bool replace);
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;

@@ -1,5 +1,5 @@
-// StateEntry: a slice of one named tensor of a run's state, as checkpoints and digests see it.
-// A value; shares the tensor's memory.
+// StateEntry: a slice of one named tensor of a run's state, for checkpoints and digests. A value; shares the tensor's
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."
   Shape shape;         // of the whole tensor
   int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of kStateChunk
-  Tensor data;         // fp32 [n]; where the run has it, also on a GPU
+  Tensor data;         // fp32 [n], on any device
 
   int64_t end() const { return offset + data.numel(); }
 };
@@ -25,9 +25,9 @@ struct StateEntry {
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size);
 
-// Calls visit(at, values, n) for stretches of the entry's elements, first to last, of at most `most`: `at` counts from
-// the entry's first. Values lie in host memory: the entry's own where that is host memory, otherwise copies, the next
-// one under way during a visit. Of work of the current stream enqueued before.
+// Calls visit(at, values, n) for consecutive pieces of at most `most` elements of the entry; `at` counts from its first
+// element. `values` is host memory: the entry's own, or a copy if it is on a GPU; the next piece is copied during a
+// visit. Sees the work enqueued on the current stream before.
 void for_each_stretch(const StateEntry& entry, int64_t most,
                       const std::function<void(int64_t at, const float* values, int64_t n)>& visit);
 

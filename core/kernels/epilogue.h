@@ -1,5 +1,5 @@
-// A product's epilogue and bias gradient (GemmArgs) as passes of their own after it: on a CPU always, on a GPU where
-// its library has nothing for the call. Stateless.
+// A matrix product's epilogue and bias gradient (GemmArgs) as separate passes after it: always on a CPU, on a GPU if
+// the library cannot fuse them. Stateless.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -9,7 +9,7 @@
 
 namespace lockstep::inline LOCKSTEP_ISA {
 
-// The product that these passes follow.
+// The product without epilogue and bias gradient.
 inline GemmArgs product_alone(const GemmArgs& g) {
   GemmArgs out = g;
   if (g.epilogue == Epilogue::kGelu) out.c.data = g.aux;
@@ -18,7 +18,7 @@ inline GemmArgs product_alone(const GemmArgs& g) {
   return out;
 }
 
-// The passes, by kernels of the table of `where`.
+// The passes, by these two kernels.
 inline void passes_after_product(Parallel& where, const GemmArgs& g,
                                  void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&),
                                  void (*column_sum)(Parallel&, const ColumnArgs&)) {

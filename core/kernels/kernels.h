@@ -35,7 +35,7 @@ struct KernelTable {
   void (*store)(Parallel&, const StoreArgs&);
   void (*step_outcome)(Parallel&, const StepOutcomeArgs&);
   void (*update_control)(Parallel&, const UpdateControlArgs&);
-  void (*check_range)(Parallel&, const RangeArgs&);
+  void (*check_indices)(Parallel&, const IndexCheckArgs&);
 };
 
 enum class IsaLevel { kGeneric, kAvx2, kAvx512 };

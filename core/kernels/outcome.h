@@ -1,5 +1,5 @@
-// The outcome of a step (loss, norm, skip) and an update's control buffer: arithmetic that host levels and CUDA share.
-// Plain functions.
+// The outcome of a step (loss, norm, skip flag) and an update's control buffer: arithmetic shared by CPU levels and
+// CUDA. Plain functions.
 #pragma once
 
 #include "core/kernels/args.h"
@@ -9,7 +9,7 @@ namespace lockstep::inline LOCKSTEP_ISA {
 
 HD inline bool is_finite(double x) { return x - x == 0; }
 
-// The sum of squares of a piece, of its nodes in order; siblings join as soon as both are there.
+// The sum of squares of a piece: its nodes in order, siblings added as soon as both are there.
 HD inline double piece_sum(const StepOutcomeArgs& a, int64_t piece) {
   double open[StepOutcomeArgs::kMostOpen];
   int count = 0;

@@ -1,6 +1,6 @@
-// Parallel: where a kernel runs: the threads of a CPU stream, or an accelerator's queue, which brings kernels of its
-// own; and FunctionRef, a callable borrowed for one call. Owned by the stream (core/device/thread_pool, backend).
-// Included by files compiled per instruction-set level: keep std containers out.
+// Parallel: where a kernel runs: on the threads of a CPU stream, or on an accelerator's queue, which has kernels of its
+// own. FunctionRef: a reference to a callable, for the duration of one call. Owned by the stream
+// (core/device/thread_pool, backend). Files compiled for each instruction-set level include this: no std containers.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class Parallel {
   // Scratch of the calling thread, 64-byte aligned, kept between calls; contents undefined. Slots 0 to 3 are
   // independent.
   virtual void* scratch(int slot, int64_t bytes) = 0;
-  // The kernels of an accelerator, which take its queue (core/device/backend.h); null on a CPU.
+  // The kernels of the accelerator whose queue this is (core/device/backend.h); null on a CPU.
   virtual const KernelTable* device_kernels() const { return nullptr; }
 };
 

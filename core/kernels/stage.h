@@ -1,4 +1,4 @@
-// Staging: runs of elements converted between their storage type and the type T in which a kernel computes.
+// Converts runs of elements between their storage type and the type T in which a kernel computes.
 // Stateless; compiled once per instruction-set level.
 #pragma once
 

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-void check_range(Parallel&,
-                 const RangeArgs&);  // core/kernels/range.h, whose strings must not come in here
+void check_indices(Parallel&,
+                   const IndexCheckArgs&);  // core/kernels/index_check.h, whose strings must not come in here
 
 inline namespace LOCKSTEP_ISA {
 
@@ -41,7 +41,7 @@ const KernelTable table = {
     .store = store,
     .step_outcome = step_outcome,
     .update_control = update_control,
-    .check_range = check_range,
+    .check_indices = check_indices,
 };
 
 }  // namespace LOCKSTEP_ISA

@@ -1,5 +1,5 @@
-// Model: the root module of a training run, with its loss. What a user writes.
-// Owned by the trainer, or by a loop of one's own.
+// Model: the root module of a training run, with its loss. Users derive theirs from it. Owned by the trainer, or by the
+// user's own training loop.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What the data looks like, told to a model when it is built.
+// Shapes of the data, for the constructor of a model.
 struct TaskSpec {
   Shape input;          // of one sample: tokens [T], images [H, W, C]
   int64_t classes = 0;  // vocabulary, or labels
@@ -35,14 +35,14 @@ class Model : public Module {
   // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);
-  // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex count
-  // nothing. By default loss() against the labels.
+  // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex
+  // add 0. By default loss() against the labels.
   virtual Tensor batch_loss(Tensor output, const Batch& batch) { return loss(std::move(output), batch[kLabels]); }
-  // By default, cross-entropy of [..., classes] against int32 labels [...], which may put the output's gradient in its
-  // place where the caller keeps no handle to it.
+  // By default, cross-entropy of [..., classes] against int32 labels [...], which may overwrite the output with its
+  // gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
-  // Floating-point operations of the matrix products in one sample's forward and backward pass, by which the part of a
-  // machine's peak is reckoned; 0: not known.
+  // Floating-point operations of the matrix products in one sample's forward and backward pass, from which the
+  // utilisation of the machine is computed; 0: not known.
   virtual double flops() const { return 0; }
 };
 

@@ -14,9 +14,9 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
-  // For operations that span layers (feed_forward); a module that holds this one uses them within its own forward().
-  // Not so a model, the root of its tree: its children are sharded each by itself, and outside a child's own operator()
-  // the child's weight may have no bytes. There, call the layers, or hold them in a module between, as GptBlock is.
+  // For operations that span layers (feed_forward), in the forward() of the module that holds this one. A model, the
+  // root of the tree, must not use them: each of its children is sharded by itself, and outside a child's operator()
+  // its weights may have no bytes. Put such layers into a module in between, such as GptBlock.
   const Tensor& weight() const { return weight_; }
   Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 
@@ -29,7 +29,7 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(int64_t width, bool bias = true, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
-  // In place of operator()(a + b): the sum too, in one pass. It keeps what set_recompute() would keep, and no more.
+  // operator()(a + b) in one pass, and the sum. It saves no more than set_recompute() would.
   AddLayerNorm of_sum(const Tensor& a, const Tensor& b);
 
  private:

@@ -18,7 +18,7 @@ Tensor Module::operator()(const Tensor& x) {
 Tensor Module::surrounded(const std::function<Tensor()>& forward) {
   if (hooks_.before_forward) hooks_.before_forward();
   WithMemoryFor named(name_);
-  WithRange range(name_);
+  WithProfilerRange range(name_);
   Tensor y = forward();
   if (hooks_.after_forward) hooks_.after_forward();
   if (hooks_.before_backward && requires_grad(y)) y = with_backward_hook(y, hooks_.before_backward);

@@ -1,5 +1,5 @@
-// Module: a tree of parameters and children with dotted names. Parameters have shapes but no bytes until somebody
-// places them (sharding/data_parallel, or place_parameters for a model of one's own). A module owns its children and
+// Module: a tree of parameters and child modules with dotted names. Parameters have shapes but no bytes until
+// DataParallel (sharding/data_parallel.h) or place_parameters() allocates them. A module owns its children and
 // parameters; pointers and references to them stay valid.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Parameter {
   std::string name;  // within its module
   Tensor value;
   Init init;
-  bool decay = false;  // does weight decay apply where nothing else is said? Not for vectors: norms and biases.
+  bool decay = false;  // whether weight decay applies by default: not to vectors (norms, biases)
 };
 
 struct NamedParameter {
@@ -40,7 +40,7 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // hook, forward, hook
+  // Calls before_forward, forward(), after_forward.
   Tensor operator()(const Tensor& x);
   virtual Tensor forward(const Tensor& x) = 0;
 
@@ -55,17 +55,18 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
   void set_hooks(ModuleHooks hooks) { hooks_ = std::move(hooks); }
-  // Are its parameters read only while its operator() runs? Else they stay in memory for a whole step wherever others
-  // come and go.
+  // Whether its parameters are read only while its operator() runs. If not, they stay gathered for a whole step at
+  // level `parameters`.
   virtual bool self_contained() const { return true; }
-  // operator() keeps its input alone for the backward pass, which runs forward() again (autograd's recomputed()): same
-  // bits, less memory. The hooks of this module surround the first run alone; those of its children fire in both.
+  // operator() then saves only its input, and the backward pass runs forward() again (recomputed() in
+  // core/autograd/node.h): same bits, less memory. This module's forward hooks are called in the first run only, those
+  // of its children in both.
   void set_recompute(bool on) { recompute_ = on; }
-  // The same for the attention within: a module that has some overrides this. Returns how many places changed.
+  // The same for attention alone; modules with attention override it. Returns the number of places changed.
   virtual int recompute_attention(bool on);
 
  protected:
-  // Around a pass that is not operator()'s: what surrounds any, hooks too. Gives what `forward` gives.
+  // Runs `forward` with the hooks and profiler range of operator(), for passes that are not operator()'s.
   Tensor surrounded(const std::function<Tensor()>& forward);
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.
   Tensor& parameter(std::string name, const Shape& shape, Init init);
@@ -87,10 +88,10 @@ class Module {
   ModuleHooks hooks_;
 };
 
-// These modules' parameters that require a gradient, children's included: what recomputed() wants to know.
+// The parameters of these modules and their children that require a gradient, for recomputed().
 std::vector<Tensor> trainable(std::initializer_list<const Module*> modules);
 
-// Allocates and initialises every parameter (fp32) where no DataParallel does it: inference, small tools, tests.
+// Allocates and initialises every parameter (fp32) without DataParallel: for inference, small tools and tests.
 void place_parameters(Module& root, uint64_t seed);
 
 }  // namespace lockstep

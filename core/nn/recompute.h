@@ -1,4 +1,4 @@
-// Where a model is computed again in the backward pass instead of kept ("activation checkpointing").
+// Which parts of a model are recomputed in the backward pass instead of saved (activation checkpointing).
 // A plain function on a module's tree.
 #pragma once
 
@@ -14,7 +14,7 @@ enum class Recompute {
 };
 Field recompute_field(Recompute& mode);
 
-// Sets every module of the tree. Returns how many places recompute: none at all where a mode does not fit the model.
+// Sets every module of the tree. Returns the number of places that recompute; 0 if the mode does not fit the model.
 int apply_recompute(Module& root, Recompute mode);
 
 }  // namespace lockstep

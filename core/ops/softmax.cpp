@@ -15,11 +15,11 @@ RowArgs rows_along_last(const Tensor& x) {
 
 // Runs on the stream: the targets may have been written by work that is still under way.
 void check_targets(const Tensor& target, int64_t classes, int64_t ignored) {
-  RangeArgs a;
+  IndexCheckArgs a;
   a.index = static_cast<const int32_t*>(target.read());
   a.count = target.numel(), a.end = classes, a.ignored = ignored;
-  a.use = RangeArgs::Use::kTarget;
-  raw::launch([](Parallel& p, const RangeArgs& args) { kernels(p).check_range(p, args); }, a);
+  a.use = IndexCheckArgs::Use::kTarget;
+  raw::launch([](Parallel& p, const IndexCheckArgs& args) { kernels(p).check_indices(p, args); }, a);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace lockstep::raw {
 
-// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied. A task holds addresses, never
-// tensors: the thread that drops the last tensor frees its block in the order of its own current stream, and a stream's
-// thread has none.
+// Runs kernel(Parallel&, args) in the order of the current stream; `args` is copied. A task must hold addresses, not
+// tensors: a tensor's block is freed in the order of the current stream of the thread that drops it, and a stream's own
+// thread has no current stream.
 template <class Kernel, class Args>
 void launch(Kernel kernel, const Args& args) {
   current_stream().enqueue([kernel, args](Parallel& p) { kernel(p, args); }, tracing() ? cost_of(args) : TaskCost{});
@@ -21,11 +21,11 @@ void launch(Kernel kernel, const Args& args) {
 // out[j] = op(ins...), inputs broadcast to out's shape. Any strides, any dtypes.
 void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0 = 0,
                double s1 = 0);
-// The arguments alone, for kernels of other rooms.
+// Builds the arguments only, for kernels of other folders.
 PointwiseArgs pointwise_args(std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins);
 
 void row(RowOp op, const RowArgs& args);
-// A contiguous matrix's rows as an operand; a vector of one value a row; or one row for all.
+// Operands: the rows of a contiguous matrix; a vector with one value for each row; one row for all.
 RowOperand rows_of(const Tensor& matrix, int64_t cols);
 RowOperand one_per_row(const Tensor& vector);
 RowOperand same_row(const Tensor& row);
@@ -36,14 +36,15 @@ void fill(const Tensor& out, double value);
 // With conversion, broadcast and strides; between a GPU and the host too, in the order of the current stream.
 void copy(const Tensor& out, const Tensor& in);
 void add(const Tensor& out, const Tensor& a, const Tensor& b);
-Tensor contiguous(const Tensor& t);                // itself where it is
-Tensor cast(const Tensor& t, DType dtype);         // itself where it has that type
-Tensor to_device(const Tensor& t, Device device);  // contiguous; itself where it is there
-// Contiguous, in memory that the host can read once the current stream is synchronised; itself where it is.
+// These return `t` itself if nothing has to be done.
+Tensor contiguous(const Tensor& t);
+Tensor cast(const Tensor& t, DType dtype);
+Tensor to_device(const Tensor& t, Device device);  // contiguous
+// Contiguous, in memory that the host can read once the current stream is synchronised.
 Tensor to_host(const Tensor& t);
-// Sums over `dims` (sorted); out has those extents as 1, or dropped. Contiguous input.
+// Sums over `dims` (sorted); in `out` these dimensions have extent 1 or are left out.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
-// Sums what broadcasting repeated: `in` of a broadcast shape back to `shape`; itself where there is nothing to sum.
+// The reverse of broadcasting: sums `in` to `shape`; returns `in` itself if it has that shape.
 Tensor sum_to(const Tensor& in, const Shape& shape, DType dtype);
 // C = A B (+ bias) or C += A B. Rank-2 or batched rank-3 operands of any strides (a batch of one repeats); C's rows
 // contiguous.
@@ -52,15 +53,15 @@ void gemm(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& bias 
 void gemm_gelu(const Tensor& y, const Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias = {});
 // C = (A B) gelu'(pre), element by element; as above.
 void gemm_gelu_backward(const Tensor& c, const Tensor& a, const Tensor& b, const Tensor& pre);
-// Where gradients go: written, or added to what is there.
+// Where a gradient goes: `out` is overwritten, or added to.
 struct GradientTarget {
   Tensor out;
   bool accumulate = false;
 };
-// Of y[N, out] = x[N, in] weight[out, in]^T + bias[out], from the gradient g of y: weight's, g^T x, and bias's, the sum
-// of g's rows. g and x contiguous.
+// Gradients of weight and bias of y[N, out] = x[N, in] weight[out, in]^T + bias[out], given the gradient g of y: g^T x
+// and the sum of g's rows. g and x contiguous.
 void linear_gradients(const GradientTarget& weight, const GradientTarget& bias, const Tensor& g, const Tensor& x);
-// True where every element is finite; synchronises.
+// Whether every element is finite; synchronises the current stream.
 bool all_finite(const Tensor& t);
 
 }  // namespace lockstep::raw

@@ -1,5 +1,6 @@
-// Storage: the bytes that tensors view, with a version that counts writes. Bytes may be absent: not yet allocated, or
-// released. Shared by its tensors; frees its block in the order of the current stream of the thread that drops it.
+// Storage: the bytes that tensors view, and a version that counts writes. Bytes may be absent: not yet allocated, or
+// released. Shared by its tensors; the thread that drops the last reference frees the block, in the order of its
+// current stream.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,14 @@ class Storage {
   const Device& device() const { return device_; }
   int64_t bytes() const { return bytes_; }
   bool allocated() const { return data_ != nullptr || bytes_ == 0; }
-  void allocate();  // contents undefined; nothing happens where bytes are there
-  void release();   // no write: the version stays; reading throws until allocate()
+  void allocate();  // contents undefined; no effect if allocated
+  void release();   // frees the bytes; the version stays, and reading throws until allocate()
   void* data() const { return data_; }
 
   uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
 
-  // While it lives, bytes come back as they were before a release(): no write, the version stays.
+  // In its scope, writes restore the contents from before a release() and do not change the version.
   class Refill {
    public:
     explicit Refill(Storage& storage) : storage_(storage), version_(storage.version_) {}

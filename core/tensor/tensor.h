@@ -48,17 +48,17 @@ class Tensor {
   bool allocated() const { return storage_ && storage_->allocated(); }
   void allocate() { storage_->allocate(); }
   const std::shared_ptr<Storage>& storage() const { return storage_; }
-  // Nobody sees its bytes but `handles` tensors, which the caller knows of: the last who reads them may write there.
+  // Whether exactly `handles` tensors, all known to the caller, share the storage: then its bytes may be overwritten.
   bool unshared(int64_t handles = 1) const { return storage_ && storage_.use_count() == handles; }
   bool same_place(const Tensor& o) const { return storage_ == o.storage_ && offset_ == o.offset_; }
 
-  // First element, for reading; throws where there are no bytes.
+  // Address of the first element, for reading; throws kInternal if there are no bytes.
   const void* read() const;
-  // First element, for writing; counts as a write of the whole storage.
+  // Address of the first element, for writing; counts as a write of the whole storage.
   void* write() const;
-  // Typed access to host memory of a contiguous tensor, after synchronising the current stream; throws for memory that
-  // the host cannot reach (to_host brings it). to_vector() and item() copy, from anywhere; on a meta device they are
-  // zeros.
+  // Typed access to the host memory of a contiguous tensor, after synchronising the current stream; throws for memory
+  // that the host cannot access (copy it with raw::to_host). to_vector() and item() copy from any device; on a meta
+  // device they return zeros.
   template <class T>
   const T* values() const;
   template <class T>
@@ -68,14 +68,14 @@ class Tensor {
   // The one value of a tensor of one element; synchronises the current stream.
   double item() const;
 
-  // Views: no bytes move and none are needed.
+  // Views: no bytes are copied, and none need be allocated.
   Tensor reshape(const Shape& shape) const;  // contiguous tensors only; one extent may be -1
   Tensor flatten() const { return reshape({numel()}); }
   Tensor permute(const std::vector<int>& order) const;
   Tensor transpose(int a, int b) const;
   Tensor slice(int dim, int64_t begin, int64_t end) const;
   Tensor expand(const Shape& shape) const;  // extents of 1 repeat; leading ones may be added
-  Tensor as(DType dtype) const;             // other meaning of the same bytes; equal element size
+  Tensor as(DType dtype) const;             // reinterprets the bytes; equal element size
 
   // Autograd's record; null for a plain value.
   const std::shared_ptr<AutogradRecord>& record() const { return record_; }

@@ -265,28 +265,28 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
-      WithRange range("forward");
+      WithProfilerRange range("forward");
       WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
       const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
       loss = model_->batch_loss(model_->output_of(batch_read), batch_read);
       report.forward_ms += ms_since(forward);
     }
-    WithRange range("backward");
+    WithProfilerRange range("backward");
     const auto backward = Clock::now();
     parallel_->backward(m.index, loss, m.targets);
     report.backward_ms += ms_since(backward);
   }
   PendingStep outcome;
   {
-    WithRange range("exchange");
+    WithProfilerRange range("exchange");
     outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
   }
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_->whole_copies();
     verified->digests = digests_of(verified->copies);
   }
-  WithRange range("optimizer");
+  WithProfilerRange range("optimizer");
   const auto update = Clock::now();
   optimizer_->update(parallel_->slots(), outcome.verdict());
   report.optimizer_ms = ms_since(update);

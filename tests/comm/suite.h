@@ -11,8 +11,8 @@
 
 namespace lockstep::testing {
 
-// Threads: groups of 1 to 5 ranks, on the CPU, on the asynchronous test device, on one GPU that the CPU plays, and on a
-// GPU each by an NCCL that the CPU plays. MPI: the ranks that mpirun started, on the same devices, NCCL's aside.
+// Threads: groups of 1 to 5 ranks, on the CPU, on the asynchronous test device, on one fake GPU, and on a
+// fake GPU each by the fake NCCL. MPI: the ranks that mpirun started, on the same devices, NCCL's aside.
 void on_ranks(const std::function<void(Communicator&)>& body);
 
 // Values that every type and every sum of a few of them holds exactly: small integers that depend on rank and place.

@@ -277,7 +277,7 @@ TEST_F(CudaBackendTest, ABadIndexIsToldByEventsOfItsQueueAndOfThoseThatWaitedFor
        other = backend->make_queue(0, false);
   auto before = queue->record();
   EXPECT_TRUE(before->done());
-  *cuda(queue).trap() = {1, static_cast<int32_t>(RangeArgs::Use::kEmbedding), 70, 3, 65};
+  *cuda(queue).trap() = {1, static_cast<int32_t>(IndexCheckArgs::Use::kEmbedding), 70, 3, 65};
   auto after = queue->record();
   const char* where = "index 70 at position 3 is outside the table's 65 rows";
   EXPECT_TRUE(says(error_of(ExitCode::kBadData, [&] { after->wait(); }), {where}));

@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-void CudaQueue::begin_range(const char*) {}
-void CudaQueue::end_range() {}
+void CudaQueue::begin_profiler_range(const char*) {}
+void CudaQueue::end_profiler_range() {}
 
 namespace cuda {
 namespace {

@@ -275,11 +275,11 @@ TEST(CudaTables, AnIndexOutsideTouchesNothingAndIsReported) {
                                                                                 : i / 16 == 1 ? 2
                                                                                               : 0)));
 
-  RangeArgs range;
+  IndexCheckArgs range;
   range.index = static_cast<const int32_t*>(index.read()), range.count = 6, range.end = 5;
-  cuda_kernels().check_range(*queue, range);
+  cuda_kernels().check_indices(*queue, range);
   EXPECT_EQ(queue->trap()->set, 1);
-  EXPECT_EQ(queue->trap()->use, static_cast<int32_t>(RangeArgs::Use::kEmbedding));
+  EXPECT_EQ(queue->trap()->use, static_cast<int32_t>(IndexCheckArgs::Use::kEmbedding));
   EXPECT_EQ(queue->trap()->value, -1);
   EXPECT_EQ(queue->trap()->position, 1);
   EXPECT_EQ(queue->trap()->end, 5);
@@ -294,18 +294,18 @@ TEST(CudaTables, CheckOfTheRange) {
     if (bad >= 0) v[static_cast<size_t>(bad)] = 10, v.back() = 11;
     const Tensor index = Tensor::of(v, {static_cast<int64_t>(v.size())});
     auto queue = make_queue(2);
-    RangeArgs range;
+    IndexCheckArgs range;
     range.index = static_cast<const int32_t*>(index.read()), range.count = index.numel(), range.end = 10;
-    range.ignored = -5, range.use = RangeArgs::Use::kTarget;
-    cuda_kernels().check_range(*queue, range);
+    range.ignored = -5, range.use = IndexCheckArgs::Use::kTarget;
+    cuda_kernels().check_indices(*queue, range);
     ASSERT_EQ(queue->trap()->set, bad >= 0);
     if (bad >= 0) {
       EXPECT_EQ(queue->trap()->position, bad);
       EXPECT_EQ(queue->trap()->value, bad == 39999 ? 11 : 10);
-      EXPECT_EQ(queue->trap()->use, static_cast<int32_t>(RangeArgs::Use::kTarget));
+      EXPECT_EQ(queue->trap()->use, static_cast<int32_t>(IndexCheckArgs::Use::kTarget));
       // The first that was met stays, whatever comes later.
-      range.end = 3, range.use = RangeArgs::Use::kEmbedding;
-      cuda_kernels().check_range(*queue, range);
+      range.end = 3, range.use = IndexCheckArgs::Use::kEmbedding;
+      cuda_kernels().check_indices(*queue, range);
       EXPECT_EQ(queue->trap()->position, bad);
     }
   }

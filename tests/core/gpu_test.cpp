@@ -1,4 +1,4 @@
-// A GPU's streams, events and memory, on the GPU that the CPU plays: order between streams of every kind, blocks that
+// A GPU's streams, events and memory, on the fake GPU: order between streams of every kind, blocks that
 // wait for the streams that used them, and what is said when memory ends.
 #include <gtest/gtest.h>
 

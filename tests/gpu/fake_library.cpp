@@ -1,4 +1,4 @@
-// The CUDA library's one symbol, played: beside a copy of the programs this makes them find a GPU that the CPU plays,
+// The CUDA library's one symbol, faked: beside a copy of the programs this makes them find the fake GPU,
 // so that scripts for GPUs can be tried with the very commands of a machine that has one.
 #include "tests/support/fake_gpu.h"
 

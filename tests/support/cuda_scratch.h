@@ -1,4 +1,4 @@
-// Scratch memory for CUDA queues, straight from the runtime that plays CUDA's. A plain value.
+// Scratch memory for CUDA queues, straight from the fake CUDA runtime. A plain value.
 #pragma once
 
 #include "core/device/cuda/queue.h"

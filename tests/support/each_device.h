@@ -1,5 +1,5 @@
 // each_device: the same work on every kind of stream: inline and asynchronous, with one compute thread and with
-// several, and in the queue of a GPU that the CPU plays. Plain functions; each run owns its stream.
+// several, and in the queue of the fake GPU. Plain functions; each run owns its stream.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -230,7 +230,7 @@ void reach(UpdateControlArgs& a) {
   for (const float** p : {&a.numbers, &a.verdict}) gpu().reach(*p);
   gpu().reach(a.control);
 }
-void reach(RangeArgs& a) { gpu().reach(a.index); }
+void reach(IndexCheckArgs& a) { gpu().reach(a.index); }
 
 // Any kernel of a GPU may take scratch memory.
 FakeQueue& queue_of(Parallel& p) {
@@ -286,7 +286,7 @@ const KernelTable& table() {
       .store = run<&KernelTable::store, StoreArgs>,
       .step_outcome = run<&KernelTable::step_outcome, StepOutcomeArgs>,
       .update_control = run<&KernelTable::update_control, UpdateControlArgs>,
-      .check_range = run<&KernelTable::check_range, RangeArgs>,
+      .check_indices = run<&KernelTable::check_indices, IndexCheckArgs>,
   };
   return instance;
 }

@@ -1,7 +1,7 @@
-// A GPU that the CPU plays: its memory lies where the host must not look (a look is a segmentation fault), its queues
-// are threads, and its kernels are the CPU's. What runs on it gives the CPU's bits, or touched device memory from the
-// host, missed an event, or handed a kernel memory that no GPU reaches.
-// One per process, made at the first call.
+// A fake GPU: a DeviceBackend on the CPU. Device memory is mapped without access, so that a host read or write of it
+// crashes; queues are threads; kernels are the CPU's. Correct code gives the CPU's bits on it. Code that touches device
+// memory from the host, misses an event, or passes kernels memory that a GPU cannot access fails. One per process,
+// created at the first call.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace lockstep::testing {
 struct FakeGpuLimits {
   int devices = 4;
   int64_t memory_bytes = int64_t(4) << 30;  // of each
-  std::function<void()> pinning = {};       // what pinning host memory takes: called meanwhile
+  std::function<void()> pinning = {};       // called while host memory is pinned, to simulate its cost
 };
 
-// Makes it the backend of this process, with these limits from now on; the device `index`.
+// Makes it the backend of this process, with these limits from now on; returns device `index`.
 Device fake_gpu(int index = 0, const FakeGpuLimits& limits = {});
 
 // Bytes at a device address, for fakes of libraries that work on device memory (NCCL): call it from work in a queue.

@@ -1,4 +1,4 @@
-// NCCL that the CPU plays, on the memory of fake GPUs (fake_gpu.h): ranks are threads of this process, and operations
+// A fake NCCL on the CPU, on the memory of fake GPUs (fake_gpu.h): ranks are threads of this process, and operations
 // run in the order of their queues, on the queues' threads, each waiting for its peers there as NCCL's kernels do on a
 // GPU. So a missing event, or operations whose order does not fit, hang or give NaN here too. One per process, made at
 // the first call.

@@ -1,5 +1,5 @@
 // Rows of a table: gathered, and summed into it in row order. An index outside the table is passed over, and a row
-// gathered for it is 0: check_range has it reported when the host next waits, and until then nothing may fault.
+// gathered for it is 0: check_indices has it reported when the host next waits, and until then nothing may fault.
 #include <bit>
 
 #include "core/base/partition.h"

@@ -190,7 +190,7 @@ class GridRow {
     out_open_[static_cast<int>(j)] = true;
     return {*this, static_cast<int>(j)};
   }
-  // An index from data that lies outside is not followed: check_range has it reported when the host next waits.
+  // An index from data that lies outside is not followed: check_indices has it reported when the host next waits.
   __device__ T in_value(RowIn j, int64_t i = 0) const {
     return i < 0 || i >= args.cols ? T(0) : load_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i);
   }

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 inline namespace LOCKSTEP_ISA {
-void check_range(Parallel&, const RangeArgs&);
+void check_indices(Parallel&, const IndexCheckArgs&);
 }
 
 const KernelTable& cuda_kernels() {
@@ -35,7 +35,7 @@ const KernelTable& cuda_kernels() {
       .store = store,
       .step_outcome = step_outcome,
       .update_control = update_control,
-      .check_range = check_range,
+      .check_indices = check_indices,
   };
   return table;
 }

@@ -4,16 +4,16 @@
 #include <utility>
 
 #include "core/base/partition.h"
-#include "core/kernels/range.h"
+#include "core/kernels/index_check.h"
 
 namespace lockstep {
 namespace {
 
-std::shared_ptr<RangeTrap> make_trap() {
+std::shared_ptr<IndexTrap> make_trap() {
   void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, sizeof(RangeTrap), cudaHostAllocPortable | cudaHostAllocMapped),
+  check_cuda(cudaHostAlloc(&memory, sizeof(IndexTrap), cudaHostAllocPortable | cudaHostAllocMapped),
              "making a queue's report of bad indices");
-  return {new (memory) RangeTrap, [](RangeTrap* trap) { (void)cudaFreeHost(trap); }};
+  return {new (memory) IndexTrap, [](IndexTrap* trap) { (void)cudaFreeHost(trap); }};
 }
 
 // Neither of the GPU nor pinned: a copy from or to it is not in the hands of the stream alone.
@@ -50,7 +50,7 @@ void CudaEventPool::give(cudaEvent_t event) noexcept {
   free_.push_back(event);
 }
 
-CudaEvent::CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps,
+CudaEvent::CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const IndexTraps> traps,
                      std::shared_ptr<CudaRecording> recording, cudaStream_t stream)
     : pool_(std::move(pool)), traps_(std::move(traps)), recording_(std::move(recording)), event_(pool_->take()) {
   if (cudaError_t error = cudaEventRecord(event_, stream); error != cudaSuccess) {
@@ -82,10 +82,10 @@ void CudaEvent::wait() {
 }
 
 void CudaEvent::finish() {
-  for (const std::shared_ptr<RangeTrap>& trap : *traps_)
+  for (const std::shared_ptr<IndexTrap>& trap : *traps_)
     if (std::atomic_ref(trap->set).load(std::memory_order_acquire))
-      throw Error(ExitCode::kBadData,
-                  range_error_text(static_cast<RangeArgs::Use>(trap->use), trap->value, trap->position, trap->end));
+      throw Error(ExitCode::kBadData, index_error_text(static_cast<IndexCheckArgs::Use>(trap->use), trap->value,
+                                                       trap->position, trap->end));
   finished_ = true;
 }
 
@@ -93,7 +93,7 @@ CudaQueue::CudaQueue(std::shared_ptr<CudaEventPool> events, const KernelTable& t
                      int processors, bool high_priority)
     : events_(std::move(events)), table_(table), source_(source), processors_(processors) {
   make_current(index());
-  traps_ = std::make_shared<RangeTraps>(1, make_trap());
+  traps_ = std::make_shared<IndexTraps>(1, make_trap());
   int lowest = 0, highest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for the priorities of streams");
   check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, high_priority ? highest : lowest),
@@ -139,9 +139,9 @@ void CudaQueue::wait(DeviceEvent& event) {
     // What a graph does is ordered by its launches, and those come after.
     check(event.done(), "recorded work waits for work that is not");
   }
-  for (const std::shared_ptr<RangeTrap>& trap : other.traps()) {
+  for (const std::shared_ptr<IndexTrap>& trap : other.traps()) {
     if (std::find(traps_->begin(), traps_->end(), trap) != traps_->end()) continue;
-    auto more = std::make_shared<RangeTraps>(*traps_);  // events hold what was there
+    auto more = std::make_shared<IndexTraps>(*traps_);  // events hold what was there
     more->push_back(trap);
     traps_ = std::move(more);
   }

@@ -15,16 +15,16 @@
 namespace lockstep {
 
 // The first bad index that a kernel of the queue met, in pinned memory that host and GPU both reach. A kernel that
-// finds `set` 0 fills the rest, and `set` last; the host takes it when it looks at an event (core/kernels/range.h has
-// its words).
-struct RangeTrap {
+// finds `set` 0 fills the rest, and `set` last; the host takes it when it looks at an event (core/kernels/index_check.h
+// has its words).
+struct IndexTrap {
   int32_t set = 0;
-  int32_t use = 0;  // RangeArgs::Use
+  int32_t use = 0;  // IndexCheckArgs::Use
   int64_t value = 0, position = 0, end = 0;
 };
 
 // That of a queue, and of those that it waited for: what they spoiled may be in its work too.
-using RangeTraps = std::vector<std::shared_ptr<RangeTrap>>;
+using IndexTraps = std::vector<std::shared_ptr<IndexTrap>>;
 
 // Used CUDA events of one GPU, for the next points to record: making one takes longer than recording it.
 class CudaEventPool {
@@ -64,20 +64,20 @@ class CudaGraph final : public DeviceGraph {
 class CudaEvent final : public DeviceEvent {
  public:
   // `recording`: the one that `stream` takes part in now; null where its work runs.
-  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const RangeTraps> traps,
+  CudaEvent(std::shared_ptr<CudaEventPool> pool, std::shared_ptr<const IndexTraps> traps,
             std::shared_ptr<CudaRecording> recording, cudaStream_t stream);
   ~CudaEvent() override { pool_->give(event_); }
   // Both throw what stopped the work before: Error(kDevice), or Error(kBadData) for an index outside its table.
   bool done() override;
   void wait() override;
   cudaEvent_t event() const { return event_; }
-  const RangeTraps& traps() const { return *traps_; }
+  const IndexTraps& traps() const { return *traps_; }
   const std::shared_ptr<CudaRecording>& recording() const { return recording_; }
 
  private:
   void finish();
   std::shared_ptr<CudaEventPool> pool_;
-  std::shared_ptr<const RangeTraps> traps_;
+  std::shared_ptr<const IndexTraps> traps_;
   std::shared_ptr<CudaRecording> recording_;
   cudaEvent_t event_;
   std::atomic<bool> finished_ = false;
@@ -102,8 +102,8 @@ class CudaQueue final : public DeviceQueue {
   void begin_recording() override;
   std::shared_ptr<DeviceGraph> end_recording() override;
   void launch(DeviceGraph& graph) override;
-  void begin_range(const char* name) override;
-  void end_range() override;
+  void begin_profiler_range(const char* name) override;
+  void end_profiler_range() override;
 
   // Also makes this queue's GPU current on the calling thread: who asks for the stream is about to use it.
   cudaStream_t stream() const {
@@ -116,7 +116,7 @@ class CudaQueue final : public DeviceQueue {
   // undefined. Throws what the source throws where there is none. Slots 0 to 3 are for plain kernels, 4 for cuBLASLt, 5
   // for cuDNN.
   void* scratch_memory(int slot, int64_t bytes);
-  RangeTrap* trap() { return traps_->front().get(); }  // one address for host and GPU
+  IndexTrap* trap() { return traps_->front().get(); }  // one address for host and GPU
   // A library's handle for this queue, made by who first needs it: 0 is cuBLASLt's, 1 cuDNN's. Destroyed with the
   // queue.
   std::shared_ptr<void>& library(int which) { return libraries_.at(static_cast<size_t>(which)); }
@@ -136,7 +136,7 @@ class CudaQueue final : public DeviceQueue {
   const ScratchSource source_;
   int processors_;
   cudaStream_t stream_ = nullptr;
-  std::shared_ptr<const RangeTraps> traps_;   // its own first
+  std::shared_ptr<const IndexTraps> traps_;   // its own first
   std::shared_ptr<CudaRecording> recording_;  // the latest
   std::array<Scratch, kScratchSlots> scratch_;
   std::vector<void*> outgrown_;  // scratch that graphs use

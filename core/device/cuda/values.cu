@@ -29,7 +29,7 @@ __global__ void store_grid(const __grid_constant__ StoreArgs a) {
 
 // One block, so that the first offence by position is known without a second pass.
 constexpr int kCheckThreads = 1024;
-__global__ void __launch_bounds__(kCheckThreads) check_grid(const __grid_constant__ RangeArgs a, RangeTrap* trap) {
+__global__ void __launch_bounds__(kCheckThreads) check_grid(const __grid_constant__ IndexCheckArgs a, IndexTrap* trap) {
   __shared__ int64_t of_warp[kCheckThreads / 32];
   int64_t first = a.count;
   constexpr int kAtOnce = 8;  // loads under way
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kCheckThreads) check_grid(const __grid_constan
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int64_t other : of_warp) first = other < first ? other : first;
-  volatile RangeTrap* const record = trap;
+  volatile IndexTrap* const record = trap;
   if (first == a.count || record->set) return;
   record->use = static_cast<int32_t>(a.use);
   record->value = a.index[first];
@@ -73,7 +73,7 @@ void initial(Parallel& where, const InitialArgs& a) {
 
 void store(Parallel& where, const StoreArgs& a) { launch(store_grid, cuda_queue(where), 1, 32, a); }
 
-void check_range(Parallel& where, const RangeArgs& a) {
+void check_indices(Parallel& where, const IndexCheckArgs& a) {
   CudaQueue& queue = cuda_queue(where);
   if (a.count > 0) launch(check_grid, queue, 1, kCheckThreads, a, queue.trap());
 }

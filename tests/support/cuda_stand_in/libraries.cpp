@@ -25,7 +25,7 @@ void attention_backward(Parallel&, const AttentionArgs& a) { on_cpu(kernels().at
 
 namespace lockstep {
 
-void CudaQueue::begin_range(const char*) {}
-void CudaQueue::end_range() {}
+void CudaQueue::begin_profiler_range(const char*) {}
+void CudaQueue::end_profiler_range() {}
 
 }  // namespace lockstep

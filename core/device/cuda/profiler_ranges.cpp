@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-void CudaQueue::begin_range(const char* name) { nvtxRangePushA(name); }
-void CudaQueue::end_range() { nvtxRangePop(); }
+void CudaQueue::begin_profiler_range(const char* name) { nvtxRangePushA(name); }
+void CudaQueue::end_profiler_range() { nvtxRangePop(); }
 
 }  // namespace lockstep

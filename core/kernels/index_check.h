@@ -1,0 +1,23 @@
+// Checks of indices that come from data. Stateless. Compiled once, not for each instruction-set level, as it throws.
+#pragma once
+
+#include <string>
+
+#include "core/base/error.h"
+#include "core/kernels/args.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep {
+
+inline std::string index_error_text(IndexCheckArgs::Use use, int64_t value, int64_t position, int64_t end) {
+  constexpr const char* kAdvice = "; check the data against the model's vocabulary";
+  return use == IndexCheckArgs::Use::kEmbedding ? cat("embedding: index ", value, " at position ", position,
+                                                      " is outside the table's ", end, " rows", kAdvice)
+                                                : cat("cross_entropy: target ", value, " at position ", position,
+                                                      " is outside the ", end, " classes", kAdvice);
+}
+
+// On a CPU: throws at once.
+void check_indices(Parallel& parallel, const IndexCheckArgs& a);
+
+}  // namespace lockstep
