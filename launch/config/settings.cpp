@@ -173,8 +173,8 @@ void resolve_micro_batch(Settings& s, int ranks, bool resume) {
     return;
   }
   require(s.batch.global % ranks == 0, ExitCode::kConfig, s.config.place("batch.micro"),
-          ": 0 divides batch.global: ", s.batch.global, " evenly among ranks, but there are ", ranks,
-          "; set batch.micro");
+          ": 0 divides batch.global evenly, but ", s.batch.global, " samples do not divide among ", ranks,
+          " ranks; set batch.micro");
   s.batch.micro = s.batch.global / ranks;
   s.config.resolve("batch.micro", s.batch.micro, cat("an equal share of batch.global for each of ", ranks, " ranks"));
 }

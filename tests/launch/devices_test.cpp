@@ -62,7 +62,7 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
   EXPECT_TRUE(contains(said[0], "device: cuda, but 3 ranks on ")) << said[0];
   EXPECT_TRUE(contains(said[0],
                        ", but 2 GPUs visible (CUDA_VISIBLE_DEVICES=4,5): start 2 there, or let ranks share a "
-                       "GPU, at a loss of speed, by share_gpu=true"))
+                       "GPU, which is slower, with share_gpu=true"))
       << said[0];
 }
 

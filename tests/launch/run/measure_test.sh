@@ -108,7 +108,7 @@ is_object "config show --json" lockstep config show images.yaml optim.lr=0.5 --j
 expect "config show --json: a number" grep -qF '"optim.lr":{"value":0.5,"origin":"override 1 (optim.lr=0.5)"}' out
 expect "config show --json: a list" grep -qF '"model.channels":{"value":[4,8],"origin":"images.yaml:' out
 is_object "bench --json" lockstep bench text.yaml --steps 1 --warmup 1 --json
-refuses "bench --json --breakdown" 64 '--breakdown prints tables' lockstep bench text.yaml --json --breakdown
+refuses "bench --json --breakdown" 64 '--breakdown cannot be combined with --json' lockstep bench text.yaml --json --breakdown
 is_object "eval --json" lockstep eval run --json
 succeeds "import" lockstep data import text text.txt again.h5 --force
 expect "import: ends at 100%" grep -qE '^import .*100%' err

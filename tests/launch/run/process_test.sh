@@ -61,7 +61,7 @@ taken() { # WHAT 'REGEXP' command...: done to the directory `taken` after some s
 }
 taken "run.dir moved" 'run.dir taken was removed or moved' mv taken moved
 taken "run.dir removed" '(run.dir )?taken.* was removed' rm -rf taken
-taken "the lock removed" 'taken/lock was removed .*go on with --resume' rm taken/lock
+taken "the lock removed" 'taken/lock was removed .*continue with --resume' rm taken/lock
 replace_lock() { echo mine >mine && mv mine taken/lock; }  # at once: the run looks at any time
 taken "the lock replaced" 'taken/lock was replaced' replace_lock
 taken "the metrics removed" 'taken/metrics.jsonl was removed' rm taken/metrics.jsonl
@@ -82,7 +82,7 @@ core=$(taskset -cp $$ | sed -E 's/.*: *([0-9]+).*/\1/')
 make_text long.txt 12000
 lockstep data import text long.txt long.h5 >/dev/null 2>&1
 many=(train text.yaml data.path=long.h5 batch.global=1000 batch.micro=1)
-refuses "1000 ranks on a core" 64 '--ranks 1000: 1 core is available here, and at most 256 ranks a core' \
+refuses "1000 ranks on a core" 64 '--ranks 1000: 1 core is available here, and at most 256 ranks per core' \
   taskset -c "$core" "$binary" "${many[@]}" run.dir=many --ranks 1000
 if [ -e many ]; then problem "1000 ranks on a core left a run directory"; fi
 taskset -c "$core" "$binary" "${many[@]}" run.dir=many --ranks 150 >out 2>err &
@@ -95,7 +95,7 @@ expect "TERM while 150 ranks start: exit 75" test "$code" -eq 75
 expect "TERM while 150 ranks start: it says so" grep -q '^stopped on request before the first step' err
 
 # A place for temporary files that is not there.
-TMPDIR=$work/nowhere refuses "prove without TMPDIR" 73 ".*$work/nowhere.*no temporary directory can be made here.*set TMPDIR" \
+TMPDIR=$work/nowhere refuses "prove without TMPDIR" 73 ".*$work/nowhere.*cannot create a temporary directory here.*set TMPDIR" \
   lockstep prove text.yaml --ranks 1 --levels none --steps 2 --resume
 
 # bench says how much memory it has had itself, not the process that became it.

@@ -88,7 +88,7 @@ same "--json: nothing else" $((runs + 1)) "$(wc -l <out)"
 expect "--json: the verdict" grep -qE "\"verdict\":\"one digest\",\"steps\":5,\"runs\":$runs,\"differ\":0" out
 
 refuses "no ranks" 64 "--ranks 1,x: 'x' is not a number" prove --ranks 1,x
-refuses "no level" 64 "--levels zero: 'zero' is none of none, optimizer" prove --levels zero
+refuses "no level" 64 "--levels zero: 'zero' is not one of none, optimizer" prove --levels zero
 refuses "no steps" 64 '--steps 0: must be 1 or more' prove --steps 0
 refuses "half of one step" 64 '--resume needs --steps 2' prove --steps 1 --resume
 refuses "too many steps" 64 "--steps 31: are more than .*train.steps: 30" prove --steps 31
