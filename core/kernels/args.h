@@ -8,12 +8,10 @@
 
 namespace lockstep {
 
-// An optimizer's fused pass over one slot (inputs -> outputs). Learning rate, gradient scale and skip flag are read
-// from `control` when the update runs. An additional output receives p again, converted to its type.
-enum class UpdateOp : uint8_t {
-  kSgd,    // p, momentum, g -> p, momentum. Scalars: momentum, weight decay, learning-rate scale, Nesterov (0 or 1).
-  kAdamW,  // p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale.
-};
+// An optimizer's fused pass over one slot (inputs -> outputs), by its name in core/kernels/update.cpp, a literal.
+// Learning rate, gradient scale and skip flag are read from `control` when the update runs. An additional output
+// receives the first one again, converted to its type.
+using UpdateOp = const char*;
 // Indices into the control buffer.
 struct UpdateControl {
   static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCorrection1 = 3, kCorrection2 = 4, kCount = 8;

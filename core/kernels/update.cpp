@@ -1,10 +1,14 @@
-// The optimizers' updates as fused passes over a slot. Single source: host levels and CUDA.
+// The optimizers' updates as fused passes over a slot, and the table of them. Single source: host levels and CUDA.
+#include <string_view>
+
+#include "core/base/error.h"
 #include "core/kernels/apply.h"
 #include "core/kernels/args.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
+// p, momentum, g -> p, momentum. Scalars: momentum, weight decay, learning-rate scale, Nesterov (0 or 1).
 // Where the skip flag is set, everything stays as it was, whatever the gradient holds.
 struct Sgd {
   static constexpr int kIns = 3, kOuts = 2;
@@ -27,7 +31,8 @@ struct Sgd {
   }
 };
 
-// Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+// p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale. Loshchilov and Hutter,
+// "Decoupled weight decay regularization" (2019).
 struct AdamW {
   static constexpr int kIns = 4, kOuts = 3;
   float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, rest1, rest2, epsilon;
@@ -78,13 +83,18 @@ void update_by(Parallel& where, const PointwiseArgs& a) {
   else for_each<F>(where, a);
 }
 
+struct NamedUpdate {
+  std::string_view name;
+  void (*run)(Parallel&, const PointwiseArgs&);
+};
+constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>}, {"adamw", update_by<AdamW>}};
+
 }  // namespace
 
 void update(Parallel& where, UpdateOp op, const PointwiseArgs& a) {
-  switch (op) {
-    case UpdateOp::kSgd: return update_by<Sgd>(where, a);
-    case UpdateOp::kAdamW: return update_by<AdamW>(where, a);
-  }
+  for (const NamedUpdate& u : kUpdates)
+    if (u.name == op) return u.run(where, a);
+  check(false, "core/kernels/update.cpp has no update '", op, "'");
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

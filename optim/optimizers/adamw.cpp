@@ -33,7 +33,7 @@ class AdamW final : public Optimizer {
     a.scalars[3] = s.decay ? o_.weight_decay : 0;
     a.scalars[4] = s.lr_scale;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kAdamW, args); }, a);
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
   }
   AdamWOptions o_;
 };

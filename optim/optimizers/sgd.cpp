@@ -20,7 +20,7 @@ class Sgd final : public Optimizer {
     a.scalars[2] = s.lr_scale;
     a.scalars[3] = o_.nesterov ? 1 : 0;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, UpdateOp::kSgd, args); }, a);
+    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "sgd", args); }, a);
   }
   SgdOptions o_;
 };
