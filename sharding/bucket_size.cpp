@@ -18,7 +18,7 @@ void BucketSizeAdvice::add(const std::vector<Transfer>& transfers, double step_s
     ++g.count;
     waited_s_ += waited;
     if (!reduce) continue;
-    if (waited > 20e-6) {  // else it had ended before, and nobody saw when
+    if (waited > 20e-6) {  // otherwise it had ended before the host waited, and its time is not known
       g.took_s += std::max(0.0, t.ready_s - std::max(t.started_s, channel_free));
       ++g.ended_in_sight;
     }

@@ -145,8 +145,8 @@ StepReducer& DataParallel::reducer_of(int64_t micro_count) {
 std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
   if (schedule() == MicroSchedule::kWaves)
-    return cat("at sharding.level ", to_text(options_.level), " the host lets memory go in the midst of a step");
-  if (comm_.size() > 1 && comm_.backend() != "nccl") return "ranks that exchange by way of the host cannot be recorded";
+    return cat("at sharding.level ", to_text(options_.level), " the host frees memory during a step");
+  if (comm_.size() > 1 && comm_.backend() != "nccl") return "exchanges through host memory cannot be recorded";
   return "";
 }
 

@@ -151,7 +151,7 @@ void GatherSchedule::follow_round() {
     start(pass);
     finish_pass(true);
   };
-  if (current_device().type == DeviceType::kMeta) {  // nobody announces anything
+  if (current_device().type == DeviceType::kMeta) {  // there are no other ranks to announce a pass
     follow(Pass::kForward);
     follow(Pass::kBackward);
   } else {
@@ -180,7 +180,7 @@ void GatherSchedule::settle() {
 }
 
 void GatherSchedule::changed(By by) {
-  settle();  // also what nobody waited for
+  settle();  // also gathers that no pass waited for
   auto all_of = [&](const Block& block) {
     for (ParameterBucket* b : block)
       if (by == By::kOthers) b->changed(false);

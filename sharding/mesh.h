@@ -1,6 +1,7 @@
 // Mesh: the ranks as a grid, replicas x shards. Consecutive ranks form a shard group, which holds one copy of the state
 // in slices; ranks at the same place of their groups are replicas of each other. A group of one rank is plain data
-// parallelism, a group of all is full sharding; what lies between is hybrid. Owned by DataParallel; borrows the world.
+// parallelism, a group of all ranks is full sharding, and any other size is hybrid sharding. Owned by DataParallel;
+// borrows the world.
 #pragma once
 
 #include <memory>

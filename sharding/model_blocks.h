@@ -1,5 +1,5 @@
-// Which of a model's parameters travel together. Blocks are the root's children, whose parameters nobody else reads;
-// children that share parameters, and the root's own, belong to the root. Plain values and a function.
+// Which of a model's parameters travel together. Blocks are the root's children, if no other module reads their
+// parameters; children that share parameters, and the root's own, belong to the root. Plain values and a function.
 #pragma once
 
 #include <vector>

@@ -19,7 +19,7 @@ ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& opti
       log_(log),
       micro_schedule_(options.level >= ShardLevel::kGradients ? MicroSchedule::kWaves : MicroSchedule::kLocal) {
   Communicator& world = mesh.world();
-  // A GPU's queue waits for NCCL's; a thread, for ranks that exchange by way of the host.
+  // With NCCL the GPU's queue waits for the exchange. Exchanges through host memory need a thread that waits for them.
   if (world.size() > 1)
     merging_ = std::make_unique<Stream>(current_device(),
                                         world.backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);

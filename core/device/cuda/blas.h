@@ -1,5 +1,4 @@
 // Matrix products by cuBLASLt: plans are chosen once a shape and kept with the queue. All use of cuBLASLt is here.
-// Knows nothing of tensors.
 //
 // What the bits of a product depend on: its shape, types and strides, the GPU's model and its number of multiprocessors
 // (a MIG slice is another model), and cuBLASLt's version; never on addresses, on the stream or on the run. Other than

@@ -1,6 +1,5 @@
 // CudaQueue: a CUDA stream as the device's queue: order, events, copies, and what kernels need of it: scratch memory,
-// a place to report bad indices, and the handles of libraries. Owned by streams (core/device/stream.h). Knows nothing
-// of tensors.
+// a place to report bad indices, and the handles of libraries. Owned by streams (core/device/stream.h).
 #pragma once
 
 #include <array>
