@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kMark = "--labels--";
 using namespace std::string_view_literals;
-constexpr std::string_view kLabels = "\0\0\x08\x01\0\0\0\x03\0\1\2"sv;
+constexpr std::string_view kLabelFile = "\0\0\x08\x01\0\0\0\x03\0\1\2"sv;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view all = fuzz::text_of(data, size);
   const size_t mark = std::min(all.find(kMark), all.size());
   fuzz::write_file(images, all.substr(0, mark));
-  fuzz::write_file(labels, mark < all.size() ? all.substr(mark + kMark.size()) : kLabels);
+  fuzz::write_file(labels, mark < all.size() ? all.substr(mark + kMark.size()) : kLabelFile);
   const int64_t classes = size % 4 == 3 ? 7 : 0;
   const bool accepted =
       fuzz::is_accepted({ExitCode::kBadData}, [&] { import_idx(images, labels, output, classes, {.force = true}); });
