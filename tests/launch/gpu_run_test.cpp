@@ -397,7 +397,7 @@ TEST_P(GpuRun, WhatCannotBeRecordedIsRefused) {
   for (int ranks : {1, 2})
     refused({cat(yaml, "sharding:\n  level: gradients\n"), ranks, kGpu}, "sharding.level gradients");
   fake_gpu(0, {.devices = 1});
-  refused({yaml, 2, kSharedGpu}, "by way of the host");
+  refused({yaml, 2, kSharedGpu}, "through host memory");
 }
 
 // What a run of a few steps ends with, where `meddle` may change the state before step 4, and `data` the samples.
