@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/trace.h"
@@ -24,13 +24,16 @@ struct Step {
 std::map<std::string, std::vector<Step>> paths_of(const std::string& page) {
   std::ifstream in(page);
   EXPECT_TRUE(in) << page;
-  const std::regex section("## The path of an? (.*)"), step("[0-9]+\\. `([^`:]+):([^`]+)`.*");
+  constexpr std::string_view kSection = "## The path of a ";
   std::map<std::string, std::vector<Step>> paths;
   std::vector<Step>* path = nullptr;
-  std::smatch found;
   for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("## ")) path = std::regex_match(line, found, section) ? &paths[found[1]] : nullptr;
-    else if (path && std::regex_match(line, found, step)) path->push_back({found[1], found[2]});
+    if (line.starts_with("## ")) path = line.starts_with(kSection) ? &paths[line.substr(kSection.size())] : nullptr;
+    // "3. `file:function` ..."
+    const size_t number = line.find_first_not_of("0123456789");
+    if (!path || number == 0 || line.compare(std::min(number, line.size()), 3, ". `") != 0) continue;
+    const size_t begin = number + 3, colon = line.find(':', begin), end = line.find('`', begin);
+    if (colon < end) path->push_back({line.substr(begin, colon - begin), line.substr(colon + 1, end - colon - 1)});
   }
   return paths;
 }
