@@ -18,7 +18,7 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
     : mesh_(mesh),
       root_(std::move(root)),
       blocks_(std::move(blocks)),
-      streams_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
+      streams_(streams_parameters(o, mesh.shards())),
       limit_(o.gathered_limit_mb * 1e6),
       log_(log),
       reductions_(reductions) {

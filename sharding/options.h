@@ -50,4 +50,9 @@ struct DataParallelOptions {
 };
 std::vector<Field> fields(DataParallelOptions& o);
 
+// Do whole copies of the parameters come and go during a pass? `shards`: ranks of a shard group.
+inline bool streams_parameters(const DataParallelOptions& o, int shards) {
+  return o.level >= ShardLevel::kParameters && shards > 1;
+}
+
 }  // namespace lockstep

@@ -12,7 +12,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
     : name_(std::move(name)),
       members_(std::move(parameters)),
       mesh_(mesh),
-      streamed_(o.level >= ShardLevel::kParameters && mesh.shards() > 1),
+      streamed_(streams_parameters(o, mesh.shards())),
       offloaded_(o.offload_optimizer && !frozen),
       compute_(o.compute),
       frozen_(frozen) {

@@ -66,6 +66,10 @@ bool ReduceSchedule::shard_group_is_split() const {
   return shard_group_has_data() && round().ranges[static_cast<size_t>(last)].empty();
 }
 
+bool ReduceSchedule::round_goes_on() const {
+  return rounds_.size() == 1 && done_ < round().ranges[static_cast<size_t>(mesh_.world().rank())].size();
+}
+
 void ReduceSchedule::begin_micro_batch(int64_t index) {
   const std::vector<int64_t> mine = my_micro_batches();
   check(done_ < static_cast<int64_t>(mine.size()) && index == mine[static_cast<size_t>(done_)],
@@ -78,7 +82,7 @@ void ReduceSchedule::begin_micro_batch(int64_t index) {
 
 bool ReduceSchedule::end_micro_batch() {
   for (auto& b : buckets_) unused_ += b->end_micro_batch();
-  if (rounds_.size() == 1 && done_ < static_cast<int64_t>(my_micro_batches().size())) return false;
+  if (round_goes_on()) return false;
   ++round_;
   begin_round();
   return true;
@@ -86,8 +90,7 @@ bool ReduceSchedule::end_micro_batch() {
 
 void ReduceSchedule::bucket_complete(size_t index) {
   trace_mark();
-  const Range& mine = round().ranges[static_cast<size_t>(mesh_.world().rank())];
-  if (rounds_.size() == 1 && done_ < mine.size()) return;  // more of this round's micro-batches to come
+  if (round_goes_on()) return;
   complete_[index] = true;
   // In fixed order on every rank, so that collectives always match.
   while (next_start_ < buckets_.size() && complete_[next_start_]) start(next_start_++);
@@ -101,7 +104,7 @@ void ReduceSchedule::start(size_t bucket) {
 }
 
 void ReduceSchedule::leaf_needs_memory() {
-  const bool streams = options_.level >= ShardLevel::kParameters && mesh_.shards() > 1;
+  const bool streams = streams_parameters(options_, mesh_.shards());
   while (in_flight_.size() >= kInFlight)
     if (!finish_oldest(streams ? std::optional(kPatience) : std::nullopt)) return;
 }

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <optional>
 
-#include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
@@ -93,7 +92,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
         if (breaks_down && comm.rank() == 0) breakdown.emplace();
         begun = std::chrono::steady_clock::now();
       }
-      // As in training, the next step is launched before the previous one ends. The first step, which is timed
+      // As in training, the next step is started before the previous one ends. The first step, which is timed
       // separately, and the warm-up wait until the device is idle.
       int64_t end = warmup + steps;
       if (i == 0) end = 1;

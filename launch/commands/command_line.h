@@ -33,6 +33,8 @@ struct Arguments {
   std::map<std::string, std::string> values;  // by option name; "true" for a flag that was given
   bool has(const std::string& flag) const { return values.count(flag) && values.at(flag) == "true"; }
   const std::string& text(const std::string& name) const { return values.at(name); }
+  // The positional arguments after the first one, such as key.path=value after FILE.yaml.
+  std::vector<std::string> rest() const { return {positional.begin() + 1, positional.end()}; }
   // These throw ExitCode::kUsage if the value is not a number, or not in [least, most].
   int64_t integer(const std::string& name, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) const;
   int ranks(int least = 0) const;  // the value of --ranks, in [least, kMostRanks]

@@ -2,13 +2,12 @@
 #include <csignal>
 #include <filesystem>
 
-#include "core/base/log.h"
+#include "core/io/checkpoint.h"
 #include "data/import.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
 #include "launch/config/did_you_mean.h"
-#include "launch/training/trainer.h"
 #include "launch/world/world.h"
 
 namespace lockstep {

@@ -40,8 +40,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   if (arguments.help) return 0;
   const std::string& run = arguments.positional[0];
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
-  auto settings = settings_of_checkpoint(app, open_newest(run, false),
-                                         {arguments.positional.begin() + 1, arguments.positional.end()});
+  auto settings = settings_of_checkpoint(app, open_newest(run, false), arguments.rest());
   const std::string& on = arguments.text("on");
   settings->data.measured = part_of(on);
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, bool resume) {
-  ConfigTree tree = ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()});
+  ConfigTree tree = ConfigTree::load(a.positional[0], a.rest());
   const int ranks = world_size(a.ranks(), deadline_of(tree));
   return load_settings(app, std::move(tree), ranks, resume);
 }

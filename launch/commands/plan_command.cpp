@@ -135,7 +135,7 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
   std::optional<int64_t> least;
   for (int64_t micro = settings.batch.micro; micro >= 1; micro /= 2)
     for (const char* recompute : recomputes) {
-      std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+      std::vector<std::string> overrides = a.rest();
       std::string changes;
       auto change = [&](const std::string& text) {
         overrides.push_back(text);
@@ -182,8 +182,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   const int64_t limit = a.text("gpu-memory").empty() ? 0 : parse_bytes(a.text("gpu-memory"), "gpu-memory");
   require(limit > 0 || a.text("gpu-memory").empty(), ExitCode::kUsage, "--gpu-memory ", a.text("gpu-memory"),
           ": must be above 0");
-  auto settings =
-      load_settings(app, ConfigTree::load(a.positional[0], {a.positional.begin() + 1, a.positional.end()}), ranks);
+  auto settings = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), ranks);
   require(settings->parallel.group == 0 || ranks % settings->parallel.group == 0, ExitCode::kConfig,
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");

@@ -120,7 +120,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage,
           "--resume needs --steps 2 or more: half of them come before the save");
   const std::string& file = a.positional[0];
-  const std::vector<std::string> overrides(a.positional.begin() + 1, a.positional.end());
+  const std::vector<std::string> overrides = a.rest();
   std::vector<std::string> own;  // settings of every run
 
   // The size of a micro-batch must not depend on the number of ranks.

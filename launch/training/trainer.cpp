@@ -9,8 +9,6 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
-#include "core/ops/ops.h"
-#include "core/tensor/raw_ops.h"
 #include "data/vocabulary.h"
 #include "launch/config/resumed_config.h"
 #include "launch/world/fail_together.h"
@@ -50,7 +48,6 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
             " has nothing of this kind to recompute; use none");
   });
-  targets_per_sample_ = spec.targets();
   info_.dataset = to_hex(data_.train->identity());
   info_.math_text = settings_.config.math_text();
   info_.config = settings_.config.dump_yaml();
@@ -260,7 +257,7 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
                          UnderWay* verified) {
   trace_mark();
-  parallel_->begin_step(batch.micro_count, settings_.batch.global * targets_per_sample_);
+  parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets());
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;

@@ -109,7 +109,6 @@ class Trainer {
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
   CheckpointInfo info_;
-  int64_t targets_per_sample_ = 1;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
   std::chrono::steady_clock::time_point finished_at_;
