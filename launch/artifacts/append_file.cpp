@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -26,8 +27,13 @@ void AppendFile::check_there() const {
   struct stat named = {}, open = {};
   if (::fstat(file_.number(), &open) != 0) fail_write(path_, errno);
   const bool there = ::stat(path_.c_str(), &named) == 0;
-  require(there && named.st_ino == open.st_ino && named.st_dev == open.st_dev, ExitCode::kOutputLocked, path_, " was ",
-          there ? "replaced by another file" : "removed or moved", " during the run: further output would be lost");
+  if (there && named.st_ino == open.st_ino && named.st_dev == open.st_dev) return;
+  const std::filesystem::path dir = std::filesystem::path(path_).parent_path();
+  std::error_code ignored;
+  const bool dir_lost = !dir.empty() && !std::filesystem::is_directory(dir, ignored);
+  throw Error(ExitCode::kOutputLocked,
+              cat(dir_lost ? dir.string() : path_, " was ", there ? "replaced by another file" : "removed or moved",
+                  " during the run: further output would be lost"));
 }
 
 bool AppendFile::append(std::string_view record) {
