@@ -1,5 +1,7 @@
 #include "comm/call_watch.h"
 
+#include "core/base/flight_recorder.h"
+
 namespace lockstep {
 namespace {
 
@@ -14,6 +16,17 @@ void CallWatch::set_board(std::unique_ptr<ProgressBoard> board, std::vector<int>
   board_ = std::move(board);
   places_ = std::move(places);
   if (board_) board_->enter(place_of(rank_));
+}
+
+void CallWatch::begin(const Call& call) {
+  post(call);
+  follow(call);
+  if (flight_recording()) begin_flight_call(to_text(call), call.number);
+}
+
+void CallWatch::end() {
+  since_ = 0;
+  end_flight_call();
 }
 
 void CallWatch::post(const Call& call) {

@@ -24,10 +24,7 @@ class CallWatch {
   // `places`: the index of each rank on the board; -1 for ranks on other hosts. The board may be null.
   void set_board(std::unique_ptr<ProgressBoard> board, std::vector<int> places);
 
-  void begin(const Call& call) {  // throws if poisoned
-    post(call);
-    follow(call);
-  }
+  void begin(const Call& call);  // throws if poisoned
   // For calls that are launched asynchronously: `post` tells the board that this rank has reached the call, `follow`
   // sets which of the posted calls is now the oldest in progress.
   void post(const Call& call);
@@ -36,7 +33,7 @@ class CallWatch {
   // posted under the same number; the last rank to arrive detects a difference. Throws ExitCode::kRanksDisagree.
   void compare(const Call& call) const;
   void advance() { since_ = Clock::now().time_since_epoch().count(); }
-  void end() { since_ = 0; }
+  void end();
   bool idle() const { return since_ == 0; }
   void leave();  // announces that this rank makes no more calls
 

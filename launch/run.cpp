@@ -13,7 +13,10 @@
 
 #include "core/base/caught.h"
 #include "core/base/escape.h"
+#include "core/base/flight_recorder.h"
 #include "core/base/log.h"
+#include "launch/cluster/agent.h"
+#include "launch/cluster/stack_dump.h"
 #include "launch/commands/commands.h"
 #include "launch/config/did_you_mean.h"
 #include "launch/world/world.h"
@@ -83,6 +86,11 @@ void save_address_space() {
 void prepare_process() {
   save_address_space();
   open_standard_descriptors();
+  install_stack_dump();
+  if (const char* path = std::getenv(kFlightFile)) {
+    start_flight_recorder(path);
+    ::unsetenv(kFlightFile);  // of this process, not of those that it starts
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit (ulimit -f) then is an error of that write
   const auto before = std::set_terminate(on_terminate);
   if (before != on_terminate) default_terminate = before;
@@ -91,8 +99,8 @@ void prepare_process() {
 }  // namespace
 
 int run(int argc, char** argv, const App& app) {
-  prepare_process();
   try {
+    prepare_process();
     std::vector<std::string> arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
       print(help());

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/base/caught.h"
+#include "core/base/flight_recorder.h"
 #include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/world/fail_together.h"
@@ -161,6 +162,7 @@ void Saver::save() {
   trace_mark();
   const auto begun = Clock::now();
   const TraceSpan span("save", buffer_.bytes());
+  FlightPhase phase("save");
   const bool first = comm_->rank() == 0;
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);

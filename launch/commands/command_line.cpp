@@ -43,9 +43,10 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
       return out;
     }
     if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
-    for (const Option& o : command.options)
-      out.values[o.name] =
-          o.value.empty() ? (map[o.name].as<bool>() ? "true" : "false") : map[o.name].as<std::string>();
+    for (const Option& o : command.options) {
+      const std::string name = o.name.substr(0, o.name.find(','));
+      out.values[name] = o.value.empty() ? (map[name].as<bool>() ? "true" : "false") : map[name].as<std::string>();
+    }
   } catch (const po::error& e) {
     throw Error(ExitCode::kUsage, cat("lockstep ", command.name, ": ", e.what(), "\nusage: lockstep ", command.usage,
                                       "\n`lockstep ", command.name, " --help` says more"));

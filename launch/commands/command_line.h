@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct Option {
-  std::string name;  // "ranks"
+  std::string name;  // "ranks", or "ranks,n" with a short form; values are found under "ranks"
   std::string help;
   std::string value = {};     // placeholder of its value in the help text, "N"; empty for a flag
   std::string standard = {};  // default

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/app.h"
+#include "launch/commands/command_line.h"
 
 namespace lockstep {
 
@@ -20,6 +21,11 @@ int devices_command(const App& app, const std::vector<std::string>& arguments);
 int plan_command(const App& app, const std::vector<std::string>& arguments);
 int prove_command(const App& app, const std::vector<std::string>& arguments);
 int bench_command(const App& app, const std::vector<std::string>& arguments);
+int launch_command(const App& app, const std::vector<std::string>& arguments);
+int agent_command(const App& app, const std::vector<std::string>& arguments);  // not listed: `lockstep launch` runs it
+
+// The command line of `lockstep train`, for commands that start one.
+Arguments train_arguments(const std::vector<std::string>& arguments);
 
 // The entry of a command, in the order in which `lockstep --help` lists them.
 struct CommandEntry {
@@ -30,6 +36,10 @@ struct CommandEntry {
 inline const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all{
       {"train", train_command, {{"FILE.yaml [key.path=value ...] [--ranks N] [--resume]", "train a model"}}},
+      {"launch",
+       launch_command,
+       {{"[-n N] [--hosts a:8,b:8] [--restarts K] -- train ...", "start ranks by mpirun, watch them, restart them"}}},
+      {"agent", agent_command, {}},
       {"eval", eval_command, {{"RUN [key.path=value ...]", "measure the validation loss of a run or checkpoint"}}},
       {"generate", generate_command, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
       {"data",

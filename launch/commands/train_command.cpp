@@ -325,7 +325,7 @@ class Run {
 
 }  // namespace
 
-int train_command(const App& app, const std::vector<std::string>& given) {
+Arguments train_arguments(const std::vector<std::string>& given) {
   const Command command{
       "train",
       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
@@ -337,7 +337,11 @@ int train_command(const App& app, const std::vector<std::string>& given) {
       {{"ranks", "ranks in this process", "N", "0"},
        {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
       1};
-  const Arguments arguments = parse_arguments(command, given);
+  return parse_arguments(command, given);
+}
+
+int train_command(const App& app, const std::vector<std::string>& given) {
+  const Arguments arguments = train_arguments(given);
   if (arguments.help) return 0;
   const bool resume = arguments.has("resume");
   const auto settings = settings_of_file(app, arguments, resume);

@@ -74,6 +74,18 @@ std::vector<Field> fields(ResumeOptions& o) {
               .without_effect_on_math()};
 }
 
+std::vector<Field> fields(LaunchOptions& o) {
+  return {field("restarts", o.restarts,
+                "how often `lockstep launch` goes on from the newest valid checkpoint after a failure")
+              .with_range(0, 1e6)
+              .without_effect_on_math(),
+          field("silence", o.silence,
+                "`lockstep launch` gives up a rank that is stopped, or of which nothing was heard, for this long")
+              .with_unit("s")
+              .with_range(1, 1e5)
+              .without_effect_on_math()};
+}
+
 namespace {
 
 std::vector<Field> top_fields(Settings& s) {
@@ -149,6 +161,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("verify", fields(s.verify));
   s.config.bind("init", fields(s.init));
   s.config.bind("resume", fields(s.resume));
+  s.config.bind("launch", fields(s.launch));
 }
 
 // batch.micro of the newest readable checkpoint of a run; 0 if there is none.

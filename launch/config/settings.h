@@ -41,6 +41,10 @@ struct VerifyOptions {
 struct InitOptions {
   std::string from;
 };
+struct LaunchOptions {
+  int64_t restarts = 0;
+  double silence = 10;
+};
 struct ResumeOptions {
   std::vector<std::string> allow;  // keys whose values may differ from those of the checkpoint
 };
@@ -52,6 +56,7 @@ std::vector<Field> fields(ComputeOptions& o);
 std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
 std::vector<Field> fields(ResumeOptions& o);
+std::vector<Field> fields(LaunchOptions& o);
 
 struct Settings {
   int64_t seed = 1;
@@ -64,6 +69,7 @@ struct Settings {
   VerifyOptions verify;
   InitOptions init;
   ResumeOptions resume;
+  LaunchOptions launch;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;
   bool graph = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/node.h"
+#include "core/base/flight_recorder.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -61,6 +62,7 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
   std::vector<Row> sums;
   std::vector<std::vector<Row>> tables(options.metrics.size());  // score, sample, outcome
   while (!loader.done()) {
+    FlightPhase phase("evaluate");
     const StepBatch step = loader.next();
     for (int64_t first = 0; first < step.micro_count; first += comm.size())
       parallel.forward_round(std::min<int64_t>(comm.size(), step.micro_count - first), [&] {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "core/base/flight_recorder.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
@@ -162,13 +163,18 @@ void Trainer::start_loader() {
   loader_ = std::make_unique<Loader>(*data_.train, o);
 }
 
+StepBatch Trainer::next_batch() {
+  FlightPhase phase("load batch");
+  return loader_->next();
+}
+
 void Trainer::start(bool stop) {
   check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
   step.begun = Clock::now();
-  const StepBatch batch = loader_->next();
+  const StepBatch batch = next_batch();
   report.data_ms = ms_since(step.begun);
   report.step = steps_started() + 1;
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
@@ -199,7 +205,10 @@ StepReport Trainer::finish() {
   const UnderWay step = std::move(under_way_.front());
   under_way_.pop_front();
   StepReport report = step.report;
-  report.result = outcome_of(step);
+  {
+    FlightPhase phase("wait for the step");
+    report.result = outcome_of(step);
+  }
   // The mean of nothing is no loss of 0. A whole part without targets was refused before the first step.
   if (report.result.targets == 0 && current_device().has_bytes()) {
     report.result.loss = std::numeric_limits<double>::quiet_NaN();
@@ -220,7 +229,14 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
+  record_flight_step({.step = report.step,
+                      .total = settings_.train.steps,
+                      .loss = report.result.loss,
+                      .items_per_s = report.step_ms > 0 ? 1e3 * static_cast<double>(report.items) / report.step_ms : 0,
+                      .step_ms = report.step_ms,
+                      .waited_ms = report.result.exposed_ms});
   if (verifies_after(report.step)) {
+    FlightPhase phase("verify");
     // The state first: where that differs, it says more exactly whose is wrong.
     if (sentinel_) sentinel_->verify(report.step, state());
     if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
@@ -263,6 +279,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
     Tensor loss;
     {
       WithProfilerRange range("forward");
+      FlightPhase phase("forward");
       WithLossGradient gradient(parallel_->loss_gradient());
       const auto forward = Clock::now();
       const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
@@ -270,6 +287,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");
+    FlightPhase phase("backward");
     const auto backward = Clock::now();
     parallel_->backward(m.index, loss, m.targets);
     report.backward_ms += ms_since(backward);
@@ -277,6 +295,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   PendingStep outcome;
   {
     WithProfilerRange range("exchange");
+    FlightPhase phase("exchange");
     outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
   }
   if (verified) {  // before the update, whose values the next step's copies will have
@@ -284,6 +303,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
     verified->digests = digests_of(verified->copies);
   }
   WithProfilerRange range("optimizer");
+  FlightPhase phase("optimizer");
   const auto update = Clock::now();
   optimizer_->update(parallel_->slots(), outcome.verdict());
   report.optimizer_ms = ms_since(update);

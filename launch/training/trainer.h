@@ -93,6 +93,7 @@ class Trainer {
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();
+  StepBatch next_batch();
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
                   UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);

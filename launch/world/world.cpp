@@ -11,6 +11,7 @@
 #include "comm/mpi_comm.h"
 #include "comm/nccl_comm.h"
 #include "core/base/caught.h"
+#include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
@@ -115,7 +116,10 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
   // error before the job ends.
   std::unique_ptr<Communicator> comm;
   try {
-    comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
+    {
+      FlightPhase phase("start MPI");
+      comm = make_mpi_communicator({.deadline = Seconds(options.deadline_s)});
+    }
     run_rank(*comm, place.local_rank, threads_for(options, place.local_size), options, body);
     return 0;
   } catch (...) {
@@ -125,6 +129,8 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
     else  // another rank says why, and ends the job
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     close_log_file();
+    // The agent that watches this rank ends the others, after they have said what they saw.
+    if (flight_recording()) _exit(static_cast<int>(error.code()));
     if (place.size > 1) mpi_abort(static_cast<int>(error.code()));
     return static_cast<int>(error.code());
   }

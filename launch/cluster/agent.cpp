@@ -1,0 +1,338 @@
+#include "launch/cluster/agent.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "comm/mpi_launch.h"
+#include "core/base/error.h"
+#include "core/base/flight_recorder.h"
+#include "core/base/host.h"
+#include "launch/app.h"
+#include "launch/cluster/control.h"
+#include "launch/cluster/process_view.h"
+#include "launch/cluster/stack_dump.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kReach = 10;      // seconds to reach the launcher
+constexpr double kEndAfter = 0.7;  // seconds from mpirun's SIGTERM to the end: it sends SIGKILL after one
+constexpr double kPoll = 0.05;     // seconds between looks at the rank
+constexpr size_t kMedianOf = 31;   // durations of each kind of phase that are remembered
+constexpr size_t kKinds = 256;
+
+volatile std::sig_atomic_t asked_to_end = 0;
+
+// "all_gather #12 of blocks.3" and "all_gather #13 of blocks.4" are of one kind.
+std::string kind_of(std::string_view what) {
+  std::string out;
+  for (char c : what)
+    if (c < '0' || c > '9') out += c;
+  return out;
+}
+
+class Medians {
+ public:
+  void add(const FlightEvent& e) {
+    if (durations_.size() >= kKinds && !durations_.count(kind_of(e.what))) return;
+    auto& all = durations_[kind_of(e.what)];
+    all.push_back(1e-9 * static_cast<double>(e.end_ns - e.begin_ns));
+    if (all.size() > kMedianOf) all.pop_front();
+  }
+  double of(std::string_view what) const {  // seconds; 0: not known
+    const auto found = durations_.find(kind_of(what));
+    if (found == durations_.end()) return 0;
+    std::vector<double> sorted(found->second.begin(), found->second.end());
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+
+ private:
+  std::map<std::string, std::deque<double>> durations_;
+};
+
+// One of the rank's two outputs, cut into lines.
+struct Output {
+  Descriptor pipe;
+  int stream = 1;
+  std::string rest;
+};
+
+class Agent {
+ public:
+  Agent(const std::vector<std::string>& command, Connection connection)
+      : command_(command), launcher_(std::move(connection)) {}
+
+  int run() {
+    const double limit = 60;
+    while (!child_ && steady_now() - heard_ < limit && !launcher_.closed() && !asked_to_end) step();
+    if (!child_) return static_cast<int>(ExitCode::kRankLost);
+    while (child_ && !over_) step();
+    return leave();
+  }
+
+ private:
+  void step() {
+    std::vector<pollfd> all{{launcher_.number(), static_cast<short>(POLLIN | (launcher_.pending() ? POLLOUT : 0)), 0}};
+    for (const Output& o : outputs_)
+      if (o.pipe) all.push_back({o.pipe.number(), POLLIN, 0});
+    ::poll(all.data(), all.size(), static_cast<int>(1e3 * kPoll));
+    launcher_.flush();
+    listen();
+    for (Output& o : outputs_) hand_on(o);
+    if (!child_) return;
+    look();
+    if (asked_to_end && ending_ < 0) ending_ = steady_now() + kEndAfter;
+    if (ending_ >= 0 && steady_now() >= ending_) over_ = true;
+    if (launcher_.closed() && !exited_) {
+      say_locally("the launcher is gone; its ranks end");
+      fails_ = true;
+      over_ = true;
+    } else if (steady_now() - heard_ > silence_) {
+      fails_ = true;
+      say_locally(cat("nothing heard of the launcher for ", static_cast<int64_t>(silence_), " s; its ranks end"));
+      over_ = true;
+    }
+  }
+
+  void listen() {
+    std::vector<JsonObject> messages;
+    launcher_.receive(messages);
+    for (const JsonObject& m : messages) {
+      heard_ = steady_now();
+      const std::string type = text_of(m, "type");
+      if (type == "go" && !child_) {
+        silence_ = number_of(m, "silence", 10);
+        every_ = number_of(m, "every", 0.25);
+        start();
+      } else if (type == "signal" && child_ && !exited_) {
+        ::kill(child_, static_cast<int>(integer_of(m, "number", SIGTERM)));
+      } else if (type == "stack" && child_ && !exited_) {
+        ask_for_stack(child_, integer_of(m, "thread", child_));
+      } else if (type == "report" && reader_ && !exited_) {
+        report(process_state(child_));
+      } else if (type == "stop") {
+        fails_ = integer_of(m, "failed") != 0;
+        over_ = true;
+      }
+    }
+  }
+
+  void start() {
+    std::array<std::array<int, 2>, 2> pipes{};
+    for (auto& p : pipes) check(::pipe2(p.data(), O_CLOEXEC) == 0, "pipe: ", std::strerror(errno));
+    std::error_code ignored;
+    const char* memory = std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : "/tmp";
+    flight_ = temporary_name(cat(memory, "/lockstep-flight"), cat(int64_t{::getpid()}));
+    ::setenv(kFlightFile, flight_.c_str(), 1);
+    ::unsetenv(kControlSecret);
+    kills_before_ = memory_kills();
+    std::vector<char*> arguments;
+    for (const std::string& a : command_) arguments.push_back(const_cast<char*>(a.c_str()));
+    arguments.push_back(nullptr);
+    const pid_t self = ::getpid();
+    child_ = ::fork();
+    check(child_ >= 0, "fork: ", std::strerror(errno));
+    if (child_ == 0) {
+      ::setpgid(0, 0);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the rank never outlives its agent
+      if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kRankLost));
+      for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
+      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+      ::dup2(pipes[0][1], STDOUT_FILENO);
+      ::dup2(pipes[1][1], STDERR_FILENO);
+      ::execvp(arguments[0], arguments.data());
+      const std::string why = cat("error: cannot start ", command_[0], ": ", std::strerror(errno), "\n");
+      (void)!::write(STDERR_FILENO, why.data(), why.size());
+      ::_exit(errno == ENOENT ? 66 : 126);
+    }
+    ::setpgid(child_, child_);
+    for (size_t i = 0; i < 2; ++i) {
+      ::close(pipes[i][1]);
+      ::fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+      outputs_[i].pipe = Descriptor(pipes[i][0]);
+      outputs_[i].stream = static_cast<int>(i) + 1;
+    }
+    reader_.emplace(flight_);
+    JsonObject started{{"type", "started"}};
+    started.emplace_back("process", static_cast<int64_t>(child_));
+    launcher_.send(started);
+  }
+
+  void hand_on(Output& o) {
+    std::array<char, 1 << 14> buffer;
+    while (o.pipe) {
+      const ssize_t n = ::read(o.pipe.number(), buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) break;
+      if (n <= 0) o.pipe = Descriptor();
+      else o.rest.append(buffer.data(), static_cast<size_t>(n));
+      if (o.rest.size() > (1 << 15)) break;
+    }
+    size_t begin = 0;
+    for (size_t end; (end = o.rest.find('\n', begin)) != std::string::npos; begin = end + 1)
+      line(o.stream, o.rest.substr(begin, std::min<size_t>(end - begin, 1 << 14)));
+    o.rest.erase(0, begin);
+    if (!o.rest.empty() && (!o.pipe || o.rest.size() > (1 << 14))) {
+      line(o.stream, o.rest.substr(0, 1 << 14));
+      o.rest.clear();
+    }
+  }
+
+  void line(int stream, const std::string& text) {
+    if (stream == 2 && stack_lines_.take(text)) {
+      if (stack_lines_.complete()) launcher_.send({{"type", "stack"}, {"text", stack_lines_.text()}});
+      return;
+    }
+    launcher_.send({{"type", "out"}, {"stream", static_cast<int64_t>(stream)}, {"text", text}});
+  }
+
+  // Reads the flight recorder and the state of the process, and reports both.
+  void look() {
+    int status = 0;
+    if (!exited_ && ::waitpid(child_, &status, WNOHANG) == child_) {
+      exited_ = true;
+      if (WIFSIGNALED(status)) code_ = 128 + WTERMSIG(status);
+      else code_ = WEXITSTATUS(status);
+    }
+    const double now = steady_now();
+    const char state = exited_ ? 'X' : process_state(child_);
+    if (!exited_ && now - said_ < (state == said_state_ ? every_ : 0)) return;
+    said_ = now;
+    said_state_ = state;
+    report(state);
+    if (!exited_ || told_) return;
+    // What it printed last comes before the news that it ended.
+    for (Output& o : outputs_) hand_on(o);
+    told_ = true;
+    JsonObject end{{"type", "exit"}, {"code", static_cast<int64_t>(code_)}};
+    if (code_ > 128 && memory_kills() > kills_before_) end.emplace_back("memory_limit", memory_limit());
+    launcher_.send(end);
+    if (code_ == 0) over_ = true;  // else the launcher first decides what that means for the other ranks
+  }
+
+  void report(char state) {
+    JsonObject m{{"type", "state"}, {"state", std::string(1, state ? state : '?')}};
+    if (const auto flight = reader_->read()) {
+      if (!flight_.empty()) ::unlink(flight_.c_str());  // it is mapped here now: nothing is left of it at the end
+      flight_.clear();
+      for (const FlightEvent& e : flight->events) medians_.add(e);
+      const FlightStep& s = flight->step;
+      m.emplace_back("step", s.step);
+      m.emplace_back("total", s.total);
+      m.emplace_back("loss", s.loss);
+      m.emplace_back("items_per_s", s.items_per_s);
+      m.emplace_back("step_ms", s.step_ms);
+      m.emplace_back("waited_ms", s.waited_ms);
+      const double now = steady_now();
+      // Its exchange, if it is in one, and the phase of the thread that trains: the process's first one.
+      const FlightLane *call = nullptr, *phase = nullptr;
+      for (const FlightLane& l : flight->lanes) {
+        if (l.call && (!call || l.since_ns < call->since_ns)) call = &l;
+        if (!l.call && (!phase || l.thread == flight->process)) phase = &l;
+      }
+      for (const auto& [lane, name] : {std::pair{call, "call"}, std::pair{phase, "phase"}}) {
+        if (!lane) continue;
+        const std::string key = name;
+        m.emplace_back(key, lane->doing);
+        m.emplace_back(key + "_s", now - 1e-9 * static_cast<double>(lane->since_ns));
+        m.emplace_back(key + "_median_s", medians_.of(lane->doing));
+        m.emplace_back(key + "_thread", lane->thread);
+        if (lane->call) m.emplace_back("call_number", lane->number);
+        if (const std::string wait = waits_in(child_, lane->thread); !wait.empty()) m.emplace_back(key + "_in", wait);
+      }
+    }
+    m.emplace_back("cpu_s", cpu_seconds(child_));
+    launcher_.send(m);
+  }
+
+  // Ends the rank and everything that it started.
+  int leave() {
+    if (child_) {
+      ::kill(-child_, SIGKILL);
+      ::kill(child_, SIGKILL);
+      if (!exited_) {
+        int status = 0;
+        while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+        }
+        code_ = WIFSIGNALED(status) ? static_cast<int>(ExitCode::kRankLost) : WEXITSTATUS(status);
+      }
+      for (Output& o : outputs_) hand_on(o);
+      if (!flight_.empty()) ::unlink(flight_.c_str());
+    }
+    const double end = steady_now() + 0.2;
+    while (launcher_.pending() && !launcher_.closed() && steady_now() < end) {
+      launcher_.flush();
+      ::usleep(1000);
+    }
+    if (fails_) end_daemon();
+    return code_;
+  }
+
+  // Open MPI's daemon on a remote machine can take long to see that mpirun is gone.
+  static void end_daemon() {
+    const pid_t parent = ::getppid();
+    std::string name;
+    std::ifstream(cat("/proc/", int64_t{parent}, "/comm")) >> name;
+    if (name != "orted" && name != "prted") return;
+    ::kill(parent, SIGTERM);
+    for (int i = 0; i < 30 && ::getppid() == parent; ++i) ::usleep(10'000);
+    if (::getppid() == parent) ::kill(parent, SIGKILL);
+  }
+
+  void say_locally(const std::string& text) const {
+    const std::string line = cat("rank ", launched_rank(), " on ", host_name(), ": ", text, "\n");
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+  }
+
+  const std::vector<std::string>& command_;
+  Connection launcher_;
+  std::array<Output, 2> outputs_;
+  std::string flight_;
+  std::optional<FlightReader> reader_;
+  Medians medians_;
+  StackLines stack_lines_;
+  pid_t child_ = 0;
+  int code_ = 0;
+  int64_t kills_before_ = 0;
+  bool exited_ = false, told_ = false, over_ = false;
+  bool fails_ = false;  // the job ends early
+  char said_state_ = 0;
+  double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
+};
+
+}  // namespace
+
+int run_agent(const std::vector<std::string>& command) {
+  const char *address = std::getenv(kControlAddress), *secret = std::getenv(kControlSecret);
+  require(address && secret && launched_rank() >= 0, ExitCode::kUsage,
+          "`lockstep agent` is started by `lockstep launch` only");
+  for (int s : {SIGTERM, SIGINT, SIGHUP}) std::signal(s, [](int) { asked_to_end = 1; });
+  for (int s : {SIGUSR1, SIGUSR2, SIGCONT}) std::signal(s, SIG_IGN);  // mpirun sends them to ranks; the launcher does
+  Connection launcher(connect_to(address, kReach));
+  launcher.send({{"type", "hello"},
+                 {"secret", std::string(secret)},
+                 {"rank", static_cast<int64_t>(launched_rank())},
+                 {"size", static_cast<int64_t>(launched_size())},
+                 {"host", host_name()},
+                 {"agent", static_cast<int64_t>(::getpid())},
+                 {"version", std::string(kVersion)}});
+  return Agent(command, std::move(launcher)).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,492 @@
+#include "launch/cluster/attempt.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <list>
+#include <map>
+
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "launch/app.h"
+#include "launch/cluster/agent.h"
+#include "launch/cluster/control.h"
+#include "launch/cluster/process_view.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kPing = 0.5;       // seconds between signs of life of the launcher
+constexpr double kSettle = 0.15;    // from the first rank's end to the verdict, so that others' reasons are known
+constexpr double kAgentsEnd = 1.5;  // that agents get to end their ranks
+constexpr double kMpirunEnd = 1;    // that mpirun gets after that
+constexpr double kIntroduce = 5;    // that a peer gets to say who it is
+constexpr double kRepeat = 30;      // until a warning is repeated
+constexpr size_t kStrangers = 256;  // peers that have not said yet who they are
+constexpr size_t kHello = 4096;     // bytes
+
+// A private folder for the socket of a job on one machine.
+struct SocketFolder {
+  std::string path;
+  SocketFolder() {
+    std::string pattern = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
+    require(::mkdtemp(pattern.data()) != nullptr, ExitCode::kStorage, "cannot create a folder in ",
+            fs::temp_directory_path().string(), ": ", std::strerror(errno));
+    path = pattern;
+  }
+  ~SocketFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  SocketFolder(const SocketFolder&) = delete;
+};
+
+class Attempt {
+ public:
+  explicit Attempt(const AttemptOptions& options) : options_(options), size_(options.mpirun.ranks) {
+    for (int r = 0; r < size_; ++r) ranks_.push_back({.rank = r});
+    agents_.resize(static_cast<size_t>(size_));
+    stragglers_ = std::make_unique<Stragglers>();
+  }
+  ~Attempt() {
+    if (mpirun_ > 0) ::kill(-mpirun_, SIGKILL);
+    if (mpirun_ > 0) ::waitpid(mpirun_, nullptr, 0);
+  }
+  Attempt(const Attempt&) = delete;
+
+  AttemptResult run() {
+    secret_ = random_secret();
+    address_ = listen_on(own_address(), listener_);
+    start_mpirun();
+    begun_ = steady_now();
+    while (!over_) step();
+    for (const RankView& r : ranks_) result_.last_step = std::max(result_.last_step, r.step.step);
+    if (result_.verdict && options_.decided) options_.decided(*result_.verdict, result_.last_step);
+    end_all();
+    return result_;
+  }
+
+ private:
+  struct Stranger {
+    Connection connection;
+    double since;
+  };
+
+  // Where ranks reach this launcher: a socket of this machine, unless a host is another one.
+  std::string own_address() {
+    std::string other;
+    for (const Host& h : options_.mpirun.hosts)
+      if (other.empty() && !is_this_machine(h.name)) other = h.name;
+    if (!other.empty()) return cat("tcp:", local_address_towards(other));
+    folder_.emplace();
+    return cat("unix:", folder_->path, "/control");
+  }
+
+  void start_mpirun() {
+    MpirunOptions o = options_.mpirun;
+    if (!o.hosts.empty()) o.exported = exported_variables();
+    o.command = {options_.agent, "agent", "--"};
+    o.command.insert(o.command.end(), options_.mpirun.command.begin(), options_.mpirun.command.end());
+    const std::vector<std::string> words = mpirun_arguments(o);
+    std::vector<char*> arguments;
+    for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
+    arguments.push_back(nullptr);
+    std::array<int, 2> pipe{};
+    check(::pipe2(pipe.data(), O_CLOEXEC) == 0, "pipe: ", std::strerror(errno));
+    ::setenv(kControlAddress, address_.c_str(), 1);
+    ::setenv(kControlSecret, secret_.c_str(), 1);
+    ::setenv("LOCKSTEP_ATTEMPT", std::to_string(options_.number).c_str(), 1);
+    const pid_t self = ::getpid();
+    mpirun_ = ::fork();
+    check(mpirun_ >= 0, "fork: ", std::strerror(errno));
+    if (mpirun_ == 0) {
+      ::setpgid(0, 0);  // the terminal's signals go to the launcher, which hands them on
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (::getppid() != self) ::_exit(1);
+      for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
+      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+      ::dup2(pipe[1], STDOUT_FILENO);
+      ::dup2(pipe[1], STDERR_FILENO);
+      ::execvp(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    ::setpgid(mpirun_, mpirun_);
+    ::unsetenv(kControlSecret);
+    ::close(pipe[1]);
+    ::fcntl(pipe[0], F_SETFL, O_NONBLOCK);
+    mpirun_says_ = Descriptor(pipe[0]);
+  }
+
+  void step() {
+    wait_for_news(0.05);
+    const double now = steady_now();
+    if (const int number = options_.next_signal ? options_.next_signal() : 0) hand_on_signal(number);
+    if (now - pinged_ >= kPing) {
+      pinged_ = now;
+      send_all({{"type", "ping"}});
+    }
+    if (!started_) {
+      check_start(now);
+      return;
+    }
+    if (options_.view && now - viewed_ >= 1) {
+      viewed_ = now;
+      options_.view(ranks_);
+    }
+    if (const bool all = std::all_of(ranks_.begin(), ranks_.end(), [](const RankView& r) { return r.ended; }); all) {
+      settle(now, true);
+      return;
+    }
+    settle(now, false);
+    if (!over_) speak(now);
+    if (!over_ && mpirun_ended_ && now - *mpirun_ended_ > 0.5) fail_by_mpirun();
+  }
+
+  // Ends the attempt if there is a reason, a moment after its first sign.
+  void settle(double now, bool all_ended) {
+    const auto verdict = verdict_on(ranks_, options_.patience, now);
+    if (!verdict) {
+      sign_ = -1;
+      if (!all_ended) return;
+      over_ = true;
+      for (const RankView& r : ranks_) result_.code = std::max(result_.code, r.code);
+      return;
+    }
+    if (sign_ < 0) {
+      sign_ = now;
+      send_all({{"type", "report"}});  // where the others stand now
+    }
+    if (!all_ended && now - sign_ < kSettle) return;
+    over_ = true;
+    result_.verdict = verdict;
+    result_.code = static_cast<int>(verdict->code);
+    result_.decided_s = now - sign_;
+  }
+
+  void check_start(double now) {
+    if (std::all_of(agents_.begin(), agents_.end(), [](auto& a) { return a != nullptr; })) {
+      started_ = true;
+      // At most some hundred messages a second in all.
+      const double every = std::max(0.25, size_ / 800.0);
+      send_all({{"type", "go"}, {"silence", options_.patience.silence}, {"every", every}});
+      return;
+    }
+    if (mpirun_ended_) return fail_by_mpirun();
+    if (signalled_) {
+      over_ = true;
+      result_.code = static_cast<int>(ExitCode::kSaved);
+      log_info("stopped on request before the first step. Start it again with --resume");
+      return;
+    }
+    if (now - begun_ < options_.start_within) return;
+    std::vector<int> missing;
+    for (int r = 0; r < size_; ++r)
+      if (!agents_[static_cast<size_t>(r)]) missing.push_back(r);
+    const std::string complaint = mpirun_complaint(mpirun_text_);
+    fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
+                      static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
+  }
+
+  void fail_by_mpirun() {
+    const std::string complaint = mpirun_complaint(mpirun_text_);
+    if (complaint.empty() && !options_.verbose && !mpirun_text_.empty())
+      log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
+    fail({.text = cat("mpirun ended with exit code ", mpirun_code_,
+                      started_ ? " while ranks were training" : " before all ranks were started",
+                      complaint.empty() ? "" : ": ", complaint)});
+  }
+
+  void fail(Verdict v) {
+    over_ = true;
+    result_.code = static_cast<int>(v.code);
+    result_.verdict = std::move(v);
+  }
+
+  static std::string last_lines(const std::string& text) {
+    constexpr size_t kMost = 2000;
+    return text.size() > kMost ? text.substr(text.size() - kMost) : text;
+  }
+
+  void wait_for_news(double seconds) {
+    std::vector<pollfd> all;
+    if (listener_) all.push_back({listener_.number(), POLLIN, 0});
+    if (mpirun_says_) all.push_back({mpirun_says_.number(), POLLIN, 0});
+    for (const auto& a : agents_)
+      if (a && !a->closed()) all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
+    for (const Stranger& s : strangers_) all.push_back({s.connection.number(), POLLIN, 0});
+    ::poll(all.data(), all.size(), static_cast<int>(1e3 * seconds));
+    read_mpirun();
+    meet_strangers();
+    for (int r = 0; r < size_; ++r) read_agent(r);
+  }
+
+  void read_mpirun() {
+    std::array<char, 4096> buffer;
+    while (mpirun_says_) {
+      const ssize_t n = ::read(mpirun_says_.number(), buffer.data(), buffer.size());
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      if (n <= 0) {
+        mpirun_says_ = Descriptor();
+        break;
+      }
+      if (options_.verbose) log_info(cat("mpirun: ", std::string_view(buffer.data(), static_cast<size_t>(n))));
+      if (mpirun_text_.size() < (1 << 20)) mpirun_text_.append(buffer.data(), static_cast<size_t>(n));
+    }
+    int status = 0;
+    if (mpirun_ > 0 && ::waitpid(mpirun_, &status, WNOHANG) == mpirun_) {
+      mpirun_ = -1;
+      mpirun_ended_ = steady_now();
+      mpirun_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+  }
+
+  void meet_strangers() {
+    std::string peer;
+    while (listener_) {
+      Descriptor socket = accept_from(listener_, peer);
+      if (!socket) break;
+      if (strangers_.size() >= kStrangers) continue;  // dropped
+      strangers_.push_back({Connection(std::move(socket), peer), steady_now()});
+      strangers_.back().connection.set_limit(kHello);
+    }
+    for (auto s = strangers_.begin(); s != strangers_.end();) {
+      std::vector<JsonObject> messages;
+      const bool open = s->connection.receive(messages);
+      std::string problem = s->connection.problem();
+      bool done = !open;
+      if (!messages.empty()) {
+        problem = introduce(s->connection, messages[0]);
+        if (problem.empty()) {
+          const auto r = static_cast<size_t>(integer_of(messages[0], "rank"));
+          agents_[r] = std::make_unique<Connection>(std::move(s->connection));
+          agents_[r]->set_limit(1 << 16);
+          ranks_[r].connected = true;
+          ranks_[r].heard = steady_now();
+          ranks_[r].host = text_of(messages[0], "host");
+          if (started_) send_to(static_cast<int>(r), {{"type", "stop"}});
+          s = strangers_.erase(s);
+          continue;
+        }
+        done = true;
+      } else if (steady_now() - s->since > kIntroduce) {
+        problem = "it did not say who it is";
+        done = true;
+      }
+      if (done && !problem.empty() && ++dropped_ <= 5)
+        log_warning(cat("dropped a connection from ", s->connection.peer(), " to the control port: ", problem,
+                        dropped_ == 5 ? "; more such are dropped without a word" : ""));
+      if (done) s = strangers_.erase(s);
+      else ++s;
+    }
+  }
+
+  // Why this peer is no agent of the job; empty: it is one.
+  std::string introduce(const Connection&, const JsonObject& m) {
+    if (text_of(m, "type") != "hello") return "it sent what is no message";
+    if (text_of(m, "secret") != secret_) return "it does not know this job's secret";
+    const int64_t rank = integer_of(m, "rank", -1), size = integer_of(m, "size", -1);
+    if (rank < 0 || rank >= size_ || size != size_)
+      return cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
+    if (agents_[static_cast<size_t>(rank)]) return cat("rank ", rank, " is connected already");
+    if (const std::string version = text_of(m, "version"); version != kVersion) {
+      fail({.code = ExitCode::kRanksDisagree,
+            .rank = static_cast<int>(rank),
+            .text = cat("rank ", rank, " on ", text_of(m, "host"), " runs lockstep ", version, ", and the launcher on ",
+                        host_name(), " ", kVersion, ": install the same version on every machine")});
+      return "it runs another version";
+    }
+    return {};
+  }
+
+  void read_agent(int rank) {
+    auto& agent = agents_[static_cast<size_t>(rank)];
+    RankView& r = ranks_[static_cast<size_t>(rank)];
+    if (!agent) return;
+    agent->flush();
+    std::vector<JsonObject> messages;
+    const bool open = agent->receive(messages);
+    for (const JsonObject& m : messages) take(r, m);
+    if (!open) r.connected = false;
+  }
+
+  void take(RankView& r, const JsonObject& m) {
+    r.heard = steady_now();
+    const std::string type = text_of(m, "type");
+    if (type == "out") {
+      print(r, integer_of(m, "stream", 2), text_of(m, "text"));
+    } else if (type == "started") {
+      r.process = integer_of(m, "process");
+    } else if (type == "state") {
+      const std::string state = text_of(m, "state");
+      const bool stopped = state == "T" || state == "t";
+      if (!stopped) r.stopped_since = -1;
+      else if (r.stopped_since < 0) r.stopped_since = r.heard;
+      r.state = state.empty() ? '\0' : state[0];
+      const int64_t before = r.step.step;
+      r.step = {integer_of(m, "step"),       integer_of(m, "total"),  number_of(m, "loss"),
+                number_of(m, "items_per_s"), number_of(m, "step_ms"), number_of(m, "waited_ms")};
+      r.phase = activity(m, "phase");
+      r.call = activity(m, "call");
+      r.cpu_s = number_of(m, "cpu_s");
+      if (r.step.step != before && r.state != 'X') r.stack.clear();
+      if (r.rank == 0 && r.step.step != before && options_.progress) options_.progress(r.step);
+    } else if (type == "stack") {
+      r.stack = text_of(m, "text");
+    } else if (type == "exit") {
+      r.ended = true;
+      r.ended_at = r.heard;
+      r.code = static_cast<int>(integer_of(m, "code"));
+      r.memory_limit = integer_of(m, "memory_limit", -1);
+    }
+  }
+
+  static Activity activity(const JsonObject& m, const std::string& name) {
+    return {text_of(m, name), number_of(m, name + "_s"), number_of(m, name + "_median_s"),
+            integer_of(m, name + "_thread"), text_of(m, name + "_in")};
+  }
+
+  // Errors are kept: at the end one of them explains the run.
+  void print(RankView& r, int64_t stream, const std::string& text) const {
+    if (stream == 1) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fputc('\n', stdout);
+      std::fflush(stdout);
+      return;
+    }
+    constexpr std::string_view kError = "error: ";
+    if (text.starts_with(kError)) {
+      if (r.last_error.empty()) r.last_error = text.substr(kError.size());
+      if (text.find("crashed by") == std::string::npos) return;
+    }
+    const bool named = size_ == 1 || text.starts_with("rank ") || text.empty();
+    log_info(named ? text : cat("rank ", r.rank, ": ", text));
+  }
+
+  void speak(double now) {
+    if (const auto line = stragglers_->update(ranks_, now)) log_warning(*line);
+    std::map<std::string, double> still;
+    for (const Notice& n : notices_on(ranks_, options_.patience, now)) {
+      const auto known = said_.find(n.key);
+      if (known == said_.end() && n.stack_of != 0 && !asked_.count(n.key)) {
+        asked_[n.key] = now;
+        send_to(n.rank, {{"type", "stack"}, {"thread", n.stack_of}});
+      }
+      const auto asked = asked_.find(n.key);
+      const bool waits = asked != asked_.end() && now - asked->second < 0.3;  // for the stack
+      if (!waits && (known == said_.end() || now - known->second > kRepeat)) {
+        log_warning(n.text);
+        still[n.key] = now;
+      } else if (known != said_.end()) {
+        still[n.key] = known->second;
+      }
+    }
+    for (auto& [key, since] : said_)
+      if (!still.count(key))
+        log_info(cat(key.starts_with("exchange") ? "the exchanges go on" : cat("rank ", rank_in(key), " goes on")));
+    said_ = std::move(still);
+  }
+  static std::string rank_in(const std::string& key) {  // "stopped 2"
+    const size_t begin = key.find(' ') + 1;
+    return key.substr(begin, key.find(' ', begin) - begin);
+  }
+
+  void hand_on_signal(int number) {
+    if (signalled_ && number != SIGUSR1 && number != SIGUSR2) {
+      log_warning("asked again to stop: ending all ranks now");
+      fail({.code = ExitCode::kRankLost,
+            .text = "ended on request, before the ranks had saved; go on from the last checkpoint with --resume"});
+      return;
+    }
+    signalled_ = true;
+    send_all({{"type", "signal"}, {"number", static_cast<int64_t>(number)}});
+  }
+
+  void send_to(int rank, const JsonObject& message) {
+    if (auto& agent = agents_[static_cast<size_t>(rank)]) agent->send(message);
+  }
+  void send_all(const JsonObject& message) {
+    for (int r = 0; r < size_; ++r) send_to(r, message);
+  }
+
+  // Nothing is left running on any machine that can be reached.
+  void end_all() {
+    const double begun = steady_now();
+    send_all({{"type", "stop"}, {"failed", int64_t{result_.verdict.has_value()}}});
+    const auto open = [&] {
+      for (int r = 0; r < size_; ++r) {
+        const auto& a = agents_[static_cast<size_t>(r)];
+        const bool lost = result_.verdict && result_.verdict->lost_hosts.count(ranks_[static_cast<size_t>(r)].host);
+        if (a && !a->closed() && !lost) return true;
+      }
+      return false;
+    };
+    while (open() && steady_now() - begun < kAgentsEnd) wait_for_news(0.02);
+    listener_ = Descriptor();
+    const double asked = steady_now();
+    const bool hurry = result_.verdict.has_value();
+    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGTERM);
+    while (mpirun_ > 0 && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
+    if (mpirun_ > 0) {
+      ::kill(-mpirun_, SIGKILL);
+      ::waitpid(mpirun_, nullptr, 0);
+      mpirun_ = -1;
+    }
+    result_.ended_s = result_.decided_s + steady_now() - begun;
+  }
+
+  const AttemptOptions& options_;
+  const int size_;
+  std::optional<SocketFolder> folder_;
+  Descriptor listener_, mpirun_says_;
+  std::string address_, secret_, mpirun_text_;
+  pid_t mpirun_ = -1;
+  int mpirun_code_ = 0;
+  std::optional<double> mpirun_ended_;
+  std::vector<RankView> ranks_;
+  std::vector<std::unique_ptr<Connection>> agents_;
+  std::list<Stranger> strangers_;
+  std::unique_ptr<Stragglers> stragglers_;
+  std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
+  AttemptResult result_;
+  double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
+  int dropped_ = 0;
+  bool started_ = false, signalled_ = false, over_ = false;
+};
+
+}  // namespace
+
+std::vector<std::string> exported_variables() {
+  std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT"};
+  for (char** v = environ; *v; ++v) {
+    const std::string_view variable = *v;
+    const std::string name(variable.substr(0, variable.find('=')));
+    for (const char* start : {"LOCKSTEP_", "OMP_", "NCCL_", "CUDA_", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
+                              "UBSAN_OPTIONS", "TSAN_OPTIONS"})
+      if (name.starts_with(start) && name != kFlightFile && std::find(out.begin(), out.end(), name) == out.end())
+        out.push_back(name);
+  }
+  return out;
+}
+
+AttemptResult run_attempt(const AttemptOptions& options) { return Attempt(options).run(); }
+
+std::string attempt_line(const AttemptOptions& options) {
+  MpirunOptions o = options.mpirun;
+  if (!o.hosts.empty()) o.exported = exported_variables();
+  o.command = {options.agent, "agent", "--"};
+  o.command.insert(o.command.end(), options.mpirun.command.begin(), options.mpirun.command.end());
+  return shell_line(mpirun_arguments(o));
+}
+
+}  // namespace lockstep

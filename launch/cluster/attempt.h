@@ -1,0 +1,42 @@
+// One start of a job: mpirun with an agent for each rank, watched until all ranks have ended.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launch/cluster/mpirun.h"
+#include "launch/cluster/verdict.h"
+
+namespace lockstep {
+
+struct AttemptOptions {
+  MpirunOptions mpirun;  // its command: what each rank runs, without the agent
+  std::string agent;     // this program's path, the same on every machine
+  Patience patience;
+  double start_within = 60;                                        // seconds until all ranks must have been started
+  int number = 1;                                                  // of the attempt, in the environment of the ranks
+  bool verbose = false;                                            // also show what mpirun says
+  std::function<void(const FlightStep&)> progress;                 // after each step of rank 0
+  std::function<void(const std::vector<RankView>&)> view;          // every second
+  std::function<void(const Verdict&, int64_t last_step)> decided;  // before the ranks that are left are ended
+  std::function<int()> next_signal;                                // a signal for the ranks that has arrived; 0: none
+};
+
+struct AttemptResult {
+  int code = 0;
+  std::optional<Verdict> verdict;  // absent where all ranks ended by themselves, alike
+  int64_t last_step = 0;
+  double decided_s = 0, ended_s = 0;  // from the first sign of the failure to the verdict, and to the end of all ranks
+};
+
+// The environment variables that ranks on other machines get too.
+std::vector<std::string> exported_variables();
+
+// Throws ExitCode::kRankLost if the job cannot be started.
+AttemptResult run_attempt(const AttemptOptions& options);
+
+// The command that run_attempt() would run, for printing; with the name of each variable that it sets.
+std::string attempt_line(const AttemptOptions& options);
+
+}  // namespace lockstep

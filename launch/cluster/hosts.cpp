@@ -1,0 +1,178 @@
+#include "launch/cluster/hosts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/host.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kMostSlots = 4096;
+
+bool is_name(std::string_view s) {
+  return !s.empty() && s.front() != '-' && std::all_of(s.begin(), s.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+int number_in(std::string_view text, const std::string& where, int least = 1) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size() && value >= least && value <= kMostSlots,
+          ExitCode::kUsage, where, ": '", text, "' is not a number from ", least, " to ", kMostSlots);
+  return value;
+}
+
+void require_name(std::string_view name, const std::string& where) {
+  require(is_name(name), ExitCode::kUsage, where, ": '", name, "' is not the name of a host");
+}
+
+// Splits at commas outside of brackets.
+std::vector<std::string> parts_of(std::string_view text) {
+  std::vector<std::string> out{""};
+  int depth = 0;
+  for (char c : text) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0) out.emplace_back();
+    else out.back() += c;
+  }
+  return out;
+}
+
+std::string value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
+std::vector<Host> parse_hosts(std::string_view text) {
+  std::vector<Host> out;
+  for (const std::string& part : parts_of(text)) {
+    const std::string where = cat("--hosts ", text);
+    const size_t colon = part.find(':');
+    Host host{part.substr(0, colon), 1};
+    require_name(host.name, where);
+    if (colon != std::string::npos) host.slots = number_in(std::string_view(part).substr(colon + 1), where);
+    for (const Host& h : out)
+      require(h.name != host.name, ExitCode::kUsage, where, ": ", h.name, " is named twice; write ", h.name,
+              ":N for N ranks");
+    out.push_back(std::move(host));
+  }
+  return out;
+}
+
+std::vector<Host> read_hostfile(const std::string& path) {
+  std::ifstream file(path);
+  require(file.good(), ExitCode::kMissingInput, "the hostfile ", path, " cannot be read");
+  std::vector<Host> out;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const std::string where = cat(path, ":", number);
+    require(line.size() < 1000 && number <= 100'000, ExitCode::kUsage, where, ": this is not a hostfile");
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, word;
+    if (!(words >> name)) continue;
+    Host host{name, 1};
+    if (const size_t colon = name.find(':'); colon != std::string::npos) {
+      host.name = name.substr(0, colon);
+      host.slots = number_in(std::string_view(name).substr(colon + 1), where);
+    }
+    require_name(host.name, where);
+    while (words >> word) {
+      require(word.starts_with("slots=") || word.starts_with("max_slots="), ExitCode::kUsage, where, ": '", word,
+              "' is not known; a line is: name slots=N");
+      if (word.starts_with("slots=")) host.slots = number_in(std::string_view(word).substr(6), where);
+    }
+    const auto same = std::find_if(out.begin(), out.end(), [&](const Host& h) { return h.name == host.name; });
+    if (same == out.end()) out.push_back(std::move(host));
+    else same->slots += host.slots;
+  }
+  require(!out.empty(), ExitCode::kUsage, path, ": no host in it; a line is: name slots=N");
+  return out;
+}
+
+std::vector<std::string> expand_nodes(std::string_view text) {
+  std::vector<std::string> out;
+  for (const std::string& part : parts_of(text)) {
+    const size_t open = part.find('['), close = part.find(']');
+    if (open == std::string::npos) {
+      require_name(part, "SLURM_JOB_NODELIST");
+      out.push_back(part);
+      continue;
+    }
+    require(close == part.size() - 1, ExitCode::kUsage, "SLURM_JOB_NODELIST: '", part, "' is not understood");
+    std::istringstream ranges(part.substr(open + 1, close - open - 1));
+    for (std::string range; std::getline(ranges, range, ',');) {
+      const size_t dash = range.find('-');
+      const std::string first = range.substr(0, dash),
+                        last = dash == std::string::npos ? first : range.substr(dash + 1);
+      const int begin = number_in(first, "SLURM_JOB_NODELIST", 0), end = number_in(last, "SLURM_JOB_NODELIST", 0);
+      for (int i = begin; i <= end; ++i) {
+        std::string digits = std::to_string(i);
+        if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
+        out.push_back(part.substr(0, open) + digits);
+        require_name(out.back(), "SLURM_JOB_NODELIST");
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<int> expand_tasks(std::string_view text) {
+  std::vector<int> out;
+  for (const std::string& part : parts_of(text)) {
+    const size_t open = part.find("(x");
+    const int tasks = number_in(std::string_view(part).substr(0, open), "SLURM_TASKS_PER_NODE");
+    const int times =
+        open == std::string::npos
+            ? 1
+            : number_in(std::string_view(part).substr(open + 2, part.size() - open - 3), "SLURM_TASKS_PER_NODE");
+    out.insert(out.end(), static_cast<size_t>(times), tasks);
+  }
+  return out;
+}
+
+Allocation current_allocation() {
+  Allocation out;
+  if (const std::string job = value_of("SLURM_JOB_ID"), nodes = value_of("SLURM_JOB_NODELIST");
+      !job.empty() && !nodes.empty()) {
+    out.scheduler = "Slurm";
+    out.job = job;
+    const std::string tasks = value_of("SLURM_TASKS_PER_NODE");
+    const std::vector<int> slots = tasks.empty() ? std::vector<int>{} : expand_tasks(tasks);
+    for (const std::string& name : expand_nodes(nodes)) {
+      const size_t i = out.hosts.size();
+      out.hosts.push_back({name, i < slots.size() ? slots[i] : 1});
+    }
+  } else if (const std::string file = value_of("PBS_NODEFILE"); !file.empty()) {
+    out.scheduler = "PBS";
+    out.job = value_of("PBS_JOBID");
+    out.hosts = read_hostfile(file);
+  }
+  return out;
+}
+
+int total_slots(const std::vector<Host>& hosts) {
+  int out = 0;
+  for (const Host& h : hosts) out += h.slots;
+  return out;
+}
+
+std::string hosts_text(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const Host& h : hosts) out += cat(out.empty() ? "" : ",", h.name, ":", h.slots);
+  return out;
+}
+
+bool is_this_machine(const std::string& host) {
+  const std::string own = host_name();
+  return host == own || host == "localhost" || host == "127.0.0.1" || own.substr(0, own.find('.')) == host;
+}
+
+}  // namespace lockstep

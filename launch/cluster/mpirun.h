@@ -1,0 +1,37 @@
+// Composes the mpirun command that starts a job. Open MPI 4 and 5.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/cluster/hosts.h"
+
+namespace lockstep {
+
+struct MpirunOptions {
+  std::string program = "mpirun";
+  int version = 4;  // Open MPI's major version
+  int ranks = 1;
+  std::vector<Host> hosts;            // empty: this machine alone
+  std::string interface;              // of the network between hosts, e.g. "eth0"; empty: Open MPI chooses
+  std::string remote_shell;           // in place of ssh; empty: ssh, or the scheduler's own way
+  std::string binding = "none";       // "none", "core", "numa", "socket"
+  bool crowded = false;               // more ranks than cores on a machine
+  std::vector<std::string> exported;  // names of variables that remote ranks get too
+  std::vector<std::string> command;   // what each rank runs
+};
+
+// The arguments, the program first.
+std::vector<std::string> mpirun_arguments(const MpirunOptions& options);
+
+// Open MPI's major version. Throws ExitCode::kMissingInput if there is no such program, kUsage if it is not Open MPI.
+int mpirun_version(const std::string& program);
+
+// A command as a line that a shell reads back.
+std::string shell_line(const std::vector<std::string>& arguments);
+
+// What mpirun's own messages come to, in one sentence of ours; empty if they are not known.
+std::string mpirun_complaint(const std::string& output);
+
+}  // namespace lockstep

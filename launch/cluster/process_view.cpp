@@ -1,0 +1,77 @@
+#include "launch/cluster/process_view.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// The fields of /proc/N/stat after the name, which may itself contain spaces and brackets.
+std::istringstream after_name(int64_t process) {
+  std::ifstream file(cat("/proc/", process, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const size_t end = line.rfind(')');
+  return std::istringstream(end == std::string::npos ? std::string() : line.substr(end + 1));
+}
+
+std::string group_folder() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
+  return {};
+}
+
+}  // namespace
+
+char process_state(int64_t process) {
+  char state = 0;
+  after_name(process) >> state;
+  return state;
+}
+
+double cpu_seconds(int64_t process) {
+  std::istringstream fields = after_name(process);
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+std::string waits_in(int64_t process, int64_t thread) {
+  static const std::map<int64_t, const char*> names{
+      {SYS_futex, "futex"},           {SYS_poll, "poll"},           {SYS_ppoll, "ppoll"},
+      {SYS_epoll_wait, "epoll_wait"}, {SYS_read, "read"},           {SYS_pread64, "pread"},
+      {SYS_write, "write"},           {SYS_pwrite64, "pwrite"},     {SYS_fsync, "fsync"},
+      {SYS_fdatasync, "fdatasync"},   {SYS_nanosleep, "nanosleep"}, {SYS_clock_nanosleep, "clock_nanosleep"},
+      {SYS_recvfrom, "recv"},         {SYS_sendto, "send"},         {SYS_openat, "open"},
+      {SYS_flock, "flock"},           {SYS_fcntl, "fcntl"},         {SYS_wait4, "wait"}};
+  std::ifstream file(cat("/proc/", process, "/task/", thread, "/syscall"));
+  int64_t number = -1;
+  if (!(file >> number) || number < 0) return {};
+  const auto known = names.find(number);
+  return known != names.end() ? known->second : cat("system call ", number);
+}
+
+int64_t memory_kills() {
+  std::ifstream file(group_folder() + "/memory.events");
+  std::string key;
+  for (int64_t value = 0; file >> key >> value;)
+    if (key == "oom_kill") return value;
+  return 0;
+}
+
+int64_t memory_limit() {
+  std::ifstream file(group_folder() + "/memory.max");
+  int64_t limit = 0;
+  return file >> limit ? limit : 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// What the system says of a process: for explaining why a rank does not answer. Linux's /proc and cgroups.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+// 'R' running, 'S' sleeping, 'D' in the kernel, 'T' stopped by a signal, 't' by a debugger, 'Z' ended; 0: no such
+// process.
+char process_state(int64_t process);
+// CPU seconds of the process so far; 0 if the system does not say.
+double cpu_seconds(int64_t process);
+// The system call that a thread waits in: "futex", "poll", "system call 17"; "" if it runs or the system does not say.
+std::string waits_in(int64_t process, int64_t thread);
+// How many processes of this process's control group the kernel has killed for lack of memory, and the group's limit
+// in bytes (0: none).
+int64_t memory_kills();
+int64_t memory_limit();
+
+}  // namespace lockstep

@@ -1,0 +1,290 @@
+#include "launch/cluster/verdict.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "launch/world/memory_report.h"
+
+namespace lockstep {
+namespace {
+
+std::string seconds_text(double s) {
+  char text[32];
+  std::snprintf(text, sizeof text, s < 10 ? "%.1f s" : "%.0f s", s);
+  return text;
+}
+
+std::string place_of(const RankView& r) {
+  return cat("rank ", r.rank, r.host.empty() ? "" : cat(" on ", r.host),
+             r.process ? cat(" (process ", r.process, ")") : "");
+}
+
+double age_of(const Activity& a, const RankView& r, double now) { return a.age_s + std::max(0.0, now - r.heard); }
+
+// "in backward, step 18, for 3.2 s"
+std::string doing(const RankView& r, double now) {
+  const Activity& a = !r.call.what.empty() ? r.call : r.phase;
+  std::string out = cat("after step ", r.step.step);
+  if (a.what.empty()) return out;
+  out = cat("in ", a.what, ", ", out);
+  if (!r.ended) out += cat(", for ", seconds_text(age_of(a, r, now)));
+  return out;
+}
+
+// "ranks 0, 1 and 3 wait in all_gather #12 of blocks.3"
+std::string waiting_text(const std::vector<RankView>& ranks, int except) {
+  std::map<std::string, std::vector<int>> by_call;
+  for (const RankView& r : ranks)
+    if (r.rank != except && !r.call.what.empty() && (!r.ended || r.code != 0)) by_call[r.call.what].push_back(r.rank);
+  std::string out;
+  for (auto& [call, waiting] : by_call) {
+    if (out.size() > 600) break;
+    out += cat(out.empty() ? "" : "; ", ranks_and(waiting), waiting.size() == 1 ? " waits in " : " wait in ", call);
+  }
+  return out;
+}
+
+bool is_stopped(const RankView& r) { return r.state == 'T' || r.state == 't'; }
+
+double limit_of(const Activity& a, double least) { return std::max(least, 10 * a.median_s); }
+
+// How long this rank, which waits for no other, has been in one phase; negative: it has none.
+double stuck_s(const RankView& r, double now) {
+  return r.ended || !r.call.what.empty() || r.phase.what.empty() || is_stopped(r) ? -1 : age_of(r.phase, r, now);
+}
+
+std::string phase_text(const RankView& r) {
+  std::string out = r.phase.what;
+  if (!r.phase.waits_in.empty()) out += cat(", which waits in ", r.phase.waits_in);
+  if (!r.stack.empty()) out += cat(", at ", r.stack);
+  return out;
+}
+
+const char* kComeBack = "go on from the last checkpoint with --resume, or start with --restarts";
+
+// The rank whose end explains the others'.
+const RankView* first_failed(const std::vector<RankView>& ranks) {
+  const RankView* best = nullptr;
+  const auto rank_of = [](const RankView& r) {
+    const int own = static_cast<int>(ExitCode::kRankLost);
+    if (r.code > 128) return 0;                            // a signal: nothing that another rank could cause
+    if (r.code != own && !r.last_error.empty()) return 1;  // it says what is wrong
+    if (!r.last_error.empty()) return 2;                   // it says that it misses others
+    return 3;                                              // it ends because of another
+  };
+  for (const RankView& r : ranks) {
+    if (!r.ended || r.code == 0 || r.code == static_cast<int>(ExitCode::kSaved)) continue;
+    if (!best || std::pair(rank_of(r), r.ended_at) < std::pair(rank_of(*best), best->ended_at)) best = &r;
+  }
+  return best;
+}
+
+Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
+  Verdict v;
+  v.rank = r.rank;
+  v.host = r.host;
+  v.step = r.step.step;
+  const bool by_signal = r.code > 128;
+  if (!by_signal) v.code = static_cast<ExitCode>(r.code);
+  const bool asked = r.last_error.find("crashed by") == std::string::npos;
+  if (!by_signal && !r.last_error.empty()) {
+    v.text = r.last_error;  // its own words
+    return v;
+  }
+  v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));
+  if (!r.stack.empty()) v.text += cat(", at ", r.stack);
+  if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+  if (!by_signal) {
+    v.text += "; it reported no reason";
+    if (v.code == ExitCode::kOk) v.code = ExitCode::kRankLost;
+  } else if (r.memory_limit >= 0) {
+    v.text += "; use more ranks with a higher sharding.level, smaller micro-batches or recompute (`lockstep plan`)";
+  } else if (asked) {
+    v.advice = kComeBack;
+  } else {
+    v.text += "; this is a bug in the program or in a user's model";
+  }
+  return v;
+}
+
+}  // namespace
+
+std::string ranks_and(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return cat("rank ", ranks[0]);
+  std::string out = "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == 12 && ranks.size() > 14) return cat(out, " and ", ranks.size() - i, " more");
+    out += cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  }
+  return out;
+}
+
+std::string end_text(const RankView& r) {
+  if (r.code <= 128) return r.code == 0 ? "ended early, without an error," : cat("ended with exit code ", r.code);
+  const int number = r.code - 128;
+  const char* name = ::sigabbrev_np(number);
+  std::string out =
+      cat(number == SIGKILL ? "was killed by " : "ended by ", name ? cat("SIG", name) : cat("signal ", number));
+  if (r.memory_limit > 0) out += cat(": out of memory, the limit of its control group is ", bytes_text(r.memory_limit));
+  else if (r.memory_limit == 0) out += ": the machine ran out of memory";
+  return out;
+}
+
+std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Patience& p, double now) {
+  if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
+  // A rank that ended as if all were done, while others still train.
+  for (const RankView& r : ranks)
+    if (r.ended && r.code == 0 && now - r.ended_at > p.silence)
+      for (const RankView& other : ranks)
+        if (!other.ended && !other.call.what.empty() && age_of(other.call, other, now) > p.silence) {
+          Verdict v = verdict_of_end(r, ranks, now);
+          v.code = ExitCode::kRankLost;
+          return v;
+        }
+  std::vector<const RankView*> silent;
+  std::map<std::string, std::pair<int, int>> hosts;  // silent ranks, all ranks
+  for (const RankView& r : ranks) {
+    const bool lost = !r.ended && r.process && (now - r.heard > p.silence || !r.connected);
+    if (lost) silent.push_back(&r);
+    auto& [gone, all] = hosts[r.host];
+    gone += lost;
+    ++all;
+  }
+  if (!silent.empty()) {
+    const RankView& r = *silent[0];
+    Verdict v;
+    v.rank = r.rank;
+    v.host = r.host;
+    v.step = r.step.step;
+    std::vector<int> numbers;
+    for (const RankView* s : silent) numbers.push_back(s->rank);
+    const auto [gone, all] = hosts[r.host];
+    const bool machine = gone == all;
+    if (machine) v.lost_hosts.insert(r.host);
+    for (auto& [host, count] : hosts)
+      if (count.first == count.second) v.lost_hosts.insert(host);
+    const std::string since = r.connected ? cat(" for ", seconds_text(now - r.heard)) : "";
+    v.text =
+        machine && all > 0
+            ? cat(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
+                  since, ": the machine is down, its network is cut, or its processes were killed")
+            : cat(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
+    v.text += cat("; last seen ", doing(r, r.heard));
+    if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+    v.advice = kComeBack;
+    return v;
+  }
+  for (const RankView& r : ranks) {
+    if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
+    Verdict v;
+    v.rank = r.rank;
+    v.host = r.host;
+    v.step = r.step.step;
+    v.text = cat(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
+                 r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since));
+    if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+    v.advice = kComeBack;
+    return v;
+  }
+  const RankView* stuck = nullptr;
+  for (const RankView& r : ranks)
+    if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.deadline) && (!stuck || s > stuck_s(*stuck, now)))
+      stuck = &r;
+  if (!stuck) return {};
+  Verdict v;
+  v.rank = stuck->rank;
+  v.host = stuck->host;
+  v.step = stuck->step.step;
+  v.text = cat(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
+               phase_text(*stuck), ", after step ", stuck->step.step);
+  if (const std::string waiting = waiting_text(ranks, stuck->rank); !waiting.empty()) v.text += cat("; ", waiting);
+  v.advice = kComeBack;
+  return v;
+}
+
+std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patience& p, double now) {
+  std::vector<Notice> out;
+  bool explained = false;
+  for (const RankView& r : ranks) {
+    if (r.ended || !r.process) continue;
+    const double silent = now - r.heard;
+    if (silent > p.warn_silence) {
+      out.push_back({cat("silent ", r.rank),
+                     cat(place_of(r), " has not been heard of for ", seconds_text(silent), "; it is given up after ",
+                         seconds_text(p.silence)),
+                     r.rank});
+    } else if (is_stopped(r) && now - r.stopped_since > std::min(1.0, p.warn_silence)) {
+      out.push_back({cat("stopped ", r.rank),
+                     cat(place_of(r), " is stopped, ", r.state == 't' ? "by a debugger" : "by SIGSTOP", ", ",
+                         doing(r, r.stopped_since), "; it is given up after ", seconds_text(p.silence)),
+                     r.rank});
+    } else if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.slow_phase)) {
+      const std::string waiting = waiting_text(ranks, r.rank);
+      out.push_back({cat("slow ", r.rank, " ", r.phase.what, " ", r.step.step),
+                     cat(place_of(r), " has made no progress for ", seconds_text(s), " in ", phase_text(r),
+                         ", after step ", r.step.step, waiting.empty() ? "" : "; ", waiting, "; it is given up after ",
+                         seconds_text(limit_of(r.phase, p.deadline))),
+                     r.rank, r.phase.thread});
+    } else {
+      continue;
+    }
+    explained = true;
+  }
+  if (explained) return out;
+  // All are in exchanges that do not end: the network between them.
+  for (const RankView& r : ranks) {
+    if (r.ended || r.call.what.empty()) return out;
+    if (age_of(r.call, r, now) <= limit_of(r.call, p.slow_phase)) return out;
+  }
+  if (ranks.size() > 1)
+    out.push_back({"exchange", cat("no progress in exchanges for ", seconds_text(age_of(ranks[0].call, ranks[0], now)),
+                                   ": ", waiting_text(ranks, -1), "; a network between them is slow or cut")});
+  return out;
+}
+
+std::optional<std::string> Stragglers::update(const std::vector<RankView>& ranks, double now) {
+  constexpr int64_t kWarmUp = 3;
+  constexpr double kRatio = 1.6, kLeast_ms = 10, kRepeat_s = 60;
+  constexpr int kInRow = 6;
+  ranks_.resize(ranks.size());
+  bool moved = false;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const FlightStep& s = ranks[i].step;
+    Rank& r = ranks_[i];
+    if (s.step <= r.step) continue;
+    moved = true;
+    r.step = s.step;
+    const double busy = std::max(0.0, s.step_ms - s.waited_ms);
+    r.busy_ms = ++r.steps <= kWarmUp ? busy : 0.7 * r.busy_ms + 0.3 * busy;
+  }
+  if (!moved || ranks.size() < 2) return {};
+  for (const Rank& r : ranks_)
+    if (r.steps <= kWarmUp) return {};
+  size_t worst = 0;
+  for (size_t i = 1; i < ranks_.size(); ++i)
+    if (ranks_[i].busy_ms > ranks_[worst].busy_ms) worst = i;
+  std::vector<double> others;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (i != worst) others.push_back(ranks_[i].busy_ms);
+  std::nth_element(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
+  const double typical = others[others.size() / 2];
+  if (ranks_[worst].busy_ms < kRatio * typical || ranks_[worst].busy_ms < typical + kLeast_ms) {
+    in_row_ = 0;
+    named_ = -1;
+    return {};
+  }
+  if (++in_row_ < kInRow) return {};
+  if (named_ == static_cast<int>(worst) && now - said_ < kRepeat_s) return {};
+  named_ = static_cast<int>(worst);
+  said_ = now;
+  char ratio[16];
+  std::snprintf(ratio, sizeof ratio, "%.1f", ranks_[worst].busy_ms / std::max(typical, 1e-3));
+  return cat(place_of(ranks[worst]), " is slow: it computes ", ratio, " times as long as the others in a step (",
+             static_cast<int64_t>(ranks_[worst].busy_ms), " ms, they ", static_cast<int64_t>(typical),
+             " ms), and all wait for it; look at what else runs on its machine, its clock and its temperature");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+#include "core/base/error.h"
+#include "launch/cluster/agent.h"
+#include "launch/commands/commands.h"
+
+namespace lockstep {
+
+int agent_command(const App&, const std::vector<std::string>& given) {
+  require(given.size() >= 2 && given[0] == "--", ExitCode::kUsage,
+          "`lockstep agent` is started by `lockstep launch` only");
+  return run_agent({given.begin() + 1, given.end()});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,302 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "comm/mpi_comm.h"
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/device/backend.h"
+#include "core/device/thread_pool.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/cluster/attempt.h"
+#include "launch/cluster/restart.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/progress.h"
+#include "launch/config/settings.h"
+#include "launch/world/memory_report.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+// Signals that have arrived and not been handed on, as bits.
+std::atomic<uint64_t> signals{0};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+void catch_signals() {
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    if (std::signal(s, [](int number) { signals |= uint64_t{1} << number; }) == SIG_IGN && s == SIGHUP)
+      std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
+}
+int next_signal() {
+  const uint64_t all = signals;
+  if (all == 0) return 0;
+  const int number = __builtin_ctzll(all);
+  signals &= ~(uint64_t{1} << number);
+  return number;
+}
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+// What the launcher needs to know of a job's command; only `train` has a run directory to come back to.
+struct Target {
+  bool trains = false;
+  std::vector<std::string> command;  // as it was given
+  std::unique_ptr<Settings> settings;
+};
+
+Target target_of(const App& app, const std::vector<std::string>& command, int ranks) {
+  Target t;
+  t.command = command;
+  t.trains = command[0] == "train";
+  const auto known =
+      std::find_if(commands().begin(), commands().end(), [&](const CommandEntry& e) { return e.name == command[0]; });
+  require(known != commands().end() && command[0] != "launch" && command[0] != "agent", ExitCode::kUsage, "launch: '",
+          command[0], "' is not a command that ranks can run; e.g. `lockstep launch -n 2 -- train FILE.yaml`");
+  if (!t.trains) return t;
+  const Arguments a = train_arguments({command.begin() + 1, command.end()});
+  require(!a.help && a.ranks() == 0, ExitCode::kUsage, "launch: -n says how many ranks train; leave --ranks out");
+  t.settings = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), ranks, a.has("resume"));
+  return t;
+}
+
+struct Place {
+  std::vector<Host> hosts;  // empty: this machine alone
+  int ranks = 1;
+  bool crowded = false;
+};
+
+int gpus_or_one() {
+  const DeviceBackend* gpus = find_device_backend();
+  return gpus ? std::max(1, gpus->count()) : 1;
+}
+
+Place place_of(const Arguments& a) {
+  Place p;
+  const bool named = !a.text("hosts").empty(), listed = !a.text("hostfile").empty();
+  require(!named || !listed, ExitCode::kUsage, "launch: --hosts and --hostfile say the same: give one");
+  const Allocation allocation = current_allocation();
+  if (named) p.hosts = parse_hosts(a.text("hosts"));
+  else if (listed) p.hosts = read_hostfile(a.text("hostfile"));
+  else p.hosts = allocation.hosts;
+  const auto asked = static_cast<int>(a.integer("ranks", 0, kMostRanks));
+  const int slots = total_slots(p.hosts);
+  const bool several =
+      std::any_of(p.hosts.begin(), p.hosts.end(), [](const Host& h) { return !is_this_machine(h.name); });
+  if (p.hosts.empty()) {
+    p.ranks = asked > 0 ? asked : gpus_or_one();
+    p.crowded = p.ranks > available_cores();
+    if (p.crowded)
+      log_warning(cat(p.ranks, " ranks on ", available_cores(), " cores: several share one, and are slow"));
+    return p;
+  }
+  p.ranks = asked > 0 ? asked : slots;
+  require(p.ranks <= slots, ExitCode::kUsage, "launch: ", p.ranks, " ranks, but ", hosts_text(p.hosts), " take ", slots,
+          allocation.scheduler.empty() || named || listed
+              ? ""
+              : cat(" (job ", allocation.job, " of ", allocation.scheduler, ")"));
+  p.crowded = !several && p.ranks > available_cores();
+  return p;
+}
+
+// The command of an attempt that comes back: from the newest checkpoint, or from the newest one at or before a step.
+std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
+  std::vector<std::string> out = t.command;
+  const auto add = [&](const std::string& word) {
+    if (std::find(out.begin(), out.end(), word) == out.end()) out.push_back(word);
+  };
+  add("--resume");
+  // Where it was derived from the first number of ranks, it must stay as it was: the bits depend on it.
+  if (!t.settings->config.given("batch.micro")) add(cat("batch.micro=", t.settings->batch.micro));
+  if (at_most >= 0) add(cat("--at-most=", at_most));
+  return out;
+}
+
+// Bytes that each of this machine's ranks may take; 0: not known.
+int64_t memory_of_rank(int local_ranks) {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  for (int64_t kib = 0; file >> key >> kib && std::getline(file, unit);)
+    if (key == "MemAvailable:") return kib * 1024 / std::max(1, local_ranks);
+  return 0;
+}
+
+// Throws ExitCode::kDevice if a rank of fewer ranks would not fit into the memory of a machine like this one.
+void require_memory(const Target& t, const Place& p) {
+  if (t.settings->device.choice != DeviceChoice::kCpu) return;  // other machines' GPUs cannot be asked from here
+  int most = p.ranks;
+  if (!p.hosts.empty())
+    most = std::max_element(p.hosts.begin(), p.hosts.end(), [](auto& x, auto& y) { return x.slots < y.slots; })->slots;
+  const int64_t limit = memory_of_rank(std::min(most, p.ranks));
+  const Arguments a = train_arguments({t.command.begin() + 1, t.command.end()});
+  std::vector<std::string> words{own_path(), "plan", a.positional[0]};
+  for (const std::string& o : a.rest()) words.push_back(o);
+  words.insert(words.end(), {"--json", "--ranks", cat(p.ranks), "--gpu-memory", cat(limit)});
+  const std::unique_ptr<FILE, decltype(&::pclose)> pipe(::popen((shell_line(words) + " 2>/dev/null").c_str(), "r"),
+                                                        ::pclose);
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (size_t n; pipe && limit > 0 && (n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
+    text.append(buffer.data(), n);
+  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const auto line = parse_json_object(std::string_view(text).substr(at, end - at));
+    if (!line || json_bool(*line, "fits").value_or(true)) continue;
+    if (json_text(*line, "level", "plan") != to_text(t.settings->parallel.level)) continue;
+    throw Error(ExitCode::kDevice,
+                cat("with ", p.ranks, " ranks, one takes ", bytes_text(json_int(*line, "peak_bytes", "plan")),
+                    " at sharding.level: ", to_text(t.settings->parallel.level), ", and ", bytes_text(limit),
+                    " of memory are free for each: not restarted"));
+  }
+}
+
+int64_t equal_step_of(const std::string& dir) {
+  return json_integer(read_head(RunPaths{dir}.failure(), 1 << 16), "equal_step").value_or(-1);
+}
+
+std::string attempt_text(const Place& p) {
+  return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
+}
+
+}  // namespace
+
+int launch_command(const App& app, const std::vector<std::string>& given) {
+  const Command command{
+      "launch",
+      "launch [-n N] [--hosts a:8,b:8 | --hostfile FILE] [--restarts K] [options] -- COMMAND ...",
+      "Starts `lockstep COMMAND ...` on N ranks by mpirun, on this machine or on several, and watches them: a rank "
+      "that\n"
+      "dies ends the job within a second, one that is stopped, unreachable or stuck is named and given up after a "
+      "while.\n"
+      "The exit code is that of the rank that failed first, 69 for a lost one. In a job of Slurm or PBS the hosts are\n"
+      "those of the job. With --restarts the run goes on from its newest valid checkpoint, on the machines that are\n"
+      "left. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to the ranks, which save and end with 75.",
+      {{"ranks,n", "ranks; 0: as many as the hosts have slots, or this machine GPUs, or 1", "N", "0"},
+       {"hosts", "machines and how many ranks each takes, such as a:8,b:8", "LIST", ""},
+       {"hostfile", "a file with a line for each machine: name slots=8", "FILE", ""},
+       {"restarts", "how often to come back after a failure; empty: launch.restarts of the configuration", "K", ""},
+       {"interface", "network interface between the machines, such as eth0", "NAME", ""},
+       {"bind", "bind ranks to: none, core, numa or socket", "WHAT", "none"},
+       {"remote-shell", "in place of ssh", "PROGRAM", ""},
+       {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
+       {"start-within", "seconds until all ranks must have been started", "S", "60"},
+       {"dry-run", "only print the mpirun command"},
+       {"verbose,v", "also show what mpirun says"}}};
+  const auto split = std::find(given.begin(), given.end(), "--");
+  const Arguments a = parse_arguments(command, {given.begin(), split});
+  if (a.help) return 0;
+  require(split != given.end() && split + 1 != given.end() && a.positional.empty(), ExitCode::kUsage,
+          "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");
+  require(!mpi_launched(), ExitCode::kUsage, "launch: this process was itself started by an MPI launcher; ",
+          "start `lockstep launch` once, without mpirun or srun");
+  Place place = place_of(a);
+  const Target target = target_of(app, {split + 1, given.end()}, place.ranks);
+
+  AttemptOptions o;
+  o.mpirun.program = a.text("mpirun");
+  o.mpirun.version = mpirun_version(o.mpirun.program);
+  o.mpirun.interface = a.text("interface");
+  o.mpirun.remote_shell = a.text("remote-shell");
+  o.mpirun.binding = a.text("bind");
+  require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage, "--bind ",
+          o.mpirun.binding, ": is none, core, numa or socket");
+  o.agent = own_path();
+  o.start_within = static_cast<double>(a.integer("start-within", 1, 86400));
+  o.verbose = a.has("verbose");
+  o.next_signal = next_signal;
+  int64_t restarts = 0;
+  if (target.settings) {
+    o.patience.silence = target.settings->launch.silence;
+    o.patience.deadline = target.settings->deadline;
+    restarts = target.settings->launch.restarts;
+  }
+  o.patience.warn_silence = std::min(o.patience.warn_silence, o.patience.silence / 2);
+  if (!a.text("restarts").empty()) restarts = a.integer("restarts", 0, 1'000'000);
+  require(restarts == 0 || target.trains, ExitCode::kUsage, "--restarts: only training can go on from a checkpoint");
+
+  const auto prepare = [&](const std::vector<std::string>& words) {
+    o.mpirun.ranks = place.ranks;
+    o.mpirun.hosts = place.hosts;
+    o.mpirun.crowded = place.crowded;
+    o.mpirun.command = {own_path()};
+    o.mpirun.command.insert(o.mpirun.command.end(), words.begin(), words.end());
+  };
+  prepare(target.command);
+  if (a.has("dry-run")) {
+    print(attempt_line(o) + "\n");
+    return 0;
+  }
+  log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
+  std::unique_ptr<Progress> bar;
+  if (::isatty(STDERR_FILENO) && target.trains) {
+    ::setenv("LOCKSTEP_PROGRESS", "off", 1);  // one bar for all ranks: this one
+    o.progress = [&](const FlightStep& s) {
+      if (!bar) {
+        ProgressOptions shown;
+        shown.title = "train";
+        shown.total = s.total;
+        shown.start = s.step - 1;
+        bar = std::make_unique<Progress>(shown);
+      }
+      char loss[32];
+      std::snprintf(loss, sizeof loss, "%.4f", s.loss);
+      bar->set(s.step, cat("loss ", loss, "  ", short_number(s.items_per_s), " items/s"));
+    };
+  }
+  catch_signals();
+  RestartPolicy policy(restarts);
+  RestartPolicy::Decision decision;
+  int64_t equal = -1;
+  o.decided = [&](const Verdict& v, int64_t last_step) {
+    bar.reset();
+    if (target.settings && v.code == ExitCode::kRankLost && RunDir::holds_a_run(target.settings->run.dir))
+      write_failure(target.settings->run.dir, {v.code, v.rank, v.step, v.text});
+    equal = target.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target.settings->run.dir) : -1;
+    decision = policy.decide(v.code, last_step, equal);
+    if (decision.again && !v.lost_hosts.empty()) {
+      place.hosts = without(place.hosts, v.lost_hosts);
+      place.ranks = std::min(place.ranks, total_slots(place.hosts));
+      decision.again = !place.hosts.empty();
+      decision.why_not = "no machine is left";
+    }
+    if (decision.again) log_warning(v.text);
+    else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
+  };
+  for (;; ++o.number) {
+    const AttemptResult result = run_attempt(o);
+    if (bar && result.code == 0) bar->finish();
+    bar.reset();
+    if (!result.verdict) return result.code;
+    if (!decision.again) {
+      if (!decision.why_not.empty()) log_info(decision.why_not);
+      return result.code;
+    }
+    const auto words = coming_back(target, equal);
+    // Fewer ranks may not suit sharding.group: then the next smaller number that does.
+    for (std::string problem; place.ranks >= 1; --place.ranks) {
+      try {
+        target_of(app, words, place.ranks);
+        break;
+      } catch (const Error& e) {
+        require(place.ranks > 1, e.code(), e.what());
+      }
+    }
+    if (place.ranks < o.mpirun.ranks) require_memory(target, place);
+    prepare(words);
+    log_info(cat("attempt ", o.number + 1, ": ", attempt_text(place), ", from the newest valid checkpoint",
+                 equal >= 0 ? cat(" at or before step ", equal) : ""));
+    const double until = decision.pause_s;
+    for (double waited = 0; waited < until && signals == 0; waited += 0.05) ::usleep(50'000);
+    if (signals != 0) return static_cast<int>(ExitCode::kSaved);
+  }
+}
+
+}  // namespace lockstep

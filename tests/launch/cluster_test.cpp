@@ -1,0 +1,304 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/flight_recorder.h"
+#include "launch/cluster/control.h"
+#include "launch/cluster/hosts.h"
+#include "launch/cluster/mpirun.h"
+#include "launch/cluster/restart.h"
+#include "launch/cluster/stack_dump.h"
+#include "launch/cluster/verdict.h"
+#include "tests/launch/scratch.h"
+
+namespace lockstep {
+namespace {
+
+template <class F>
+std::string error_of(ExitCode code, F&& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(Hosts, AreReadFromTheCommandLine) {
+  EXPECT_EQ(parse_hosts("a:8,b-1.x:2,c"), (std::vector<Host>{{"a", 8}, {"b-1.x", 2}, {"c", 1}}));
+  EXPECT_EQ(hosts_text(parse_hosts("a:8,c")), "a:8,c:1");
+  for (const char* bad : {"", "a,,b", "a:0", "a:x", "a:8,a:2", "-x", "a b", "a:99999"})
+    EXPECT_NE(error_of(ExitCode::kUsage, [&] { parse_hosts(bad); }).find("--hosts"), std::string::npos) << bad;
+}
+
+TEST(Hosts, AreReadFromAFile) {
+  const Scratch scratch;
+  const std::string path = scratch.path() + "/hosts";
+  std::ofstream(path) << "# ours\nn1 slots=4\n\nn2:2   # the small one\nn1\n";
+  EXPECT_EQ(read_hostfile(path), (std::vector<Host>{{"n1", 5}, {"n2", 2}}));
+  std::ofstream(path) << "n1 slots=4\nn2 slot=2\n";
+  EXPECT_NE(error_of(ExitCode::kUsage, [&] { read_hostfile(path); }).find(path + ":2: 'slot=2' is not known"),
+            std::string::npos);
+  std::ofstream(path) << "\n";
+  error_of(ExitCode::kUsage, [&] { read_hostfile(path); });
+  error_of(ExitCode::kMissingInput, [&] { read_hostfile(path + ".not"); });
+}
+
+TEST(Hosts, OfSlurmAndPbsAreThoseOfTheJob) {
+  EXPECT_EQ(expand_nodes("n[1-3,7],m"), (std::vector<std::string>{"n1", "n2", "n3", "n7", "m"}));
+  EXPECT_EQ(expand_nodes("gpu[08-11]"), (std::vector<std::string>{"gpu08", "gpu09", "gpu10", "gpu11"}));
+  EXPECT_EQ(expand_tasks("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
+  error_of(ExitCode::kUsage, [] { expand_nodes("n[1-"); });
+  error_of(ExitCode::kUsage, [] { expand_tasks("many"); });
+  const Scratch scratch;
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  ::setenv("SLURM_JOB_NODELIST", "n[1-2]", 1);
+  ::setenv("SLURM_TASKS_PER_NODE", "4(x2)", 1);
+  EXPECT_EQ(current_allocation().hosts, (std::vector<Host>{{"n1", 4}, {"n2", 4}}));
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"}) ::unsetenv(name);
+  std::ofstream(scratch.path() + "/nodes") << "n1\nn1\nn2\n";
+  ::setenv("PBS_NODEFILE", (scratch.path() + "/nodes").c_str(), 1);
+  EXPECT_EQ(current_allocation().scheduler, "PBS");
+  EXPECT_EQ(current_allocation().hosts, (std::vector<Host>{{"n1", 2}, {"n2", 1}}));
+  ::unsetenv("PBS_NODEFILE");
+  EXPECT_EQ(current_allocation().scheduler, "");
+}
+
+bool has(const std::vector<std::string>& words, const std::string& a, const std::string& b) {
+  for (size_t i = 0; i + 1 < words.size(); ++i)
+    if (words[i] == a && words[i + 1] == b) return true;
+  return false;
+}
+
+TEST(Mpirun, IsComposedForOpenMpi4And5) {
+  MpirunOptions o;
+  o.ranks = 3;
+  o.hosts = {{"a", 2}, {"b", 1}};
+  o.interface = "eth0";
+  o.remote_shell = "my ssh";
+  o.exported = {"X"};
+  o.command = {"prog", "it's"};
+  auto words = mpirun_arguments(o);
+  EXPECT_TRUE(has(words, "-n", "3") && has(words, "--host", "a:2,b:1") && has(words, "-x", "X"));
+  EXPECT_TRUE(has(words, "plm_rsh_agent", "my ssh") && has(words, "oob_tcp_if_include", "eth0"));
+  EXPECT_NE(shell_line(words).find("'my ssh'"), std::string::npos);
+  EXPECT_TRUE(shell_line(words).ends_with("prog 'it'\\''s'")) << shell_line(words);
+  o.version = 5;
+  words = mpirun_arguments(o);
+  EXPECT_TRUE(has(words, "--prtemca", "prte_if_include") && has(words, "--prtemca", "plm_ssh_agent"));
+  EXPECT_FALSE(has(words, "--mca", "oob_tcp_keepalive_time"));
+  o.hosts.clear();
+  o.crowded = true;
+  EXPECT_TRUE(has(mpirun_arguments(o), "mpi_yield_when_idle", "1"));
+}
+
+TEST(Control, MessagesArriveWholeAndGarbageClosesTheConnection) {
+  const Scratch scratch;
+  Descriptor listener;
+  const std::string address = listen_on("unix:" + scratch.path() + "/s", listener);
+  Connection client(connect_to(address, 1));
+  std::string peer;
+  Connection server(accept_from(listener, peer), peer);
+  for (int i = 0; i < 100; ++i) client.send({{"type", "out"}, {"n", int64_t{i}}, {"x", 0.5}});
+  std::vector<JsonObject> got;
+  while (got.size() < 100 && server.receive(got)) client.flush();
+  ASSERT_EQ(got.size(), 100u);
+  EXPECT_EQ(integer_of(got[99], "n"), 99);
+  EXPECT_EQ(number_of(got[99], "x"), 0.5);
+  EXPECT_EQ(text_of(got[99], "n"), "");  // of another kind
+  for (const std::string& garbage : {std::string("\x16\x03\x01 GET /\n"), std::string(1 << 17, 'x')}) {
+    Connection bad(connect_to(address, 1));
+    Connection seen(accept_from(listener, peer), peer);
+    ASSERT_GT(::write(bad.number(), garbage.data(), garbage.size()), 0);
+    std::vector<JsonObject> none;
+    for (int i = 0; i < 100 && seen.receive(none); ++i) ::usleep(1000);
+    EXPECT_TRUE(seen.closed());
+    EXPECT_TRUE(none.empty());
+    EXPECT_NE(seen.problem(), "");
+  }
+}
+
+TEST(Control, ALauncherThatIsNotThereIsAnError) {
+  EXPECT_NE(error_of(ExitCode::kRankLost, [] { connect_to("tcp:127.0.0.1:1", 0.1); }).find("tcp:127.0.0.1:1"),
+            std::string::npos);
+  EXPECT_NE(random_secret(), random_secret());
+  EXPECT_EQ(random_secret().size(), 32u);
+}
+
+TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
+  const Scratch scratch;
+  const std::string path = scratch.path() + "/flight";
+  FlightReader reader(path);
+  EXPECT_FALSE(reader.read());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    start_flight_recorder(path);
+    record_flight_step({.step = 7, .total = 9, .loss = 1.5, .items_per_s = 10, .step_ms = 3, .waited_ms = 1});
+    { FlightPhase done("load batch"); }
+    FlightPhase outer("forward");
+    begin_flight_call("all_gather #3 of x", 3);
+    end_flight_call();
+    FlightPhase inner("backward");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const auto state = reader.read();  // it outlives the process
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->process, child);
+  EXPECT_EQ(state->step.step, 7);
+  EXPECT_EQ(state->step.loss, 1.5);
+  ASSERT_EQ(state->lanes.size(), 1u);
+  EXPECT_EQ(state->lanes[0].doing, "backward");
+  ASSERT_EQ(state->events.size(), 2u);
+  EXPECT_EQ(state->events[0].what, "load batch");
+  EXPECT_TRUE(state->events[1].call);
+  EXPECT_EQ(state->events[1].number, 3);
+  EXPECT_TRUE(reader.read()->events.empty());  // each is told once
+  error_of(ExitCode::kStorage, [&] { start_flight_recorder(path); });
+}
+
+std::vector<RankView> four() {
+  std::vector<RankView> out;
+  for (int r = 0; r < 4; ++r) {
+    RankView v;
+    v.rank = r;
+    v.host = "n" + std::to_string(r / 2);
+    v.process = 100 + r;
+    v.connected = true;
+    v.heard = 50;
+    v.state = 'R';
+    v.step.step = 12;
+    v.call = {"all_gather #3 of x", 0.1, 0.01};
+    out.push_back(v);
+  }
+  return out;
+}
+
+TEST(Verdict, NothingIsWrong) {
+  EXPECT_FALSE(verdict_on(four(), {}, 50.1));
+  EXPECT_TRUE(notices_on(four(), {}, 50.1).empty());
+}
+
+TEST(Verdict, ASignalExplainsTheOthersErrors) {
+  auto ranks = four();
+  ranks[0].ended = true, ranks[0].code = 69, ranks[0].ended_at = 49.9, ranks[0].last_error = "rank 2 is missing";
+  ranks[2].ended = true, ranks[2].code = 128 + SIGKILL, ranks[2].ended_at = 50;
+  const auto v = verdict_on(ranks, {}, 50.1);
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->rank, 2);
+  EXPECT_EQ(v->code, ExitCode::kRankLost);
+  EXPECT_NE(v->text.find("rank 2 on n1 (process 102) was killed by SIGKILL"), std::string::npos) << v->text;
+  EXPECT_NE(v->text.find("ranks 0, 1 and 3 wait in all_gather #3 of x"), std::string::npos) << v->text;
+  ranks[2].memory_limit = 1 << 30;
+  EXPECT_NE(verdict_on(ranks, {}, 50.1)->text.find("the limit of its control group is 1.00 GiB"), std::string::npos);
+}
+
+TEST(Verdict, ARanksOwnWordsAndExitCodeComeFirst) {
+  auto ranks = four();
+  ranks[3].ended = true, ranks[3].code = 70, ranks[3].ended_at = 50, ranks[3].last_error = "rank 3 on n1: not finite";
+  ranks[0].ended = true, ranks[0].code = 70, ranks[0].ended_at = 49;  // silent: another one reports
+  const auto v = verdict_on(ranks, {}, 50.1);
+  EXPECT_EQ(v->code, ExitCode::kNumeric);
+  EXPECT_EQ(v->text, "rank 3 on n1: not finite");
+}
+
+TEST(Verdict, SavedOnRequestIsNoFailure) {
+  auto ranks = four();
+  for (RankView& r : ranks) r.ended = true, r.code = 75;
+  EXPECT_FALSE(verdict_on(ranks, {}, 100));
+}
+
+TEST(Verdict, AStoppedRankIsSaidAndThenGivenUp) {
+  auto ranks = four();
+  ranks[1].state = 'T', ranks[1].stopped_since = 48;
+  ASSERT_EQ(notices_on(ranks, {}, 50).size(), 1u);
+  EXPECT_FALSE(verdict_on(ranks, {}, 50));
+  for (RankView& r : ranks) r.heard = 58.5;
+  EXPECT_NE(verdict_on(ranks, {}, 58.5)->text.find("rank 1 on n0 (process 101) has been stopped for 10 s, by SIGSTOP"),
+            std::string::npos)
+      << verdict_on(ranks, {}, 58.5)->text;
+}
+
+TEST(Verdict, AMachineThatDoesNotAnswerIsLost) {
+  auto ranks = four();
+  ranks[2].heard = ranks[3].heard = 39;
+  EXPECT_EQ(notices_on(ranks, {.silence = 100}, 50).size(), 2u);
+  const auto v = verdict_on(ranks, {}, 50);
+  EXPECT_EQ(v->lost_hosts, std::set<std::string>{"n1"});
+  EXPECT_NE(v->text.find("n1 (ranks 2 and 3) does not answer for 11 s"), std::string::npos) << v->text;
+  ranks[3].heard = 50;  // one rank of it does
+  EXPECT_TRUE(verdict_on(ranks, {}, 50)->lost_hosts.empty());
+}
+
+TEST(Verdict, APhaseWithoutProgressIsNamedWithItsThread) {
+  auto ranks = four();
+  ranks[1].call = {};
+  ranks[1].phase = {"load batch", 7, 0.5, 1234, "futex"};
+  ranks[1].stack = "Loader::next < Trainer::start";
+  const auto notices = notices_on(ranks, {}, 50);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].stack_of, 1234);
+  EXPECT_NE(notices[0].text.find(
+                "no progress for 7.0 s in load batch, which waits in futex, at Loader::next < Trainer::start"),
+            std::string::npos)
+      << notices[0].text;
+  EXPECT_FALSE(verdict_on(ranks, {.deadline = 60}, 50));
+  EXPECT_EQ(verdict_on(ranks, {.deadline = 6}, 50)->rank, 1);
+  ranks[1].phase.median_s = 1;  // then 7 s are nothing special
+  EXPECT_TRUE(notices_on(ranks, {}, 50).empty());
+}
+
+TEST(Verdict, AStragglerIsNamedWithItsRatio) {
+  auto ranks = four();
+  Stragglers stragglers;
+  std::optional<std::string> said;
+  int at = 0;
+  for (int step = 1; step <= 40; ++step) {
+    for (RankView& r : ranks) r.step = {step, 100, 1, 1, 300, r.rank == 3 ? 0.0 : 200.0};
+    if (const auto line = stragglers.update(ranks, step)) said = said ? said : line, at = at ? at : step;
+  }
+  ASSERT_TRUE(said);
+  EXPECT_LE(at, 20);
+  EXPECT_NE(said->find("rank 3 on n1 (process 103) is slow: it computes 3.0 times as long"), std::string::npos)
+      << *said;
+}
+
+TEST(Restart, StopsWhereItWouldNotHelp) {
+  RestartPolicy policy(10);
+  EXPECT_TRUE(policy.decide(ExitCode::kRankLost, 5, -1).again);
+  EXPECT_FALSE(policy.decide(ExitCode::kConfig, 9, -1).again);
+  EXPECT_FALSE(policy.decide(ExitCode::kRanksDisagree, 9, -1).again);
+  EXPECT_TRUE(policy.decide(ExitCode::kRanksDisagree, 9, 5).again);
+  const auto second = policy.decide(ExitCode::kRankLost, 9, -1);
+  EXPECT_TRUE(second.again);
+  EXPECT_GT(second.pause_s, 1);
+  const auto third = policy.decide(ExitCode::kRankLost, 9, -1);
+  EXPECT_FALSE(third.again);
+  EXPECT_NE(third.why_not.find("3 attempts in a row ended at or before step 9"), std::string::npos) << third.why_not;
+  EXPECT_FALSE(RestartPolicy(0).decide(ExitCode::kRankLost, 1, -1).again);
+  EXPECT_EQ(without({{"a", 1}, {"b", 2}}, {"a"}), (std::vector<Host>{{"b", 2}}));
+}
+
+TEST(StackDump, NamesFunctions) {
+  StackLines lines;
+  EXPECT_FALSE(lines.take("training"));
+  EXPECT_TRUE(lines.take("---- stack of a thread"));
+  EXPECT_TRUE(lines.take("/bin/lockstep(_ZN8lockstep6Loader4nextEv+0x1c) [0x5581]"));
+  EXPECT_TRUE(lines.take("/lib/libc.so.6(+0x1234) [0x7f]"));
+  EXPECT_TRUE(lines.take("/bin/lockstep(main+0x10) [0x5582]"));
+  EXPECT_TRUE(lines.take("---- end of the stack"));
+  EXPECT_TRUE(lines.complete());
+  EXPECT_EQ(lines.text(), "Loader::next < main");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# `lockstep launch` on one machine: the same bits, verdicts on ranks that are killed, crash or are stopped, restarts, signals, bad input.
+# Across machines: tests/fault/network_test.sh. Usage: launch_test.sh LOCKSTEP MPIRUN
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+if ! with_mpi; then finish; fi
+make_inputs
+keys=(text.yaml checkpoint.every=5)
+launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" "$@"; }
+endless=(train.steps=1000000 schedule.steps=60)
+
+succeeds "undisturbed" lockstep train "${keys[@]}" train.steps=60 run.dir=plain
+wanted=$(digest plain)
+succeeds "launch" launch -n 3 -- train "${keys[@]}" train.steps=60 run.dir=launched
+same "launch: the digest" "$wanted" "$(digest launched)"
+expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*mpirun -n 3 ' err
+expect "launch: rank 0's lines" grep -q '^rank 0: train 60/60 steps' err
+succeeds "eval under launch" launch -n 2 -- eval launched
+expect "eval under launch: one result" test "$(grep -c '"loss"' out)" -eq 1
+
+# The process of a rank: not its agent, whose child it is.
+rank_of() { # RANK
+  local p
+  for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
+    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
+  done
+}
+started() { # RUN STEPS launch-arguments...: starts a run and returns when it has done so many steps
+  rm -rf "$1"
+  "$binary" launch --mpirun "$mpirun_program" "${@:3}" >out 2>err &
+  pid=$!
+  until [ "$(field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1)" -ge "$2" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+ended() {
+  code=0
+  wait "$pid" || code=$?
+}
+fails() { # WHAT CODE 'REGEXP' MILLISECONDS: the run just started ends so, within this time, and leaves nothing
+  local begun
+  begun=$(date +%s%N)
+  ended
+  local took=$((($(date +%s%N) - begun) / 1000000))
+  expect "$1: exit $2" test "$code" -eq "$2"
+  expect "$1: the verdict" grep -qE "^error: .*$3" err
+  expect "$1: one error" test "$(grep -c '^error: ' err)" -eq 1
+  expect "$1: within $4 ms ($took)" test "$took" -le "$4"
+  nothing_left "$1"
+}
+nothing_left() { # WHAT
+  same "$1: ranks that are left" "none" "$(for r in 0 1 2; do rank_of "$r"; done | grep . || echo none)"
+}
+
+started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+kill -KILL "$(rank_of 2)"
+fails "a killed rank" 69 'rank 2 on .*was killed by SIGKILL .*after step [0-9]+.*go on from the last checkpoint' 5000
+expect "a killed rank: failure.json" grep -qE '"exit_code":69,"message":"rank 2 on .*"rank":2,"step":[1-9]' run/failure.json
+started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+kill -SEGV "$(rank_of 1)"
+fails "a crash" 69 'rank 1 on .*ended by SIGSEGV .*after step' 5000
+expect "a crash: said by the rank" grep -q '^rank 1: error: this process crashed by SIGSEGV' err
+started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run launch.silence=3
+kill -STOP "$(rank_of 0)"
+fails "a stopped rank" 69 'rank 0 on .*has been stopped for 3.* s, by SIGSTOP' 9000
+expect "a stopped rank: said before" grep -qE '^warning: rank 0 on .* is stopped, by SIGSTOP' err
+started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+kill -KILL "$pid"
+ended
+sleep 1
+nothing_left "launcher killed, after 1 s"
+
+started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+kill -TERM "$pid"
+ended
+expect "SIGTERM: exit 75" test "$code" -eq 75
+expect "SIGTERM: saved" grep -q 'stopped on request after step [0-9]*; saved' err
+succeeds "it goes on" launch -n 3 -- train "${keys[@]}" train.steps=60 schedule.steps=60 run.dir=run --resume
+same "after SIGTERM and with another number of ranks: the digest" "$wanted" "$(digest run)"
+
+started run 12 -n 3 --restarts 2 -- train "${keys[@]}" train.steps=60 run.dir=run
+kill -KILL "$(rank_of 1)"
+ended
+expect "restarts: exit 0" test "$code" -eq 0
+expect "restarts: said" grep -q '^attempt 2: 3 ranks, from the newest valid checkpoint' err
+same "restarts: the digest" "$wanted" "$(digest run)"
+
+rm -rf run
+refuses "nothing to run" 64 'launch: what should the ranks run' launch -n 2
+refuses "no such command" 64 "launch: 'trian' is not a command" launch -n 2 -- trian text.yaml
+refuses "--ranks beside -n" 64 'launch: -n says how many ranks' launch -n 2 -- train text.yaml --ranks 2
+refuses "a bad key" 78 'override 1 \(modle.name=gpt\)' launch -n 2 -- train text.yaml modle.name=gpt
+refuses "a bad hostfile" 66 'the hostfile nowhere cannot be read' launch --hostfile nowhere -- train text.yaml
+refuses "hosts twice" 64 'launch: --hosts and --hostfile' launch --hosts a --hostfile b -- train text.yaml
+refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 take 2' launch -n 3 --hosts localhost:2 -- train text.yaml
+refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere -- train text.yaml
+refuses "restarts of what cannot" 64 '--restarts: only training' launch -n 2 --restarts 1 -- eval launched
+run mpi 1 "$binary" launch -n 2 -- train text.yaml
+expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
+refuses "agent by hand" 64 '.lockstep agent. is started by' lockstep agent -- train text.yaml
+code=0 && launch -n 2 --hosts no-such-host:2 -- train text.yaml >out 2>err || code=$?
+expect "an unknown host: exit 66" test "$code" -eq 66
+expect "an unknown host: named" grep -qE '^error: the host no-such-host is unknown' err
+finish
