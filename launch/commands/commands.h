@@ -22,6 +22,11 @@ int plan_command(const App& app, const std::vector<std::string>& arguments);
 int prove_command(const App& app, const std::vector<std::string>& arguments);
 int bench_command(const App& app, const std::vector<std::string>& arguments);
 int launch_command(const App& app, const std::vector<std::string>& arguments);
+int submit_command(const App& app, const std::vector<std::string>& arguments);
+int status_command(const App& app, const std::vector<std::string>& arguments);
+int logs_command(const App& app, const std::vector<std::string>& arguments);
+int cancel_command(const App& app, const std::vector<std::string>& arguments);
+int top_command(const App& app, const std::vector<std::string>& arguments);
 int agent_command(const App& app, const std::vector<std::string>& arguments);  // not listed: `lockstep launch` runs it
 
 // The command line of `lockstep train`, for commands that start one.
@@ -40,6 +45,13 @@ inline const std::vector<CommandEntry>& commands() {
        launch_command,
        {{"[-n N] [--hosts a:8,b:8] [--restarts K] -- train ...", "start ranks by mpirun, watch them, restart them"}}},
       {"agent", agent_command, {}},
+      {"submit",
+       submit_command,
+       {{"FILE.yaml [key.path=value ...] --nodes N --time T", "train as a batch job of Slurm or PBS"}}},
+      {"status", status_command, {{"RUN...", "say how runs are doing"}}},
+      {"logs", logs_command, {{"RUN [-f]", "print the log of a run"}}},
+      {"top", top_command, {{"RUN", "show a run and its ranks live"}}},
+      {"cancel", cancel_command, {{"RUN", "let a run save and end"}}},
       {"eval", eval_command, {{"RUN [key.path=value ...]", "measure the validation loss of a run or checkpoint"}}},
       {"generate", generate_command, {{"RUN [--prompt TEXT] [--tokens N]", "continue a text"}}},
       {"data",

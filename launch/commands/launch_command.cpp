@@ -17,7 +17,9 @@
 #include "core/device/thread_pool.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/run_status.h"
 #include "launch/cluster/attempt.h"
+#include "launch/cluster/control.h"
 #include "launch/cluster/restart.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -162,6 +164,22 @@ int64_t equal_step_of(const std::string& dir) {
   return json_integer(read_head(RunPaths{dir}.failure(), 1 << 16), "equal_step").value_or(-1);
 }
 
+std::vector<JsonObject> rank_lines(const std::vector<RankView>& ranks, int attempt) {
+  std::vector<JsonObject> out{
+      {{"launcher", int64_t{::getpid()}}, {"host", host_name()}, {"attempt", int64_t{attempt}}}};
+  for (const RankView& r : ranks)
+    out.push_back({{"rank", int64_t{r.rank}},
+                   {"host", r.host},
+                   {"process", r.process},
+                   {"state", std::string(1, r.state ? r.state : '?')},
+                   {"step", r.step.step},
+                   {"step_ms", r.step.step_ms},
+                   {"waited_ms", r.step.waited_ms},
+                   {"cpu_s", r.cpu_s},
+                   {"doing", r.call.what.empty() ? r.phase.what : r.call.what}});
+  return out;
+}
+
 std::string attempt_text(const Place& p) {
   return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
 }
@@ -188,6 +206,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
        {"remote-shell", "in place of ssh", "PROGRAM", ""},
        {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
        {"start-within", "seconds until all ranks must have been started", "S", "60"},
+       {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
        {"dry-run", "only print the mpirun command"},
        {"verbose,v", "also show what mpirun says"}}};
   const auto split = std::find(given.begin(), given.end(), "--");
@@ -211,7 +230,16 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   o.agent = own_path();
   o.start_within = static_cast<double>(a.integer("start-within", 1, 86400));
   o.verbose = a.has("verbose");
-  o.next_signal = next_signal;
+  const int64_t limit = a.integer("time", 0);
+  const double ends = limit > 0 ? steady_now() + static_cast<double>(limit) : -1;
+  o.next_signal = [&, asked = false]() mutable {
+    if (ends > 0 && !asked && steady_now() > ends) {
+      asked = true;
+      log_info("the time given by --time is over: the ranks save and end");
+      return SIGUSR1;
+    }
+    return next_signal();
+  };
   int64_t restarts = 0;
   if (target.settings) {
     o.patience.silence = target.settings->launch.silence;
@@ -251,6 +279,14 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
       bar->set(s.step, cat("loss ", loss, "  ", short_number(s.items_per_s), " items/s"));
     };
   }
+  const bool has_dir = target.settings != nullptr;
+  if (has_dir) {
+    o.view = [&](const std::vector<RankView>& ranks) {
+      std::error_code ignored;
+      const std::string& dir = target.settings->run.dir;
+      if (std::filesystem::is_directory(dir, ignored)) write_ranks(dir, rank_lines(ranks, o.number));
+    };
+  }
   catch_signals();
   RestartPolicy policy(restarts);
   RestartPolicy::Decision decision;
@@ -274,6 +310,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     const AttemptResult result = run_attempt(o);
     if (bar && result.code == 0) bar->finish();
     bar.reset();
+    if (has_dir) ::unlink(ranks_path(target.settings->run.dir).c_str());
     if (!result.verdict) return result.code;
     if (!decision.again) {
       if (!decision.why_not.empty()) log_info(decision.why_not);

@@ -1,0 +1,19 @@
+#!/bin/bash
+#PBS -N @name@
+#PBS -l select=@nodes@:ncpus=@cpus_per_node@:mpiprocs=@ranks_per_node@@gpus@
+#PBS -l walltime=@time@
+#PBS -j oe
+#PBS -o @folder@/pbs.log
+#PBS -r y
+@options@
+# Written by `lockstep submit`. @warning@ s before the time limit the run saves and ends with 75; then this script submits itself again.
+# It is the same run when it comes again: run.resume=auto.
+cd @directory@ || exit 1
+@setup@
+code=0
+@command@ || code=$?
+if [ "$code" -eq 75 ] && [ ! -e @folder@/cancelled ]; then
+  echo "time limit: saved, and submitted again"
+  qsub @folder@/submit.sh >@folder@/next_job && mv @folder@/next_job @folder@/job
+fi
+exit "$code"

@@ -1,0 +1,152 @@
+#include "launch/artifacts/run_status.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/host.h"
+#include "core/base/plain_file.h"
+#include "core/io/checkpoint.h"
+#include "launch/artifacts/files.h"
+#include "launch/artifacts/run_dir.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const JsonValue* member(const JsonObject& object, std::string_view key) {
+  for (const auto& [name, value] : object)
+    if (name == key) return &value;
+  return nullptr;
+}
+double number(const JsonObject& object, std::string_view key, double standard) {
+  const JsonValue* v = member(object, key);
+  if (!v) return standard;
+  if (const auto* d = std::get_if<double>(v)) return *d;
+  if (const auto* i = std::get_if<int64_t>(v)) return static_cast<double>(*i);
+  return standard;
+}
+int64_t integer(const JsonObject& object, std::string_view key) { return static_cast<int64_t>(number(object, key, 0)); }
+std::string text(const JsonObject& object, std::string_view key) {
+  const JsonValue* v = member(object, key);
+  const auto* s = v ? std::get_if<std::string>(v) : nullptr;
+  return s ? *s : std::string();
+}
+
+double age_of(const std::string& path) {
+  struct stat st = {};
+  return ::stat(path.c_str(), &st) == 0 ? std::max(0.0, std::difftime(std::time(nullptr), st.st_mtime)) : -1;
+}
+
+bool is_locked(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return file && ::flock(file.number(), LOCK_SH | LOCK_NB) != 0;
+}
+
+// The last part of a file, from the beginning of a line on.
+std::string tail_of(const std::string& path, int64_t bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const auto size = static_cast<int64_t>(file.tellg()), from = std::max<int64_t>(0, size - bytes);
+  file.seekg(from);
+  std::string out(static_cast<size_t>(size - from), '\0');
+  file.read(out.data(), size - from);
+  out.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+  return from > 0 ? out.substr(out.find('\n') + 1) : out;
+}
+
+void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
+  constexpr int64_t kLine = 700;
+  const std::string lines = tail_of(path, kLine * static_cast<int64_t>(std::max<size_t>(losses, 64)));
+  for (size_t at = 0, end; (end = lines.find('\n', at)) != std::string::npos; at = end + 1) {
+    const auto line = parse_json_object(std::string_view(lines).substr(at, end - at));
+    if (!line) continue;
+    s.step = integer(*line, "step");
+    s.loss = number(*line, "loss", 0);
+    s.step_ms = number(*line, "step_ms", 0);
+    s.losses.push_back(s.loss);
+    for (auto& [key, value] : *line)
+      if (key.ends_with("_per_s")) {
+        s.rate_unit = key.substr(0, key.size() - 6);
+        s.rate = number(*line, key, 0);
+      }
+    if (const double v = number(*line, "val_loss", -1); v >= 0) {
+      s.validation_loss = v;
+      s.validation_step = s.step;
+    }
+  }
+  if (s.losses.size() > losses) s.losses.erase(s.losses.begin(), s.losses.end() - static_cast<std::ptrdiff_t>(losses));
+}
+
+// train.steps of the resolved configuration, which stands there as "  steps: 1000  # ...".
+int64_t steps_of(const std::string& config) {
+  std::ifstream file(config);
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line[0] != ' ') inside = line.starts_with("train:");
+    else if (inside && line.starts_with("  steps:")) return std::atoll(line.c_str() + 8);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string ranks_path(const std::string& dir) { return dir + "/ranks.jsonl"; }
+
+void write_ranks(const std::string& dir, const std::vector<JsonObject>& lines) {
+  const std::string path = ranks_path(dir), temporary = temporary_name(path, "tmp");
+  std::string all;
+  for (const JsonObject& l : lines) all += json_line(l) + "\n";
+  {
+    const Descriptor file = create_new(temporary);  // not synced: it is stale in a second
+    if (!file || !write_all(file, all)) {
+      ::unlink(temporary.c_str());
+      return;
+    }
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+}
+
+RunStatus read_run_status(const std::string& dir, size_t losses) {
+  std::error_code error;
+  require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such run directory");
+  const RunPaths paths{dir};
+  RunStatus s;
+  s.total = steps_of(paths.config());
+  read_metrics(s, paths.metrics(), losses);
+  s.metrics_age_s = age_of(paths.metrics());
+  if (const auto all = list_checkpoints(dir); !all.empty()) {
+    s.checkpoint = all.front();
+    s.checkpoint_age_s = age_of(s.checkpoint);
+  }
+  if (const auto lock = parse_json_object(read_head(paths.lock(), 4096))) {
+    s.process = integer(*lock, "pid");
+    s.host = text(*lock, "host");
+  }
+  const bool running = is_locked(paths.lock());
+  if (!running) s.process = 0;
+  if (const auto failure = parse_json_object(read_head(paths.failure(), 1 << 16))) {
+    s.failure = text(*failure, "message");
+    s.failure_code = integer(*failure, "exit_code");
+  }
+  const std::string ranks = read_head(ranks_path(dir), 1 << 22);
+  for (size_t at = 0, end; (end = ranks.find('\n', at)) != std::string::npos; at = end + 1)
+    if (auto line = parse_json_object(std::string_view(ranks).substr(at, end - at)))
+      (member(*line, "launcher") ? s.launcher : s.ranks.emplace_back()) = std::move(*line);
+  if (age_of(ranks_path(dir)) > 10) s.launcher.clear(), s.ranks.clear();  // its launcher was killed
+  if (running || !s.launcher.empty()) s.state = "running";
+  else if (!s.failure.empty()) s.state = "failed";
+  else if (!RunDir::holds_a_run(dir)) s.state = "no run";
+  else s.state = s.total > 0 && s.step >= s.total ? "finished" : "stopped";
+  return s;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+#include "launch/cluster/batch.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "launch/cluster/mpirun.h"
+#include "launch/cluster/templates.h"
+
+namespace lockstep {
+namespace {
+
+bool is_installed(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  std::error_code ignored;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::filesystem::exists(folder + "/" + program, ignored)) return true;
+  return false;
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  text.erase(0, std::min(text.find_first_not_of(" \t\n"), text.size()));
+  return text;
+}
+
+}  // namespace
+
+int64_t parse_time(const std::string& text) {
+  const auto bad = [&]() -> Error {
+    return {ExitCode::kUsage, cat("--time ", text, ": is not a time such as 2:00:00, 1-12:00:00 or 90 (minutes)")};
+  };
+  const size_t dash = text.find('-');
+  std::vector<int64_t> parts;
+  std::istringstream words(dash == std::string::npos ? text : text.substr(dash + 1));
+  for (std::string w; std::getline(words, w, ':');) {
+    if (w.empty() || w.size() > 6 || w.find_first_not_of("0123456789") != std::string::npos) throw bad();
+    parts.push_back(std::stoll(w));
+  }
+  int64_t days = 0;
+  if (dash != std::string::npos) {
+    const std::string d = text.substr(0, dash);
+    if (d.empty() || d.size() > 4 || d.find_first_not_of("0123456789") != std::string::npos) throw bad();
+    days = std::stoll(d);
+  }
+  int64_t out = 86400 * days;
+  if (parts.empty() || parts.size() > 3) throw bad();
+  if (dash != std::string::npos)
+    for (size_t i = 0; i < parts.size(); ++i) out += parts[i] * (i == 0 ? 3600 : i == 1 ? 60 : 1);
+  else if (parts.size() == 3) out += 3600 * parts[0] + 60 * parts[1] + parts[2];
+  else out += 60 * parts[0] + (parts.size() == 2 ? parts[1] : 0);
+  if (out < 1) throw bad();
+  return out;
+}
+
+std::string time_text(int64_t s) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld", static_cast<long long>(s / 3600),
+                static_cast<long long>(s / 60 % 60), static_cast<long long>(s % 60));
+  return text.data();
+}
+
+std::string installed_scheduler() { return is_installed("sbatch") ? "slurm" : is_installed("qsub") ? "pbs" : ""; }
+
+std::string job_script(const BatchJob& job, const std::string& text) {
+  const bool slurm = job.scheduler == "slurm";
+  std::string options;
+  if (slurm && job.gpus_per_node > 0) options += cat("#SBATCH --gpus-per-node=", job.gpus_per_node, "\n");
+  for (const std::string& o : job.options) options += cat(slurm ? "#SBATCH " : "#PBS ", o, "\n");
+  const std::map<std::string, std::string> values{
+      {"name", job.name},
+      {"nodes", cat(job.nodes)},
+      {"ranks_per_node", cat(job.ranks_per_node)},
+      {"cpus_per_rank", cat(job.cpus_per_rank)},
+      {"cpus_per_node", cat(job.cpus_per_rank * job.ranks_per_node)},
+      {"gpus", job.gpus_per_node > 0 ? cat(":ngpus=", job.gpus_per_node) : ""},
+      {"time", time_text(job.seconds)},
+      {"warning", cat(job.warning)},
+      {"folder", shell_line({job.folder})},
+      {"directory", shell_line({job.directory})},
+      {"options", trimmed(options)},
+      {"setup", job.setup},
+      {"command", shell_line(job.command)},
+      {"", "@"}};  // @@
+  const std::string from = !text.empty() ? text : slurm ? kSlurmTemplate : kPbsTemplate;
+  std::string out;
+  for (size_t at = 0; at < from.size();) {
+    const size_t begin = from.find('@', at), end = begin == std::string::npos ? begin : from.find('@', begin + 1);
+    if (end == std::string::npos) {
+      out += from.substr(at);
+      break;
+    }
+    const std::string name = from.substr(begin + 1, end - begin - 1);
+    const auto value = values.find(name);
+    if (value == values.end()) {
+      const bool word =
+          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+      require(!word, ExitCode::kUsage, "the template of the job has an unknown placeholder @", name, "@");
+      out += from.substr(at, begin + 1 - at);
+      at = begin + 1;
+      continue;
+    }
+    out += from.substr(at, begin - at) + value->second;
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string output_of(const std::vector<std::string>& command, int& code) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> none(nullptr, ::pclose);
+  FILE* pipe = ::popen((shell_line(command) + " 2>&1 </dev/null").c_str(), "r");
+  require(pipe != nullptr, ExitCode::kDevice, "cannot start ", command[0]);
+  std::string out;
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) out.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return out;
+}
+
+std::string submit_script(const BatchJob& job, const std::string& path) {
+  int code = 0;
+  if (job.scheduler == "slurm") {
+    const std::string test = output_of({"sbatch", "--test-only", path}, code);
+    require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", trimmed(test), " (", path, ")");
+    const std::string said = trimmed(output_of({"sbatch", "--parsable", path}, code));
+    require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", said, " (", path, ")");
+    return said.substr(0, said.find(';'));
+  }
+  const std::string said = trimmed(output_of({"qsub", path}, code));
+  require(code == 0, ExitCode::kUsage, "PBS refuses the job: ", said, " (", path, ")");
+  return said;
+}
+
+JobState job_state(const std::string& scheduler, const std::string& job) {
+  int code = 0;
+  JobState out;
+  if (scheduler == "slurm") {
+    const std::string line = trimmed(output_of({"squeue", "-h", "-j", job, "-o", "%T|%R|%L"}, code));
+    if (code != 0) return out;
+    std::istringstream parts(line.substr(0, line.find('\n')));
+    std::getline(parts, out.state, '|');
+    std::getline(parts, out.reason, '|');
+    std::getline(parts, out.left, '|');
+    return out;
+  }
+  std::istringstream lines(output_of({"qstat", "-f", job}, code));
+  if (code != 0) return out;
+  const std::map<std::string, std::string> names{
+      {"Q", "PENDING"}, {"R", "RUNNING"}, {"H", "HELD"}, {"E", "COMPLETING"}, {"F", ""}};
+  for (std::string line; std::getline(lines, line);) {
+    const auto value = [&](const char* key) {
+      const size_t at = line.find(key);
+      return at == std::string::npos ? std::string() : trimmed(line.substr(line.find('=', at) + 1));
+    };
+    if (const std::string s = value("job_state ="); !s.empty()) out.state = names.count(s) ? names.at(s) : s;
+    if (const std::string s = value("comment ="); !s.empty()) out.reason = s;
+  }
+  return out;
+}
+
+void cancel_job(const std::string& scheduler, const std::string& job) {
+  int code = 0;
+  std::string said;
+  if (scheduler == "slurm") {
+    // The batch script hands SIGTERM on to the launcher, so that the run saves. A job that waits has no script yet.
+    const bool runs = job_state(scheduler, job).state == "RUNNING";
+    said = runs ? output_of({"scancel", "--batch", "--signal=TERM", job}, code) : output_of({"scancel", job}, code);
+  } else {
+    said = output_of({"qdel", job}, code);
+  }
+  require(code == 0, ExitCode::kUsage, "the scheduler refuses to cancel ", job, ": ", trimmed(said));
+}
+
+}  // namespace lockstep

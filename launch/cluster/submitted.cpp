@@ -1,0 +1,42 @@
+#include "launch/cluster/submitted.h"
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "launch/artifacts/files.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+std::string job_folder(const std::string& run_dir) {
+  return (fs::absolute(run_dir) / "job").lexically_normal().string();
+}
+
+std::optional<SubmittedJob> submitted_job(const std::string& run_dir) {
+  SubmittedJob job;
+  job.scheduler = read_head(job_folder(run_dir) + "/scheduler", 64);
+  job.id = read_head(job_folder(run_dir) + "/job", 256);
+  for (std::string* s : {&job.scheduler, &job.id}) *s = s->substr(0, s->find('\n'));
+  if (job.id.empty() || (job.scheduler != "slurm" && job.scheduler != "pbs")) return {};
+  return job;
+}
+
+void keep_submitted_job(const std::string& run_dir, const SubmittedJob& job) {
+  replace_file(job_folder(run_dir) + "/scheduler", job.scheduler + "\n");
+  replace_file(job_folder(run_dir) + "/job", job.id + "\n");
+}
+
+std::string job_output(const std::string& run_dir) {
+  std::error_code ignored;
+  std::string newest;
+  fs::file_time_type time;
+  for (const auto& entry : fs::directory_iterator(job_folder(run_dir), ignored)) {
+    if (entry.path().extension() != ".log") continue;
+    const auto written = entry.last_write_time(ignored);
+    if (newest.empty() || written > time) newest = entry.path().string(), time = written;
+  }
+  return newest;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,278 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/io/json.h"
+#include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/run_status.h"
+#include "launch/artifacts/text_table.h"
+#include "launch/cluster/submitted.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/progress.h"
+
+namespace lockstep {
+namespace {
+
+struct Seen {
+  RunStatus run;
+  std::optional<SubmittedJob> job;
+  JobState job_state;
+  std::string state() const {
+    if (run.state == "running" || job_state.state.empty()) return run.state;
+    return job_state.state == "RUNNING" ? "starting" : "queued";
+  }
+};
+
+Seen see(const std::string& dir) {
+  Seen out{read_run_status(dir), submitted_job(dir), {}};
+  if (out.job) out.job_state = job_state(out.job->scheduler, out.job->id);
+  return out;
+}
+
+std::string fixed(double v, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, v);
+  return text;
+}
+
+std::string member(const JsonObject& o, std::string_view key) {
+  for (const auto& [k, v] : o) {
+    if (k != key) continue;
+    if (const auto* s = std::get_if<std::string>(&v)) return *s;
+    if (const auto* i = std::get_if<int64_t>(&v)) return cat(*i);
+    if (const auto* d = std::get_if<double>(&v)) return fixed(*d, 1);
+  }
+  return {};
+}
+
+std::string summary(const std::string& dir, const Seen& s) {
+  const RunStatus& r = s.run;
+  std::string out = cat(dir, ": ", s.state());
+  if (s.job) {
+    out += cat(", job ", s.job->id, " of ", s.job->scheduler);
+    if (!s.job_state.state.empty())
+      out += cat(" is ", s.job_state.state, " (", s.job_state.reason, "), ", s.job_state.left, " left");
+    else out += " has ended";
+  }
+  if (r.process > 0) out += cat(", process ", r.process, " on ", r.host);
+  if (const std::string attempt = member(r.launcher, "attempt"); !attempt.empty() && attempt != "1")
+    out += cat(", attempt ", attempt);
+  out += "\n";
+  if (!r.losses.empty()) {
+    out += cat("step          ", r.step, r.total > 0 ? cat(" of ", r.total) : "", ", ", short_time(r.metrics_age_s),
+               " ago\n");
+    out += cat("loss          ", fixed(r.loss, 4), "\n");
+    if (r.validation_loss >= 0)
+      out += cat("validation    ", fixed(r.validation_loss, 4), " after step ", r.validation_step, "\n");
+    out += cat("rate          ", short_number(r.rate), " ", r.rate_unit, "/s\n");
+    if (s.state() == "running" && r.total > r.step)
+      out += cat("left          ", short_time(static_cast<double>(r.total - r.step) * r.step_ms / 1e3), "\n");
+  }
+  if (!r.checkpoint.empty()) out += cat("checkpoint    ", r.checkpoint, ", ", short_time(r.checkpoint_age_s), " ago\n");
+  if (!r.failure.empty()) out += cat("failure       exit code ", r.failure_code, ": ", r.failure, "\n");
+  return out;
+}
+
+JsonObject as_json(const std::string& dir, const Seen& s) {
+  const RunStatus& r = s.run;
+  JsonObject o{{"run", dir},           {"state", s.state()}, {"step", r.step},           {"steps", r.total},
+               {"loss", r.loss},       {"rate", r.rate},     {"rate_unit", r.rate_unit}, {"checkpoint", r.checkpoint},
+               {"process", r.process}, {"host", r.host}};
+  if (r.validation_loss >= 0) o.emplace_back("validation_loss", r.validation_loss);
+  if (!r.failure.empty()) {
+    o.emplace_back("exit_code", r.failure_code);
+    o.emplace_back("failure", r.failure);
+  }
+  if (s.job) {
+    o.emplace_back("job", s.job->id);
+    o.emplace_back("job_state", s.job_state.state);
+  }
+  return o;
+}
+
+// The last `width` values as bars between their least and greatest.
+std::string sparkline(const std::vector<double>& all, size_t width) {
+  static const char* const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::vector<double> finite;
+  for (double v : all)
+    if (std::isfinite(v)) finite.push_back(v);
+  if (finite.empty() || width == 0) return {};
+  std::vector<double> shown(std::min(width, finite.size()));
+  for (size_t i = 0; i < shown.size(); ++i) {  // means of equal parts
+    const size_t begin = i * finite.size() / shown.size(),
+                 end = std::max(begin + 1, (i + 1) * finite.size() / shown.size());
+    double sum = 0;
+    for (size_t j = begin; j < end; ++j) sum += finite[j];
+    shown[i] = sum / static_cast<double>(end - begin);
+  }
+  const auto [low, high] = std::minmax_element(shown.begin(), shown.end());
+  const double span = std::max(*high - *low, 1e-12);
+  std::string out;
+  for (double v : shown) out += bars[std::clamp(static_cast<int>((v - *low) / span * 8), 0, 7)];
+  return out;
+}
+
+std::string rank_table(const RunStatus& r) {
+  std::vector<std::vector<std::string>> rows{{"rank", "host", "state", "step", "step ms", "waits ms", "CPU s", "in"}};
+  for (const JsonObject& o : r.ranks)
+    rows.push_back({member(o, "rank"), member(o, "host"), member(o, "state"), member(o, "step"), member(o, "step_ms"),
+                    member(o, "waited_ms"), member(o, "cpu_s"), member(o, "doing")});
+  return rows.size() > 1 ? text_table(rows) : std::string();
+}
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The terminal as it was before is there again at the end.
+class Screen {
+ public:
+  Screen() {
+    ::tcgetattr(STDIN_FILENO, &before_);
+    termios raw = before_;
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    put("\x1b[?1049h\x1b[?25l");
+  }
+  ~Screen() {
+    put("\x1b[?25h\x1b[?1049l");
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  Screen(const Screen&) = delete;
+  static void put(const std::string& text) { (void)!::write(STDOUT_FILENO, text.data(), text.size()); }
+  static int width() {
+    winsize size{};
+    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  }
+
+ private:
+  termios before_{};
+};
+
+std::string view(const std::string& dir, const Seen& s, int width) {
+  std::string out = summary(dir, s);
+  if (!s.run.losses.empty())
+    out += cat("\nloss  ", sparkline(s.run.losses, static_cast<size_t>(std::max(10, width - 8))), "\n");
+  if (const std::string table = rank_table(s.run); !table.empty()) out += "\n" + table;
+  return out;
+}
+
+}  // namespace
+
+int status_command(const App&, const std::vector<std::string>& given) {
+  const Command command{
+      "status",
+      "status RUN... [--json]",
+      "Says how a run is doing, from its run directory: running, queued, finished, stopped or failed, its step, loss,\n"
+      "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler.",
+      {{"json", "print one JSON object per run"}},
+      1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  for (const std::string& dir : a.positional) {
+    const Seen s = see(dir);
+    print(a.has("json") ? json_line(as_json(dir, s)) + "\n" : summary(dir, s));
+  }
+  return 0;
+}
+
+int logs_command(const App&, const std::vector<std::string>& given) {
+  const Command command{"logs",
+                        "logs RUN [-f] [--job]",
+                        "Prints the log of a run; with -f also what is added, until the run ends.",
+                        {{"follow,f", "wait for more"}, {"job", "the output of its batch job instead"}},
+                        1,
+                        1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  const std::string dir = a.positional[0];
+  read_run_status(dir, 1);
+  const auto path = [&] {
+    const std::string log = RunPaths{dir}.log();
+    return a.has("job") || !std::filesystem::exists(log) ? job_output(dir) : log;
+  };
+  std::string name = path();
+  require(!name.empty() || a.has("follow"), ExitCode::kMissingInput, dir, ": there is no log yet");
+  std::string rest;
+  std::ifstream file(name);
+  for (int idle = 0;;) {
+    if (!file.is_open() && !(name = path()).empty()) file.open(name);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    file.clear();
+    if (!text.empty()) print(text), idle = 0;
+    if (!a.has("follow")) return 0;
+    ::usleep(200'000);
+    if (++idle % 5 == 0) {
+      const std::string state = see(dir).state();
+      if (idle > 10 && state != "running" && state != "queued" && state != "starting") return 0;
+    }
+  }
+}
+
+int cancel_command(const App&, const std::vector<std::string>& given) {
+  const Command command{
+      "cancel", "cancel RUN", "Lets a run save and end, on this machine or as a batch job. It can be resumed.", {}, 1,
+      1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  const std::string dir = a.positional[0];
+  const Seen s = see(dir);
+  if (s.job && !s.job_state.state.empty()) {
+    std::ofstream(job_folder(dir) + "/cancelled") << "\n";  // a PBS script then does not submit itself again
+    cancel_job(s.job->scheduler, s.job->id);
+    print(cat("cancelled job ", s.job->id, "; if it was running, it saves first\n"));
+    return 0;
+  }
+  require(s.run.state == "running", ExitCode::kUsage, dir, ": nothing to cancel, it is ", s.run.state);
+  const std::string launcher = member(s.run.launcher, "launcher"),
+                    host = launcher.empty() ? s.run.host : member(s.run.launcher, "host");
+  require(host == host_name(), ExitCode::kUsage, dir, ": it runs on ", host, ": cancel it there");
+  const int64_t process = launcher.empty() ? s.run.process : std::stoll(launcher);
+  require(process > 1 && ::kill(static_cast<pid_t>(process), SIGTERM) == 0, ExitCode::kUsage, dir, ": process ",
+          process, " cannot be signalled: ", std::strerror(errno));
+  print(cat("asked process ", process, " to save and end\n"));
+  return 0;
+}
+
+int top_command(const App&, const std::vector<std::string>& given) {
+  const Command command{"top",
+                        "top RUN [--once]",
+                        "Shows a run live: loss, rates, last checkpoint, and where each rank stands, for runs under "
+                        "`lockstep launch` or\n"
+                        "`submit`. q ends it.",
+                        {{"once", "print it once"}},
+                        1,
+                        1};
+  const Arguments a = parse_arguments(command, given);
+  if (a.help) return 0;
+  const std::string dir = a.positional[0];
+  if (a.has("once") || ::isatty(STDOUT_FILENO) != 1 || ::isatty(STDIN_FILENO) != 1) {
+    print(view(dir, see(dir), 80));
+    return 0;
+  }
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  const Screen screen;
+  while (!interrupted) {
+    std::string text = view(dir, see(dir), Screen::width());
+    for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 5) text.replace(at, 1, "\x1b[K\r\n");
+    Screen::put("\x1b[H" + text + "\x1b[J");
+    pollfd key{STDIN_FILENO, POLLIN, 0};
+    char c = 0;
+    if (::poll(&key, 1, 1000) == 1 && (::read(STDIN_FILENO, &c, 1) != 1 || c == 'q')) break;
+  }
+  return 0;
+}
+
+}  // namespace lockstep
