@@ -116,9 +116,9 @@ class Run {
     bool stopped = false;
     if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !(stopped && no_steps_in_progress())) {
-      while (!stopped && may_start()) trainer_.start(stop_signal != 0);
+      while (!stopped && may_start()) trainer_.start({.stop = stop_signal != 0});
       const StepReport r = trainer_.finish();
-      stopped = stopped || r.result.stop;
+      stopped = stopped || r.result.requests.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
       const bool ends = stopped && no_steps_in_progress();
       const bool eval_now = evaluates_after(r.step);

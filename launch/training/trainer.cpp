@@ -168,7 +168,7 @@ StepBatch Trainer::next_batch() {
   return loader_->next();
 }
 
-void Trainer::start(bool stop) {
+void Trainer::start(const StepRequests& requests) {
   check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
   StepReport& report = step.report;
@@ -189,9 +189,10 @@ void Trainer::start(bool stop) {
       settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(*parallel_, current_stream());
-    step.outcome = recorded_->run(batch, stop, [&](const auto& mine) { return run(batch, mine, stop, report); });
+    step.outcome =
+        recorded_->run(batch, requests, [&](const auto& mine) { return run(batch, mine, requests, report); });
   } else {
-    step.outcome = run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
+    step.outcome = run(batch, batch.mine, requests, report, reads_copies ? &step : nullptr);
   }
   ++steps_here_;
   report.transfers = parallel_->transfers();
@@ -270,8 +271,8 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 }
 
 // A step's work from its data to the update, in the order of the stream.
-PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
-                         UnderWay* verified) {
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
+                         StepReport& report, UnderWay* verified) {
   trace_mark();
   parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets());
   for (const MicroBatch& m : mine) {
@@ -296,7 +297,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   {
     WithProfilerRange range("exchange");
     FlightPhase phase("exchange");
-    outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+    outcome = parallel_->end_step(settings_.optim.clip_norm, requests);
   }
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_->whole_copies();

@@ -41,14 +41,14 @@ class Trainer {
           const std::optional<TaskSpec>& measured = {});
   ~Trainer();
 
-  StepReport step(bool stop = false) {
-    start(stop);
+  StepReport step() {
+    start();
     return finish();
   }
   int64_t steps_done() const { return info_.step; }
   // The same in two parts: a GPU has the next step's work before the host waits for this one's outcome. All else
   // (evaluate, mine, info) is about finished steps, and needs that none is under way.
-  void start(bool stop);
+  void start(const StepRequests& requests = {});
   StepReport finish();  // of the oldest that is under way
   int64_t steps_started() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
   // May a step be started now? Where the host is the device, or must know a step's outcome for the next one (the loss
@@ -94,8 +94,8 @@ class Trainer {
   void require_targets(bool measures) const;
   void start_loader();
   StepBatch next_batch();
-  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
-                  UnderWay* verified = nullptr);
+  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
+                  StepReport& report, UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);
 
   const Settings& settings_;
