@@ -62,6 +62,13 @@ ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   return o;
 }
 
+// How far the run of this thread's rank came, for failure.json: written as the run ends, read when its error is
+// reported.
+struct Reached {
+  int64_t step = -1, equal_step = -1;  // as in Failure
+};
+thread_local Reached reached;
+
 // The run of one rank, and on rank 0 its artifacts.
 class Run {
  public:
@@ -111,6 +118,10 @@ class Run {
   }
 
   // Returns the exit code.
+  ~Run() { reached = {trainer_.steps_done(), trainer_.last_equal_step()}; }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
   int go() {
     training = true;
     bool stopped = false;
@@ -350,7 +361,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   Job job(*settings, arguments.ranks());
   job.world().on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
-      write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
+      write_failure(settings->run.dir, {e.code(), rank, reached.step, e.what(), reached.equal_step});
   };
   std::atomic<int> code{0};
   const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {

@@ -249,6 +249,12 @@ bool Trainer::verifies_after(int64_t step) const {
   return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
 }
 
+int64_t Trainer::last_equal_step() const {
+  if (sentinel_ && copy_sentinel_) return std::min(sentinel_->last_equal_step(), copy_sentinel_->last_equal_step());
+  if (sentinel_) return sentinel_->last_equal_step();
+  return copy_sentinel_ ? copy_sentinel_->last_equal_step() : -1;
+}
+
 bool Trainer::may_start() const {
   return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()));
 }

@@ -69,6 +69,8 @@ class Trainer {
   std::vector<StateEntry> state() const;
   // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
   bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
+  // The last step after which verify.every found all of that equal; -1: none by this process.
+  int64_t last_equal_step() const;
 
   std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
   int64_t items_per_sample() const { return data_.train->spec().units; }
