@@ -262,6 +262,8 @@ std::vector<std::string> list_checkpoints(const std::string& run_dir) {
   return out;
 }
 
+int64_t step_of_checkpoint(const std::string& path) { return std::stoll(path.substr(path.rfind('-') + 1)); }
+
 bool has_checkpoint(const std::string& run_dir) { return !list_checkpoints(run_dir).empty(); }
 
 Checkpoint open_newest(const std::string& dir, bool verify) {

@@ -94,6 +94,7 @@ Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
 // checked whole.
 Checkpoint open_newest(const std::string& dir, bool verify = true);     // false: manifests alone are looked at
 std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
+int64_t step_of_checkpoint(const std::string& path);                    // of such a path
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
 // of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else

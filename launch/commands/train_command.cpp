@@ -72,7 +72,8 @@ thread_local Reached reached;
 // The run of one rank, and on rank 0 its artifacts.
 class Run {
  public:
-  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume)
+  // `at_most`: a resumed run goes on from no later step.
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume, int64_t at_most)
       : settings_(settings), comm_(comm), trainer_(settings, data, comm) {
     const bool first = comm.rank() == 0;
     std::unique_ptr<RunDir> dir;
@@ -82,7 +83,7 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
-    const bool resumed = resume && resume_newest();
+    const bool resumed = resume && resume_newest(at_most);
     fail_together(comm, [&] {  // only now, so that a refused resume does not change the run
       if (!first) return;
       require_space(dir->paths());
@@ -106,7 +107,7 @@ class Run {
       const int64_t done = trainer_.steps_done();
       run_dir_ = std::move(dir);
       metrics_ = std::make_unique<MetricsWriter>(paths.metrics(), done);
-      events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
+      events_ = std::make_unique<EventWriter>(paths.tensorboard(), run_dir_->resumed() ? done + 1 : 0);
       log_info(cat("training ", settings.model_name, ", ",
                    short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
                    comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ",
@@ -117,11 +118,11 @@ class Run {
     }
   }
 
-  // Returns the exit code.
   ~Run() { reached = {trainer_.steps_done(), trainer_.last_equal_step()}; }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
+  // Returns the exit code.
   int go() {
     training = true;
     bool stopped = false;
@@ -194,19 +195,21 @@ class Run {
   }
 
   // Returns false if there is no checkpoint yet.
-  bool resume_newest() {
-    const auto found = newest_whole(comm_, settings_.run.dir);
-    if (!found) {
-      if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
-      return false;
+  bool resume_newest(int64_t at_most) {
+    const auto found = newest_whole(comm_, settings_.run.dir, at_most);
+    if (found) {
+      fail_together(comm_, [&] { trainer_.resume(*found); });
+      validation_finite_ = found->info.validation_finite;
     }
-    fail_together(comm_, [&] { trainer_.resume(*found); });
-    validation_finite_ = found->info.validation_finite;
-    if (comm_.rank() != 0) return true;
-    log_info(cat("resumed ", found->dir));
+    if (comm_.rank() != 0) return found.has_value();
+    if (found) log_info(cat("resumed ", found->dir));
+    else
+      log_info(cat(settings_.run.dir, " holds no checkpoint ",
+                   has_checkpoint(settings_.run.dir) ? cat("up to step ", at_most) : std::string("yet"),
+                   ": starting from the beginning"));
     for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
       log_warning(cat("a checkpoint that was passed over is now ", path));
-    return true;
+    return found.has_value();
   }
 
   // On rank 0.
@@ -214,8 +217,7 @@ class Run {
     int64_t bytes = 0;
     for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
     std::vector<int64_t> there;
-    for (const std::string& path : list_checkpoints(paths.dir))
-      there.push_back(std::stoll(path.substr(path.rfind('-') + 1)));
+    for (const std::string& path : list_checkpoints(paths.dir)) there.push_back(step_of_checkpoint(path));
     const CheckpointOptions& o = settings_.checkpoint;
     const int64_t added = most_added_checkpoints({trainer_.steps_done(), settings_.train.steps, o.every},
                                                  std::move(there), {o.keep_last, o.keep_every});
@@ -339,14 +341,15 @@ class Run {
 Arguments train_arguments(const std::vector<std::string>& given) {
   const Command command{
       "train",
-      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
+      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]",
       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
       "lists all keys).\n"
       "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
       "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
       "continues from there.",
       {{"ranks", "ranks in this process", "N", "0"},
-       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
+       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"},
+       {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"}},
       1};
   return parse_arguments(command, given);
 }
@@ -354,8 +357,11 @@ Arguments train_arguments(const std::vector<std::string>& given) {
 int train_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = train_arguments(given);
   if (arguments.help) return 0;
-  const bool resume = arguments.has("resume");
-  const auto settings = settings_of_file(app, arguments, resume);
+  const bool limited = arguments.text("at-most") != "any";
+  const int64_t at_most = limited ? arguments.integer("at-most", 0) : std::numeric_limits<int64_t>::max();
+  const auto settings = settings_of_file(app, arguments, true);
+  const bool resume = arguments.has("resume") || settings->run.resume;
+  require(resume || !limited, ExitCode::kUsage, "--at-most ", at_most, ": has an effect only with --resume");
   finish_step_on_signals();
 
   Job job(*settings, arguments.ranks());
@@ -365,7 +371,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   };
   std::atomic<int> code{0};
   const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {
-    Run run(*settings, data, comm, resume);
+    Run run(*settings, data, comm, resume, at_most);
     const int result = run.go();
     if (comm.rank() == 0) code = result;
   });

@@ -11,6 +11,10 @@ namespace lockstep {
 
 std::vector<Field> fields(RunOptions& o) {
   return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
+              .without_effect_on_math(),
+          enum_field("resume", o.resume, {{"never", false}, {"auto", true}},
+                     "auto: continue from the newest valid checkpoint of run.dir, or start if there is none, as with "
+                     "--resume; never: only with --resume")
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
@@ -266,6 +270,13 @@ double deadline_of(const ConfigTree& tree) {
   Config given(tree);
   given.bind("", comm_fields(s));
   return s.deadline;
+}
+
+bool resumes(const ConfigTree& tree) {
+  RunOptions run;
+  Config given(tree);
+  given.bind("run", fields(run));
+  return run.resume;
 }
 
 std::vector<ConfigKey> all_keys(const App& app) {

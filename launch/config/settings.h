@@ -17,6 +17,7 @@ namespace lockstep {
 
 struct RunOptions {
   std::string dir = "runs/default";
+  bool resume = false;  // as with --resume
 };
 struct TrainOptions {
   int64_t steps = 1000;
@@ -97,6 +98,8 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
                                                  const std::vector<std::string>& overrides = {});
 // comm.deadline in seconds, for use before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
+// run.resume, likewise.
+bool resumes(const ConfigTree& tree);
 // All keys, of every model, optimizer and other choice, for `lockstep config keys`.
 std::vector<ConfigKey> all_keys(const App& app);
 
