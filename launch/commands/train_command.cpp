@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <functional>
@@ -46,6 +47,8 @@ void finish_step_on_signals() {
 constexpr int64_t kWarmUp = 3;   // steps whose times are not typical
 constexpr int kFailedSaves = 3;  // consecutive failures after which the run ends
 
+using Clock = std::chrono::steady_clock;
+
 std::string fixed(double v, int digits) {
   char text[64];
   snprintf(text, sizeof text, "%.*f", digits, v);
@@ -83,6 +86,12 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
+    fail_together(comm, [&] {
+      for (const auto& [key, count] : {std::pair("train.patience", settings.train.patience),
+                                       std::pair("checkpoint.keep_best", settings.checkpoint.keep_best)})
+        require(count == 0 || trainer_.has_validation(), ExitCode::kConfig, settings.config.place(key),
+                ": needs data for validation; set data.validation");
+    });
     const bool resumed = resume && resume_newest(at_most);
     fail_together(comm, [&] {  // only now, so that a refused resume does not change the run
       if (!first) return;
@@ -97,11 +106,9 @@ class Run {
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments, so nothing is compared"));
     int64_t elements = 0;
-    if (settings.checkpoint.every > 0)
+    if (settings.checkpoint.every > 0 || settings.checkpoint.every_minutes > 0)
       for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
-    saver_ =
-        std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
-                                Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
+    saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(), retention(), elements);
     if (first) {
       const RunPaths paths = dir->paths();
       const int64_t done = trainer_.steps_done();
@@ -126,32 +133,35 @@ class Run {
   int go() {
     training = true;
     bool stopped = false;
-    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
-    while (trainer_.steps_done() < settings_.train.steps && !(stopped && no_steps_in_progress())) {
-      while (!stopped && may_start()) trainer_.start({.stop = stop_signal != 0});
+    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true, false);  // the initial parameters
+    while (trainer_.steps_done() < settings_.train.steps && !out_of_patience() &&
+           !(stopped && no_steps_in_progress())) {
+      while (!stopped && !save_asked_ && may_start()) trainer_.start({.stop = stop_signal != 0, .save = save_is_due()});
       const StepReport r = trainer_.finish();
       stopped = stopped || r.result.requests.stop;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
-      const bool ends = stopped && no_steps_in_progress();
       const bool eval_now = evaluates_after(r.step);
       EvalReport e;
+      save_asked_ = save_asked_ || r.result.requests.save;
       if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
-        validation_finite_ = std::isfinite(e.loss);
+        validation_.add(r.step, e.loss);
       }
       if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
-      if (ends || saves_after(r.step)) save(ends || is_last(r.step));
+      if (ends || saves_after(r.step) || (save_asked_ && no_steps_in_progress()))
+        save(ends || is_last(r.step), eval_now);
       if (eval_now && comm_.rank() == 0) {
+      const bool ends = out_of_patience() || (stopped && no_steps_in_progress());
         std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
         for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
         log_info(text);
       }
     }
-    stopped = stopped && trainer_.steps_done() < settings_.train.steps;
+    stopped = stopped && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
-    if (!validation_finite_ && !stopped) {
+    if (!validation_.finite && !stopped) {
       if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
       throw Error(ExitCode::kNumeric,
                   cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
@@ -174,6 +184,10 @@ class Run {
                      p.metrics(), ", TensorBoard files in ", p.tensorboard()));
       }
     }
+        if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
+          log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
+                       fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
+                       validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
     return stopped ? static_cast<int>(ExitCode::kSaved) : 0;
   }
 
@@ -190,6 +204,18 @@ class Run {
   // Code that reads the state after a step needs that step to be the last one started.
   bool may_start() const {
     const int64_t launched = trainer_.steps_started();
+  bool out_of_patience() const {
+    return settings_.train.patience > 0 && validation_.since_best >= settings_.train.patience;
+  }
+  // By rank 0's clock.
+  bool save_is_due() const {
+    const double minutes = settings_.checkpoint.every_minutes;
+    return comm_.rank() == 0 && minutes > 0 && Clock::now() - saved_at_ >= std::chrono::duration<double>(60 * minutes);
+  }
+  Retention retention() const {
+    const CheckpointOptions& o = settings_.checkpoint;
+    return {o.keep_last, o.keep_every, o.keep_best};
+  }
     const bool looked_at = evaluates_after(launched) || saves_after(launched);
     return trainer_.may_start() && launched < settings_.train.steps && (no_steps_in_progress() || !looked_at);
   }
@@ -199,7 +225,7 @@ class Run {
     const auto found = newest_whole(comm_, settings_.run.dir, at_most);
     if (found) {
       fail_together(comm_, [&] { trainer_.resume(*found); });
-      validation_finite_ = found->info.validation_finite;
+      validation_ = found->info.validation;
     }
     if (comm_.rank() != 0) return found.has_value();
     if (found) log_info(cat("resumed ", found->dir));
@@ -219,8 +245,8 @@ class Run {
     std::vector<int64_t> there;
     for (const std::string& path : list_checkpoints(paths.dir)) there.push_back(step_of_checkpoint(path));
     const CheckpointOptions& o = settings_.checkpoint;
-    const int64_t added = most_added_checkpoints({trainer_.steps_done(), settings_.train.steps, o.every},
-                                                 std::move(there), {o.keep_last, o.keep_every});
+    const int64_t added = most_added_checkpoints(
+        {trainer_.steps_done(), settings_.train.steps, o.every, o.every_minutes > 0}, std::move(there), retention());
     int64_t all = 0;
     if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
     require_free_space(paths.checkpoints(), all,
@@ -286,12 +312,16 @@ class Run {
   }
 
   // A save runs concurrently with the next steps; its success is known when the next save begins.
-  void save(bool must) {
+  // `evaluated`: just now.
+  void save(bool must, bool evaluated) {
     // If steps are skipped or the validation loss is not finite, this state may be worse than the earlier ones, so none
     // of them is removed.
-    const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
+    const bool retires = trainer_.info().skipped_in_row == 0 && validation_.finite;
     CheckpointInfo info = trainer_.info();
-    info.validation_finite = validation_finite_;
+    info.validation = validation_;
+    if (!evaluated) info.validation.loss.reset();
+    save_asked_ = false;
+    saved_at_ = Clock::now();
     const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
     if (tolerate(start)) failed_saves_ = 0;
     else start();
@@ -333,7 +363,9 @@ class Run {
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
-  bool validation_finite_ = true;  // in the last evaluation
+  ValidationRecord validation_;
+  bool save_asked_ = false;  // after the last of the steps that are under way
+  Clock::time_point saved_at_ = Clock::now();
 };
 
 }  // namespace

@@ -26,6 +26,12 @@ std::vector<Field> fields(TrainOptions& o) {
               .with_unit("steps")
               .at_least(0)
               .without_effect_on_math(),
+          field("patience", o.patience,
+                "end the run, with exit code 0, once the validation loss has not been lower than before for N "
+                "evaluations in a row; 0: train all steps")
+              .with_unit("evaluations")
+              .at_least(0)
+              .without_effect_on_math(),
           field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
               .without_effect_on_math()};
 }
@@ -48,9 +54,19 @@ std::vector<Field> fields(CheckpointOptions& o) {
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math(),
+      field("every_minutes", o.every_minutes,
+            "also save when so much time has passed since the last save; 0: never for that reason")
+          .with_unit("minutes")
+          .with_range(0, 1e6)
+          .without_effect_on_math(),
       field("keep_last", o.keep_last, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math(),
       field("keep_every", o.keep_every, "also keep, forever, each checkpoint whose step is a multiple of this; 0: none")
           .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("keep_best", o.keep_best,
+            "also keep this many checkpoints with the lowest validation loss, of those saved after a step that was "
+            "evaluated (train.eval_every); 0: none")
           .at_least(0)
           .without_effect_on_math()};
 }
@@ -262,6 +278,12 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   // run.
   for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
   for (const std::string& text : overrides) tree.apply_override(text);
+  refuse(s->train.patience == 0 || s->train.eval_every > 0, "train.patience",
+         "has an effect only with train.eval_every, which evaluates during the run");
+  refuse(s->checkpoint.keep_best == 0 || s->train.eval_every > 0, "checkpoint.keep_best",
+         "has an effect only with train.eval_every, which evaluates during the run");
+  refuse(s->checkpoint.keep_best == 0 || s->checkpoint.keep_last > 0, "checkpoint.keep_best",
+         "has no effect with checkpoint.keep_last: 0, which keeps all checkpoints");
   return load_settings(app, std::move(tree), 1);  // an evaluation divides its samples among any number of ranks
 }
 

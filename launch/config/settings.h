@@ -22,6 +22,7 @@ struct RunOptions {
 struct TrainOptions {
   int64_t steps = 1000;
   int64_t eval_every = 0;
+  int64_t patience = 0;  // 0: no early stopping
   bool anomaly = false;
 };
 struct BatchOptions {
@@ -30,8 +31,10 @@ struct BatchOptions {
 };
 struct CheckpointOptions {
   int64_t every = 0;
+  double every_minutes = 0;
   int64_t keep_last = 2;
   int64_t keep_every = 0;
+  int64_t keep_best = 0;
 };
 struct ComputeOptions {
   int64_t threads = 0;
