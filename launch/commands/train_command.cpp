@@ -75,9 +75,9 @@ thread_local Reached reached;
 // The run of one rank, and on rank 0 its artifacts.
 class Run {
  public:
-  // `at_most`: a resumed run goes on from no later step.
-  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume, int64_t at_most)
-      : settings_(settings), comm_(comm), trainer_(settings, data, comm) {
+  // `at_most`: a resumed run goes on from no later step. `attempt`: attempt_of_job().
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume, int64_t at_most, int64_t attempt)
+      : settings_(settings), comm_(comm), chaos_(settings.chaos, comm.rank(), attempt), trainer_(settings, data, comm) {
     const bool first = comm.rank() == 0;
     std::unique_ptr<RunDir> dir;
     fail_together(comm, [&] {
@@ -105,10 +105,16 @@ class Run {
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments, so nothing is compared"));
+    if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
+    for (const ChaosFault& f : settings.chaos.faults)
+      if (first && f.rank >= comm.size())
+        log_warning(cat(settings.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
+                        " does not occur"));
     int64_t elements = 0;
     if (settings.checkpoint.every > 0 || settings.checkpoint.every_minutes > 0)
       for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
-    saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(), retention(), elements);
+    saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(), retention(), elements,
+                                     [this](int64_t step) { chaos_.before_write(step); });
     if (first) {
       const RunPaths paths = dir->paths();
       const int64_t done = trainer_.steps_done();
@@ -139,21 +145,21 @@ class Run {
       while (!stopped && !save_asked_ && may_start()) trainer_.start({.stop = stop_signal != 0, .save = save_is_due()});
       const StepReport r = trainer_.finish();
       stopped = stopped || r.result.requests.stop;
+      save_asked_ = save_asked_ || r.result.requests.save;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
       const bool eval_now = evaluates_after(r.step);
       EvalReport e;
-      save_asked_ = save_asked_ || r.result.requests.save;
       if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
         validation_.add(r.step, e.loss);
       }
+      const bool ends = out_of_patience() || (stopped && no_steps_in_progress());
       if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
       if (ends || saves_after(r.step) || (save_asked_ && no_steps_in_progress()))
         save(ends || is_last(r.step), eval_now);
       if (eval_now && comm_.rank() == 0) {
-      const bool ends = out_of_patience() || (stopped && no_steps_in_progress());
         std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
         for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
         log_info(text);
@@ -180,14 +186,14 @@ class Run {
       if (stopped) {
         log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
       } else {
-        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
-                     p.metrics(), ", TensorBoard files in ", p.tensorboard()));
-      }
-    }
         if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
           log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
                        fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
                        validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
+        log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
+                     p.metrics(), ", TensorBoard files in ", p.tensorboard()));
+      }
+    }
     return stopped ? static_cast<int>(ExitCode::kSaved) : 0;
   }
 
@@ -200,10 +206,6 @@ class Run {
   bool saves_after(int64_t step) const {
     return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
   }
-  bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
-  // Code that reads the state after a step needs that step to be the last one started.
-  bool may_start() const {
-    const int64_t launched = trainer_.steps_started();
   bool out_of_patience() const {
     return settings_.train.patience > 0 && validation_.since_best >= settings_.train.patience;
   }
@@ -216,6 +218,10 @@ class Run {
     const CheckpointOptions& o = settings_.checkpoint;
     return {o.keep_last, o.keep_every, o.keep_best};
   }
+  bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
+  // Code that reads the state after a step needs that step to be the last one started.
+  bool may_start() const {
+    const int64_t launched = trainer_.steps_started();
     const bool looked_at = evaluates_after(launched) || saves_after(launched);
     return trainer_.may_start() && launched < settings_.train.steps && (no_steps_in_progress() || !looked_at);
   }
@@ -354,6 +360,7 @@ class Run {
 
   const Settings& settings_;
   Communicator& comm_;
+  const Chaos chaos_;
   Trainer trainer_;
   std::unique_ptr<RunDir> run_dir_;
   std::unique_ptr<Saver> saver_;
@@ -394,6 +401,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const auto settings = settings_of_file(app, arguments, true);
   const bool resume = arguments.has("resume") || settings->run.resume;
   require(resume || !limited, ExitCode::kUsage, "--at-most ", at_most, ": has an effect only with --resume");
+  const int64_t attempt = settings->chaos.enabled ? attempt_of_job() : 1;
   finish_step_on_signals();
 
   Job job(*settings, arguments.ranks());
@@ -403,7 +411,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   };
   std::atomic<int> code{0};
   const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {
-    Run run(*settings, data, comm, resume, at_most);
+    Run run(*settings, data, comm, resume, at_most, attempt);
     const int result = run.go();
     if (comm.rank() == 0) code = result;
   });

@@ -52,6 +52,17 @@ struct LaunchOptions {
 struct ResumeOptions {
   std::vector<std::string> allow;  // keys whose values may differ from those of the checkpoint
 };
+struct ChaosFault {
+  std::string kind;
+  int64_t step = 1;  // from 1
+  int64_t rank = 0;
+  double seconds = 0;   // of kind slow
+  int64_t attempt = 1;  // 0: every one
+};
+struct ChaosOptions {
+  bool enabled = false;
+  std::vector<ChaosFault> faults;
+};
 std::vector<Field> fields(RunOptions& o);
 std::vector<Field> fields(TrainOptions& o);
 std::vector<Field> fields(BatchOptions& o);
@@ -61,6 +72,8 @@ std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
 std::vector<Field> fields(ResumeOptions& o);
 std::vector<Field> fields(LaunchOptions& o);
+std::vector<Field> fields(ChaosFault& o);
+std::vector<Field> fields(ChaosOptions& o);
 
 struct Settings {
   int64_t seed = 1;
@@ -74,6 +87,7 @@ struct Settings {
   InitOptions init;
   ResumeOptions resume;
   LaunchOptions launch;
+  ChaosOptions chaos;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;
   bool graph = false;

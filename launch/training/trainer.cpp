@@ -165,6 +165,7 @@ void Trainer::start_loader() {
 
 StepBatch Trainer::next_batch() {
   FlightPhase phase("load batch");
+  if (chaos_) chaos_->while_loading(steps_started() + 1);
   return loader_->next();
 }
 
@@ -173,6 +174,7 @@ void Trainer::start(const StepRequests& requests) {
   UnderWay step;
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
+  if (chaos_) chaos_->before_step(steps_started() + 1);
   step.begun = Clock::now();
   const StepBatch batch = next_batch();
   report.data_ms = ms_since(step.begun);
@@ -194,6 +196,7 @@ void Trainer::start(const StepRequests& requests) {
   } else {
     step.outcome = run(batch, batch.mine, requests, report, reads_copies ? &step : nullptr);
   }
+  if (chaos_) chaos_->after_update(report.step, parallel_->state());
   ++steps_here_;
   report.transfers = parallel_->transfers();
   step.next = batch.next;
@@ -281,13 +284,16 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
                          StepReport& report, UnderWay* verified) {
   trace_mark();
   parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets());
+  double loss_gradient = parallel_->loss_gradient();
+  if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
+  if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, *model_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
       WithProfilerRange range("forward");
       FlightPhase phase("forward");
-      WithLossGradient gradient(parallel_->loss_gradient());
+      WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
       const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
       loss = model_->batch_loss(model_->output_of(batch_read), batch_read);

@@ -12,6 +12,7 @@
 #include "core/io/checkpoint.h"
 #include "data/loader.h"
 #include "launch/config/settings.h"
+#include "launch/training/chaos.h"
 #include "launch/training/evaluate.h"
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
@@ -40,6 +41,9 @@ class Trainer {
   Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
           const std::optional<TaskSpec>& measured = {});
   ~Trainer();
+
+  // Faults for the steps from now on; outlives the trainer.
+  void set_chaos(const Chaos* chaos) { chaos_ = chaos; }
 
   StepReport step() {
     start();
@@ -111,6 +115,7 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
+  const Chaos* chaos_ = nullptr;
   CheckpointInfo info_;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
