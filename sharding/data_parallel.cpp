@@ -103,7 +103,7 @@ void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) 
   if (round_ended) announce_round();
 }
 
-PendingStep DataParallel::end_step(double clip_norm, bool stop) {
+PendingStep DataParallel::end_step(double clip_norm, const StepRequests& requests) {
   trace_mark();
   reductions_->check_all_done();
   // A rank without a micro-batch takes part without data; in reductions as the others' backward passes get there.
@@ -116,7 +116,7 @@ PendingStep DataParallel::end_step(double clip_norm, bool stop) {
   reductions_->finish();
 
   StepReducer& reducer = reducer_of(micro_count_);
-  StepInputs inputs{micro_count_, {}, stop};
+  StepInputs inputs{micro_count_, {}, requests};
   std::vector<Tensor> losses;
   for (auto& [loss, targets] : losses_) {
     losses.push_back(loss);

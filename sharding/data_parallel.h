@@ -41,12 +41,14 @@ class DataParallel {
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
   // ready meanwhile.
   void backward(int64_t index, const Tensor& loss, int64_t targets);
-  // Completes the exchange. Clips by the global norm where clip_norm > 0. `stop`: this rank was asked to stop; all
-  // learn of it. The optimizer's update comes next. The host need not wait for the outcome.
-  PendingStep end_step(double clip_norm = 0, bool stop = false);
-  StepResult finish_step(double clip_norm = 0, bool stop = false) { return end_step(clip_norm, stop).wait(); }
+  // Completes the exchange. Clips by the global norm where clip_norm > 0. `requests`: of this rank; all learn of
+  // them. The optimizer's update comes next. The host need not wait for the outcome.
+  PendingStep end_step(double clip_norm = 0, const StepRequests& requests = {});
+  StepResult finish_step(double clip_norm = 0, const StepRequests& requests = {}) {
+    return end_step(clip_norm, requests).wait();
+  }
   // For a step that a GPU's graph holds (core/device/graph.h), from begin_step to end_step and the update: what the
-  // host brings to it, before it is recorded and before each launch, in place of end_step's `stop`.
+  // host brings to it, before it is recorded and before each launch, in place of end_step's `requests`.
   void set_inputs(const StepInputs& inputs);
   // After a launch: the step that it was. `recorded`: what end_step gave when it was recorded.
   PendingStep relaunched(const PendingStep& recorded);

@@ -17,17 +17,22 @@ int64_t owned_nodes(const ParameterBucket& bucket, int rank) {
   return count;
 }
 
+// As the kernel joins them.
+constexpr int kStop = 1, kSave = 2;
+int bits_of(const StepRequests& r) { return (r.stop ? kStop : 0) | (r.save ? kSave : 0); }
+StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave) != 0}; }
+
 }  // namespace
 
 StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
     : buckets_(buckets), mesh_(mesh), micro_count_(micro_count) {
   const int size = mesh.world().size();
-  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), stops;
+  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), requests;
   std::vector<int64_t> at;  // by rank: its next norm node
   int64_t begin = 0;
   for (int r = 0; r < size; ++r) {
     int64_t next = begin;
-    stops.push_back(narrow<int32_t>(next++));
+    requests.push_back(narrow<int32_t>(next++));
     for (int64_t i : micro_batches_of(schedule, micro_count, r, size)) {
       losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
       next += 2;
@@ -68,7 +73,7 @@ StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule
   }
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
   std::vector<int32_t> plan = losses, nodes;
-  plan.insert(plan.end(), stops.begin(), stops.end());
+  plan.insert(plan.end(), requests.begin(), requests.end());
   std::vector<std::string> names;
   for (const Piece& p : pieces) {
     plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
@@ -82,7 +87,7 @@ StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule
 }
 
 void StepReducer::set_inputs(const StepInputs& inputs) {
-  std::vector<double> values{inputs.stop ? 1.0 : 0.0};
+  std::vector<double> values{static_cast<double>(bits_of(inputs.requests))};
   for (int64_t t : inputs.targets) {
     values.push_back(0);  // the loss's place
     values.push_back(static_cast<double>(t));
@@ -127,8 +132,8 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   a.pieces = static_cast<int64_t>(names_->size());
   a.values = static_cast<const double*>(gathered.read());
   a.losses = static_cast<const int32_t*>(plan_.read());
-  a.stops = a.losses + a.micro_batches;
-  a.first = a.stops + a.ranks;
+  a.requests = a.losses + a.micro_batches;
+  a.first = a.requests + a.ranks;
   a.nodes = a.first + a.pieces + 1;
   a.nominal = scales.nominal;
   a.loss_scale = scales.loss_scale;
@@ -168,7 +173,7 @@ StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
   result.grad_norm = out[A::kGradNorm];
   result.targets = static_cast<int64_t>(out[A::kTargets]);
   result.grad_scale = out[A::kGradScale];
-  result.stop = out[A::kStop] != 0;
+  result.requests = requests_of(static_cast<int>(out[A::kRequests]));
   const auto problem = static_cast<int64_t>(out[A::kProblem]);
   result.finite = problem == 0;
   if (problem == A::kLossProblem) result.nonfinite = "loss";

@@ -14,11 +14,18 @@
 
 namespace lockstep {
 
+// What a rank asks of all ranks with a step: one of them suffices, and all learn of it with the step's outcome, so that
+// they do it after the same step without an exchange of its own.
+struct StepRequests {
+  bool stop = false;  // end the run
+  bool save = false;  // save a checkpoint
+};
+
 // What the host of a rank brings to a step.
 struct StepInputs {
   int64_t micro_count = 0;       // micro-batches of all ranks
   std::vector<int64_t> targets;  // counted in each of this rank's micro-batches, in the order of their backward passes
-  bool stop = false;             // this rank was asked to stop after this step
+  StepRequests requests;         // of this rank
 };
 
 // The outcome of a step, the same on every rank.
@@ -30,7 +37,7 @@ struct StepResult {
   std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
   double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
   double exposed_ms = 0;  // time that the host spent waiting for communication, in all of the step
-  bool stop = false;      // some rank asked to stop after this step
+  StepRequests requests;  // of all ranks
 };
 
 // A step whose outcome the device has, or will have, and the host not yet. A value; outlives what made it.
@@ -75,10 +82,10 @@ class StepReducer {
   const Buckets& buckets_;
   const Mesh& mesh_;
   int64_t micro_count_;
-  std::vector<int64_t> counts_;  // of each rank's values: stop, loss and targets of each micro-batch, norm nodes
-  Tensor plan_;                  // int32: StepOutcomeArgs::losses, stops, first, nodes
+  std::vector<int64_t> counts_;  // of each rank's values: requests, loss and targets of each micro-batch, norm nodes
+  Tensor plan_;                  // int32: StepOutcomeArgs::losses, requests, first, nodes
   std::shared_ptr<const std::vector<std::string>> names_;  // of pieces, sorted: their order of addition
-  Tensor known_;  // fp64: stop, loss and targets of each micro-batch, as far as the host has them
+  Tensor known_;  // fp64: requests, loss and targets of each micro-batch, as far as the host has them
 };
 
 }  // namespace lockstep

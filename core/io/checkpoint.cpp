@@ -156,6 +156,24 @@ std::vector<std::pair<int64_t, std::string>> list_steps(const std::string& check
   return out;
 }
 
+// The steps of the `count` checkpoints up to `step` with the lowest validation loss. Reads their manifests.
+std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>& all, int64_t step, int64_t count) {
+  std::vector<std::pair<double, int64_t>> by_loss;
+  for (const auto& [its_step, path] : all) {
+    if (count <= 0 || its_step > step) break;
+    try {
+      if (const auto loss = open_checkpoint(path).info.validation.loss) by_loss.emplace_back(*loss, its_step);
+    } catch (const Error&) {
+      // Damaged: none of the best.
+    }
+  }
+  std::sort(by_loss.begin(), by_loss.end());
+  std::set<int64_t> out;
+  for (const auto& [loss, its_step] : by_loss)
+    if (static_cast<int64_t>(out.size()) < count) out.insert(its_step);
+  return out;
+}
+
 std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
 // Elements `at` onwards of a slice that is being saved; its values are in the cache already, since they are hashed.
@@ -168,6 +186,16 @@ void require_finite(const StateEntry& e, int64_t at, const float* values, int64_
 }
 
 }  // namespace
+
+void ValidationRecord::add(int64_t step, double measured) {
+  finite = std::isfinite(measured);
+  loss = finite ? std::optional(measured) : std::nullopt;
+  ++since_best;
+  if (!finite || (best && measured >= *best)) return;
+  best = measured;
+  best_step = step;
+  since_best = 0;
+}
 
 std::string checkpoint_name(int64_t step) {
   char name[32];
@@ -236,8 +264,9 @@ void retire_checkpoints(const std::string& checkpoints, int64_t step, const Rete
   if (r.keep_last <= 0) return;
   int64_t newer = 0;
   const auto all = list_steps(checkpoints);
+  const std::set<int64_t> best = best_steps(all, step, r.keep_best);
   for (auto c = all.rbegin(); c != all.rend(); ++c) {
-    if (c->first > step || ++newer <= r.keep_last) continue;
+    if (c->first > step || ++newer <= r.keep_last || best.contains(c->first)) continue;
     if (r.keep_every <= 0 || c->first % r.keep_every != 0) remove_checkpoint(c->second);
   }
 }
@@ -261,6 +290,8 @@ std::vector<std::string> list_checkpoints(const std::string& run_dir) {
   std::reverse(out.begin(), out.end());
   return out;
 }
+
+int64_t step_of_checkpoint(const std::string& path) { return std::stoll(path.substr(path.rfind('-') + 1)); }
 
 bool has_checkpoint(const std::string& run_dir) { return !list_checkpoints(run_dir).empty(); }
 

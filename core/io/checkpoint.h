@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,25 +24,36 @@ namespace lockstep {
 // 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. All up to this one are read.
 constexpr int64_t kCheckpointVersion = 2;
 
+// What a run knows of its validation loss.
+struct ValidationRecord {
+  bool finite = true;          // the last one; while false, no earlier checkpoint is removed
+  std::optional<double> loss;  // of the state that is saved; nothing where that was not evaluated, or is not finite
+  std::optional<double> best;  // the lowest so far, and
+  int64_t best_step = 0;       // the step after which it was measured
+  int64_t since_best = 0;      // evaluations since then
+
+  void add(int64_t step, double measured);
+};
+
 // What a run needs beside its tensors.
 struct CheckpointInfo {
   int64_t step = 0;                 // steps done
   int64_t epoch = 0, position = 0;  // data cursor
   int64_t updates = 0;              // of the optimizer
   int64_t skipped_in_row = 0, skipped = 0;
-  bool validation_finite = true;  // the last validation loss; while false, no earlier checkpoint is removed
-  double loss_scale = 1;          // of fp16: what the loss is multiplied by, and
-  int64_t good_steps = 0;         // steps since it changed
-  std::string dataset;            // identity, 32 hex digits
-  std::string math_text;          // configuration that shapes the mathematics
-  std::string config;             // the whole, as YAML
-  std::string vocabulary;         // of text, for generation: "byte", or "char" and its characters; empty for none
-  Shape input;                    // of one sample, and
-  int64_t classes = 0;            // what the model was built for
-  std::string isa;                // instruction-set level that computed it
-  std::string writer;             // version of lockstep
-  int64_t ranks = 1;              // that wrote it, and
-  std::string layout;             // how, for people: "4 ranks, level parameters"
+  ValidationRecord validation;
+  double loss_scale = 1;   // of fp16: what the loss is multiplied by, and
+  int64_t good_steps = 0;  // steps since it changed
+  std::string dataset;     // identity, 32 hex digits
+  std::string math_text;   // configuration that shapes the mathematics
+  std::string config;      // the whole, as YAML
+  std::string vocabulary;  // of text, for generation: "byte", or "char" and its characters; empty for none
+  Shape input;             // of one sample, and
+  int64_t classes = 0;     // what the model was built for
+  std::string isa;         // instruction-set level that computed it
+  std::string writer;      // version of lockstep
+  int64_t ranks = 1;       // that wrote it, and
+  std::string layout;      // how, for people: "4 ranks, level parameters"
 };
 
 struct StoredSlice {
@@ -79,6 +91,7 @@ void clean_checkpoints(const std::string& checkpoints);  // removes what a kille
 struct Retention {
   int64_t keep_last = 0;   // newest ones; 0: all
   int64_t keep_every = 0;  // and those of steps that are multiples of this, for ever; 0: none
+  int64_t keep_best = 0;   // and this many with the lowest validation loss, of several equal ones the earliest
 };
 // Removes the others of those up to `step`, the newest that is known to be whole: later ones were passed over.
 void retire_checkpoints(const std::string& checkpoints, int64_t step, const Retention& retention);
@@ -94,6 +107,7 @@ Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
 // checked whole.
 Checkpoint open_newest(const std::string& dir, bool verify = true);     // false: manifests alone are looked at
 std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
+int64_t step_of_checkpoint(const std::string& path);                    // of such a path
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
 // of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else

@@ -154,7 +154,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"skipped", info.skipped},
                   {"loss_scale", info.loss_scale},
                   {"good_steps", info.good_steps},
-                  {"validation_finite", info.validation_finite},
+                  {"validation_finite", info.validation.finite},
                   {"dataset", info.dataset},
                   {"isa", info.isa},
                   {"ranks", static_cast<int64_t>(parts)},
@@ -164,6 +164,11 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"vocabulary", info.vocabulary},
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
+  const ValidationRecord& v = info.validation;
+  if (v.loss) head.emplace_back("validation_loss", *v.loss);
+  if (v.best) head.emplace_back("best_validation_loss", *v.best);
+  if (v.best) head.emplace_back("best_validation_step", v.best_step);
+  if (v.since_best > 0) head.emplace_back("evaluations_since_best", v.since_best);
   const std::string text = cat(json_line(head), "\n", slices_text(slices));
   const std::string path = cat(pending, "/", kManifest);
   {
@@ -214,7 +219,17 @@ Checkpoint open_checkpoint(const std::string& dir) {
     i.good_steps = json_int(*head, "good_steps", path);
     i.layout = line_of(*head, "layout", path);
   }
-  i.validation_finite = json_bool(*head, "validation_finite").value_or(true);  // older ones lack it
+  ValidationRecord& v = i.validation;  // older ones lack it, and so do those of runs without validation
+  v.finite = json_bool(*head, "validation_finite").value_or(true);
+  const auto has = [&](std::string_view key) {
+    return std::any_of(head->begin(), head->end(), [&](const auto& member) { return member.first == key; });
+  };
+  if (has("validation_loss")) v.loss = json_number(*head, "validation_loss", path);
+  if (has("best_validation_loss")) {
+    v.best = json_number(*head, "best_validation_loss", path);
+    v.best_step = json_int(*head, "best_validation_step", path);
+  }
+  if (has("evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);
@@ -223,7 +238,8 @@ Checkpoint open_checkpoint(const std::string& dir) {
   for (const auto& [key, count] :
        {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
         std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
-        std::pair("good_steps", i.good_steps), std::pair("classes", i.classes)})
+        std::pair("good_steps", i.good_steps), std::pair("best_validation_step", v.best_step),
+        std::pair("evaluations_since_best", v.since_best), std::pair("classes", i.classes)})
     require(count >= 0 && count <= kLargestCount, ExitCode::kBadData, path, ": \"", key, "\" is ", count,
             "; a number in [0, 2^48] was expected");
   require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,

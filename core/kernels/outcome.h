@@ -25,7 +25,7 @@ HD inline double piece_sum(const StepOutcomeArgs& a, int64_t piece) {
 
 struct StepSums {
   double loss = 0, targets = 0, norm_squared = 0;
-  bool stop = false;
+  int requests = 0;        // bits, joined
   int64_t bad_piece = -1;  // the first that is not finite
 
   HD void add_micro_batch(double its_loss, double its_targets) { loss += its_loss, targets += its_targets; }
@@ -52,7 +52,7 @@ HD inline void conclude(const StepOutcomeArgs& a, const StepSums& sums) {
   a.out[A::kTargets] = sums.targets;
   a.out[A::kProblem] = static_cast<double>(problem);
   a.out[A::kGradScale] = scale;
-  a.out[A::kStop] = sums.stop ? 1 : 0;
+  a.out[A::kRequests] = sums.requests;
   a.verdict[UpdateControlArgs::kGradScale] = static_cast<float>(scale);
   a.verdict[UpdateControlArgs::kSkip] = problem != 0 ? 1.0f : 0.0f;
 }

@@ -12,23 +12,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The names of the checkpoints in `dir` as rank 0 sees them, newest first; "." if `dir` itself is a checkpoint.
-std::string names_of(const std::string& dir) {
+// The names of the checkpoints in `dir` up to step `at_most` as rank 0 sees them, newest first; "." if `dir` itself is
+// a checkpoint.
+std::string names_of(const std::string& dir, int64_t at_most) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such directory");
   if (fs::exists(dir + "/manifest.json", error)) return ".";
   std::string out;
-  for (const std::string& path : list_checkpoints(dir)) out += fs::path(path).filename().string() + " ";
+  for (const std::string& path : list_checkpoints(dir))
+    if (step_of_checkpoint(path) <= at_most) out += fs::path(path).filename().string() + " ";
   return out;
 }
 
 }  // namespace
 
-std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir) {
+std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir, int64_t at_most) {
   trace_mark();
   std::string names, first_problem;
   fail_together(comm, [&] {
-    if (comm.rank() == 0) names = names_of(dir);
+    if (comm.rank() == 0) names = names_of(dir, at_most);
   });
   names = broadcast_text(comm, names, 0, "checkpoints");
   std::istringstream list(names);

@@ -2,6 +2,8 @@
 // valid.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -11,10 +13,12 @@
 namespace lockstep {
 
 // The newest valid ("whole") checkpoint of run directory `dir`, or `dir` itself if it is a checkpoint; nullopt if there
-// is no checkpoint at all. Rank 0 warns of each damaged checkpoint that is skipped. Throws on all ranks, with one
-// message: ExitCode::kBadData if no checkpoint is valid, kMissingInput if there is no such directory, or if rank 0 sees
-// a checkpoint that another rank does not see. Collective.
-std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir);
+// is no checkpoint at all. In a run directory those of steps after `at_most` do not count. Rank 0 warns of each damaged
+// checkpoint that is skipped. Throws on all ranks, with one message: ExitCode::kBadData if no checkpoint is valid,
+// kMissingInput if there is no such directory, or if rank 0 sees a checkpoint that another rank does not see.
+// Collective.
+std::optional<Checkpoint> newest_whole(Communicator& comm, const std::string& dir,
+                                       int64_t at_most = std::numeric_limits<int64_t>::max());
 
 // The same, but throws ExitCode::kMissingInput if there is no checkpoint. Collective.
 Checkpoint open_whole(Communicator& comm, const std::string& dir);

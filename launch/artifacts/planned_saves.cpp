@@ -15,16 +15,17 @@ int64_t multiples(int64_t of, int64_t after, int64_t until) {
 }  // namespace
 
 int64_t most_added_checkpoints(const PlannedSaves& planned, std::vector<int64_t> there, const Retention& retention) {
-  const auto& [done, last, every] = planned;
+  const auto& [done, last, every, any] = planned;
   if (last <= done) return last == 0 && done == 0 ? 1 : 0;  // the initial parameters
   const int64_t before_last = multiples(every, done, last - 1), now = static_cast<int64_t>(there.size());
   if (retention.keep_last <= 0) return before_last + 1;
   // The state before the last save: the `newest` are kept as recent ones, older ones only if multiples of keep_every.
   const int64_t keep = retention.keep_every;
-  const int64_t new_ones = std::min(before_last, retention.keep_last);
-  const int64_t newest_from = before_last > 0 ? ((last - 1) / every - new_ones + 1) * every : last;
+  const int64_t possible = any ? last - 1 - done : before_last;
+  const int64_t new_ones = std::min(possible, retention.keep_last);
+  const int64_t newest_from = any || before_last == 0 ? last : ((last - 1) / every - new_ones + 1) * every;
   int64_t stay = new_ones;
-  if (keep > 0 && before_last > new_ones) {
+  if (keep > 0 && possible > new_ones && before_last > 0) {
     // Steps that are multiples of both; if the product overflows, there are none in the range.
     int64_t both = 0;
     if (!__builtin_mul_overflow(every / std::gcd(every, keep), keep, &both))
@@ -33,6 +34,7 @@ int64_t most_added_checkpoints(const PlannedSaves& planned, std::vector<int64_t>
   std::sort(there.begin(), there.end(), std::greater<>());
   int64_t as_new = retention.keep_last - new_ones;
   for (int64_t step : there) stay += as_new-- > 0 || (keep > 0 && step % keep == 0);
+  stay = std::min(stay, now + possible - retention.keep_best) + retention.keep_best;  // all of which may be other ones
   // At the first save there may be more old checkpoints than are kept afterwards.
   return std::max<int64_t>(1, stay + 1 - now);
 }

@@ -171,6 +171,7 @@ void write_failure(const std::string& dir, const Failure& failure) noexcept {
                                                      {"message", failure.message},
                                                      {"rank", static_cast<int64_t>(failure.rank)},
                                                      {"step", failure.step},
+                                                     {"equal_step", failure.equal_step},
                                                      {"host", host_name()},
                                                      {"pid", static_cast<int64_t>(::getpid())},
                                                      {"time", time_text()}}) +

@@ -27,8 +27,9 @@ struct RunPaths {
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   int rank = 0;
-  int64_t step = -1;  // the last step; -1: before the first
+  int64_t step = -1;  // steps done by the rank that failed; -1: it failed while the run was set up
   std::string message;
+  int64_t equal_step = -1;  // the last step after which verify.every found all replicas equal; -1: none by this process
 };
 
 class RunDir {

@@ -20,10 +20,12 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 
 }  // namespace
 
-Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements)
+Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements,
+             std::function<void(int64_t step)> before_write)
     : comm_(comm.split(0, comm.rank(), "checkpoint")),
       checkpoints_(std::move(checkpoints)),
       retention_(retention),
+      before_write_(std::move(before_write)),
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
       busy_(elements > 0),
       thread_([this, elements] {
@@ -177,7 +179,10 @@ void Saver::save() {
       copied_.synchronize();
       if (first) begin_checkpoint(pending);
     });
-    together([&] { mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_); });
+    together([&] {
+      if (before_write_) before_write_(info_.step);
+      mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_);
+    });
     const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
     together([&] {
       if (!first) return;

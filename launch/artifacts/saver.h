@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -29,8 +30,10 @@ class Saver {
  public:
   // Collective. `elements`: the total number of elements of this rank's entries. The buffer is then allocated and
   // touched immediately, on the saver's thread, since the first access to new memory takes longer than the copy. 0:
-  // allocate at the first save.
-  Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0);
+  // allocate at the first save. `before_write`: called with the step before this rank writes its part, on the saver's
+  // thread; what it throws is an error of that write.
+  Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0,
+        std::function<void(int64_t step)> before_write = {});
   // Waits for a save in progress, or abandons it on all ranks if an exception is being thrown. A failure of that save
   // is not reported; call finish() before.
   ~Saver();
@@ -61,6 +64,7 @@ class Saver {
   const std::unique_ptr<Communicator> comm_;
   const std::string checkpoints_;
   const Retention retention_;
+  const std::function<void(int64_t step)> before_write_;
   Device memory_;  // of buffer_
 
   // Used by the saver's thread while busy_ is set, otherwise by the caller.

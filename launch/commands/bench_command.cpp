@@ -99,7 +99,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       else if (i < warmup) end = warmup;
       while (trainer.may_start() && trainer.steps_started() < end) {
         const int64_t sent = comm.bytes_sent();
-        trainer.start(false);
+        trainer.start();
         wire = std::max(wire, comm.bytes_sent() - sent);
       }
       const StepReport r = trainer.finish();

@@ -53,6 +53,10 @@ std::string describe(const Checkpoint& c) {
       cat("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
           " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
   if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
+  if (const auto& v = i.validation; v.loss || v.best) {
+    out += cat("validation  ", v.loss ? cat("loss ", *v.loss) : std::string("not measured here"));
+    out += v.best ? cat("; the lowest so far: ", *v.best, ", after step ", v.best_step, "\n") : std::string("\n");
+  }
   out += cat("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
   for (auto& [name, t] : tensors_of(c))
     out += cat("fp32 ", t.shape, "  ", name, t.slices > 1 ? cat("  in ", t.slices, " slices") : "", "\n");
@@ -73,6 +77,7 @@ JsonObject described(const Checkpoint& c) {
           {"skipped_steps", i.skipped},
           {"loss_scale", i.loss_scale},
           {"good_steps", i.good_steps},
+          {"validation_loss", i.validation.loss ? JsonValue(*i.validation.loss) : JsonValue(nullptr)},
           {"writer", i.writer},
           {"ranks", i.ranks},
           {"layout", i.layout},

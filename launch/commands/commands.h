@@ -40,7 +40,9 @@ struct CommandEntry {
 };
 inline const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all{
-      {"train", train_command, {{"FILE.yaml [key.path=value ...] [--ranks N] [--resume]", "train a model"}}},
+      {"train",
+       train_command,
+       {{"FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]", "train a model"}}},
       {"launch",
        launch_command,
        {{"[-n N] [--hosts a:8,b:8] [--restarts K] -- train ...", "start ranks by mpirun, watch them, restart them"}}},

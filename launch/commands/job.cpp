@@ -4,9 +4,10 @@
 
 namespace lockstep {
 
-std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, bool resume) {
+std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& a, bool trains) {
   ConfigTree tree = ConfigTree::load(a.positional[0], a.rest());
   const int ranks = world_size(a.ranks(), deadline_of(tree));
+  const bool resume = trains && (a.has("resume") || resumes(tree));
   return load_settings(app, std::move(tree), ranks, resume);
 }
 

@@ -13,8 +13,8 @@
 namespace lockstep {
 
 // Loads the configuration of the arguments `FILE.yaml [key.path=value ...] [--ranks N]`, for the number of ranks that
-// the job will have. Starts MPI under a launcher. `resume`: see load_settings().
-std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& arguments, bool resume = false);
+// the job will have. Starts MPI under a launcher. `trains`: for a run, which --resume or run.resume may continue.
+std::unique_ptr<Settings> settings_of_file(const App& app, const Arguments& arguments, bool trains = false);
 
 class Job {
  public:

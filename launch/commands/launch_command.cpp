@@ -67,7 +67,9 @@ Target target_of(const App& app, const std::vector<std::string>& command, int ra
   if (!t.trains) return t;
   const Arguments a = train_arguments({command.begin() + 1, command.end()});
   require(!a.help && a.ranks() == 0, ExitCode::kUsage, "launch: -n says how many ranks train; leave --ranks out");
-  t.settings = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), ranks, a.has("resume"));
+  ConfigTree tree = ConfigTree::load(a.positional[0], a.rest());
+  const bool resume = a.has("resume") || resumes(tree);
+  t.settings = load_settings(app, std::move(tree), ranks, resume);
   return t;
 }
 

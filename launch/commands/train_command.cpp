@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <functional>
@@ -46,6 +47,8 @@ void finish_step_on_signals() {
 constexpr int64_t kWarmUp = 3;   // steps whose times are not typical
 constexpr int kFailedSaves = 3;  // consecutive failures after which the run ends
 
+using Clock = std::chrono::steady_clock;
+
 std::string fixed(double v, int digits) {
   char text[64];
   snprintf(text, sizeof text, "%.*f", digits, v);
@@ -62,11 +65,19 @@ ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   return o;
 }
 
+// How far the run of this thread's rank came, for failure.json: written as the run ends, read when its error is
+// reported.
+struct Reached {
+  int64_t step = -1, equal_step = -1;  // as in Failure
+};
+thread_local Reached reached;
+
 // The run of one rank, and on rank 0 its artifacts.
 class Run {
  public:
-  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume)
-      : settings_(settings), comm_(comm), trainer_(settings, data, comm) {
+  // `at_most`: a resumed run goes on from no later step. `attempt`: attempt_of_job().
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, bool resume, int64_t at_most, int64_t attempt)
+      : settings_(settings), comm_(comm), chaos_(settings.chaos, comm.rank(), attempt), trainer_(settings, data, comm) {
     const bool first = comm.rank() == 0;
     std::unique_ptr<RunDir> dir;
     fail_together(comm, [&] {
@@ -75,7 +86,13 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
-    const bool resumed = resume && resume_newest();
+    fail_together(comm, [&] {
+      for (const auto& [key, count] : {std::pair("train.patience", settings.train.patience),
+                                       std::pair("checkpoint.keep_best", settings.checkpoint.keep_best)})
+        require(count == 0 || trainer_.has_validation(), ExitCode::kConfig, settings.config.place(key),
+                ": needs data for validation; set data.validation");
+    });
+    const bool resumed = resume && resume_newest(at_most);
     fail_together(comm, [&] {  // only now, so that a refused resume does not change the run
       if (!first) return;
       require_space(dir->paths());
@@ -88,18 +105,22 @@ class Run {
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments, so nothing is compared"));
+    if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
+    for (const ChaosFault& f : settings.chaos.faults)
+      if (first && f.rank >= comm.size())
+        log_warning(cat(settings.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
+                        " does not occur"));
     int64_t elements = 0;
-    if (settings.checkpoint.every > 0)
+    if (settings.checkpoint.every > 0 || settings.checkpoint.every_minutes > 0)
       for (const StateEntry& e : trainer_.entries_to_save()) elements += e.data.numel();
-    saver_ =
-        std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(),
-                                Retention{settings.checkpoint.keep_last, settings.checkpoint.keep_every}, elements);
+    saver_ = std::make_unique<Saver>(comm, RunPaths{settings.run.dir}.checkpoints(), retention(), elements,
+                                     [this](int64_t step) { chaos_.before_write(step); });
     if (first) {
       const RunPaths paths = dir->paths();
       const int64_t done = trainer_.steps_done();
       run_dir_ = std::move(dir);
       metrics_ = std::make_unique<MetricsWriter>(paths.metrics(), done);
-      events_ = std::make_unique<EventWriter>(paths.tensorboard(), done > 0 ? done + 1 : 0);
+      events_ = std::make_unique<EventWriter>(paths.tensorboard(), run_dir_->resumed() ? done + 1 : 0);
       log_info(cat("training ", settings.model_name, ", ",
                    short_number(static_cast<double>(trainer_.parameter_count())), " parameters, ", comm.size(),
                    comm.size() == 1 ? " rank" : " ranks", " (", comm.backend(), "), ",
@@ -110,36 +131,43 @@ class Run {
     }
   }
 
+  ~Run() { reached = {trainer_.steps_done(), trainer_.last_equal_step()}; }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
   // Returns the exit code.
   int go() {
     training = true;
     bool stopped = false;
-    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true);  // the initial parameters
-    while (trainer_.steps_done() < settings_.train.steps && !(stopped && no_steps_in_progress())) {
-      while (!stopped && may_start()) trainer_.start(stop_signal != 0);
+    if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true, false);  // the initial parameters
+    while (trainer_.steps_done() < settings_.train.steps && !out_of_patience() &&
+           !(stopped && no_steps_in_progress())) {
+      while (!stopped && !save_asked_ && may_start()) trainer_.start({.stop = stop_signal != 0, .save = save_is_due()});
       const StepReport r = trainer_.finish();
-      stopped = stopped || r.result.stop;
+      stopped = stopped || r.result.requests.stop;
+      save_asked_ = save_asked_ || r.result.requests.save;
       if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
-      const bool ends = stopped && no_steps_in_progress();
       const bool eval_now = evaluates_after(r.step);
       EvalReport e;
       if (eval_now) {
         if (progress_) progress_->pause();
         e = trainer_.evaluate();
-        validation_finite_ = std::isfinite(e.loss);
+        validation_.add(r.step, e.loss);
       }
+      const bool ends = out_of_patience() || (stopped && no_steps_in_progress());
       if (comm_.rank() == 0) write(r, eval_now ? &e : nullptr);
       check_skips(r);
-      if (ends || saves_after(r.step)) save(ends || is_last(r.step));
+      if (ends || saves_after(r.step) || (save_asked_ && no_steps_in_progress()))
+        save(ends || is_last(r.step), eval_now);
       if (eval_now && comm_.rank() == 0) {
         std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
         for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
         log_info(text);
       }
     }
-    stopped = stopped && trainer_.steps_done() < settings_.train.steps;
+    stopped = stopped && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
     if (progress_) progress_->finish();
-    if (!validation_finite_ && !stopped) {
+    if (!validation_.finite && !stopped) {
       if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
       throw Error(ExitCode::kNumeric,
                   cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
@@ -158,6 +186,10 @@ class Run {
       if (stopped) {
         log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
       } else {
+        if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
+          log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
+                       fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
+                       validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
         log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                      p.metrics(), ", TensorBoard files in ", p.tensorboard()));
       }
@@ -174,6 +206,18 @@ class Run {
   bool saves_after(int64_t step) const {
     return is_last(step) || (settings_.checkpoint.every > 0 && step % settings_.checkpoint.every == 0);
   }
+  bool out_of_patience() const {
+    return settings_.train.patience > 0 && validation_.since_best >= settings_.train.patience;
+  }
+  // By rank 0's clock.
+  bool save_is_due() const {
+    const double minutes = settings_.checkpoint.every_minutes;
+    return comm_.rank() == 0 && minutes > 0 && Clock::now() - saved_at_ >= std::chrono::duration<double>(60 * minutes);
+  }
+  Retention retention() const {
+    const CheckpointOptions& o = settings_.checkpoint;
+    return {o.keep_last, o.keep_every, o.keep_best};
+  }
   bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
   // Code that reads the state after a step needs that step to be the last one started.
   bool may_start() const {
@@ -183,19 +227,21 @@ class Run {
   }
 
   // Returns false if there is no checkpoint yet.
-  bool resume_newest() {
-    const auto found = newest_whole(comm_, settings_.run.dir);
-    if (!found) {
-      if (comm_.rank() == 0) log_info(cat(settings_.run.dir, " holds no checkpoint yet: starting from the beginning"));
-      return false;
+  bool resume_newest(int64_t at_most) {
+    const auto found = newest_whole(comm_, settings_.run.dir, at_most);
+    if (found) {
+      fail_together(comm_, [&] { trainer_.resume(*found); });
+      validation_ = found->info.validation;
     }
-    fail_together(comm_, [&] { trainer_.resume(*found); });
-    validation_finite_ = found->info.validation_finite;
-    if (comm_.rank() != 0) return true;
-    log_info(cat("resumed ", found->dir));
+    if (comm_.rank() != 0) return found.has_value();
+    if (found) log_info(cat("resumed ", found->dir));
+    else
+      log_info(cat(settings_.run.dir, " holds no checkpoint ",
+                   has_checkpoint(settings_.run.dir) ? cat("up to step ", at_most) : std::string("yet"),
+                   ": starting from the beginning"));
     for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
       log_warning(cat("a checkpoint that was passed over is now ", path));
-    return true;
+    return found.has_value();
   }
 
   // On rank 0.
@@ -203,11 +249,10 @@ class Run {
     int64_t bytes = 0;
     for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
     std::vector<int64_t> there;
-    for (const std::string& path : list_checkpoints(paths.dir))
-      there.push_back(std::stoll(path.substr(path.rfind('-') + 1)));
+    for (const std::string& path : list_checkpoints(paths.dir)) there.push_back(step_of_checkpoint(path));
     const CheckpointOptions& o = settings_.checkpoint;
-    const int64_t added = most_added_checkpoints({trainer_.steps_done(), settings_.train.steps, o.every},
-                                                 std::move(there), {o.keep_last, o.keep_every});
+    const int64_t added = most_added_checkpoints(
+        {trainer_.steps_done(), settings_.train.steps, o.every, o.every_minutes > 0}, std::move(there), retention());
     int64_t all = 0;
     if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
     require_free_space(paths.checkpoints(), all,
@@ -273,12 +318,16 @@ class Run {
   }
 
   // A save runs concurrently with the next steps; its success is known when the next save begins.
-  void save(bool must) {
+  // `evaluated`: just now.
+  void save(bool must, bool evaluated) {
     // If steps are skipped or the validation loss is not finite, this state may be worse than the earlier ones, so none
     // of them is removed.
-    const bool retires = trainer_.info().skipped_in_row == 0 && validation_finite_;
+    const bool retires = trainer_.info().skipped_in_row == 0 && validation_.finite;
     CheckpointInfo info = trainer_.info();
-    info.validation_finite = validation_finite_;
+    info.validation = validation_;
+    if (!evaluated) info.validation.loss.reset();
+    save_asked_ = false;
+    saved_at_ = Clock::now();
     const auto start = [&] { saver_->start(info, trainer_.entries_to_save(), retires); };
     if (tolerate(start)) failed_saves_ = 0;
     else start();
@@ -311,6 +360,7 @@ class Run {
 
   const Settings& settings_;
   Communicator& comm_;
+  const Chaos chaos_;
   Trainer trainer_;
   std::unique_ptr<RunDir> run_dir_;
   std::unique_ptr<Saver> saver_;
@@ -320,7 +370,9 @@ class Run {
   BucketSizeAdvice waits_;
   int64_t timed_ = 0;
   int failed_saves_ = 0;
-  bool validation_finite_ = true;  // in the last evaluation
+  ValidationRecord validation_;
+  bool save_asked_ = false;  // after the last of the steps that are under way
+  Clock::time_point saved_at_ = Clock::now();
 };
 
 }  // namespace
@@ -328,14 +380,15 @@ class Run {
 Arguments train_arguments(const std::vector<std::string>& given) {
   const Command command{
       "train",
-      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
+      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]",
       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
       "lists all keys).\n"
       "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
       "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
       "continues from there.",
       {{"ranks", "ranks in this process", "N", "0"},
-       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
+       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"},
+       {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"}},
       1};
   return parse_arguments(command, given);
 }
@@ -343,18 +396,22 @@ Arguments train_arguments(const std::vector<std::string>& given) {
 int train_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = train_arguments(given);
   if (arguments.help) return 0;
-  const bool resume = arguments.has("resume");
-  const auto settings = settings_of_file(app, arguments, resume);
+  const bool limited = arguments.text("at-most") != "any";
+  const int64_t at_most = limited ? arguments.integer("at-most", 0) : std::numeric_limits<int64_t>::max();
+  const auto settings = settings_of_file(app, arguments, true);
+  const bool resume = arguments.has("resume") || settings->run.resume;
+  require(resume || !limited, ExitCode::kUsage, "--at-most ", at_most, ": has an effect only with --resume");
+  const int64_t attempt = settings->chaos.enabled ? attempt_of_job() : 1;
   finish_step_on_signals();
 
   Job job(*settings, arguments.ranks());
   job.world().on_failure = [&](const Error& e, int rank) {
     if (RunDir::holds_a_run(settings->run.dir) && e.code() != ExitCode::kOutputLocked)
-      write_failure(settings->run.dir, {e.code(), rank, -1, e.what()});
+      write_failure(settings->run.dir, {e.code(), rank, reached.step, e.what(), reached.equal_step});
   };
   std::atomic<int> code{0};
   const int failed = job.run("training", [&](Communicator& comm, const Datasets& data) {
-    Run run(*settings, data, comm, resume);
+    Run run(*settings, data, comm, resume, at_most, attempt);
     const int result = run.go();
     if (comm.rank() == 0) code = result;
   });

@@ -11,6 +11,10 @@ namespace lockstep {
 
 std::vector<Field> fields(RunOptions& o) {
   return {field("dir", o.dir, "directory of this run's artifacts: configuration, metrics, log, checkpoints")
+              .without_effect_on_math(),
+          enum_field("resume", o.resume, {{"never", false}, {"auto", true}},
+                     "auto: continue from the newest valid checkpoint of run.dir, or start if there is none, as with "
+                     "--resume; never: only with --resume")
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
@@ -20,6 +24,12 @@ std::vector<Field> fields(TrainOptions& o) {
               .without_effect_on_math(),
           field("eval_every", o.eval_every, "measure the validation loss every N steps; 0: only at the end")
               .with_unit("steps")
+              .at_least(0)
+              .without_effect_on_math(),
+          field("patience", o.patience,
+                "end the run, with exit code 0, once the validation loss has not been lower than before for N "
+                "evaluations in a row; 0: train all steps")
+              .with_unit("evaluations")
               .at_least(0)
               .without_effect_on_math(),
           field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
@@ -44,9 +54,19 @@ std::vector<Field> fields(CheckpointOptions& o) {
           .with_unit("steps")
           .at_least(0)
           .without_effect_on_math(),
+      field("every_minutes", o.every_minutes,
+            "also save when so much time has passed since the last save; 0: never for that reason")
+          .with_unit("minutes")
+          .with_range(0, 1e6)
+          .without_effect_on_math(),
       field("keep_last", o.keep_last, "keep this many newest checkpoints; 0: all").at_least(0).without_effect_on_math(),
       field("keep_every", o.keep_every, "also keep, forever, each checkpoint whose step is a multiple of this; 0: none")
           .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("keep_best", o.keep_best,
+            "also keep this many checkpoints with the lowest validation loss, of those saved after a step that was "
+            "evaluated (train.eval_every); 0: none")
           .at_least(0)
           .without_effect_on_math()};
 }
@@ -72,6 +92,28 @@ std::vector<Field> fields(ResumeOptions& o) {
                 "keys that may have other values than in the checkpoint that --resume continues, such as "
                 "[schedule.steps]; from there on the run has the bits of the new values")
               .without_effect_on_math()};
+}
+std::vector<Field> fields(ChaosFault& o) {
+  return {
+      field("kind", o.kind,
+            "kill, stop: a signal to itself; segv: a memory fault; exit: an early end with exit code 0; slow: sleep "
+            "in each step from this one on; hang: loading data never ends; nan: a gradient that is not finite; "
+            "weight, gradient: flip a bit of a parameter after the update, of this rank's gradient; full: the disk "
+            "is full for this step's checkpoint")
+          .with_choices({"kill", "stop", "segv", "exit", "slow", "hang", "nan", "weight", "gradient", "full"})
+          .without_effect_on_math(),
+      field("step", o.step, "in which the fault occurs, from 1").at_least(1).without_effect_on_math(),
+      field("rank", o.rank, "on which it occurs").at_least(0).without_effect_on_math(),
+      field("seconds", o.seconds, "that kind: slow sleeps").with_unit("s").with_range(0, 1e6).without_effect_on_math(),
+      field("attempt", o.attempt,
+            "only in this start of the job, by the environment variable LOCKSTEP_ATTEMPT (default 1); 0: in each")
+          .at_least(0)
+          .without_effect_on_math()};
+}
+std::vector<Field> fields(ChaosOptions& o) {
+  return {field("enabled", o.enabled, "inject the faults of chaos.faults, to rehearse what follows them")
+              .without_effect_on_math(),
+          list_field("faults", o.faults, "what `lockstep train` injects").without_effect_on_math()};
 }
 
 std::vector<Field> fields(LaunchOptions& o) {
@@ -162,6 +204,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("init", fields(s.init));
   s.config.bind("resume", fields(s.resume));
   s.config.bind("launch", fields(s.launch));
+  s.config.bind("chaos", fields(s.chaos));
 }
 
 // batch.micro of the newest readable checkpoint of a run; 0 if there is none.
@@ -235,6 +278,12 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
          "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
   refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
+  refuse(s->train.patience == 0 || s->train.eval_every > 0, "train.patience",
+         "has an effect only with train.eval_every, which evaluates during the run");
+  refuse(s->checkpoint.keep_best == 0 || s->train.eval_every > 0, "checkpoint.keep_best",
+         "has an effect only with train.eval_every, which evaluates during the run");
+  refuse(s->checkpoint.keep_best == 0 || s->checkpoint.keep_last > 0, "checkpoint.keep_best",
+         "has no effect with checkpoint.keep_last: 0, which keeps all checkpoints");
   for (auto& [section, kind] : std::initializer_list<std::pair<const char*, const Configurable*>>{
            {"model", s->model.get()}, {"optim", s->optimizer.get()}, {"schedule", s->schedule.get()}})
     if (const auto [key, why] = kind->problem(); !key.empty()) refuse(false, cat(section, ".", key), why);
@@ -245,6 +294,14 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
            cat("'", key, "' is not a key that affects results; such keys may change without being listed"));
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
+  refuse(s->chaos.enabled || s->chaos.faults.empty(), "chaos.faults", "is refused without chaos.enabled: true");
+  refuse(!s->graph || !s->chaos.enabled, "graph", "cannot be true with chaos.enabled");
+  for (const ChaosFault& f : s->chaos.faults) {
+    refuse(!f.kind.empty(), "chaos.faults", "a fault needs a kind, such as kill");
+    refuse((f.kind == "slow") == (f.seconds > 0), "chaos.faults",
+           cat("kind: slow needs seconds above 0, and no other kind has them; kind is ", f.kind, ", seconds is ",
+               f.seconds));
+  }
   s->metrics = app.metrics;
   s->parallel.seed = static_cast<uint64_t>(s->seed);
   s->parallel.frozen = [optim = s->optim](const std::string& name) { return is_frozen(optim, name); };
@@ -266,6 +323,13 @@ double deadline_of(const ConfigTree& tree) {
   Config given(tree);
   given.bind("", comm_fields(s));
   return s.deadline;
+}
+
+bool resumes(const ConfigTree& tree) {
+  RunOptions run;
+  Config given(tree);
+  given.bind("run", fields(run));
+  return run.resume;
 }
 
 std::vector<ConfigKey> all_keys(const App& app) {

@@ -17,10 +17,12 @@ namespace lockstep {
 
 struct RunOptions {
   std::string dir = "runs/default";
+  bool resume = false;  // as with --resume
 };
 struct TrainOptions {
   int64_t steps = 1000;
   int64_t eval_every = 0;
+  int64_t patience = 0;  // 0: no early stopping
   bool anomaly = false;
 };
 struct BatchOptions {
@@ -29,8 +31,10 @@ struct BatchOptions {
 };
 struct CheckpointOptions {
   int64_t every = 0;
+  double every_minutes = 0;
   int64_t keep_last = 2;
   int64_t keep_every = 0;
+  int64_t keep_best = 0;
 };
 struct ComputeOptions {
   int64_t threads = 0;
@@ -48,6 +52,17 @@ struct LaunchOptions {
 struct ResumeOptions {
   std::vector<std::string> allow;  // keys whose values may differ from those of the checkpoint
 };
+struct ChaosFault {
+  std::string kind;
+  int64_t step = 1;  // from 1
+  int64_t rank = 0;
+  double seconds = 0;   // of kind slow
+  int64_t attempt = 1;  // 0: every one
+};
+struct ChaosOptions {
+  bool enabled = false;
+  std::vector<ChaosFault> faults;
+};
 std::vector<Field> fields(RunOptions& o);
 std::vector<Field> fields(TrainOptions& o);
 std::vector<Field> fields(BatchOptions& o);
@@ -57,6 +72,8 @@ std::vector<Field> fields(VerifyOptions& o);
 std::vector<Field> fields(InitOptions& o);
 std::vector<Field> fields(ResumeOptions& o);
 std::vector<Field> fields(LaunchOptions& o);
+std::vector<Field> fields(ChaosFault& o);
+std::vector<Field> fields(ChaosOptions& o);
 
 struct Settings {
   int64_t seed = 1;
@@ -70,6 +87,7 @@ struct Settings {
   InitOptions init;
   ResumeOptions resume;
   LaunchOptions launch;
+  ChaosOptions chaos;
   double deadline = 60;
   Recompute recompute = Recompute::kNone;
   bool graph = false;
@@ -97,6 +115,8 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
                                                  const std::vector<std::string>& overrides = {});
 // comm.deadline in seconds, for use before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
+// run.resume, likewise.
+bool resumes(const ConfigTree& tree);
 // All keys, of every model, optimizer and other choice, for `lockstep config keys`.
 std::vector<ConfigKey> all_keys(const App& app);
 

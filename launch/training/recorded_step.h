@@ -17,7 +17,7 @@ class RecordedStep {
 
   // The step of `batch`, whose shapes are those of every call. `step`, all work from begin_step() to the update, is run
   // at the first call alone, to be recorded, with micro-batches that stay in one place.
-  PendingStep run(const StepBatch& batch, bool stop,
+  PendingStep run(const StepBatch& batch, const StepRequests& requests,
                   const std::function<PendingStep(const std::vector<MicroBatch>& mine)>& step);
 
  private:

@@ -26,12 +26,15 @@ class Sentinel {
   // The same with digests that were taken before; of the entries only names and offsets are read.
   void verify(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);
 
+  // The last step after which all ranks were found equal; -1: none yet.
+  int64_t last_equal_step() const { return equal_; }
+
  private:
   [[noreturn]] void report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);
 
   Communicator& copies_;
   Communicator& world_;
-  int64_t equal_ = -1;  // step of the last comparison; -1: none yet
+  int64_t equal_ = -1;
 };
 
 }  // namespace lockstep

@@ -165,14 +165,16 @@ void Trainer::start_loader() {
 
 StepBatch Trainer::next_batch() {
   FlightPhase phase("load batch");
+  if (chaos_) chaos_->while_loading(steps_started() + 1);
   return loader_->next();
 }
 
-void Trainer::start(bool stop) {
+void Trainer::start(const StepRequests& requests) {
   check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
   StepReport& report = step.report;
   WithAnomaly anomaly(settings_.train.anomaly);
+  if (chaos_) chaos_->before_step(steps_started() + 1);
   step.begun = Clock::now();
   const StepBatch batch = next_batch();
   report.data_ms = ms_since(step.begun);
@@ -189,10 +191,12 @@ void Trainer::start(bool stop) {
       settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
   if (step.recorded) {
     if (!recorded_) recorded_ = std::make_unique<RecordedStep>(*parallel_, current_stream());
-    step.outcome = recorded_->run(batch, stop, [&](const auto& mine) { return run(batch, mine, stop, report); });
+    step.outcome =
+        recorded_->run(batch, requests, [&](const auto& mine) { return run(batch, mine, requests, report); });
   } else {
-    step.outcome = run(batch, batch.mine, stop, report, reads_copies ? &step : nullptr);
+    step.outcome = run(batch, batch.mine, requests, report, reads_copies ? &step : nullptr);
   }
+  if (chaos_) chaos_->after_update(report.step, parallel_->state());
   ++steps_here_;
   report.transfers = parallel_->transfers();
   step.next = batch.next;
@@ -248,6 +252,12 @@ bool Trainer::verifies_after(int64_t step) const {
   return (sentinel_ || copy_sentinel_) && step % settings_.verify.every == 0;
 }
 
+int64_t Trainer::last_equal_step() const {
+  if (sentinel_ && copy_sentinel_) return std::min(sentinel_->last_equal_step(), copy_sentinel_->last_equal_step());
+  if (sentinel_) return sentinel_->last_equal_step();
+  return copy_sentinel_ ? copy_sentinel_->last_equal_step() : -1;
+}
+
 bool Trainer::may_start() const {
   return under_way_.empty() || (runs_ahead_ && under_way_.size() < 2 && !verifies_after(steps_started()));
 }
@@ -270,17 +280,20 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
 }
 
 // A step's work from its data to the update, in the order of the stream.
-PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
-                         UnderWay* verified) {
+PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
+                         StepReport& report, UnderWay* verified) {
   trace_mark();
   parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets());
+  double loss_gradient = parallel_->loss_gradient();
+  if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
+  if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, *model_);
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
     {
       WithProfilerRange range("forward");
       FlightPhase phase("forward");
-      WithLossGradient gradient(parallel_->loss_gradient());
+      WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
       const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
       loss = model_->batch_loss(model_->output_of(batch_read), batch_read);
@@ -296,7 +309,7 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   {
     WithProfilerRange range("exchange");
     FlightPhase phase("exchange");
-    outcome = parallel_->end_step(settings_.optim.clip_norm, stop);
+    outcome = parallel_->end_step(settings_.optim.clip_norm, requests);
   }
   if (verified) {  // before the update, whose values the next step's copies will have
     verified->copies = parallel_->whole_copies();

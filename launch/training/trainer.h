@@ -12,6 +12,7 @@
 #include "core/io/checkpoint.h"
 #include "data/loader.h"
 #include "launch/config/settings.h"
+#include "launch/training/chaos.h"
 #include "launch/training/evaluate.h"
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
@@ -41,14 +42,17 @@ class Trainer {
           const std::optional<TaskSpec>& measured = {});
   ~Trainer();
 
-  StepReport step(bool stop = false) {
-    start(stop);
+  // Faults for the steps from now on; outlives the trainer.
+  void set_chaos(const Chaos* chaos) { chaos_ = chaos; }
+
+  StepReport step() {
+    start();
     return finish();
   }
   int64_t steps_done() const { return info_.step; }
   // The same in two parts: a GPU has the next step's work before the host waits for this one's outcome. All else
   // (evaluate, mine, info) is about finished steps, and needs that none is under way.
-  void start(bool stop);
+  void start(const StepRequests& requests = {});
   StepReport finish();  // of the oldest that is under way
   int64_t steps_started() const { return info_.step + static_cast<int64_t>(under_way_.size()); }
   // May a step be started now? Where the host is the device, or must know a step's outcome for the next one (the loss
@@ -69,6 +73,8 @@ class Trainer {
   std::vector<StateEntry> state() const;
   // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
   bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
+  // The last step after which verify.every found all of that equal; -1: none by this process.
+  int64_t last_equal_step() const;
 
   std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
   int64_t items_per_sample() const { return data_.train->spec().units; }
@@ -94,8 +100,8 @@ class Trainer {
   void require_targets(bool measures) const;
   void start_loader();
   StepBatch next_batch();
-  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, bool stop, StepReport& report,
-                  UnderWay* verified = nullptr);
+  PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
+                  StepReport& report, UnderWay* verified = nullptr);
   StepResult outcome_of(const UnderWay& step);
 
   const Settings& settings_;
@@ -109,6 +115,7 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
+  const Chaos* chaos_ = nullptr;
   CheckpointInfo info_;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;

@@ -16,7 +16,7 @@ struct WorldOptions {
   int64_t threads = 0;  // compute threads per rank; 0: this machine's cores divided by its ranks
   double deadline_s = 60;
   DeviceOptions device = {};
-  // Called on the rank that failed first, before the job ends; writes failure.json.
+  // Called on the rank that failed first, by the thread that ran its body, before the job ends; writes failure.json.
   std::function<void(const Error& error, int rank)> on_failure;
 };
 

@@ -588,6 +588,77 @@ TEST(Retention, KeepsTheNewestAndMultiplesUpToTheStepJustSaved) {
   retire_checkpoints(folder / "nowhere", 1, {.keep_last = 1});
 }
 
+TEST(Validation, KnowsTheLowestLossAndHowLongAgoItWas) {
+  ValidationRecord v;
+  v.add(10, NAN);
+  EXPECT_FALSE(v.finite || v.loss || v.best);
+  EXPECT_EQ(v.since_best, 1);
+  for (const auto& [step, loss] : {std::pair(20, 0.5), std::pair(30, 0.25), std::pair(40, 0.25)}) v.add(step, loss);
+  EXPECT_TRUE(v.finite);
+  EXPECT_EQ(v.loss, 0.25);
+  EXPECT_EQ(v.best, 0.25);
+  EXPECT_EQ(v.best_step, 30) << "an equal loss is not lower";
+  EXPECT_EQ(v.since_best, 1);
+  v.add(50, INFINITY);
+  EXPECT_FALSE(v.finite || v.loss);
+  EXPECT_EQ(v.since_best, 2);
+}
+
+// Saves a checkpoint after an evaluation, or none.
+void save_with_loss(const std::string& checkpoints, int64_t step, std::optional<double> loss) {
+  const std::string pending = pending_checkpoint(checkpoints, step);
+  begin_checkpoint(pending);
+  CheckpointInfo info;
+  info.step = step;
+  if (loss) info.validation.add(step, *loss);
+  commit_checkpoint(checkpoints, info, write_part(pending, 0, 1, state()), 1);
+}
+
+TEST(Validation, IsStoredExactly) {
+  TemporaryFolder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  save_with_loss(checkpoints, 1, 1.0 / 3);
+  save_with_loss(checkpoints, 2, {});
+  save_with_loss(checkpoints, 3, NAN);
+  const auto stored = [&](int64_t step) {
+    return open_checkpoint(checkpoints + "/" + checkpoint_name(step)).info.validation;
+  };
+  EXPECT_EQ(stored(1).loss, 1.0 / 3);
+  EXPECT_EQ(stored(1).best, 1.0 / 3);
+  EXPECT_EQ(stored(1).best_step, 1);
+  EXPECT_FALSE(stored(2).loss || stored(2).best);
+  EXPECT_TRUE(stored(2).finite);
+  EXPECT_FALSE(stored(3).loss || stored(3).finite);
+  EXPECT_EQ(stored(3).since_best, 1);
+}
+
+TEST(Retention, KeepsThoseWithTheLowestLoss) {
+  TemporaryFolder folder;
+  const std::string checkpoints = folder / "checkpoints";
+  const auto left = [&](int64_t step, const Retention& retention) {
+    retire_checkpoints(checkpoints, step, retention);
+    return names_in(checkpoints);
+  };
+  const auto names = [](const std::vector<int64_t>& steps) {
+    std::set<std::string> out;
+    for (int64_t s : steps) out.insert(checkpoint_name(s));
+    return out;
+  };
+  save_with_loss(checkpoints, 1, {});
+  save_with_loss(checkpoints, 2, 0.5);
+  save_with_loss(checkpoints, 3, 0.25);
+  save_with_loss(checkpoints, 4, 0.75);
+  save_with_loss(checkpoints, 5, 0.25);
+  save_with_loss(checkpoints, 6, NAN);
+  EXPECT_EQ(left(6, {.keep_last = 1, .keep_best = 3}), names({2, 3, 5, 6}));
+  EXPECT_EQ(left(6, {.keep_last = 1, .keep_best = 1}), names({3, 6})) << "of equal losses the earlier";
+  save_with_loss(checkpoints, 7, 0.125);
+  save_with_loss(checkpoints, 9, 0.0625);
+  EXPECT_EQ(left(7, {.keep_last = 1, .keep_best = 1}), names({7, 9})) << "a later one was passed over: not counted";
+  fs::remove(checkpoints + "/" + checkpoint_name(7) + "/manifest.json");
+  EXPECT_EQ(left(9, {.keep_last = 1, .keep_best = 2}), names({9})) << "a damaged one is none of the best";
+}
+
 TEST(Save, ReplacesAnEarlierTryOfTheSameStep) {
   TemporaryFolder folder;
   save(folder / "c", 30, 3, state(1));

@@ -414,7 +414,8 @@ TEST(CudaSums, OutcomeOfAStep) {
                         {{{300, -inf}}, 1},
                         {{{7, 1e200}, {8, 1e308}, {9, 1e308}}, 0},
                         {{{2, 0}, {4, 0}, {501, 0}}, 1},
-                        {{{500, 1}}, 0}};
+                        {{{500, 1}}, 0},
+                        {{{0, 1}, {500, 2}}, 0}};
   for (const Case& c : cases)
     expect_equal([&](const KernelTable& table, Parallel& where) {
       std::vector<double> values(700);
@@ -423,7 +424,7 @@ TEST(CudaSums, OutcomeOfAStep) {
       values[0] = values[499] = 0, values[2] = 30, values[4] = 31, values[501] = 2;
       for (auto [at, v] : c.changed) values[at == 500 ? 499 : at] = v;
       const int pieces = 300;
-      std::vector<int32_t> losses{1, 3, 500}, stops{0, 499}, first, nodes;
+      std::vector<int32_t> losses{1, 3, 500}, requests{0, 499}, first, nodes;
       for (int p = 0; p < pieces; ++p) {
         first.push_back(static_cast<int32_t>(nodes.size()) / 2);
         // One node; two that join; four: the third and fourth join, then both pairs; none.
@@ -435,7 +436,7 @@ TEST(CudaSums, OutcomeOfAStep) {
       }
       first.push_back(static_cast<int32_t>(nodes.size()) / 2);
       StepOutcomeArgs a;
-      a.values = values.data(), a.losses = losses.data(), a.stops = stops.data(), a.first = first.data();
+      a.values = values.data(), a.losses = losses.data(), a.requests = requests.data(), a.first = first.data();
       a.nodes = nodes.data(), a.micro_batches = 3, a.ranks = 2, a.pieces = pieces;
       a.nominal = 64, a.loss_scale = 4, a.clip_norm = c.clip;
       std::vector<double> out(StepOutcomeArgs::kCount);

@@ -131,7 +131,7 @@ Outcome run(const Job& job) {
       const auto looked_at = [&](int64_t step) { return step == job.evaluated_after || step == job.reloaded_after; };
       while (trainer.may_start() && trainer.steps_started() < job.steps &&
              (trainer.steps_started() == trainer.steps_done() || !looked_at(trainer.steps_started())))
-        trainer.start(false);
+        trainer.start();
       ahead = std::max(ahead, trainer.steps_started() - trainer.steps_done());
       losses.push_back(trainer.finish().result.loss);
       if (trainer.steps_done() == job.evaluated_after) trainer.evaluate();
@@ -333,10 +333,13 @@ TEST(GpuRunAhead, NoStepWaitsForTheGpu) {
       testing::fake_gpu_enqueue(*current_stream().device_queue(), [&late, open = gate.get_future().share()] {
         if (open.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) ++late;
       });
-      trainer.start(false);
+      trainer.start({.save = comm.rank() == comm.size() - 1});
       EXPECT_TRUE(trainer.may_start());
       gate.set_value();
-      EXPECT_EQ(trainer.finish().step, 7);
+      const StepReport r = trainer.finish();
+      EXPECT_EQ(r.step, 7);
+      EXPECT_TRUE(r.result.requests.save) << "what one rank asks for, also where a graph is launched";
+      EXPECT_FALSE(r.result.requests.stop);
     });
     EXPECT_EQ(late, 0) << ranks << " ranks, " << more;
   }

@@ -84,6 +84,19 @@ TEST(OpenWhole, DamageThatAnyRankReadsIsPassedOverByAll) {
   }
 }
 
+TEST(OpenWhole, NoneAfterTheLastStepThatCounts) {
+  const Scratch folder;
+  const std::string run = folder.path("run");
+  for (int64_t step : {2, 5, 9}) save(run, step, 1);
+  damage(run + "/checkpoints/" + checkpoint_name(5), 1, 0);
+  for (const auto& [at_most, wanted] : {std::pair<int64_t, int64_t>{9, 9}, {8, 2}, {2, 2}, {1, -1}})
+    for (const auto& [code, text] : ends(2, [&, at_most = at_most, wanted = wanted](Communicator& comm) {
+           const auto c = newest_whole(comm, run, at_most);
+           EXPECT_EQ(c ? c->info.step : -1, wanted) << at_most;
+         }))
+      EXPECT_EQ(code, ExitCode::kOk) << text;
+}
+
 TEST(OpenWhole, WhereNoneIsWholeAllEndWithOneMessage) {
   const Scratch folder;
   const std::string run = folder.path("run");

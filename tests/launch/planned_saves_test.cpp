@@ -8,20 +8,23 @@
 namespace lockstep {
 namespace {
 
-// Saves one after the other, as a run does it, and counts.
+// Saves one after the other, as a run does it, and counts. Losses that only grow make the best checkpoints other ones
+// than the newest. `any`: saves after every step.
 int64_t counted(const PlannedSaves& p, const std::vector<int64_t>& there, const Retention& r) {
   if (p.last == 0 && p.done == 0) return 1;  // the initial parameters
   std::set<int64_t> disk(there.begin(), there.end());
   size_t most = disk.size();
   for (int64_t step = p.done + 1; step <= p.last; ++step) {
-    if (step != p.last && (p.every == 0 || step % p.every != 0)) continue;
+    if (!p.any && step != p.last && (p.every == 0 || step % p.every != 0)) continue;
     disk.insert(step);
     most = std::max(most, disk.size());
     if (r.keep_last <= 0) continue;
     int64_t newer = 0;
+    const auto oldest = std::next(disk.begin(), std::min(r.keep_best, static_cast<int64_t>(disk.size())));
+    const std::set<int64_t> best(disk.begin(), oldest);
     for (auto it = disk.end(); it != disk.begin();) {
       --it;
-      const bool stays = ++newer <= r.keep_last || (r.keep_every > 0 && *it % r.keep_every == 0);
+      const bool stays = ++newer <= r.keep_last || best.contains(*it) || (r.keep_every > 0 && *it % r.keep_every == 0);
       if (!stays) it = disk.erase(it);
     }
   }
@@ -50,6 +53,25 @@ TEST(PlannedSaves, OfAResumedRunCountWhatIsThere) {
             EXPECT_EQ(most_added_checkpoints({12, last, every}, there, r), counted({12, last, every}, there, r))
                 << every << " " << keep_last << " " << keep_every << " " << last << " " << there.size();
           }
+}
+
+// What depends on losses and on time is bounded: never too low, and too high by no more than what may be kept for it.
+TEST(PlannedSaves, OfUnknownStepsAndLossesAreBounded) {
+  const std::vector<std::vector<int64_t>> found{{}, {12}, {1, 2, 3, 5, 6, 7, 9, 12}};
+  for (int64_t every : {0, 1, 3, 5})
+    for (int64_t keep_last : {1, 2, 5})
+      for (int64_t keep_best : {0, 1, 3, 100})
+        for (int64_t last : {13, 14, 40})
+          for (const bool any : {false, true})
+            for (const auto& there : found) {
+              const Retention r{keep_last, 0, keep_best};
+              const PlannedSaves p{there.empty() ? 0 : 12, last, every, any};
+              const int64_t planned = most_added_checkpoints(p, there, r);
+              EXPECT_GE(planned, counted(p, there, r))
+                  << every << keep_last << keep_best << last << any << there.size();
+              EXPECT_LE(planned, keep_last + keep_best + 1);
+              EXPECT_LE(planned, last - p.done);
+            }
 }
 
 TEST(PlannedSaves, OfLongRunsAreCountedAtOnce) {

@@ -152,13 +152,16 @@ TEST(RunDir, FailureIsOneJsonObject) {
   std::string dir = scratch.path("run");
   {
     RunDir run(dir, false);
-    write_failure(dir, {.code = ExitCode::kNumeric, .rank = 2, .step = 7, .message = "loss is \"nan\"\nat step 7"});
+    const std::string message = "loss is \"nan\"\nat step 7";
+    write_failure(dir, {.code = ExitCode::kNumeric, .rank = 2, .step = 7, .message = message, .equal_step = 5});
     auto object = parse_json_object(read_all(run.paths().failure()));
     ASSERT_TRUE(object);
     EXPECT_EQ(json_integer(read_all(run.paths().failure()), "exit_code"), 70);
     EXPECT_EQ(json_integer(read_all(run.paths().failure()), "rank"), 2);
+    EXPECT_EQ(json_integer(read_all(run.paths().failure()), "step"), 7);
+    EXPECT_EQ(json_integer(read_all(run.paths().failure()), "equal_step"), 5);
     EXPECT_EQ((*object)[1].first, "message");
-    EXPECT_EQ(std::get<std::string>((*object)[1].second), "loss is \"nan\"\nat step 7");
+    EXPECT_EQ(std::get<std::string>((*object)[1].second), message);
   }
   RunDir again(dir, false);
   EXPECT_FALSE(std::filesystem::exists(again.paths().failure()));  // the next attempt begins without it

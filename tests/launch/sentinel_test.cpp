@@ -41,6 +41,7 @@ std::string flip(const std::vector<StateEntry>& state, const std::string& kind) 
 struct End {
   ExitCode code = ExitCode::kOk;
   std::string text;
+  int64_t equal = -1;  // the last step found equal
 };
 std::vector<End> train(int ranks, int every, int odd, const std::string& kind, std::string* tensor = nullptr,
                        const std::string& more = "") {
@@ -59,7 +60,7 @@ std::vector<End> train(int ranks, int every, int odd, const std::string& kind, s
         trainer.step();
       }
     });
-    ends[static_cast<size_t>(comm.rank())] = {code, text};
+    ends[static_cast<size_t>(comm.rank())] = {code, text, trainer.last_equal_step()};
     comm.barrier("end");
   });
   return ends;
@@ -67,7 +68,10 @@ std::vector<End> train(int ranks, int every, int odd, const std::string& kind, s
 
 TEST(Sentinel, CleanRunsPass) {
   for (int ranks : {1, 2, 3, 4})
-    for (const End& e : train(ranks, 1, -1, "")) EXPECT_EQ(e.code, ExitCode::kOk) << ranks << " ranks: " << e.text;
+    for (const End& e : train(ranks, 1, -1, "")) {
+      EXPECT_EQ(e.code, ExitCode::kOk) << ranks << " ranks: " << e.text;
+      EXPECT_EQ(e.equal, ranks > 1 ? 12 : -1);
+    }
 }
 
 TEST(Sentinel, OneFlippedBitNamesRankTensorAndSteps) {
@@ -76,7 +80,10 @@ TEST(Sentinel, OneFlippedBitNamesRankTensorAndSteps) {
     const auto ends = train(3, 2, 2, kind, &tensor);
     EXPECT_EQ(ends[0].text, "");
     EXPECT_EQ(ends[1].text, "");
-    for (const End& e : ends) EXPECT_EQ(e.code, ExitCode::kRanksDisagree) << kind;
+    for (const End& e : ends) {
+      EXPECT_EQ(e.code, ExitCode::kRanksDisagree) << kind;
+      EXPECT_EQ(e.equal, 4) << kind;
+    }
     const std::string& text = ends[2].text;
     EXPECT_TRUE(text.starts_with("step 6: rank 2 holds other values than the other 2 ranks in ")) << text;
     EXPECT_TRUE(contains(text, tensor)) << text;
@@ -216,9 +223,9 @@ TEST(Sentinel, NamesEveryOddRank) {
     world.barrier("end");
   });
   for (int r = 0; r < 8; ++r) {
-    const auto& [code, text] = ends[static_cast<size_t>(r)];
-    EXPECT_EQ(code, ExitCode::kRanksDisagree) << r;
-    EXPECT_TRUE(r == 3 || text.empty()) << r << ": " << text;
+    const End& end = ends[static_cast<size_t>(r)];
+    EXPECT_EQ(end.code, ExitCode::kRanksDisagree) << r;
+    EXPECT_TRUE(r == 3 || end.text.empty()) << r << ": " << end.text;
   }
   const std::string& text = ends[3].text;
   EXPECT_TRUE(

@@ -214,7 +214,7 @@ TEST(NonFinite, GradientOnOneRankSkipsTheStepOnAll) {
     }
 }
 
-TEST(Stop, AskedOfOneRankIsKnownToAll) {
+TEST(Requests, OfOneRankAreKnownToAll) {
   Job job = mlp_job();
   testing::run_ranks(3, [&](Communicator& comm) {
     auto model = job.make();
@@ -225,7 +225,9 @@ TEST(Stop, AskedOfOneRankIsKnownToAll) {
         auto [loss, targets] = job.loss(*model, 0, 0, 13);
         parallel.backward(i, loss, targets);
       }
-      EXPECT_EQ(parallel.finish_step(0, comm.rank() == asked).stop, asked >= 0);
+      const StepResult r = parallel.finish_step(0, {.stop = comm.rank() == asked, .save = comm.rank() == asked - 1});
+      EXPECT_EQ(r.requests.stop, asked >= 0);
+      EXPECT_EQ(r.requests.save, asked >= 1);
     }
   });
 }

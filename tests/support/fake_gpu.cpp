@@ -222,7 +222,7 @@ void reach(TreeSumsArgs& a) {
 void reach(StoreArgs& a) { gpu().reach(a.out); }
 void reach(StepOutcomeArgs& a) {
   gpu().reach(a.values);
-  for (const int32_t** p : {&a.losses, &a.stops, &a.first, &a.nodes}) gpu().reach(*p);
+  for (const int32_t** p : {&a.losses, &a.requests, &a.first, &a.nodes}) gpu().reach(*p);
   gpu().reach(a.out);
   gpu().reach(a.verdict);
 }

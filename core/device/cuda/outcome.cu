@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads) outcome_grid(const __grid_constant__
   __shared__ double one[kThreads], other[kThreads];
   StepSums sums;  // the first thread's counts
   in_order(
-      a.ranks, [&](int64_t r, int slot) { one[slot] = a.values[a.stops[r]]; },
-      [&](int64_t, int64_t slot) { sums.stop = sums.stop || one[slot] != 0; });
+      a.ranks, [&](int64_t r, int slot) { one[slot] = a.values[a.requests[r]]; },
+      [&](int64_t, int64_t slot) { sums.requests |= static_cast<int>(one[slot]); });
   in_order(
       a.micro_batches,
       [&](int64_t i, int slot) { one[slot] = a.values[a.losses[i]], other[slot] = a.values[a.losses[i] + 1]; },

@@ -39,6 +39,8 @@ run lockstep train failing.yaml run.dir="$work/t2" --ranks 2
 cp "$work/t2/failure.json" out
 expect "failure.json: rank" grep -q '"rank": *1' out
 expect "failure.json: message" grep -q 'gives up' out
+same "failure.json: steps done" 2 "$(field step <out)"
+same "failure.json: nothing was compared" -1 "$(field equal_step <out)"
 if with_mpi; then # a process that dies without a word: the launcher ends the others, in its own time
   rm -f thrown
   run mpi 2 "$binary" train failing.yaml run.dir="$work/abort" model.how=abort model.peers_sleep=true

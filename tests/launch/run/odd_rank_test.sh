@@ -61,6 +61,8 @@ expect "a flipped bit: who, what, when" grep -qE "^error: $message" err
 expect "a flipped bit: one error" test "$(grep -c '^error' err)" -eq 1
 cp flip/failure.json out
 expect "failure.json: rank" grep -q '"rank": *2' out
+same "failure.json: the last step done" 4 "$(field step <out)"
+same "failure.json: the last step found equal" 2 "$(field equal_step <out)"
 expect "failure.json: code" grep -q '"exit_code": *76' out
 expect "failure.json: tensor" grep -q 'parameters/scale' out
 if with_mpi; then

@@ -45,6 +45,28 @@ refuses "more ranks than micro-batches" 78 'batch.micro \(default\): 4 ranks are
 refuses "another micro-batch" 78 "on_1/.*: cannot be resumed with another configuration: batch.micro was 4 and is 2. .*'resume.allow=\[batch.micro\]'" \
   lockstep train text.yaml run.dir=on_1 train.steps=9 schedule.steps=4 batch.micro=2 --resume
 
+# Up to a step: later checkpoints are set aside, and the run comes to the same bits again.
+back=(text.yaml train.steps=8 checkpoint.every=2 checkpoint.keep_last=0)
+steps_of() { find "$1/checkpoints" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' '; }
+succeeds "a run of 8 steps" lockstep train "${back[@]}" run.dir=back
+whole=$(digest back)
+for at in 5 1; do
+  succeeds "back to step $at" lockstep train "${back[@]}" run.dir=back --resume --at-most $at train.steps=6 schedule.steps=8
+  case $at in
+    5) expect "from step 4" grep -q 'resumed back/checkpoints/step-00000004' err
+       same "what is there" "damaged-step-00000006 damaged-step-00000008 step-00000002 step-00000004 step-00000006 " "$(steps_of back)" ;;
+    1) expect "from the beginning" grep -q 'back holds no checkpoint up to step 1: starting from the beginning' err
+       same "its steps" "1 2 3 4 5 6 " "$(field step <back/metrics.jsonl | tr '\n' ' ')" ;;
+  esac
+done
+succeeds "and on" lockstep train "${back[@]}" run.dir=back run.resume=auto
+same "the same bits" "$whole" "$(digest back)"
+succeeds "run.resume: auto with nothing there" lockstep train "${back[@]}" run.dir=fresh run.resume=auto
+same "the same bits from the beginning" "$whole" "$(digest fresh)"
+refuses "--at-most without --resume" 64 '--at-most 5: has an effect only with --resume' lockstep train "${back[@]}" run.dir=fresh --at-most 5
+refuses "a step that is none" 64 '--at-most x: is not an integer' lockstep train "${back[@]}" run.dir=fresh --resume --at-most x
+refuses "a mode that is none" 78 'override.*: run.resume: .*auto' lockstep train "${back[@]}" run.resume=yes
+
 # The initial parameters of a run that starts from another stay what they were saved as.
 succeeds "a run's first parameters from another" lockstep train text.yaml run.dir=child init.from=two train.steps=0 schedule.steps=4
 rm -r two

@@ -1,0 +1,43 @@
+// Chaos: injects the faults that the section `chaos` of a configuration asks for, so that a user can rehearse what
+// happens after them. The train command has one object for each rank; trainer and saver call it where a fault belongs,
+// and are not given one that has nothing to do. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/io/state.h"
+#include "core/nn/module.h"
+#include "launch/config/settings.h"
+
+namespace lockstep {
+
+// Which start of the job this is, from 1: LOCKSTEP_ATTEMPT, which who restarts a job counts up. Throws
+// ExitCode::kConfig if that is no number of 1 or more.
+int64_t attempt_of_job();
+
+class Chaos {
+ public:
+  // Keeps the faults of that rank and attempt.
+  Chaos(const ChaosOptions& options, int rank, int64_t attempt);
+  bool empty() const { return faults_.empty(); }
+
+  // Steps count from 1. Each hook injects faults of the kinds named beside it.
+  void before_step(int64_t step) const;                       // kill, stop, segv, exit, slow
+  void while_loading(int64_t step) const;                     // hang
+  double loss_gradient(int64_t step, double gradient) const;  // nan: what backward begins with, otherwise `gradient`
+  // gradient: flips a bit as soon as the first micro-batch's gradient of the model's first parameter is complete. To be
+  // called where this rank has a micro-batch in that step.
+  void before_backward(int64_t step, const Module& model) const;
+  void after_update(int64_t step, const std::vector<StateEntry>& parameters) const;  // weight: of this rank's slices
+  // full: throws ExitCode::kStorage. On the saver's thread.
+  void before_write(int64_t step) const;
+
+ private:
+  bool due(std::string_view kind, int64_t step) const;
+
+  std::vector<ChaosFault> faults_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Faults that a configuration asks for: how a run ends, what it leaves, and that a restart goes on without them.
+# Usage: chaos_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+# A memory fault is to end the process as a signal does, in sanitizer builds, too.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}handle_segv=0" TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}handle_segv=0"
+make_inputs
+keys=(images.yaml train.steps=8 checkpoint.every=2 checkpoint.keep_last=0)
+succeeds "without faults" lockstep train "${keys[@]}" run.dir=clean
+clean=$(digest clean)
+done_steps() { field step <"$1/metrics.jsonl" | tail -n 1; }
+steps_of() { find "$1/checkpoints" -name 'step-*' -printf '%f\n' | sed -E 's/step-0*//' | sort -n | tr '\n' ' '; }
+# chaos RUN 'FAULT' more...: a run by 2 threads with that fault, such as 'kind: nan, step: 3'
+chaos() { run lockstep train "${keys[@]}" run.dir="$1" --ranks 2 chaos.enabled=true "chaos.faults=[{$2}]" "${@:3}"; }
+# Rank 0 may have had no time to write the line of the step before.
+ended_in_step_6() { expect "$1: it ended in step 6" test "$(done_steps "$2")" = 4 -o "$(done_steps "$2")" = 5; }
+# goes_on WHAT RUN 'FAULT' more...: the next attempt does not have the fault, and comes to the bits of the run without any
+goes_on() {
+  LOCKSTEP_ATTEMPT=2 chaos "$2" "$3" --resume "${@:4}"
+  expect "$1: the next attempt" test "$code" -eq 0
+  same "$1: the same bits" "$clean" "$(digest "$2")"
+}
+
+# Ends of the process
+for kind in kill:137 segv:139; do
+  chaos "${kind%:*}" "kind: ${kind%:*}, step: 6, rank: 1"
+  expect "$kind" test "$code" -eq "${kind#*:}"
+  expect "$kind: announced" grep -q "warning: chaos.faults: ${kind%:*} at step 6" err
+  ended_in_step_6 "$kind" "${kind%:*}"
+  goes_on "$kind" "${kind%:*}" "kind: ${kind%:*}, step: 6, rank: 1"
+done
+chaos exit "kind: exit, step: 6, rank: 1"
+same "an early exit: exit 0" 0 "$code"
+ended_in_step_6 "an early exit" exit
+goes_on "an early exit" exit "kind: exit, step: 6, rank: 1"
+chaos exit "kind: exit, step: 6, rank: 1, attempt: 0" --resume train.steps=9
+same "attempt 0 is every one, but the step is over" 9 "$(done_steps exit)"
+
+# A stopped process goes on with SIGCONT, as if nothing had been.
+"$binary" train "${keys[@]}" run.dir=stop --ranks 2 chaos.enabled=true 'chaos.faults=[{kind: stop, step: 4, rank: 1}]' >out 2>err &
+pid=$!
+state() { sed -E 's/.*\) (.).*/\1/' "/proc/$pid/stat" 2>/dev/null || echo none; }
+until [[ $(state) =~ T|none|Z ]]; do sleep 0.02; done
+same "stopped" T "$(state)"
+kill -CONT "$pid"
+code=0
+wait "$pid" || code=$?
+same "stopped, and continued: exit 0" 0 "$code"
+same "stopped, and continued: the same bits" "$clean" "$(digest stop)"
+
+# Slow, and hanging
+chaos slow "kind: slow, step: 5, rank: 1, seconds: 0.3"
+same "slow: exit 0" 0 "$code"
+same "slow: the same bits" "$clean" "$(digest slow)"
+same "slow: from that step on" 4 "$(field step_ms <slow/metrics.jsonl | tail -n 4 | awk '$1 >= 300' | wc -l)"
+chaos hang "kind: hang, step: 4, rank: 1" comm.deadline=1
+same "a rank that hangs is missed: exit 69" 69 "$code"
+expect "a rank that hangs is named" grep -qE '^error: rank 0 on [^ ]+: .*rank 1' err
+same "failure.json: the steps done" 3 "$(field step <hang/failure.json)"
+goes_on "a rank that hung" hang "kind: hang, step: 4, rank: 1"
+
+# Wrong numbers
+chaos nan "kind: nan, step: 4, rank: 1"
+same "one step without a finite gradient: exit 0" 0 "$code"
+expect "it is skipped" grep -q 'step 4: the gradient is not finite' err
+run lockstep train "${keys[@]}" run.dir=nans --ranks 2 chaos.enabled=true optim.skip_limit=2 \
+  'chaos.faults=[{kind: nan, step: 4, rank: 1}, {kind: nan, step: 5, rank: 0}]'
+same "two in a row: exit 70" 70 "$code"
+expect "two in a row: said" grep -qE '^error: .*step 5: 2 steps in a row without a finite gradient' err
+chaos weight "kind: weight, step: 5, rank: 1" verify.every=2
+same "a flipped bit of a parameter: exit 76" 76 "$code"
+expect "who, what, when" grep -qE '^error: .*step 6: ranks 0 and 1 hold different values in parameters/.*last found equal after step 4' err
+same "failure.json: the last step done" 6 "$(field step <weight/failure.json)"
+same "failure.json: the last equal step" 4 "$(field equal_step <weight/failure.json)"
+LOCKSTEP_ATTEMPT=2 chaos weight "kind: weight, step: 5, rank: 1" verify.every=2 --resume --at-most 4
+same "back to the step that was equal: exit 0" 0 "$code"
+same "the same bits" "$clean" "$(digest weight)"
+chaos gradient "kind: gradient, step: 3, rank: 1" verify.every=1
+same "a flipped bit of a gradient spreads to all ranks alike: exit 0" 0 "$code"
+expect "other bits" test "$(digest gradient)" != "$clean"
+succeeds "of one rank alone" lockstep train "${keys[@]}" run.dir=lone chaos.enabled=true 'chaos.faults=[{kind: gradient, step: 3}]'
+expect "other bits, too" test "$(digest lone)" != "$clean"
+
+# A full disk
+chaos full "kind: full, step: 4, rank: 1"
+same "full in the middle: exit 0" 0 "$code"
+expect "full in the middle: a warning" grep -q 'checkpoint not saved (1 of 3 in a row that are tolerated): .*the disk counts as full for the checkpoint of step 4' err
+same "full in the middle: the other checkpoints" "2 6 8 " "$(steps_of full)"
+chaos end "kind: full, step: 8, rank: 1"
+same "full at the end: exit 74" 74 "$code"
+same "full at the end: the other checkpoints" "2 4 6 " "$(steps_of end)"
+goes_on "full at the end" end "kind: full, step: 8, rank: 1"
+
+if with_mpi; then
+  for kind in kill segv exit; do # the launcher ends the others
+    run timeout 60 "$mpirun_program" -n 2 "$binary" train "${keys[@]}" run.dir=mpi-$kind train.steps=100000 comm.deadline=5 \
+      chaos.enabled=true "chaos.faults=[{kind: $kind, step: 6, rank: 1}]"
+    expect "mpirun, $kind: the job ends" test "$code" -ne 124
+    expect "mpirun, $kind: not well" test "$code" -ne 0
+    ended_in_step_6 "mpirun, $kind" mpi-$kind
+  done
+  run mpi 2 "$binary" train "${keys[@]}" run.dir=mpi-weight verify.every=2 chaos.enabled=true 'chaos.faults=[{kind: weight, step: 5, rank: 1}]'
+  same "mpirun, weight: exit 76" 76 "$code"
+  run mpi 2 "$binary" train "${keys[@]}" run.dir=mpi-hang comm.deadline=2 chaos.enabled=true 'chaos.faults=[{kind: hang, step: 4, rank: 1}]'
+  same "mpirun, hang: exit 69" 69 "$code"
+fi
+
+# What is refused
+faults='chaos.faults=[{kind: kill, step: 3}]'
+refuses "faults that are not enabled" 78 'override.*: chaos.faults: is refused without chaos.enabled: true' lockstep train "${keys[@]}" run.dir=refused "$faults"
+refuses "no kind" 78 'override.*: chaos.faults: a fault needs a kind' lockstep train "${keys[@]}" run.dir=refused chaos.enabled=true 'chaos.faults=[{step: 3}]'
+for wrong in 'kind: slow' 'kind: kill, seconds: 1'; do
+  refuses "$wrong" 78 'override.*: chaos.faults: kind: slow needs seconds above 0' lockstep train "${keys[@]}" run.dir=refused chaos.enabled=true "chaos.faults=[{$wrong}]"
+done
+for wrong in 'kind: fire' 'kind: kill, step: 0' 'kind: kill, rank: -1' 'kind: kill, attempt: -1'; do
+  refuses "$wrong" 78 'override.*: chaos.faults.*' lockstep train "${keys[@]}" run.dir=refused chaos.enabled=true "chaos.faults=[{$wrong}]"
+done
+LOCKSTEP_ATTEMPT=two refuses "an attempt that is no number" 78 'LOCKSTEP_ATTEMPT=two is not a number' \
+  lockstep train "${keys[@]}" run.dir=refused chaos.enabled=true "$faults"
+chaos absent "kind: kill, step: 3, rank: 2"
+same "a rank that is not there: exit 0" 0 "$code"
+expect "a rank that is not there: a warning" grep -q 'warning: .*chaos.faults: there is no rank 2 here' err
+finish

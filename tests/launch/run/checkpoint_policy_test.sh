@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Which checkpoints a run saves and keeps, and when it ends early: by time, by validation loss, across a resume.
+# Usage: checkpoint_policy_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+steps_of() { find "$1/checkpoints" -name 'step-*' -printf '%f\n' | sed -E 's/step-0*//' | sort -n | tr '\n' ' '; }
+done_steps() { field step <"$1/metrics.jsonl" | tail -n 1; }
+
+# Early stopping: with a rate of 0 no evaluation finds a lower loss than the first, after step 2.
+keys=(images.yaml optim.lr=0 train.eval_every=2 train.patience=3)
+early='ended early after step 8: the validation loss was not lower than [0-9.]+, measured after step 2, in 3 evaluations \(override.*: train.patience\)'
+succeeds "no progress" lockstep train "${keys[@]}" run.dir=early
+expect "it says why it ended" grep -qE "$early" err
+same "its last step" 8 "$(done_steps early)"
+same "which is saved" "8 " "$(steps_of early)"
+succeeds "resumed, it has ended" lockstep train "${keys[@]}" run.dir=early --resume
+expect "it says so again" grep -qE "$early" err
+same "no step is added" 8 "$(done_steps early)"
+succeeds "interrupted after 2 evaluations" lockstep train "${keys[@]}" run.dir=cut train.steps=5
+succeeds "and resumed by 2 ranks" lockstep train "${keys[@]}" run.dir=cut --resume --ranks 2
+same "an evaluation at the interruption counts, too" 6 "$(done_steps cut)"
+succeeds "interrupted at an evaluation" lockstep train "${keys[@]}" run.dir=even train.steps=6
+succeeds "and resumed by 2 ranks" lockstep train "${keys[@]}" run.dir=even --resume --ranks 2
+same "the same last step" 8 "$(done_steps even)"
+same "the same bits" "$(digest early)" "$(digest even)"
+succeeds "more patience" lockstep train "${keys[@]}" run.dir=early --resume train.patience=5
+same "it goes on" 12 "$(done_steps early)"
+succeeds "progress" lockstep train images.yaml train.eval_every=5 train.patience=6 run.dir=progress
+same "all steps are done" 30 "$(done_steps progress)"
+
+# The two lowest losses beside the newest checkpoint, also across a resume. Losses that go up and down: a high rate.
+keys=(images.yaml optim.lr=0.05 train.eval_every=2 checkpoint.every=1 checkpoint.keep_last=1 checkpoint.keep_best=2)
+lowest() { # RUN: steps of the two lowest validation losses, and the last step
+  { grep val_loss "$1/metrics.jsonl" | while read -r line; do echo "$(field val_loss <<<"$line") $(field step <<<"$line")"; done |
+      sort -g | head -n 2 | cut -d ' ' -f 2
+    done_steps "$1"
+  } | sort -nu | tr '\n' ' '
+}
+for ranks in 1 2; do
+  succeeds "the best are kept" lockstep train "${keys[@]}" run.dir=best$ranks train.steps=13 --ranks $ranks
+  same "the best of 13 steps" "$(lowest best$ranks)" "$(steps_of best$ranks)"
+  succeeds "resumed" lockstep train "${keys[@]}" run.dir=best$ranks train.steps=24 --resume
+  same "the best of 24 steps" "$(lowest best$ranks)" "$(steps_of best$ranks)"
+done
+expect "an older one is among them" test "$(steps_of best1 | wc -w)" -ge 2
+run lockstep checkpoint inspect best1
+expect "inspect tells the loss" grep -qE '^validation  loss [0-9.]+; the lowest so far: [0-9.]+, after step [0-9]+$' out
+
+# By time: at once, and never.
+keys=(images.yaml train.steps=12 checkpoint.keep_last=0)
+for ranks in 1 2; do
+  succeeds "a save after each step" lockstep train "${keys[@]}" run.dir=often$ranks checkpoint.every_minutes=1e-9 --ranks $ranks
+  same "a checkpoint of each" "1 2 3 4 5 6 7 8 9 10 11 12 " "$(steps_of often$ranks)"
+  succeeds "all are whole" lockstep checkpoint verify often$ranks
+done
+succeeds "a save each hour, or four steps" lockstep train "${keys[@]}" run.dir=rarely checkpoint.every_minutes=60 checkpoint.every=4
+same "only those of steps" "4 8 12 " "$(steps_of rarely)"
+same "the same bits" "$(digest often1)" "$(digest rarely)"
+
+# What cannot have an effect is refused, with its place.
+sed 's/^  steps: 30/  steps: 30\n  patience: 3/' images.yaml >patience.yaml
+refuses "patience without evaluations" 78 'patience.yaml:6: train.patience: has an effect only with train.eval_every' lockstep train patience.yaml run.dir=refused
+refuses "patience without validation" 78 '(rank 0 .*)?patience.yaml:6: train.patience: needs data for validation' \
+  lockstep train patience.yaml run.dir=refused train.eval_every=2 data.validation=0 --ranks 2
+refuses "keep_best without evaluations" 78 'override.*: checkpoint.keep_best: has an effect only with train.eval_every' \
+  lockstep train images.yaml run.dir=refused checkpoint.keep_best=1
+refuses "keep_best without validation" 78 'override.*: checkpoint.keep_best: needs data for validation' \
+  lockstep train images.yaml run.dir=refused checkpoint.keep_best=1 train.eval_every=2 data.validation=0
+refuses "keep_best where all are kept" 78 'override.*: checkpoint.keep_best: has no effect with checkpoint.keep_last: 0' \
+  lockstep train images.yaml run.dir=refused checkpoint.keep_best=1 train.eval_every=2 checkpoint.keep_last=0
+for wrong in train.patience=-1 checkpoint.every_minutes=-1 checkpoint.every_minutes=.inf checkpoint.keep_best=-1; do
+  refuses "$wrong" 78 'override.*: .* is out of range' lockstep train images.yaml run.dir=refused train.eval_every=2 $wrong
+done
+finish
