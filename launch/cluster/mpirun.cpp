@@ -56,10 +56,11 @@ int mpirun_version(const std::string& program) {
     text.append(buffer.data(), n);
   require(!text.empty(), ExitCode::kMissingInput, "cannot run ", program,
           ": install Open MPI (openmpi-bin), or name it with --mpirun");
-  const size_t at = text.find("Open MPI) ");
+  size_t at = text.find("(Open MPI) ");
+  if (at == std::string::npos) at = text.find("(OpenRTE) ");  // what mpiexec of Open MPI 4 says
   require(at != std::string::npos, ExitCode::kUsage, program, " is not Open MPI's: it says '",
           text.substr(0, text.find('\n')), "'");
-  return std::atoi(text.c_str() + at + std::strlen("Open MPI) "));
+  return std::atoi(text.c_str() + text.find(' ', at + 6) + 1);
 }
 
 std::string shell_line(const std::vector<std::string>& arguments) {

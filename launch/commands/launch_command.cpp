@@ -114,7 +114,12 @@ Place place_of(const Arguments& a) {
 
 // The command of an attempt that comes back: from the newest checkpoint, or from the newest one at or before a step.
 std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
-  std::vector<std::string> out = t.command;
+  std::vector<std::string> out;
+  // A first --at-most does not apply again: the run has gone on from there.
+  for (size_t i = 0; i < t.command.size(); ++i) {
+    if (t.command[i] == "--at-most") ++i;
+    else if (!t.command[i].starts_with("--at-most=")) out.push_back(t.command[i]);
+  }
   const auto add = [&](const std::string& word) {
     if (std::find(out.begin(), out.end(), word) == out.end()) out.push_back(word);
   };
