@@ -325,23 +325,22 @@ class Run {
 
 }  // namespace
 
-Arguments train_arguments(const std::vector<std::string>& given) {
-  const Command command{
-      "train",
-      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
-      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
-      "lists all keys).\n"
-      "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
-      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
-      "continues from there.",
-      {{"ranks", "ranks in this process", "N", "0"},
-       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
-      1};
-  return parse_arguments(command, given);
+std::vector<Command> train_forms() {
+  return {
+      {"train",
+       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume]",
+       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
+       "lists all keys).\n"
+       "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
+       "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
+       "continues from there.",
+       {{"ranks", "ranks in this process", "N", "0"},
+        {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
+       1}};
 }
 
 int train_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = train_arguments(given);
+  const Arguments arguments = parse_arguments(train_forms(), given);
   if (arguments.help) return 0;
   const bool resume = arguments.has("resume");
   const auto settings = settings_of_file(app, arguments, resume);
