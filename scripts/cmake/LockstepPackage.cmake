@@ -4,14 +4,17 @@
 function(lockstep_install_runtime)
   # The program prints its own completion and manual page when it is installed.
   set(made ${PROJECT_BINARY_DIR}/share)
+  string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+  configure_file(${PROJECT_SOURCE_DIR}/scripts/packaging/changelog.in ${made}/changelog @ONLY)
   install(CODE "
-    file(MAKE_DIRECTORY \"${made}\")
     foreach(arguments \"completion bash\" \"completion zsh\" \"completion fish\" man)
       string(REPLACE \" \" \".\" file \"\${arguments}\")
       separate_arguments(arguments)
       execute_process(COMMAND \"$<TARGET_FILE:lockstep>\" \${arguments} OUTPUT_FILE \"${made}/\${file}\" COMMAND_ERROR_IS_FATAL ANY)
     endforeach()
-    execute_process(COMMAND gzip -9nc \"${made}/man\" OUTPUT_FILE \"${made}/man.gz\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT runtime)
+    foreach(file man changelog)
+      execute_process(COMMAND gzip -9nc \"${made}/\${file}\" OUTPUT_FILE \"${made}/\${file}.gz\" COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()" COMPONENT runtime)
   set(share ${CMAKE_INSTALL_DATADIR})
   install(FILES ${made}/completion.bash DESTINATION ${share}/bash-completion/completions RENAME lockstep COMPONENT runtime)
   install(FILES ${made}/completion.zsh DESTINATION ${share}/zsh/vendor-completions RENAME _lockstep COMPONENT runtime)
@@ -24,7 +27,8 @@ function(lockstep_install_runtime)
 
   # As in the repository, so that the links among the pages lead somewhere.
   set(pages ${share}/doc/lockstep)
-  install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/scripts/packaging/copyright DESTINATION ${pages} COMPONENT runtime)
+  install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/scripts/packaging/copyright ${made}/changelog.gz
+          DESTINATION ${pages} COMPONENT runtime)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${pages} COMPONENT runtime)
   install(FILES ${PROJECT_SOURCE_DIR}/data/FORMAT.md DESTINATION ${pages}/data COMPONENT runtime)
 endfunction()
@@ -35,8 +39,10 @@ set(CPACK_PACKAGE_NAME lockstep)
 set(CPACK_PACKAGE_CONTACT "Lockstep maintainers <maintainers@lockstep.invalid>" CACHE STRING "Maintainer of the package")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "distributed data-parallel training of neural networks")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-    "Each rank is one process or one thread; ranks exchange gradients over threads or MPI. One YAML file describes a run, and HDF5 files \
-hold its data and its checkpoints. With the same batch a run has the same result, bit by bit, at every number of ranks.")
+    "Each rank is one process or one thread; ranks exchange gradients over
+threads or MPI. One YAML file describes a run, and HDF5 files hold its
+data and its checkpoints. With the same batch a run has the same result,
+bit by bit, at every number of ranks.")
 set(CPACK_COMPONENTS_ALL runtime)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

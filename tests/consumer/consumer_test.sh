@@ -25,7 +25,7 @@ version=$(lockstep --version | cut -d ' ' -f 2)
 expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockstep/modulefiles/lockstep/$version"
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
-  "$(find runtime -name lockstep -path '*bin*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake' | xargs)"
+  "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
 cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_loop.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
