@@ -20,7 +20,7 @@ completes() {
   COMP_CWORD=$(($# - 2))
   COMPREPLY=()
   _lockstep || true # compopt fails where no shell completes
-  same "$1" "$2" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | xargs)"
+  same "$1" "$2" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | paste -sd ' ')"
 }
 replies() { # how many begin with WORD in the last completion
   printf '%s\n' "${COMPREPLY[@]}" | grep -cE "^$1" || true
@@ -37,6 +37,11 @@ completes "options of a form" "--level" data import --l
 completes "YAML files and folders" "folder images.yaml text.yaml" train ""
 completes "a YAML file in a folder" "folder/inner.yml" plan folder/
 completes "other files" "notes.txt" data inspect no
+completes "a short option of launch" "-n" launch -n
+completes "what follows launch" "--" launch -n 2 ""
+completes "a command to launch" "train" launch -n 2 -- tr
+completes "a key of a command to launch" "batch.global=" launch -n 2 -- train text.yaml batch.g
+completes "a file of hosts" "notes.txt" launch --hostfile no
 completes "a key" "batch.global=" train text.yaml batch.g
 completes "a key after an override" "batch.micro=" train text.yaml batch.global = 8 batch.m
 completes "a key of a run's configuration" "data.context=" eval run data.con
@@ -44,6 +49,9 @@ completes "a choice" "gradients" train text.yaml sharding.level = gr
 completes "choices" "false true" train text.yaml graph =
 completes "a file as a value" "text.h5" train text.yaml data.path = text.h
 completes "a file in another folder as a value" "folder/inner.yml" train text.yaml data.path = folder/i
+COMP_WORDS=(lockstep age) COMP_CWORD=1
+_lockstep || true
+same "no command that is not listed" 0 "${#COMPREPLY[@]}"
 COMP_WORDS=(lockstep train text.yaml --ranks "") COMP_CWORD=4
 _lockstep || true
 same "no candidate for a number" 0 "${#COMPREPLY[@]}"
