@@ -13,21 +13,46 @@
 
 namespace lockstep {
 
-// Documented exit codes (docs/command-line.md); values follow sysexits.h where it has one.
+// Exit codes; values follow sysexits.h where it has one.
 enum class ExitCode : int {
   kOk = 0,
-  kInternal = 1,        // a bug in lockstep or in a user's model
-  kUsage = 64,          // command line
-  kBadData = 65,        // a file that is there but wrong: dataset, checkpoint
-  kMissingInput = 66,   // a file that is not there
-  kDevice = 67,         // a GPU that was asked for cannot be used; memory ran out, a GPU's or the host's; no threads
-  kRankLost = 69,       // a peer died, hangs, or missed a deadline
-  kNumeric = 70,        // non-finite gradients k times in a row, anomaly mode, runs that prove found to differ
-  kOutputLocked = 73,   // the run directory cannot be used for output
-  kStorage = 74,        // disk full, I/O error while writing
-  kSaved = 75,          // stopped on request after saving: requeue me
-  kRanksDisagree = 76,  // ranks differ in version, configuration, model or data (preflight), or in state (verify.every)
-  kConfig = 78,         // YAML or override
+  kInternal = 1,
+  kUsage = 64,
+  kBadData = 65,
+  kMissingInput = 66,
+  kDevice = 67,
+  kRankLost = 69,
+  kNumeric = 70,
+  kOutputLocked = 73,
+  kStorage = 74,
+  kSaved = 75,
+  kRanksDisagree = 76,
+  kConfig = 78,
+};
+
+// What each means, in the order of their values: the manual page prints this, and docs/command-line.md says more.
+struct ExitCodeMeaning {
+  ExitCode code;
+  std::string_view meaning;
+};
+inline constexpr ExitCodeMeaning kExitCodes[] = {
+    {ExitCode::kOk, "done"},
+    {ExitCode::kInternal, "a bug in Lockstep or in a user's model; checkpoint diff: the states differ"},
+    {ExitCode::kUsage, "wrong command line"},
+    {ExitCode::kBadData, "a file that is there but wrong: dataset, checkpoint"},
+    {ExitCode::kMissingInput, "a file that is not there"},
+    {ExitCode::kDevice,
+     "a GPU that was asked for cannot be used; memory ran out, a GPU's or the host's; the system gives no more "
+     "threads"},
+    {ExitCode::kRankLost, "a rank died, hangs, or missed a deadline"},
+    {ExitCode::kNumeric,
+     "non-finite gradients several times in a row, or anomaly mode; runs that prove found to differ"},
+    {ExitCode::kOutputLocked, "the run directory cannot be used for output"},
+    {ExitCode::kStorage, "disk full, I/O error while writing"},
+    {ExitCode::kSaved, "stopped on request after saving: start it again with --resume"},
+    {ExitCode::kRanksDisagree,
+     "ranks differ in version, configuration, model or data, or hold different values (verify.every)"},
+    {ExitCode::kConfig, "configuration: the YAML file or an override"},
 };
 
 class Error : public std::runtime_error {

@@ -51,23 +51,26 @@ JsonValue known(double v) { return v > 0 ? JsonValue(v) : JsonValue(nullptr); }
 
 }  // namespace
 
+std::vector<Command> bench_forms() {
+  return {
+      {"bench",
+       "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
+       "Times training steps without writing any files. The last line of output is one JSON object with: ms, the\n"
+       "median time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a\n"
+       "step from the first timed step until the device is idle, and the throughput by it; the seconds from the\n"
+       "start of the program to the end of the first step; tflops of the model's matrix products, and mfu, their\n"
+       "fraction of the GPU's peak if that is known; the peak memory of this process's device, total and by use; and\n"
+       "the most bytes that a rank sends in a step.",
+       {{"steps", "steps that are timed", "N", "20"},
+        {"warmup", "untimed steps before those", "N", "5"},
+        {"ranks", "ranks in this process", "N", "0"},
+        {"breakdown", "print tables of rank 0's time by operation, with the rate that each reaches, before that line"},
+        {"json", "no effect: that line is always one JSON object; not with --breakdown"}},
+       1}};
+}
+
 int bench_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "bench",
-      "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
-      "Times training steps without writing any files. The last line of output is one JSON object with: ms, the\n"
-      "median time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a\n"
-      "step from the first timed step until the device is idle, and the throughput by it; the seconds from the\n"
-      "start of the program to the end of the first step; tflops of the model's matrix products, and mfu, their\n"
-      "fraction of the GPU's peak if that is known; the peak memory of this process's device, total and by use; and\n"
-      "the most bytes that a rank sends in a step.",
-      {{"steps", "steps that are timed", "N", "20"},
-       {"warmup", "untimed steps before those", "N", "5"},
-       {"ranks", "ranks in this process", "N", "0"},
-       {"breakdown", "print tables of rank 0's time by operation, with the rate that each reaches, before that line"},
-       {"json", "no effect: that line is always one JSON object; not with --breakdown"}},
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(bench_forms(), given);
   if (a.help) return 0;
   const bool breaks_down = a.has("breakdown");
   require(!breaks_down || !a.has("json"), ExitCode::kUsage,

@@ -262,43 +262,46 @@ void export_parameters(const Checkpoint& c, const std::string& output, bool json
 
 }  // namespace
 
+std::vector<Command> checkpoint_forms() {
+  const std::string dir =
+      "DIR is a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is verified.";
+  const std::vector<Option> json{{"json", "one JSON object"}};
+  return {
+      {"checkpoint inspect", "checkpoint inspect DIR [--json]", "Lists what a checkpoint holds.\n" + dir, json, 1, 1},
+      {"checkpoint digest", "checkpoint digest DIR [--json]",
+       "Prints one value for the logical state, independent of its layout; equal runs have equal digests. It is\n"
+       "alone on standard output.\n" +
+           dir,
+       json, 1, 1},
+      {"checkpoint verify", "checkpoint verify DIR [--json]",
+       "Checks that a checkpoint is complete and undamaged; of a run directory, each checkpoint. Exit code 65 if\n"
+       "one is not.",
+       json, 1, 1},
+      {"checkpoint diff", "checkpoint diff A B [--json]",
+       "Prints how two states differ, independent of their layouts; exit code 1 if they differ. A and B are\n"
+       "checkpoints, or run directories, which stand for their newest valid ones.",
+       json, 2, 2},
+      {"checkpoint export", "checkpoint export DIR OUT.h5 [--json]",
+       "Writes the parameters alone, unsharded and by name, to a new HDF5 file.\n" + dir, json, 2, 2}};
+}
+
 int checkpoint_command(const App&, const std::vector<std::string>& given) {
-  const Command command{
-      "checkpoint",
-      "checkpoint inspect|digest|verify DIR | diff A B | export DIR OUT.h5 [--json]",
-      "DIR, A, B: a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is\n"
-      "verified.\n"
-      "inspect: lists what it holds.\n"
-      "digest: prints one value for the logical state, independent of its layout; equal runs have equal digests. It\n"
-      "is alone on standard output.\n"
-      "verify: checks that it is complete and undamaged; for a run directory, each checkpoint. Exit code 65 if one\n"
-      "is not.\n"
-      "diff: prints how two states differ, independent of their layouts; exit code 1 if they differ.\n"
-      "export: writes the parameters alone, unsharded and by name, to a new HDF5 file.",
-      {{"json", "one JSON object"}},
-      2,
-      3};
-  const Arguments a = parse_arguments(command, given);
-  if (a.help) return 0;
-  const std::string& what = a.positional[0];
-  const bool two = what == "diff" || what == "export";
-  require((two || what == "inspect" || what == "digest" || what == "verify") && a.positional.size() == (two ? 3u : 2u),
-          ExitCode::kUsage, "usage: lockstep ", command.usage);
-  if (!is_first_process()) return 0;
+  const Arguments a = parse_arguments(checkpoint_forms(), given);
+  if (a.help || !is_first_process()) return 0;
   const bool json = a.has("json");
-  if (what == "verify") {
-    verify(a.positional[1], json);
+  if (a.form == "verify") {
+    verify(a.positional[0], json);
     return 0;
   }
-  const Checkpoint c = open_newest(a.positional[1]);
-  if (what == "diff") {
-    const Comparison d(c, open_newest(a.positional[2]));
+  const Checkpoint c = open_newest(a.positional[0]);
+  if (a.form == "diff") {
+    const Comparison d(c, open_newest(a.positional[1]));
     print(json ? d.json() : d.text());
     return d.equal() ? 0 : 1;
   }
-  if (what == "export") {
-    export_parameters(c, a.positional[2], json);
-  } else if (what == "inspect") {
+  if (a.form == "export") {
+    export_parameters(c, a.positional[1], json);
+  } else if (a.form == "inspect") {
     print(json ? json_line(described(c)) + "\n" : describe(c));
   } else {
     const std::string digest = to_hex(digest_of(c));

@@ -1,16 +1,31 @@
 #include "launch/commands/command_line.h"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "launch/commands/commands.h"
+#include "launch/config/did_you_mean.h"
 
 namespace lockstep {
 namespace po = boost::program_options;
 
-Arguments parse_arguments(const Command& command, const std::vector<std::string>& arguments) {
+namespace {
+
+// For an error: where to find what is right.
+std::string usage_of(const Command& command) {
+  return cat("\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
+}
+
+std::string usages_of(const std::vector<Command>& forms) {
+  std::string out;
+  for (const Command& c : forms) out += cat(out.empty() ? "usage: " : "       ", "lockstep ", c.usage, "\n");
+  return out;
+}
+
+Arguments parse_form(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description visible("Options");
   visible.add_options()("help,h", "show this text");
   for (const Option& o : command.options) {
@@ -25,6 +40,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   po::positional_options_description positional;
   positional.add("positional", -1);
   Arguments out;
+  out.form = command.form();
   try {
     po::variables_map map;
     using Style = po::command_line_style::style_t;
@@ -44,18 +60,48 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
     }
     if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
     for (const Option& o : command.options) {
-      const std::string name = o.name.substr(0, o.name.find(','));
+      const std::string name = o.long_name();
       out.values[name] = o.value.empty() ? (map[name].as<bool>() ? "true" : "false") : map[name].as<std::string>();
     }
   } catch (const po::error& e) {
-    throw Error(ExitCode::kUsage, cat("lockstep ", command.name, ": ", e.what(), "\nusage: lockstep ", command.usage,
-                                      "\n`lockstep ", command.name, " --help` says more"));
+    throw Error(ExitCode::kUsage, cat("lockstep ", command.name, ": ", e.what(), usage_of(command)));
   }
   const int given = static_cast<int>(out.positional.size());
   require(given >= command.at_least && given <= command.at_most, ExitCode::kUsage, "lockstep ", command.name, ": ",
           given > command.at_most ? cat("unexpected argument '", out.positional.back(), "'") : "missing argument",
-          "\nusage: lockstep ", command.usage, "\n`lockstep ", command.name, " --help` says more");
+          usage_of(command));
+  const auto& words = command.words;
+  require(words.empty() || given == 0 || std::find(words.begin(), words.end(), out.positional[0]) != words.end(),
+          ExitCode::kUsage, "lockstep ", command.name, ": there is no '", given ? out.positional[0] : "", "'",
+          given ? did_you_mean(out.positional[0], words) : "", usage_of(command));
   return out;
+}
+
+}  // namespace
+
+Arguments parse_arguments(const std::vector<Command>& forms, const std::vector<std::string>& arguments) {
+  if (forms.size() == 1) return parse_form(forms[0], arguments);
+  const std::string command = forms[0].name.substr(0, forms[0].name.find(' '));
+  if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
+    std::string text = usages_of(forms);
+    for (const Command& c : forms) text += cat("\n", c.form(), ":\n", c.help, "\n");
+    print(cat(text, "\n`lockstep ", command, " ", forms[0].form(), " --help` lists the options of ", forms[0].form(),
+              "; so do the others.\n"));
+    Arguments out;
+    out.help = true;
+    return out;
+  }
+  std::vector<std::string> names;
+  for (const Command& c : forms) {
+    names.push_back(c.form());
+    if (!arguments.empty() && c.form() == arguments[0]) return parse_form(c, {arguments.begin() + 1, arguments.end()});
+  }
+  const std::string usage = usages_of(forms);
+  throw Error(ExitCode::kUsage,
+              cat("lockstep ", command, ": ",
+                  arguments.empty() ? "missing argument"
+                                    : cat("there is no '", arguments[0], "'", did_you_mean(arguments[0], names)),
+                  "\n", usage.substr(0, usage.size() - 1)));
 }
 
 int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most) const {

@@ -7,7 +7,6 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
-#include "launch/config/did_you_mean.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
@@ -97,31 +96,7 @@ const ImportFormat kFormats[] = {
     {"text", "concatenates the INPUT files in order", import_text_files},
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
 
-int import(const std::vector<std::string>& given) {
-  std::string formats, help;
-  std::vector<std::string> names;
-  for (const ImportFormat& f : kFormats) {
-    formats += cat(names.empty() ? "" : "|", f.name);
-    help += cat(f.name, ": ", f.help, ".\n");
-    names.push_back(f.name);
-  }
-  const Command command{
-      "data import",
-      cat("data import ", formats, " INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]"),
-      help +
-          "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format.\n"
-          "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
-          "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
-          "the vocabulary. The text need not use all of them; a character that is not among them is an error.",
-      {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char", "LEVEL",
-        ""},
-       {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
-       {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
-       {"force", "replace an existing OUTPUT.h5"},
-       {"json", "print a description of the output as one JSON object"}},
-      3};
-  const Arguments a = parse_arguments(command, given);
-  if (a.help) return 0;
+int import(const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
@@ -132,25 +107,15 @@ int import(const std::vector<std::string>& given) {
     require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; its output was removed");
     (*shown)(done, total);
   };
-  const auto format = std::find(names.begin(), names.end(), name) - names.begin();
-  require(static_cast<size_t>(format) < names.size(), ExitCode::kUsage, "data import: there is no format '", name, "'",
-          did_you_mean(name, names), "; ", formats);
-  kFormats[format].import(a, inputs, output, options);
+  const auto is_named = [&](const ImportFormat& f) { return f.name == name; };
+  std::find_if(std::begin(kFormats), std::end(kFormats), is_named)->import(a, inputs, output, options);
   shown->finish();
   const DatasetReport report = inspect_dataset(output);
   print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
 
-int inspect(const std::vector<std::string>& given) {
-  const Command command{"data inspect",
-                        "data inspect FILE.h5 [--json]",
-                        "Reads and checks every chunk of a dataset, and describes it.",
-                        {{"json", "one JSON object"}},
-                        1,
-                        1};
-  const Arguments a = parse_arguments(command, given);
-  if (a.help) return 0;
+int inspect(const Arguments& a) {
   ShownProgress shown("check");
   const DatasetReport report =
       inspect_dataset(a.positional[0], [&](int64_t done, int64_t total) { shown(done, total); });
@@ -161,18 +126,44 @@ int inspect(const std::vector<std::string>& given) {
 
 }  // namespace
 
-int data_command(const App&, const std::vector<std::string>& given) {
-  const std::vector<std::string> rest(given.empty() ? given.begin() : given.begin() + 1, given.end());
-  if (!is_first_process()) return 0;  // only one process writes the file
-  if (!given.empty() && given[0] == "import") return import(rest);
-  if (!given.empty() && given[0] == "inspect") return inspect(rest);
-  if (!given.empty() && given[0] == "--help") {
-    print("usage: lockstep data import FORMAT INPUT... OUTPUT.h5\n       lockstep data inspect FILE.h5\n");
-    return 0;
+std::vector<Command> data_forms() {
+  std::string formats, help;
+  std::vector<std::string> names;
+  for (const ImportFormat& f : kFormats) {
+    formats += cat(names.empty() ? "" : "|", f.name);
+    help += cat(f.name, ": ", f.help, ".\n");
+    names.push_back(f.name);
   }
-  throw Error(ExitCode::kUsage,
-              cat("lockstep data: ", given.empty() ? "say what: " : cat("there is no '", given[0], "': "),
-                  "import or inspect"));
+  return {
+      {"data import",
+       cat("data import ", formats, " INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]"),
+       help +
+           "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format.\n"
+           "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
+           "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
+           "the vocabulary. The text need not use all of them; a character that is not among them is an error.",
+       {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char",
+         "LEVEL", ""},
+        {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
+        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
+        {"force", "replace an existing OUTPUT.h5"},
+        {"json", "print a description of the output as one JSON object"}},
+       3,
+       1 << 20,
+       names},
+      {"data inspect",
+       "data inspect FILE.h5 [--json]",
+       "Reads and checks every chunk of a dataset, and describes it.",
+       {{"json", "one JSON object"}},
+       1,
+       1}};
+}
+
+int data_command(const App&, const std::vector<std::string>& given) {
+  if (!is_first_process()) return 0;  // only one process writes the file
+  const Arguments a = parse_arguments(data_forms(), given);
+  if (a.help) return 0;
+  return a.form == "import" ? import(a) : inspect(a);
 }
 
 }  // namespace lockstep

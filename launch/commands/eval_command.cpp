@@ -24,19 +24,22 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
 
 }  // namespace
 
+std::vector<Command> eval_forms() {
+  return {
+      {"eval",
+       "eval RUN [key.path=value ...] [--on PART] [--ranks N]",
+       "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
+       "it as one JSON object.\n"
+       "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
+       "data.context with a shorter one.",
+       {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
+        {"ranks", "ranks in this process", "N", "0"},
+        {"json", "no effect: the result is always one JSON object"}},
+       1}};
+}
+
 int eval_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "eval",
-      "eval RUN [key.path=value ...] [--on PART] [--ranks N]",
-      "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
-      "it as one JSON object.\n"
-      "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
-      "data.context with a shorter one.",
-      {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
-       {"ranks", "ranks in this process", "N", "0"},
-       {"json", "no effect: the result is always one JSON object"}},
-      1};
-  const Arguments arguments = parse_arguments(command, given);
+  const Arguments arguments = parse_arguments(eval_forms(), given);
   if (arguments.help) return 0;
   const std::string& run = arguments.positional[0];
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.

@@ -13,19 +13,22 @@
 
 namespace lockstep {
 
+std::vector<Command> generate_forms() {
+  return {
+      {"generate",
+       "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S]",
+       "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
+       {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
+        {"tokens", "how many tokens to add", "N", "200"},
+        {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
+        {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
+        {"seed", "seed of the sampling", "S", "1"}},
+       1,
+       1}};
+}
+
 int generate_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "generate",
-      "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S]",
-      "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
-      {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
-       {"tokens", "how many tokens to add", "N", "200"},
-       {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
-       {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
-       {"seed", "seed of the sampling", "S", "1"}},
-      1,
-      1};
-  const Arguments arguments = parse_arguments(command, given);
+  const Arguments arguments = parse_arguments(generate_forms(), given);
   if (arguments.help) return 0;
   GenerateOptions options;
   options.tokens = arguments.integer("tokens", 0, 1000000);

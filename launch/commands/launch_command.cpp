@@ -65,7 +65,7 @@ Target target_of(const App& app, const std::vector<std::string>& command, int ra
   require(known != commands().end() && command[0] != "launch" && command[0] != "agent", ExitCode::kUsage, "launch: '",
           command[0], "' is not a command that ranks can run; e.g. `lockstep launch -n 2 -- train FILE.yaml`");
   if (!t.trains) return t;
-  const Arguments a = train_arguments({command.begin() + 1, command.end()});
+  const Arguments a = parse_arguments(train_forms(), {command.begin() + 1, command.end()});
   require(!a.help && a.ranks() == 0, ExitCode::kUsage, "launch: -n says how many ranks train; leave --ranks out");
   ConfigTree tree = ConfigTree::load(a.positional[0], a.rest());
   const bool resume = a.has("resume") || resumes(tree);
@@ -146,7 +146,7 @@ void require_memory(const Target& t, const Place& p) {
   if (!p.hosts.empty())
     most = std::max_element(p.hosts.begin(), p.hosts.end(), [](auto& x, auto& y) { return x.slots < y.slots; })->slots;
   const int64_t limit = memory_of_rank(std::min(most, p.ranks));
-  const Arguments a = train_arguments({t.command.begin() + 1, t.command.end()});
+  const Arguments a = parse_arguments(train_forms(), {t.command.begin() + 1, t.command.end()});
   std::vector<std::string> words{own_path(), "plan", a.positional[0]};
   for (const std::string& o : a.rest()) words.push_back(o);
   words.insert(words.end(), {"--json", "--ranks", cat(p.ranks), "--gpu-memory", cat(limit)});
@@ -193,31 +193,33 @@ std::string attempt_text(const Place& p) {
 
 }  // namespace
 
+std::vector<Command> launch_forms() {
+  return {
+      {"launch",
+       "launch [-n N] [--hosts a:8,b:8 | --hostfile FILE] [--restarts K] [options] -- COMMAND ...",
+       "Starts `lockstep COMMAND ...` on N ranks by mpirun, on this machine or on several, and watches them: a rank\n"
+       "that dies ends the job within a second, one that is stopped, unreachable or stuck is named and given up\n"
+       "after a while.\n"
+       "The exit code is that of the rank that failed first, 69 for a lost one. In a job of Slurm or PBS the hosts\n"
+       "are those of the job. With --restarts the run goes on from its newest valid checkpoint, on the machines that\n"
+       "are left. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to the ranks, which save and end with 75.",
+       {{"ranks,n", "ranks; 0: as many as the hosts have slots, or this machine GPUs, or 1", "N", "0"},
+        {"hosts", "machines and how many ranks each takes, such as a:8,b:8", "LIST", ""},
+        {"hostfile", "a file with a line for each machine: name slots=8", "FILE", ""},
+        {"restarts", "how often to come back after a failure; empty: launch.restarts of the configuration", "K", ""},
+        {"interface", "network interface between the machines, such as eth0", "NAME", ""},
+        {"bind", "bind ranks to: none, core, numa or socket", "WHAT", "none"},
+        {"remote-shell", "in place of ssh", "PROGRAM", ""},
+        {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
+        {"start-within", "seconds until all ranks must have been started", "S", "60"},
+        {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
+        {"dry-run", "only print the mpirun command"},
+        {"verbose,v", "also show what mpirun says"}}}};
+}
+
 int launch_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "launch",
-      "launch [-n N] [--hosts a:8,b:8 | --hostfile FILE] [--restarts K] [options] -- COMMAND ...",
-      "Starts `lockstep COMMAND ...` on N ranks by mpirun, on this machine or on several, and watches them: a rank "
-      "that\n"
-      "dies ends the job within a second, one that is stopped, unreachable or stuck is named and given up after a "
-      "while.\n"
-      "The exit code is that of the rank that failed first, 69 for a lost one. In a job of Slurm or PBS the hosts are\n"
-      "those of the job. With --restarts the run goes on from its newest valid checkpoint, on the machines that are\n"
-      "left. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to the ranks, which save and end with 75.",
-      {{"ranks,n", "ranks; 0: as many as the hosts have slots, or this machine GPUs, or 1", "N", "0"},
-       {"hosts", "machines and how many ranks each takes, such as a:8,b:8", "LIST", ""},
-       {"hostfile", "a file with a line for each machine: name slots=8", "FILE", ""},
-       {"restarts", "how often to come back after a failure; empty: launch.restarts of the configuration", "K", ""},
-       {"interface", "network interface between the machines, such as eth0", "NAME", ""},
-       {"bind", "bind ranks to: none, core, numa or socket", "WHAT", "none"},
-       {"remote-shell", "in place of ssh", "PROGRAM", ""},
-       {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
-       {"start-within", "seconds until all ranks must have been started", "S", "60"},
-       {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
-       {"dry-run", "only print the mpirun command"},
-       {"verbose,v", "also show what mpirun says"}}};
   const auto split = std::find(given.begin(), given.end(), "--");
-  const Arguments a = parse_arguments(command, {given.begin(), split});
+  const Arguments a = parse_arguments(launch_forms(), {given.begin(), split});
   if (a.help) return 0;
   require(split != given.end() && split + 1 != given.end() && a.positional.empty(), ExitCode::kUsage,
           "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");

@@ -162,21 +162,24 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
 
 }  // namespace
 
+std::vector<Command> plan_forms() {
+  return {
+      {"plan",
+       "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
+       "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the\n"
+       "peak memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are\n"
+       "executed, on a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints\n"
+       "take in addition to the peak, from the first save on. Not counted: scratch memory of kernels, and what the\n"
+       "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are also planned within such\n"
+       "groups.",
+       {{"ranks", "ranks of the run", "N", "1"},
+        {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
+        {"json", "print one JSON object per level, in bytes"}},
+       1}};
+}
+
 int plan_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "plan",
-      "plan FILE.yaml [key.path=value ...] --ranks N [--gpu-memory SIZE] [--json]",
-      "Computes the memory and traffic of training FILE.yaml on N ranks at every shard level, on any machine: the\n"
-      "peak memory of a rank, total and by use, and the bytes that it sends in a step. The steps themselves are\n"
-      "executed, on a device that counts bytes and computes nothing. \"saved copy\" is host memory that checkpoints\n"
-      "take in addition to the peak, from the first save on. Not counted: scratch memory of kernels, and what the\n"
-      "system or a GPU's driver takes. With sharding.group in FILE.yaml, levels are also planned within such\n"
-      "groups.",
-      {{"ranks", "ranks of the run", "N", "1"},
-       {"gpu-memory", "memory of each rank, such as 80GiB or 512MB; prints which level fits", "SIZE", ""},
-       {"json", "print one JSON object per level, in bytes"}},
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(plan_forms(), given);
   if (a.help || !is_first_process()) return 0;
   const auto ranks = static_cast<int>(a.integer("ranks", 1, 1 << 20));
   const int64_t limit = a.text("gpu-memory").empty() ? 0 : parse_bytes(a.text("gpu-memory"), "gpu-memory");

@@ -416,23 +416,26 @@ std::string conclude(const ProofPlan& plan, const std::vector<Row>& rows, int64_
 
 }  // namespace
 
+std::vector<Command> prove_forms() {
+  return {
+      {"prove",
+       "prove FILE.yaml [key.path=value ...] [--ranks 1,2,4] [--steps N] [--levels all] [--resume] [--json]",
+       "Trains the model of FILE.yaml for a few steps at each number of ranks and each shard level, and compares the\n"
+       "bits of the runs: one digest of parameters, moments and data position, and the loss of every step. If two\n"
+       "runs differ, it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast\n"
+       "it measures how far the runs are from one rank in exact mode. Under mpirun -n N ranks are processes, at most\n"
+       "N; otherwise threads.\n"
+       "Exit code 70 if runs differ.",
+       {{"ranks", "numbers of ranks; default: 1,2,4 as far as a step has enough micro-batches", "LIST", ""},
+        {"steps", "steps of each run", "N", "5"},
+        {"levels", "levels of sharding: none, optimizer, gradients, parameters", "LIST", "all"},
+        {"resume", "also save after half the steps, and resume with other ranks"},
+        {"json", "print one JSON object per run, and one for the verdict"}},
+       1}};
+}
+
 int prove_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "prove",
-      "prove FILE.yaml [key.path=value ...] [--ranks 1,2,4] [--steps N] [--levels all] [--resume] [--json]",
-      "Trains the model of FILE.yaml for a few steps at each number of ranks and each shard level, and compares the\n"
-      "bits of the runs: one digest of parameters, moments and data position, and the loss of every step. If two\n"
-      "runs differ, it names the first step, tensor and element. Nothing is written to run.dir. With reduce: fast\n"
-      "it measures how far the runs are from one rank in exact mode. Under mpirun -n N ranks are processes, at most\n"
-      "N; otherwise threads.\n"
-      "Exit code 70 if runs differ.",
-      {{"ranks", "numbers of ranks; default: 1,2,4 as far as a step has enough micro-batches", "LIST", ""},
-       {"steps", "steps of each run", "N", "5"},
-       {"levels", "levels of sharding: none, optimizer, gradients, parameters", "LIST", "all"},
-       {"resume", "also save after half the steps, and resume with other ranks"},
-       {"json", "print one JSON object per run, and one for the verdict"}},
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(prove_forms(), given);
   if (a.help) return 0;
   ProofPlan plan = plan_of(app, a);
   const Settings& settings = *plan.layouts[0]->settings;

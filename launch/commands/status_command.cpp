@@ -171,15 +171,18 @@ std::string view(const std::string& dir, const Seen& s, int width) {
 
 }  // namespace
 
+std::vector<Command> status_forms() {
+  return {{"status",
+           "status RUN... [--json]",
+           "Says how a run is doing, from its run directory: running, queued, finished, stopped or failed, its step, "
+           "loss,\n"
+           "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler.",
+           {{"json", "print one JSON object per run"}},
+           1}};
+}
+
 int status_command(const App&, const std::vector<std::string>& given) {
-  const Command command{
-      "status",
-      "status RUN... [--json]",
-      "Says how a run is doing, from its run directory: running, queued, finished, stopped or failed, its step, loss,\n"
-      "rate, last checkpoint and failure. Also of runs that `lockstep submit` gave to a scheduler.",
-      {{"json", "print one JSON object per run"}},
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(status_forms(), given);
   if (a.help) return 0;
   for (const std::string& dir : a.positional) {
     const Seen s = see(dir);
@@ -188,14 +191,17 @@ int status_command(const App&, const std::vector<std::string>& given) {
   return 0;
 }
 
+std::vector<Command> logs_forms() {
+  return {{"logs",
+           "logs RUN [-f] [--job]",
+           "Prints the log of a run; with -f also what is added, until the run ends.",
+           {{"follow,f", "wait for more"}, {"job", "the output of its batch job instead"}},
+           1,
+           1}};
+}
+
 int logs_command(const App&, const std::vector<std::string>& given) {
-  const Command command{"logs",
-                        "logs RUN [-f] [--job]",
-                        "Prints the log of a run; with -f also what is added, until the run ends.",
-                        {{"follow,f", "wait for more"}, {"job", "the output of its batch job instead"}},
-                        1,
-                        1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(logs_forms(), given);
   if (a.help) return 0;
   const std::string dir = a.positional[0];
   read_run_status(dir, 1);
@@ -221,11 +227,17 @@ int logs_command(const App&, const std::vector<std::string>& given) {
   }
 }
 
+std::vector<Command> cancel_forms() {
+  return {{"cancel",
+           "cancel RUN",
+           "Lets a run save and end, on this machine or as a batch job. It can be resumed.",
+           {},
+           1,
+           1}};
+}
+
 int cancel_command(const App&, const std::vector<std::string>& given) {
-  const Command command{
-      "cancel", "cancel RUN", "Lets a run save and end, on this machine or as a batch job. It can be resumed.", {}, 1,
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(cancel_forms(), given);
   if (a.help) return 0;
   const std::string dir = a.positional[0];
   const Seen s = see(dir);
@@ -246,16 +258,19 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
   return 0;
 }
 
+std::vector<Command> top_forms() {
+  return {{"top",
+           "top RUN [--once]",
+           "Shows a run live: loss, rates, last checkpoint, and where each rank stands, for runs under "
+           "`lockstep launch` or\n"
+           "`submit`. q ends it.",
+           {{"once", "print it once"}},
+           1,
+           1}};
+}
+
 int top_command(const App&, const std::vector<std::string>& given) {
-  const Command command{"top",
-                        "top RUN [--once]",
-                        "Shows a run live: loss, rates, last checkpoint, and where each rank stands, for runs under "
-                        "`lockstep launch` or\n"
-                        "`submit`. q ends it.",
-                        {{"once", "print it once"}},
-                        1,
-                        1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(top_forms(), given);
   if (a.help) return 0;
   const std::string dir = a.positional[0];
   if (a.has("once") || ::isatty(STDOUT_FILENO) != 1 || ::isatty(STDIN_FILENO) != 1) {

@@ -31,31 +31,34 @@ std::string job_name(const std::string& run_dir) {
 
 }  // namespace
 
+std::vector<Command> submit_forms() {
+  return {
+      {"submit",
+       "submit FILE.yaml [key.path=value ...] --nodes N --ranks-per-node R --time 2:00:00 [options]",
+       "Writes a batch script that trains FILE.yaml, and submits it to Slurm or PBS. The script, the job's id and its\n"
+       "output are kept in RUN/job, where RUN is run.dir. Some time before the limit the run saves, and the job goes "
+       "back\n"
+       "into the queue and resumes, until all steps are done. `lockstep status`, `logs`, `cancel` and `top` take RUN.\n"
+       "The templates of the scripts are configs/cluster/slurm.sh and pbs.sh. PBS was only tried against a stand-in.",
+       {{"nodes", "machines", "N", "1"},
+        {"ranks-per-node", "ranks on each machine", "R", "1"},
+        {"cpus-per-rank", "cores of each rank", "C", "1"},
+        {"gpus-per-node", "GPUs of each machine", "G", "0"},
+        {"time", "limit: 2:00:00, 1-12:00:00, or minutes", "T", "1:00:00"},
+        {"warning", "seconds before the limit at which the run saves", "S", "120"},
+        {"restarts", "how often to come back within the job", "K", "3"},
+        {"option", "lines for the scheduler, separated by semicolons: --partition=long;--account=me", "LINES", ""},
+        {"setup", "shell commands before the run, such as: module load lockstep", "LINE", ""},
+        {"template", "another template", "FILE", ""},
+        {"scheduler", "slurm or pbs; without it the one that is installed", "NAME", ""},
+        {"remote-shell", "see `lockstep launch`", "PROGRAM", ""},
+        {"interface", "see `lockstep launch`", "NAME", ""},
+        {"dry-run", "only print the script"}},
+       1}};
+}
+
 int submit_command(const App& app, const std::vector<std::string>& given) {
-  const Command command{
-      "submit",
-      "submit FILE.yaml [key.path=value ...] --nodes N --ranks-per-node R --time 2:00:00 [options]",
-      "Writes a batch script that trains FILE.yaml, and submits it to Slurm or PBS. The script, the job's id and its\n"
-      "output are kept in RUN/job, where RUN is run.dir. Some time before the limit the run saves, and the job goes "
-      "back\n"
-      "into the queue and resumes, until all steps are done. `lockstep status`, `logs`, `cancel` and `top` take RUN.\n"
-      "The templates of the scripts are configs/cluster/slurm.sh and pbs.sh. PBS was only tried against a stand-in.",
-      {{"nodes", "machines", "N", "1"},
-       {"ranks-per-node", "ranks on each machine", "R", "1"},
-       {"cpus-per-rank", "cores of each rank", "C", "1"},
-       {"gpus-per-node", "GPUs of each machine", "G", "0"},
-       {"time", "limit: 2:00:00, 1-12:00:00, or minutes", "T", "1:00:00"},
-       {"warning", "seconds before the limit at which the run saves", "S", "120"},
-       {"restarts", "how often to come back within the job", "K", "3"},
-       {"option", "lines for the scheduler, separated by semicolons: --partition=long;--account=me", "LINES", ""},
-       {"setup", "shell commands before the run, such as: module load lockstep", "LINE", ""},
-       {"template", "another template", "FILE", ""},
-       {"scheduler", "slurm or pbs; without it the one that is installed", "NAME", ""},
-       {"remote-shell", "see `lockstep launch`", "PROGRAM", ""},
-       {"interface", "see `lockstep launch`", "NAME", ""},
-       {"dry-run", "only print the script"}},
-      1};
-  const Arguments a = parse_arguments(command, given);
+  const Arguments a = parse_arguments(submit_forms(), given);
   if (a.help) return 0;
   BatchJob job;
   job.scheduler = a.text("scheduler").empty() ? installed_scheduler() : a.text("scheduler");

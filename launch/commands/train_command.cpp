@@ -377,24 +377,22 @@ class Run {
 
 }  // namespace
 
-Arguments train_arguments(const std::vector<std::string>& given) {
-  const Command command{
-      "train",
-      "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]",
-      "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
-      "lists all keys).\n"
-      "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
-      "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
-      "continues from there.",
-      {{"ranks", "ranks in this process", "N", "0"},
-       {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"},
-       {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"}},
-      1};
-  return parse_arguments(command, given);
+std::vector<Command> train_forms() {
+  return {
+      {"train",
+       "train FILE.yaml [key.path=value ...] [--ranks N] [--resume [--at-most STEP]]",
+       "Trains the model that FILE.yaml describes; key.path=value overrides one of its keys (`lockstep config keys`\n"
+       "lists all keys).\n"
+       "Under mpirun each process is a rank; without it, --ranks N runs N ranks as threads of this process.\n"
+       "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
+       "continues from there.",
+       {{"ranks", "ranks in this process", "N", "0"},
+        {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
+       1}};
 }
 
 int train_command(const App& app, const std::vector<std::string>& given) {
-  const Arguments arguments = train_arguments(given);
+  const Arguments arguments = parse_arguments(train_forms(), given);
   if (arguments.help) return 0;
   const bool limited = arguments.text("at-most") != "any";
   const int64_t at_most = limited ? arguments.integer("at-most", 0) : std::numeric_limits<int64_t>::max();

@@ -41,7 +41,7 @@ const ConfigNode* Config::node_at(const std::string& key) const {
 
 void Config::document(const std::string& full_key, const Field& field, const std::string& why) {
   keys_.push_back({full_key, type_text(field), value_text(field), field.unit, range_text(field), field.doc, why,
-                   field.shapes_math});
+                   field.shapes_math, field.choices, field.min, field.max, json_value(field)});
   if (const auto* list = std::get_if<ListRef>(&field.target)) {
     std::shared_ptr<void> owner;
     for (const auto& inner : list->sample(owner)) document(full_key + "[]." + inner.key, inner, why);

@@ -2,6 +2,7 @@
 // command. The structs that it fills belong to the caller and are accessed only during bind().
 #pragma once
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ struct ConfigKey {
   std::string key, type, standard, unit, range, doc;  // `standard`: the default, in YAML
   std::string condition;                              // "has an effect only with ...", for keys passed to know()
   bool shapes_math = true;
+  std::vector<std::string> choices = {};  // of a choice, or of each element of a list of choices
+  double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
+  JsonValue value = nullptr;  // the default
 };
 
 class Config {
@@ -77,5 +81,7 @@ std::vector<ConfigDifference> diff(std::string_view text_a, std::string_view tex
 // `lockstep config keys`: aligned columns, or one JSON list.
 std::string keys_table(const std::vector<ConfigKey>& keys);
 std::string keys_json(const std::vector<ConfigKey>& keys);
+// `lockstep config schema`: a JSON Schema (draft-07) of the YAML file that these are the keys of.
+std::string config_schema(const std::vector<ConfigKey>& keys);
 
 }  // namespace lockstep

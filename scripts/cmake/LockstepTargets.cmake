@@ -96,7 +96,7 @@ function(lockstep_room name)
                                                      $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/lockstep>)
   target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
   lockstep_flags(lockstep_${name})
-  install(TARGETS lockstep_${name} EXPORT LockstepTargets)
+  install(TARGETS lockstep_${name} EXPORT LockstepTargets COMPONENT development)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS ${name})
 endfunction()
 
@@ -164,7 +164,7 @@ function(lockstep_cuda_library name)
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${rpath}")
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_CUDA_LIBRARIES ${target})
-  install(TARGETS ${target} LIBRARY DESTINATION lib)  # here and there, programs look in ../lib
+  install(TARGETS ${target} LIBRARY DESTINATION lib COMPONENT runtime)  # here and there, programs look in ../lib
 endfunction()
 
 # What a program that uses lockstep includes. These headers are installed, with those that they include, and no others.
@@ -201,7 +201,8 @@ function(lockstep_install)
   lockstep_headers_of(headers ${LOCKSTEP_PUBLIC_HEADERS})
   foreach(header ${headers})
     get_filename_component(folder ${header} DIRECTORY)
-    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder})
+    install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}
+            COMPONENT development)
   endforeach()
   include(CMakePackageConfigHelpers)
   configure_package_config_file(${PROJECT_SOURCE_DIR}/scripts/cmake/LockstepConfig.cmake.in
@@ -209,6 +210,6 @@ function(lockstep_install)
                                 INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/LockstepConfig.cmake ${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake
-          DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
-  install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep COMPONENT development)
+  install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep COMPONENT development)
 endfunction()

@@ -15,6 +15,17 @@ done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ {
 same "programs in README.md and docs/library.md" 4 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
+for file in bin/lockstep share/bash-completion/completions/lockstep share/zsh/vendor-completions/_lockstep \
+  share/fish/vendor_completions.d/lockstep.fish share/man/man1/lockstep.1.gz share/lockstep/configs/gpt_char.yaml \
+  share/doc/lockstep/{README.md,copyright,docs/command-line.md,data/FORMAT.md}; do
+  if ! [ -s "prefix/$file" ]; then problem "install leaves no $file"; fi
+done
+expect "the installed manual page" test "$(gunzip -c prefix/share/man/man1/lockstep.1.gz | head -n 1 | cut -d ' ' -f 1,2)" = ".TH LOCKSTEP"
+version=$(lockstep --version | cut -d ' ' -f 2)
+expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockstep/modulefiles/lockstep/$version"
+succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
+same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
+  "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
 cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_loop.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build

@@ -21,6 +21,9 @@ echo "$quick" >"$work/said"
 expect "quick tests install little" bash -c "! grep -vx clang-format-14 '$work/said' | grep -qiE 'clang|python|chrom|firefox|slurm'"
 expect "the nightly tier installs clang beside them" \
   test "$(cd / && "$work/repo/scripts/install_packages" nightly --list | grep -vxF "$quick" | tr -d '0-9' | xargs)" = "clang- libclang-rt--dev"
+built=$(cd / && "$work/repo/scripts/install_packages" build --list)
+expect "packaging needs dpkg-dev and file beside what builds" \
+  test "$(cd / && "$work/repo/scripts/install_packages" package --list | grep -vxF "$built" | xargs)" = "dpkg-dev file"
 
 # Only what the script itself needs: no dpkg, apt-get, sudo, compiler or cmake.
 for tool in bash sh awk grep sed cat sort head tail dirname mkdir nproc env sleep; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done

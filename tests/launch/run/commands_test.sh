@@ -63,6 +63,8 @@ for key in seed run.dir train.steps batch.global batch.micro model.name optim.na
 done
 succeeds "config keys --json" lockstep config keys --json
 expect "config keys --json: one list" grep -q '^\[' out
+succeeds "config schema" lockstep config schema
+expect "config schema: its draft" grep -qF json-schema.org/draft-07/schema out
 succeeds "config show" lockstep config show text.yaml optim.lr=0.5 data.path=other.h5
 cp out shown.yaml
 expect "config show: an override's origin" grep -qE '^ *lr: 0\.5 .*override' out
