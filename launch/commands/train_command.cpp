@@ -387,7 +387,8 @@ std::vector<Command> train_forms() {
        "SIGTERM, SIGINT, SIGHUP, SIGUSR1 or SIGUSR2: finish the steps in progress, save, exit with 75; --resume\n"
        "continues from there.",
        {{"ranks", "ranks in this process", "N", "0"},
-        {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"}},
+        {"resume", "continue from the newest valid checkpoint of run.dir, or start if there is none"},
+        {"at-most", "with --resume: of those up to this step; later ones are renamed to damaged-...", "STEP", "any"}},
        1}};
 }
 
