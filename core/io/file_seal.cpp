@@ -50,7 +50,7 @@ Hash128 hash_of(const InputFile& file, Block block) {
 
 bool write_block(const std::string& path, const Block& block) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
-  return file && ::pwrite(file.number(), &block, sizeof block, 0) == static_cast<ssize_t>(sizeof block);
+  return file && write_all(file, {reinterpret_cast<const char*>(&block), sizeof block});
 }
 
 }  // namespace

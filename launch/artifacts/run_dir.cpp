@@ -131,8 +131,13 @@ void RunDir::take_lock() {
   std::string text =
       json_line({{"pid", static_cast<int64_t>(::getpid())}, {"host", host_name()}, {"since", time_text()}});
   text += "\n";
-  if (::ftruncate(lock_fd_, 0) != 0 ||
-      ::pwrite(lock_fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  bool written = ::ftruncate(lock_fd_, 0) == 0;
+  for (size_t at = 0; written && at < text.size();) {
+    const ssize_t n = ::pwrite(lock_fd_, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    written = n > 0 || (n < 0 && errno == EINTR);
+    if (n > 0) at += static_cast<size_t>(n);
+  }
+  if (!written) {
     int error = errno;
     ::close(lock_fd_);
     fail_write(path, error);

@@ -141,7 +141,6 @@ class Agent {
     flight_ = temporary_name(cat(memory, "/lockstep-flight"), cat(int64_t{::getpid()}));
     ::setenv(kFlightFile, flight_.c_str(), 1);
     ::unsetenv(kControlSecret);
-    kills_before_ = memory_kills();
     std::vector<char*> arguments;
     for (const std::string& a : command_) arguments.push_back(const_cast<char*>(a.c_str()));
     arguments.push_back(nullptr);
@@ -215,15 +214,22 @@ class Agent {
     if (!exited_ && now - said_ < (state == said_state_ ? every_ : 0)) return;
     said_ = now;
     said_state_ = state;
+    if (!exited_)
+      // A process that is ending has left its group.
+      if (const std::string group = memory_group(child_);
+          group != group_ && (group_.empty() || !group.ends_with('/'))) {
+        group_ = group;
+        kills_before_ = memory_kills(group);
+      }
     report(state);
     if (!exited_ || told_) return;
     // What it printed last comes before the news that it ended.
     for (Output& o : outputs_) hand_on(o);
     told_ = true;
     JsonObject end{{"type", "exit"}, {"code", static_cast<int64_t>(code_)}};
-    if (code_ > 128 && memory_kills() > kills_before_) end.emplace_back("memory_limit", memory_limit());
+    if (code_ > 128 && memory_kills(group_) > kills_before_) end.emplace_back("memory_limit", memory_limit(group_));
     launcher_.send(end);
-    if (code_ == 0) over_ = true;  // else the launcher first decides what that means for the other ranks
+    // The launcher decides what that means for the others: until it says so, mpirun must not see this rank's end.
   }
 
   void report(char state) {
@@ -303,7 +309,7 @@ class Agent {
   const std::vector<std::string>& command_;
   Connection launcher_;
   std::array<Output, 2> outputs_;
-  std::string flight_;
+  std::string flight_, group_;
   std::optional<FlightReader> reader_;
   Medians medians_;
   StackLines stack_lines_;

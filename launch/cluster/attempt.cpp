@@ -93,6 +93,16 @@ class Attempt {
     return cat("unix:", folder_->path, "/control");
   }
 
+  // The machine of a rank by the name that the user gave it, which may differ from its own; mpirun fills slots in
+  // order.
+  std::string listed_host(int rank) const {
+    for (const Host& h : options_.mpirun.hosts) {
+      if (rank < h.slots) return h.name;
+      rank -= h.slots;
+    }
+    return {};
+  }
+
   void start_mpirun() {
     MpirunOptions o = options_.mpirun;
     if (!o.hosts.empty()) o.exported = exported_variables();
@@ -273,7 +283,8 @@ class Attempt {
           agents_[r]->set_limit(1 << 16);
           ranks_[r].connected = true;
           ranks_[r].heard = steady_now();
-          ranks_[r].host = text_of(messages[0], "host");
+          ranks_[r].host = listed_host(static_cast<int>(r));
+          if (ranks_[r].host.empty()) ranks_[r].host = text_of(messages[0], "host");
           if (started_) send_to(static_cast<int>(r), {{"type", "stop"}});
           s = strangers_.erase(s);
           continue;
@@ -339,7 +350,7 @@ class Attempt {
       r.phase = activity(m, "phase");
       r.call = activity(m, "call");
       r.cpu_s = number_of(m, "cpu_s");
-      if (r.step.step != before && r.state != 'X') r.stack.clear();
+      if (r.step.step != before && r.last_error.empty()) r.stack.clear();  // that of a crash stays
       if (r.rank == 0 && r.step.step != before && options_.progress) options_.progress(r.step);
     } else if (type == "stack") {
       r.stack = text_of(m, "text");

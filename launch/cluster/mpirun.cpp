@@ -80,6 +80,14 @@ std::string shell_line(const std::vector<std::string>& arguments) {
   return out;
 }
 
+bool answers(const std::string& host, const std::string& remote_shell) {
+  const std::string shell =
+      remote_shell.empty() ? "ssh -o BatchMode=yes -o ConnectTimeout=3" : shell_line({remote_shell});
+  const int status =
+      std::system(cat("timeout 5 ", shell, " ", shell_line({host}), " true >/dev/null 2>&1 </dev/null").c_str());
+  return status == 0;
+}
+
 std::string mpirun_complaint(const std::string& output) {
   const auto says = [&](const char* text) { return output.find(text) != std::string::npos; };
   if (says("Could not resolve hostname") || says("Name or service not known") || says("could not be resolved"))

@@ -31,6 +31,9 @@ int mpirun_version(const std::string& program);
 // A command as a line that a shell reads back.
 std::string shell_line(const std::vector<std::string>& arguments);
 
+// Does the machine answer, and let this user in? Waits at most 5 seconds.
+bool answers(const std::string& host, const std::string& remote_shell);
+
 // What mpirun's own messages come to, in one sentence of ours; empty if they are not known.
 std::string mpirun_complaint(const std::string& output);
 

@@ -21,13 +21,6 @@ std::istringstream after_name(int64_t process) {
   return std::istringstream(end == std::string::npos ? std::string() : line.substr(end + 1));
 }
 
-std::string group_folder() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
-  return {};
-}
-
 }  // namespace
 
 char process_state(int64_t process) {
@@ -60,18 +53,34 @@ std::string waits_in(int64_t process, int64_t thread) {
   return known != names.end() ? known->second : cat("system call ", number);
 }
 
-int64_t memory_kills() {
-  std::ifstream file(group_folder() + "/memory.events");
-  std::string key;
-  for (int64_t value = 0; file >> key >> value;)
-    if (key == "oom_kill") return value;
+std::string memory_group(int64_t process) {
+  std::ifstream file(cat("/proc/", process, "/cgroup"));
+  std::string two, one;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::")) two = "/sys/fs/cgroup" + line.substr(3);
+    if (const size_t at = line.find(":memory:"); at != std::string::npos)
+      one = "/sys/fs/cgroup/memory" + line.substr(at + 8);
+  }
+  return !one.empty() ? one : two;
+}
+
+int64_t memory_kills(const std::string& group) {
+  for (const char* name : {"/memory.events", "/memory.oom_control"}) {
+    std::ifstream file(group + name);
+    std::string key;
+    for (int64_t value = 0; file >> key >> value;)
+      if (key == "oom_kill") return value;
+  }
   return 0;
 }
 
-int64_t memory_limit() {
-  std::ifstream file(group_folder() + "/memory.max");
-  int64_t limit = 0;
-  return file >> limit ? limit : 0;
+int64_t memory_limit(const std::string& group) {
+  for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
+    std::ifstream file(group + name);
+    int64_t limit = 0;
+    if (file >> limit) return limit < (int64_t{1} << 60) ? limit : 0;  // version 1 writes a huge number for none
+  }
+  return 0;
 }
 
 }  // namespace lockstep

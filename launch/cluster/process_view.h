@@ -13,9 +13,10 @@ char process_state(int64_t process);
 double cpu_seconds(int64_t process);
 // The system call that a thread waits in: "futex", "poll", "system call 17"; "" if it runs or the system does not say.
 std::string waits_in(int64_t process, int64_t thread);
-// How many processes of this process's control group the kernel has killed for lack of memory, and the group's limit
-// in bytes (0: none).
-int64_t memory_kills();
-int64_t memory_limit();
+// The control group that limits the memory of a process, as a folder; "" if there is none. How many of its processes
+// the kernel has killed for lack of memory, and its limit in bytes (0: none). Versions 1 and 2 of control groups.
+std::string memory_group(int64_t process);
+int64_t memory_kills(const std::string& group);
+int64_t memory_limit(const std::string& group);
 
 }  // namespace lockstep

@@ -137,9 +137,9 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
   if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
   // A rank that ended as if all were done, while others still train.
   for (const RankView& r : ranks)
-    if (r.ended && r.code == 0 && now - r.ended_at > p.silence)
+    if (r.ended && r.code == 0 && r.step.step < r.step.total && now - r.ended_at > 1)
       for (const RankView& other : ranks)
-        if (!other.ended && !other.call.what.empty() && age_of(other.call, other, now) > p.silence) {
+        if (!other.ended) {
           Verdict v = verdict_of_end(r, ranks, now);
           v.code = ExitCode::kRankLost;
           return v;

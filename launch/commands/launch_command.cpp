@@ -300,6 +300,8 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   catch_signals();
   RestartPolicy policy(restarts);
   RestartPolicy::Decision decision;
+  const Place whole = place;
+  std::set<std::string> lost;  // machines
   int64_t equal = -1;
   o.decided = [&](const Verdict& v, int64_t last_step) {
     bar.reset();
@@ -307,12 +309,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
       write_failure(target.settings->run.dir, {v.code, v.rank, v.step, v.text});
     equal = target.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target.settings->run.dir) : -1;
     decision = policy.decide(v.code, last_step, equal);
-    if (decision.again && !v.lost_hosts.empty()) {
-      place.hosts = without(place.hosts, v.lost_hosts);
-      place.ranks = std::min(place.ranks, total_slots(place.hosts));
-      decision.again = !place.hosts.empty();
-      decision.why_not = "no machine is left";
-    }
+    lost.insert(v.lost_hosts.begin(), v.lost_hosts.end());
     if (decision.again) log_warning(v.text);
     else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
   };
@@ -326,6 +323,12 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
       if (!decision.why_not.empty()) log_info(decision.why_not);
       return result.code;
     }
+    // A machine that answers again takes part again.
+    std::erase_if(lost, [&](const std::string& host) { return answers(host, o.mpirun.remote_shell); });
+    place = whole;
+    place.hosts = without(whole.hosts, lost);
+    if (!whole.hosts.empty()) place.ranks = std::min(whole.ranks, total_slots(place.hosts));
+    require(whole.hosts.empty() || !place.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
     const auto words = coming_back(target, equal);
     // Fewer ranks may not suit sharding.group: then the next smaller number that does.
     for (std::string problem; place.ranks >= 1; --place.ranks) {

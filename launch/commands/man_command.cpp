@@ -14,6 +14,7 @@ constexpr Item kEnvironment[] = {
     {"LOCKSTEP_ISA", "kernels of a lower instruction-set level than the CPU has: generic, avx2 or avx512"},
     {"CUDA_VISIBLE_DEVICES", "the GPUs that ranks use"},
     {"NCCL_WIN_ENABLE", "0: GPUs do not reach each other's memory directly"},
+    {"LOCKSTEP_ATTEMPT", "which start of a job this is, from 1: selects faults of chaos.faults"},
     {"LOCKSTEP_PROGRESS", "off: no progress display"},
     {"TMPDIR", "where `lockstep prove --resume` saves"}};
 constexpr Item kFiles[] = {{"config.yaml", "the resolved configuration"},

@@ -13,7 +13,7 @@ succeeds "undisturbed" lockstep train "${keys[@]}" train.steps=60 run.dir=plain
 wanted=$(digest plain)
 succeeds "launch" launch -n 3 -- train "${keys[@]}" train.steps=60 run.dir=launched
 same "launch: the digest" "$wanted" "$(digest launched)"
-expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*mpirun -n 3 ' err
+expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*-n 3 .*lockstep agent -- ' err
 expect "launch: rank 0's lines" grep -q '^rank 0: train 60/60 steps' err
 succeeds "eval under launch" launch -n 2 -- eval launched
 expect "eval under launch: one result" test "$(grep -c '"loss"' out)" -eq 1

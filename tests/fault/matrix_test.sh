@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Rows of the fault matrix (docs/faults.md) that need one machine and are in no other test: what is injected, what is said, how the run ends.
+# Usage: matrix_test.sh LOCKSTEP MPIRUN IO_ERRORS_LIBRARY [ROW...]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/../launch/run/common.sh" "${@:1:2}"
+io_errors=$3
+rows=" ${*:4} "
+make_inputs
+keys=(text.yaml train.steps=40 checkpoint.every=5)
+succeeds "undisturbed" lockstep train "${keys[@]}" run.dir=plain
+wanted=$(digest plain)
+launch() { timeout 200 "$binary" launch --mpirun "$mpirun_program" "$@"; }
+asked() { [ "$rows" = "  " ] || [[ $rows == *" $1 "* ]]; }
+chaos() { echo "chaos.faults=[{$1}]"; }
+done_steps() { field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1; }
+rank_of() { # RANK: its process, not its agent
+  local p
+  for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
+    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
+  done
+}
+start() { # RUN STEPS launch-arguments...
+  rm -rf "$1"
+  "$binary" launch --mpirun "$mpirun_program" "${@:3}" >out 2>err &
+  pid=$!
+  until [ "$(done_steps "$1")" -ge "$2" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+ended() {
+  code=0
+  wait "$pid" || code=$?
+}
+row() { echo "row $1: $(grep -hE "$2" err | tail -n 1 | sed 's/[0-9]*) //' | cut -c 1-230)"; } # ROW 'REGEXP'
+
+if asked 3; then # a crash: the stack, and a restart
+  run launch -n 3 -- train "${keys[@]}" run.dir=r3 chaos.enabled=true "$(chaos 'kind: segv, step: 8, rank: 1')"
+  expect "row 3: exit 69" test "$code" -eq 69
+  expect "row 3: the stack" grep -qE '^error: rank 1 on .* ended by SIGSEGV .*after step 7, at .*< Trainer::' err
+  row 3 '^error'
+  run launch -n 3 --restarts 1 -- train "${keys[@]}" run.dir=r3b chaos.enabled=true "$(chaos 'kind: segv, step: 8, rank: 1')"
+  same "row 3: the digest after a restart" "$wanted" "$(digest r3b)"
+fi
+if asked 5; then # stopped for 2 s
+  start r5 8 -n 3 -- train "${keys[@]}" train.steps=400 schedule.steps=400 run.dir=r5 launch.silence=6
+  stopped=$(rank_of 1)
+  kill -STOP "$stopped" && sleep 2 && kill -CONT "$stopped"
+  ended
+  expect "row 5: exit 0" test "$code" -eq 0
+  expect "row 5: said" grep -q '^warning: rank 1 on .* is stopped, by SIGSTOP' err
+  expect "row 5: and that it goes on" grep -q '^rank 1 goes on' err
+  row 5 '^warning: rank 1'
+fi
+if asked 6; then # a loader that never returns
+  run launch -n 3 -- train "${keys[@]}" run.dir=r6 comm.deadline=9 chaos.enabled=true "$(chaos 'kind: hang, step: 8, rank: 1')"
+  expect "row 6: exit 69" test "$code" -eq 69
+  expect "row 6: said after 5 s, with phase and stack" grep -qE '^warning: rank 1 on .* has made no progress for [5-8].[0-9] s in load batch.*, at .*Trainer::next_batch.*; ranks 0 and 2 wait in' err
+  row 6 '^warning: rank 1'
+fi
+if asked 11; then # a rank with a fifth of a core
+  group=/sys/fs/cgroup/cpu/lockstep-$$
+  if mkdir "$group" 2>/dev/null && echo 20000 2>/dev/null >"$group/cpu.cfs_quota_us"; then
+    trap 'rmdir "$group" 2>/dev/null; rm -rf "$work"' EXIT
+    start r11 4 -n 2 -- train "${keys[@]}" train.steps=60 model.width=96 data.context=64 batch.micro=4 run.dir=r11
+    slowed=$(rank_of 1)
+    at=$(done_steps r11)
+    for task in /proc/"$slowed"/task/*; do echo "${task##*/}" >"$group/tasks" || true; done
+    until grep -q ' is slow: it computes ' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+    steps=$(($(done_steps r11) - at))
+    ended
+    expect "row 11: exit 0" test "$code" -eq 0
+    expect "row 11: named" grep -qE '^warning: rank 1 on .* is slow: it computes [0-9.]+ times as long' err
+    expect "row 11: within 20 steps ($steps)" test "$steps" -le 20
+    row 11 'is slow'
+    rmdir "$group"
+  else
+    echo "row 11: skipped: no control group for CPU time can be made here"
+  fi
+fi
+if asked 21; then # write errors of the disk
+  for kind in write fsync; do
+    run env LD_PRELOAD="$io_errors" IO_ERRORS=$kind IO_ERRORS_IN="$work/r21$kind/checkpoints" "$binary" train "${keys[@]}" run.dir=r21$kind
+    expect "row 21, $kind: exit 74" test "$code" -eq 74
+    expect "row 21, $kind: said" grep -qE '^error: .*Input/output error' err
+    expect "row 21, $kind: no checkpoint is there" test -z "$(find r21$kind/checkpoints -name 'step-*' 2>/dev/null)"
+    row 21 '^error'
+  done
+  run env LD_PRELOAD="$io_errors" IO_ERRORS=short IO_ERRORS_IN="$work/r21/" "$binary" train "${keys[@]}" run.dir="$work/r21"
+  expect "row 21, short writes: exit 0" test "$code" -eq 0
+  same "row 21, short writes: the digest" "$wanted" "$(digest r21)"
+fi
+if asked 44; then # the clock jumps by an hour and back
+  library=$(find /usr/lib -name libfaketime.so.1 2>/dev/null | head -n 1 || true)
+  if [ -n "$library" ]; then
+    echo "+0" >clock
+    rm -rf r44
+    LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$work/clock FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1 "$binary" train "${keys[@]}" run.dir=r44 --ranks 2 checkpoint.every_minutes=30 >out 2>err &
+    pid=$!
+    until [ "$(done_steps r44)" -ge 3 ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+    echo "+3600" >clock && sleep 0.05 && echo "-3600" >clock
+    ended
+    expect "row 44: exit 0" test "$code" -eq 0
+    same "row 44: the digest" "$wanted" "$(digest r44)"
+    row 44 'done: 40 steps'
+  else
+    echo "row 44: skipped: libfaketime is not installed (package faketime)"
+  fi
+fi
+if asked 47; then # killed for lack of memory
+  group=/sys/fs/cgroup/memory/lockstep-$$
+  if mkdir "$group" 2>/dev/null && echo 300M 2>/dev/null >"$group/memory.limit_in_bytes"; then
+    start r47 8 -n 3 -- train "${keys[@]}" train.steps=1000000 schedule.steps=40 run.dir=r47
+    killed=$(rank_of 1)
+    echo "$killed" >"$group/cgroup.procs"
+    sleep 1
+    # What it allocates from now on counts there; 0 cannot be met, so the kernel ends it.
+    echo 1 >"$group/memory.force_empty" 2>/dev/null || true
+    echo 64K >"$group/memory.limit_in_bytes" 2>/dev/null || true
+    ended
+    expect "row 47: exit 69" test "$code" -eq 69
+    expect "row 47: said" grep -qE '^error: rank 1 on .* was killed by SIGKILL: out of memory, the limit of its control group is ' err
+    row 47 '^error'
+    sleep 0.5
+    rmdir "$group" || true
+  else
+    echo "row 47: skipped: no control group for memory can be made here"
+  fi
+fi
+if asked 48; then # too few open files
+  code=0
+  (ulimit -n 7 && "$binary" train "${keys[@]}" run.dir=r48) >out 2>err || code=$?
+  expect "row 48: fails before step 0" test "$code" -ne 0 -a ! -s r48/metrics.jsonl
+  expect "row 48: exit 67" test "$code" -eq 67
+  expect "row 48: says so" grep -qiE '^error: .*only 7 open files here' err
+  row 48 '^error'
+fi
+if asked 50; then # a rank that ends early, with exit code 0
+  run launch -n 3 -- train "${keys[@]}" run.dir=r50 launch.silence=2 chaos.enabled=true "$(chaos 'kind: exit, step: 8, rank: 1')"
+  expect "row 50: exit 69" test "$code" -eq 69
+  expect "row 50: said" grep -qE '^error: rank 1 on .* ended early, without an error, .*after step 7; ranks 0 and 2 wait in' err
+  row 50 '^error'
+fi
+finish
