@@ -2,14 +2,14 @@
 // folder, IO_ERRORS one of write (EIO), short (half of each write), fsync (EIO); IO_ERRORS_AFTER: bytes that are
 // written well before.
 #include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace {
 
