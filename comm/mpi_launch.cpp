@@ -23,6 +23,16 @@ int first_number(std::initializer_list<const char*> names, int standard) {
 
 }  // namespace
 
+std::string foreign_launcher() {
+  if (mpi_launched()) return {};
+  if (first_number({"SLURM_STEP_NUM_TASKS"}, 1) > 1 && std::getenv("SLURM_PROCID"))
+    return "srun started several processes, but without MPI: use srun --mpi=pmix, or `lockstep launch` in the job";
+  if (first_number({"WORLD_SIZE"}, 1) > 1 && std::getenv("RANK"))
+    return "RANK and WORLD_SIZE are set, as by torchrun, but no MPI launcher started this process: use `lockstep "
+           "launch`";
+  return {};
+}
+
 int launched_local_size() {
   // Slurm writes "2(x3)": the leading number is enough.
   return first_number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"}, 0);

@@ -1,7 +1,13 @@
 // What the MPI launcher's environment variables say about this process. Plain functions.
 #pragma once
 
+#include <string>
+
 namespace lockstep {
+
+// How this process was started as one of several, by a launcher that MPI does not see: srun without MPI's help, or one
+// that sets RANK and WORLD_SIZE. Empty: it was not. Such processes would all train alone.
+std::string foreign_launcher();
 
 // The number of ranks of this job on this host; 0 if the launcher does not say.
 int launched_local_size();

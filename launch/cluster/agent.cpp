@@ -141,6 +141,12 @@ class Agent {
     flight_ = temporary_name(cat(memory, "/lockstep-flight"), cat(int64_t{::getpid()}));
     ::setenv(kFlightFile, flight_.c_str(), 1);
     ::unsetenv(kControlSecret);
+    // For users' programs that read what torchrun sets.
+    for (const auto& [ours, theirs] : {std::pair{"OMPI_COMM_WORLD_RANK", "RANK"},
+                                       {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"},
+                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"},
+                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}})
+      if (const char* value = std::getenv(ours)) ::setenv(theirs, value, 1);
     std::vector<char*> arguments;
     for (const std::string& a : command_) arguments.push_back(const_cast<char*>(a.c_str()));
     arguments.push_back(nullptr);

@@ -203,7 +203,12 @@ class Attempt {
     std::vector<int> missing;
     for (int r = 0; r < size_; ++r)
       if (!agents_[static_cast<size_t>(r)]) missing.push_back(r);
-    const std::string complaint = mpirun_complaint(mpirun_text_);
+    std::string complaint = mpirun_complaint(mpirun_text_), silent;
+    size_t asked = 0;  // mpirun starts no rank before it has reached every machine
+    for (const Host& h : options_.mpirun.hosts)
+      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
+        silent += cat(silent.empty() ? "" : ", ", h.name);
+    if (complaint.empty() && !silent.empty()) complaint = cat("no answer from ", silent);
     fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
                       static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
   }

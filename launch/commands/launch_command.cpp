@@ -187,6 +187,17 @@ std::vector<JsonObject> rank_lines(const std::vector<RankView>& ranks, int attem
   return out;
 }
 
+// Runs a command of the user's, such as one that sends a message; a minute at most.
+void tell(const Target& t, const std::string& command, int code, const std::string& message) {
+  if (command.empty()) return;
+  ::setenv("LOCKSTEP_RUN", t.settings->run.dir.c_str(), 1);
+  ::setenv("LOCKSTEP_EXIT_CODE", cat(code).c_str(), 1);
+  ::setenv("LOCKSTEP_MESSAGE", message.c_str(), 1);
+  const int status = std::system(shell_line({"timeout", "60", "sh", "-c", command}).c_str());
+  if (status != 0) log_warning(cat("the command '", command, "' failed"));
+  for (const char* name : {"LOCKSTEP_RUN", "LOCKSTEP_EXIT_CODE", "LOCKSTEP_MESSAGE"}) ::unsetenv(name);
+}
+
 std::string attempt_text(const Place& p) {
   return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
 }
@@ -318,10 +329,16 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     if (bar && result.code == 0) bar->finish();
     bar.reset();
     if (has_dir) ::unlink(ranks_path(target.settings->run.dir).c_str());
-    if (!result.verdict) return result.code;
+    const auto end = [&] {
+      if (has_dir)
+        tell(target, target.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
+      return result.code;
+    };
+    if (!result.verdict) return end();
+    if (has_dir) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
     if (!decision.again) {
       if (!decision.why_not.empty()) log_info(decision.why_not);
-      return result.code;
+      return end();
     }
     // A machine that answers again takes part again.
     std::erase_if(lost, [&](const std::string& host) { return answers(host, o.mpirun.remote_shell); });

@@ -125,7 +125,12 @@ std::vector<Field> fields(LaunchOptions& o) {
                 "`lockstep launch` gives up a rank that is stopped, or of which nothing was heard, for this long")
               .with_unit("s")
               .with_range(1, 1e5)
-              .without_effect_on_math()};
+              .without_effect_on_math(),
+          field("on_failure", o.on_failure,
+                "a shell command that `lockstep launch` runs after each failure, with LOCKSTEP_RUN, LOCKSTEP_EXIT_CODE "
+                "and LOCKSTEP_MESSAGE in its environment")
+              .without_effect_on_math(),
+          field("on_end", o.on_end, "the same when the job has ended for good").without_effect_on_math()};
 }
 
 namespace {

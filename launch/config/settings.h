@@ -48,6 +48,7 @@ struct InitOptions {
 struct LaunchOptions {
   int64_t restarts = 0;
   double silence = 10;
+  std::string on_failure, on_end;
 };
 struct ResumeOptions {
   std::vector<std::string> allow;  // keys whose values may differ from those of the checkpoint

@@ -9,6 +9,7 @@
 
 #include "comm/local_comm.h"
 #include "comm/mpi_comm.h"
+#include "comm/mpi_launch.h"
 #include "comm/nccl_comm.h"
 #include "core/base/caught.h"
 #include "core/base/flight_recorder.h"
@@ -139,6 +140,8 @@ int run_mpi(const WorldOptions& options, const std::function<void(Communicator&)
 }  // namespace
 
 int world_size(int asked, double deadline_s) {
+  const std::string foreign = foreign_launcher();
+  require(foreign.empty(), ExitCode::kUsage, foreign);
   if (!mpi_launched()) {
     const int cores = available_cores();
     require(asked <= kRanksPerCore * cores, ExitCode::kUsage, "--ranks ", asked, ": ", cores,

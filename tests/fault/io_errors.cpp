@@ -1,6 +1,6 @@
 // A library to preload: file operations below a folder fail as a broken disk does. Environment: IO_ERRORS_IN names the
-// folder, IO_ERRORS one of write (EIO), short (half of each write), fsync (EIO); IO_ERRORS_AFTER: bytes that are
-// written well before.
+// folder, IO_ERRORS one of write (EIO), short (half of each write), fsync (EIO), lock (ENOSYS); IO_ERRORS_AFTER: bytes
+// that are written well before.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -50,6 +50,11 @@ ssize_t pwrite64(int file, const void* data, size_t n, off64_t at) {
   return real(file, data, is_chosen(file, "short") && n > 1 ? n / 2 : n, at);
 }
 ssize_t pwrite(int file, const void* data, size_t n, off_t at) { return pwrite64(file, data, n, at); }
+
+int flock(int file, int operation) {
+  static const auto real = next<int (*)(int, int)>("flock");
+  return is_chosen(file, "lock") ? (errno = ENOSYS, -1) : real(file, operation);
+}
 
 int fsync(int file) {
   static const auto real = next<int (*)(int)>("fsync");

@@ -87,6 +87,20 @@ if asked 21; then # write errors of the disk
   expect "row 21, short writes: exit 0" test "$code" -eq 0
   same "row 21, short writes: the digest" "$wanted" "$(digest r21)"
 fi
+if asked 30; then # a flipped bit of a weight: back to the last step that was equal
+  run launch -n 3 --restarts 1 -- train "${keys[@]}" run.dir=r30 verify.every=4 chaos.enabled=true "$(chaos 'kind: weight, step: 18, rank: 1')"
+  expect "row 30: exit 0" test "$code" -eq 0
+  expect "row 30: rank, tensor, step" grep -qE '^warning: rank 1 on [^ ]+: step 20: rank 1 holds other values than the other 2 ranks in parameters/' err
+  expect "row 30: from before it" grep -q '^attempt 2: .*at or before step 16' err
+  same "row 30: the digest" "$wanted" "$(digest r30)"
+  row 30 '^warning: rank 1'
+fi
+if asked 43; then # a file system without locks
+  run env LD_PRELOAD="$io_errors" IO_ERRORS=lock IO_ERRORS_IN="$work" "$binary" train "${keys[@]}" run.dir=r43
+  expect "row 43: reads on" test "$code" -eq 0
+  same "row 43: the digest" "$wanted" "$(digest r43)"
+  row 43 'done: 40 steps'
+fi
 if asked 44; then # the clock jumps by an hour and back
   library=$(find /usr/lib -name libfaketime.so.1 2>/dev/null | head -n 1 || true)
   if [ -n "$library" ]; then

@@ -110,6 +110,16 @@ disturb "node killed" node_killed 2 69 'n3 .rank 2. closed the connection|rank 2
 endure "link cut for 1 s" short_cut 'train 80/80'
 endure "slow link" slow_link 'train 80/80'
 
+if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" never "* ]]; then
+  # A machine whose login hangs.
+  sed 's|^exec |if [ "$host" = n3 ]; then sleep 60; fi; exec |' remote >remote_hangs
+  chmod +x remote_hangs
+  rm -rf run
+  run on n1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$binary" launch --hostfile "$work/hostfile" --interface eth0 --remote-shell "$work/remote_hangs" --start-within 4 -- train "${keys[@]}" run.dir=run
+  expect "a rank that never starts: exit 69" test "$code" -eq 69
+  expect "a rank that never starts: named" grep -qE '^error: ranks? .*2.* not started within 4 s: no answer from n3' err
+  echo "a rank that never starts: $(grep '^error' err)"
+fi
 if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" launcher "* ]]; then
   rm -rf run
   launch -- train "${keys[@]}" train.steps=1000000 schedule.steps=80 run.dir=run >out 2>err &

@@ -76,9 +76,13 @@ expect "SIGTERM: saved" grep -q 'stopped on request after step [0-9]*; saved' er
 succeeds "it goes on" launch -n 3 -- train "${keys[@]}" train.steps=60 schedule.steps=60 run.dir=run --resume
 same "after SIGTERM and with another number of ranks: the digest" "$wanted" "$(digest run)"
 
-started run 12 -n 3 --restarts 2 -- train "${keys[@]}" train.steps=60 run.dir=run
+# shellcheck disable=SC2016  # the command's shell expands them
+tells=('launch.on_failure=echo "$LOCKSTEP_RUN $LOCKSTEP_EXIT_CODE $LOCKSTEP_MESSAGE" >>told' 'launch.on_end=echo "end $LOCKSTEP_EXIT_CODE" >>told')
+started run 12 -n 3 --restarts 2 -- train "${keys[@]}" train.steps=60 run.dir=run "${tells[@]}"
 kill -KILL "$(rank_of 1)"
 ended
+expect "restarts: the user's commands" grep -qE '^run 69 rank 1 on .* was killed by SIGKILL' told
+expect "restarts: at the end" grep -qx 'end 0' told
 expect "restarts: exit 0" test "$code" -eq 0
 expect "restarts: said" grep -q '^attempt 2: 3 ranks, from the newest valid checkpoint' err
 same "restarts: the digest" "$wanted" "$(digest run)"
@@ -95,6 +99,8 @@ refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere --
 refuses "restarts of what cannot" 64 '--restarts: only training' launch -n 2 --restarts 1 -- eval launched
 run mpi 1 "$binary" launch -n 2 -- train text.yaml
 expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
+refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
+refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
 refuses "agent by hand" 64 '.lockstep agent. is started by' lockstep agent -- train text.yaml
 code=0 && launch -n 2 --hosts no-such-host:2 -- train text.yaml >out 2>err || code=$?
 expect "an unknown host: exit 66" test "$code" -eq 66
