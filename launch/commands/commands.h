@@ -26,6 +26,8 @@ int checkpoint_command(const App& app, const std::vector<std::string>& arguments
 std::vector<Command> checkpoint_forms();
 int devices_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> devices_forms();
+int check_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> check_forms();
 int plan_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> plan_forms();
 int prove_command(const App& app, const std::vector<std::string>& arguments);
@@ -98,6 +100,10 @@ inline const std::vector<CommandEntry>& commands() {
        checkpoint_forms,
        {{"inspect|digest|verify DIR", "describe a checkpoint; print the digest of its state; check it"},
         {"diff A B | export DIR OUT.h5", "compare two states; write the parameters to one file"}}},
+      {"check",
+       check_command,
+       check_forms,
+       {{"FILE.yaml [key.path=value ...] [--ranks N]", "look for what would stop a run, before it starts"}}},
       {"plan",
        plan_command,
        plan_forms,
