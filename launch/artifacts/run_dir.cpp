@@ -59,13 +59,6 @@ Owner read_owner(const std::string& lock) {
   return owner;
 }
 
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail_write(path, error.value());
-  if (!fs::is_directory(path, error)) fail_write(path, ENOTDIR);
-}
-
 void require_named(const std::string& dir) {
   require(!dir.empty(), ExitCode::kOutputLocked, "run.dir is empty: name a directory for the results");
 }

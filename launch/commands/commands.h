@@ -38,6 +38,8 @@ int completion_command(const App& app, const std::vector<std::string>& arguments
 std::vector<Command> completion_forms();
 int man_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> man_forms();
+int sweep_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> sweep_forms();
 int launch_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> launch_forms();
 int submit_command(const App& app, const std::vector<std::string>& arguments);
@@ -72,6 +74,10 @@ inline const std::vector<CommandEntry>& commands() {
        launch_command,
        launch_forms,
        {{"[-n N] [--hosts a:8,b:8] [--restarts K] -- train ...", "start ranks by mpirun, watch them, restart them"}}},
+      {"sweep",
+       sweep_command,
+       sweep_forms,
+       {{"FILE.yaml key=a,b key2='range(1,4)' [--jobs J]", "train with every combination of values"}}},
       {"agent", agent_command, nullptr, {}},
       {"submit",
        submit_command,
@@ -118,6 +124,8 @@ inline const std::vector<CommandEntry>& commands() {
       {"man", man_command, man_forms, {{"[COMMAND]", "print the manual page"}}}};
   return all;
 }
+
+std::string own_path();  // of this program, for commands that start it
 
 // Prints the result of a command to standard output, on the first process only. Since the text may contain data from
 // files, control characters other than newline and tab are escaped (core/base/escape.h), unless `shown` is kAsItIs.

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "comm/mpi_comm.h"
@@ -45,8 +44,6 @@ int next_signal() {
   signals &= ~(uint64_t{1} << number);
   return number;
 }
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 // What the launcher needs to know of a job's command; only `train` has a run directory to come back to.
 struct Target {
