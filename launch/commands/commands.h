@@ -26,6 +26,8 @@ int checkpoint_command(const App& app, const std::vector<std::string>& arguments
 std::vector<Command> checkpoint_forms();
 int devices_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> devices_forms();
+int doctor_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> doctor_forms();
 int check_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> check_forms();
 int plan_command(const App& app, const std::vector<std::string>& arguments);
@@ -119,6 +121,10 @@ inline const std::vector<CommandEntry>& commands() {
        prove_forms,
        {{"FILE.yaml [key.path=value ...] [--ranks 1,2,4]", "check that every layout of ranks gives the same bits"}}},
       {"bench", bench_command, bench_forms, {{"FILE.yaml [key.path=value ...]", "time training steps"}}},
+      {"doctor",
+       doctor_command,
+       doctor_forms,
+       {{"[--ranks N] [--dir DIR]", "measure ranks, links, disk and clocks; name the odd one"}}},
       {"devices", devices_command, devices_forms, {{"", "list CPU and GPUs; why no GPU can be used"}}},
       {"completion", completion_command, completion_forms, {{"bash|zsh|fish", "print a script for the shell"}}},
       {"man", man_command, man_forms, {{"[COMMAND]", "print the manual page"}}}};
