@@ -16,6 +16,7 @@ namespace {
 }  // namespace
 
 bool mpi_built() { return false; }
+std::string mpi_version() { return {}; }
 void mpi_start_within(double) {}
 MpiPlace mpi_place() { refuse(); }
 std::unique_ptr<Communicator> make_mpi_communicator(const CommOptions&) { refuse(); }

@@ -5,14 +5,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
 
 namespace lockstep {
 
-bool mpi_built();     // was MPI found at build time?
-bool mpi_launched();  // was this process started by an MPI launcher (mpirun, srun --mpi)? Reads the environment
-                      // only.
+bool mpi_built();           // was MPI found at build time?
+std::string mpi_version();  // of the library, "Open MPI v4.1.4"; empty in builds without MPI. Does not start MPI.
+bool mpi_launched();        // was this process started by an MPI launcher (mpirun, srun --mpi)? Reads the environment
+                            // only.
 // Sets how long ranks wait for each other until MPI has started and their first communicator exists; the default is 60
 // s. After that the process ends with ExitCode::kRankLost and names the missing ranks as far as they are known.
 void mpi_start_within(double seconds);

@@ -115,6 +115,14 @@ MPI_Op MpiSession::op_of(ReduceOp op, DType dtype) const {
 
 bool mpi_built() { return true; }
 
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  must(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string all(text, static_cast<size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));  // the rest says who built it, and when
+}
+
 MpiPlace mpi_place() { return session().place; }
 
 void mpi_abort(int exit_code) {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 
 #include "core/base/caught.h"
 #include "core/base/escape.h"
@@ -24,6 +25,8 @@
 namespace lockstep {
 
 const char* const kVersion = LOCKSTEP_VERSION;
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 void print(const std::string& given, Shown shown) {
   if (!is_first_process()) return;

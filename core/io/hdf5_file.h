@@ -31,6 +31,7 @@ StoredType stored_as(DType type);
 int64_t size_of(StoredType type);
 std::string_view to_text(StoredType type);
 const std::vector<StoredType>& all_stored_types();
+std::string hdf5_version();  // of the library in use, "1.10.8"
 
 struct Hdf5Layout {
   int64_t chunk_rows = 0;  // 0: about 256 KiB a chunk

@@ -127,6 +127,13 @@ StoredType stored_as(DType type) {
 int64_t size_of(StoredType type) { return row_of(type).size; }
 std::string_view to_text(StoredType type) { return row_of(type).name; }
 
+std::string hdf5_version() {
+  hdf5::Door door;
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return cat(major, ".", minor, ".", release);
+}
+
 const std::vector<StoredType>& all_stored_types() {
   static const std::vector<StoredType> all = [] {
     std::vector<StoredType> types;

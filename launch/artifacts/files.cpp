@@ -69,4 +69,11 @@ std::string read_head(const std::string& path, size_t limit) {
   return out;
 }
 
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail_write(path, error.value());
+  if (!std::filesystem::is_directory(path, error)) fail_write(path, ENOTDIR);
+}
+
 }  // namespace lockstep

@@ -13,6 +13,9 @@ void replace_file(const std::string& path, std::string_view text);
 // The second half of replace_file, for a temporary file that the caller has written.
 void sync_and_rename(const std::string& temporary, const std::string& path);
 
+// Creates the directory and those above it where they are absent. Throws like replace_file.
+void make_folder(const std::string& path);
+
 // Up to `limit` bytes from the beginning of the file; "" if there is no such file.
 std::string read_head(const std::string& path, size_t limit);
 

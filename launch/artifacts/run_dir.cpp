@@ -59,11 +59,27 @@ Owner read_owner(const std::string& lock) {
   return owner;
 }
 
-void make_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail_write(path, error.value());
-  if (!fs::is_directory(path, error)) fail_write(path, ENOTDIR);
+void require_named(const std::string& dir) {
+  require(!dir.empty(), ExitCode::kOutputLocked, "run.dir is empty: name a directory for the results");
+}
+
+// Returns whether the directory holds a run.
+bool require_new_or_resumed(const std::string& dir, bool resume) {
+  const bool holds = RunDir::holds_a_run(dir);
+  require(resume || !holds, ExitCode::kOutputLocked, "run.dir ", dir,
+          " already holds a run: add --resume to continue it, or choose another run.dir");
+  return holds;
+}
+
+void require_own_config(const std::string& path) {
+  const std::string head = read_head(path, kConfigHeader.size());
+  require(head.empty() || head == kConfigHeader, ExitCode::kOutputLocked, path,
+          " was not written by lockstep and would be overwritten: choose another run.dir");
+}
+
+[[noreturn]] void fail_locked(const std::string& dir, const Owner& owner) {
+  throw Error(ExitCode::kOutputLocked, cat("run.dir ", dir, " is in use by ", owner.text(),
+                                           ": wait for it, stop it, or choose another run.dir"));
 }
 
 }  // namespace
@@ -78,13 +94,11 @@ bool RunDir::holds_a_run(const std::string& dir) {
 }
 
 RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
-  require(!dir.empty(), ExitCode::kOutputLocked, "run.dir is empty: name a directory for the results");
+  require_named(dir);
   make_folder(dir);
   take_lock();
   try {
-    resumed_ = holds_a_run(dir);
-    require(resume || !resumed_, ExitCode::kOutputLocked, "run.dir ", dir,
-            " already holds a run: add --resume to continue it, or choose another run.dir");
+    resumed_ = require_new_or_resumed(dir, resume);
     make_folder(paths_.checkpoints());
     make_folder(paths_.tensorboard());
     // The lock file may have existed already, so create and remove a probe file in each directory that will get files.
@@ -101,6 +115,23 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
 }
 
 RunDir::~RunDir() { release_lock(); }
+
+void RunDir::require_usable(const std::string& dir, bool resume) {
+  require_named(dir);
+  const std::string place = nearest_folder(dir);
+  std::error_code error;
+  if (!fs::is_directory(place, error)) fail_write(place, ENOTDIR);
+  if (::faccessat(AT_FDCWD, place.c_str(), W_OK | X_OK, AT_EACCESS) != 0) fail_write(place, errno);
+  if (!fs::exists(dir, error)) return;
+  const RunPaths paths{dir};
+  if (const int fd = ::open(paths.lock().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); fd >= 0) {
+    const bool taken = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(fd);
+    if (taken) fail_locked(dir, read_owner(paths.lock()));
+  }
+  require_new_or_resumed(dir, resume);
+  require_own_config(paths.config());
+}
 
 void RunDir::release_lock() {
   // The file is not removed: otherwise a third process could lock a new file while a second one waits for the old one.
@@ -123,8 +154,7 @@ void RunDir::take_lock() {
   }
   if (taken) {
     ::close(lock_fd_);
-    throw Error(ExitCode::kOutputLocked, cat("run.dir ", paths_.dir, " is in use by ", owner.text(),
-                                             ": wait for it, stop it, or choose another run.dir"));
+    fail_locked(paths_.dir, owner);
   }
   if (owner.pid > 0)
     log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale and was taken over"));
@@ -162,9 +192,7 @@ void RunDir::check_held() const {
 void RunDir::write_config(std::string_view yaml) const {
   trace_mark();
   std::string path = paths_.config();
-  std::string head = read_head(path, kConfigHeader.size());
-  require(head.empty() || head == kConfigHeader, ExitCode::kOutputLocked, path,
-          " was not written by lockstep and would be overwritten: choose another run.dir");
+  require_own_config(path);
   replace_file(path, cat(kConfigHeader, yaml));
 }
 
@@ -184,6 +212,14 @@ void write_failure(const std::string& dir, const Failure& failure) noexcept {
   } catch (...) {
     // The error itself is reported on the terminal; this file is only an addition.
   }
+}
+
+std::string nearest_folder(const std::string& dir) {
+  std::error_code error;
+  if (fs::exists(dir, error)) return dir;
+  fs::path place = fs::absolute(dir, error);
+  while (!fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  return place.string();
 }
 
 void require_free_space(const std::string& dir, int64_t bytes, std::string_view what) {

@@ -57,6 +57,10 @@ class RunDir {
   // Whether the directory contains metrics or a checkpoint, which a new run would mix with its own or overwrite.
   static bool holds_a_run(const std::string& dir);
 
+  // Throws what the constructor would for `dir`, as far as that can be known without writing: it is not created, locked
+  // or changed.
+  static void require_usable(const std::string& dir, bool resume);
+
  private:
   void take_lock();
   void release_lock();
@@ -68,6 +72,9 @@ class RunDir {
 
 // Writes failure.json atomically. Errors are ignored, because it is called while another error is being handled.
 void write_failure(const std::string& dir, const Failure& failure) noexcept;
+
+// `dir`, or the nearest folder above it that exists.
+std::string nearest_folder(const std::string& dir);
 
 // Throws ExitCode::kStorage if the file system of `dir` has fewer than `bytes` free. `what` is the beginning of the
 // message: "3 checkpoints need".

@@ -26,6 +26,10 @@ int checkpoint_command(const App& app, const std::vector<std::string>& arguments
 std::vector<Command> checkpoint_forms();
 int devices_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> devices_forms();
+int doctor_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> doctor_forms();
+int check_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> check_forms();
 int plan_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> plan_forms();
 int prove_command(const App& app, const std::vector<std::string>& arguments);
@@ -36,6 +40,8 @@ int completion_command(const App& app, const std::vector<std::string>& arguments
 std::vector<Command> completion_forms();
 int man_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> man_forms();
+int sweep_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> sweep_forms();
 int launch_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> launch_forms();
 int submit_command(const App& app, const std::vector<std::string>& arguments);
@@ -70,6 +76,10 @@ inline const std::vector<CommandEntry>& commands() {
        launch_command,
        launch_forms,
        {{"[-n N] [--hosts a:8,b:8] [--restarts K] -- train ...", "start ranks by mpirun, watch them, restart them"}}},
+      {"sweep",
+       sweep_command,
+       sweep_forms,
+       {{"FILE.yaml key=a,b key2='range(1,4)' [--jobs J]", "train with every combination of values"}}},
       {"agent", agent_command, nullptr, {}},
       {"submit",
        submit_command,
@@ -98,6 +108,10 @@ inline const std::vector<CommandEntry>& commands() {
        checkpoint_forms,
        {{"inspect|digest|verify DIR", "describe a checkpoint; print the digest of its state; check it"},
         {"diff A B | export DIR OUT.h5", "compare two states; write the parameters to one file"}}},
+      {"check",
+       check_command,
+       check_forms,
+       {{"FILE.yaml [key.path=value ...] [--ranks N]", "look for what would stop a run, before it starts"}}},
       {"plan",
        plan_command,
        plan_forms,
@@ -107,11 +121,17 @@ inline const std::vector<CommandEntry>& commands() {
        prove_forms,
        {{"FILE.yaml [key.path=value ...] [--ranks 1,2,4]", "check that every layout of ranks gives the same bits"}}},
       {"bench", bench_command, bench_forms, {{"FILE.yaml [key.path=value ...]", "time training steps"}}},
+      {"doctor",
+       doctor_command,
+       doctor_forms,
+       {{"[--ranks N] [--dir DIR]", "measure ranks, links, disk and clocks; name the odd one"}}},
       {"devices", devices_command, devices_forms, {{"", "list CPU and GPUs; why no GPU can be used"}}},
       {"completion", completion_command, completion_forms, {{"bash|zsh|fish", "print a script for the shell"}}},
       {"man", man_command, man_forms, {{"[COMMAND]", "print the manual page"}}}};
   return all;
 }
+
+std::string own_path();  // of this program, for commands that start it
 
 // Prints the result of a command to standard output, on the first process only. Since the text may contain data from
 // files, control characters other than newline and tab are escaped (core/base/escape.h), unless `shown` is kAsItIs.

@@ -2,12 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "comm/mpi_comm.h"
@@ -25,6 +22,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/progress.h"
 #include "launch/config/settings.h"
+#include "launch/training/step_plan.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
 
@@ -46,8 +44,6 @@ int next_signal() {
   signals &= ~(uint64_t{1} << number);
   return number;
 }
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 // What the launcher needs to know of a job's command; only `train` has a run directory to come back to.
 struct Target {
@@ -130,41 +126,26 @@ std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
   return out;
 }
 
-// Bytes that each of this machine's ranks may take; 0: not known.
-int64_t memory_of_rank(int local_ranks) {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t kib = 0; file >> key >> kib && std::getline(file, unit);)
-    if (key == "MemAvailable:") return kib * 1024 / std::max(1, local_ranks);
-  return 0;
-}
-
 // Throws ExitCode::kDevice if a rank of fewer ranks would not fit into the memory of a machine like this one.
-void require_memory(const Target& t, const Place& p) {
+void require_memory(const App& app, const std::vector<std::string>& words, const Place& p) {
+  const Target t = target_of(app, words, p.ranks);
   if (t.settings->device.choice != DeviceChoice::kCpu) return;  // other machines' GPUs cannot be asked from here
   int most = p.ranks;
   if (!p.hosts.empty())
     most = std::max_element(p.hosts.begin(), p.hosts.end(), [](auto& x, auto& y) { return x.slots < y.slots; })->slots;
-  const int64_t limit = memory_of_rank(std::min(most, p.ranks));
-  const Arguments a = parse_arguments(train_forms(), {t.command.begin() + 1, t.command.end()});
-  std::vector<std::string> words{own_path(), "plan", a.positional[0]};
-  for (const std::string& o : a.rest()) words.push_back(o);
-  words.insert(words.end(), {"--json", "--ranks", cat(p.ranks), "--gpu-memory", cat(limit)});
-  const std::unique_ptr<FILE, decltype(&::pclose)> pipe(::popen((shell_line(words) + " 2>/dev/null").c_str(), "r"),
-                                                        ::pclose);
-  std::string text;
-  std::array<char, 4096> buffer;
-  for (size_t n; pipe && limit > 0 && (n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
-    text.append(buffer.data(), n);
-  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    const auto line = parse_json_object(std::string_view(text).substr(at, end - at));
-    if (!line || json_bool(*line, "fits").value_or(true)) continue;
-    if (json_text(*line, "level", "plan") != to_text(t.settings->parallel.level)) continue;
-    throw Error(ExitCode::kDevice,
-                cat("with ", p.ranks, " ranks, one takes ", bytes_text(json_int(*line, "peak_bytes", "plan")),
-                    " at sharding.level: ", to_text(t.settings->parallel.level), ", and ", bytes_text(limit),
-                    " of memory are free for each: not restarted"));
+  const int64_t limit = available_memory() / std::min(most, p.ranks);
+  if (limit == 0) return;
+  int64_t needed = 0;
+  try {
+    make_plannable(*t.settings);
+    SharedData data(*t.settings);
+    needed = memory_of(plan_step(*t.settings, data, p.ranks, PlannedRanks::kFirst), true);
+  } catch (const Error&) {
+    return;  // the ranks will say what is wrong
   }
+  require(needed <= limit, ExitCode::kDevice, "with ", p.ranks, " ranks, one takes ", bytes_text(needed),
+          " at sharding.level: ", to_text(t.settings->parallel.level), ", and ", bytes_text(limit),
+          " of memory are free for each: not restarted");
 }
 
 int64_t equal_step_of(const std::string& dir) {
@@ -356,7 +337,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
         require(place.ranks > 1, e.code(), e.what());
       }
     }
-    if (place.ranks < o.mpirun.ranks) require_memory(target, place);
+    if (place.ranks < o.mpirun.ranks) require_memory(app, words, place);
     prepare(words);
     log_info(cat("attempt ", o.number + 1, ": ", attempt_text(place), ", from the newest valid checkpoint",
                  equal >= 0 ? cat(" at or before step ", equal) : ""));

@@ -1,84 +1,29 @@
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "comm/plan_comm.h"
-#include "core/base/partition.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/training/shared_data.h"
+#include "launch/training/step_plan.h"
 #include "launch/training/trainer.h"
 #include "launch/world/memory_report.h"
 #include "launch/world/world.h"
-#include "sharding/tree.h"
 
 namespace lockstep {
 namespace {
 
-struct LayoutPlan {
-  ShardLevel level;
-  int group;             // ranks that share one copy of the state
-  AllocatorStats stats;  // of rank 0
-  int64_t wire = 0;      // the most bytes that a rank sends in a step
-  int64_t copy = 0;      // the most bytes that a rank saves; a copy stays in host memory from the first save on
-};
-
-// The rank that sends the most, if each rank sums a contiguous range of a step's micro-batches. A rank sends one buffer
-// for each of the largest tree nodes within its range to its shard group, and then together with that group to the
-// other groups.
-int busiest_rank(int64_t micro_batches, int ranks, int group) {
-  auto range = [&](int r) { return split_evenly(micro_batches, ranks, r); };
-  auto nodes = [&](Range r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
-  const double within = 1 - 1.0 / group, across = (1 - static_cast<double>(group) / ranks) / group;
-  int busiest = 0;
-  double most = -1;
-  for (int r = 0; r < ranks; ++r) {
-    const int first = r / group * group;
-    const double sent = within * nodes(range(r)) + across * nodes({range(first).begin, range(first + group - 1).end});
-    if (sent > most) most = sent, busiest = r;
-  }
-  return busiest;
-}
-
-// Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
-// the last step of an epoch may be smaller.
-void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks, LayoutPlan& plan) {
-  const Device device = new_meta_device();
-  Stream stream(device, Stream::Mode::kInline);
-  WithStream with(stream);
-  const auto comm = make_plan_communicator(rank, ranks, plan.group);
-  Trainer trainer(settings, data.open(*comm), *comm);
-  for (int step = 0; step < 3; ++step) {
-    const int64_t before = comm->bytes_sent();
-    if (step == 1) reset_peak_bytes(device);
-    trainer.step();
-    plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
-  }
-  int64_t copy = 0;
-  for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.bytes();
-  plan.copy = std::max(plan.copy, copy);
-  if (rank == 0) plan.stats = allocator_stats(device);
-}
-
-LayoutPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
+StepPlan plan_of(Settings& settings, SharedData& data, int ranks, ShardLevel level, int group) {
   settings.parallel.level = level;
   settings.parallel.group = group;
-  settings.graph = false;  // needs a GPU
-  LayoutPlan plan{level, group, {}};
-  std::set<int> planned{0, ranks - 1};
-  if (level < ShardLevel::kGradients)
-    planned.insert(busiest_rank(ceil_div(settings.batch.global, settings.batch.micro), ranks, group));
-  // Other ranks differ by a few bytes, since shards are not of exactly equal size.
-  for (int rank = 0; ranks <= 4 && rank < ranks; ++rank) planned.insert(rank);
-  for (int rank : planned) plan_rank(settings, data, rank, ranks, plan);
-  return plan;
+  return plan_step(settings, data, ranks, PlannedRanks::kBusiest);
 }
 
 // All levels; with sharding.group also within such groups. The levels that send least come first.
-std::vector<LayoutPlan> plans_of(Settings& settings, SharedData& data, int ranks) {
+std::vector<StepPlan> plans_of(Settings& settings, SharedData& data, int ranks) {
   const int asked = static_cast<int>(settings.parallel.group);
-  std::vector<LayoutPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
+  std::vector<StepPlan> out{plan_of(settings, data, ranks, ShardLevel::kNone, 1)};
   for (ShardLevel level : {ShardLevel::kOptimizer, ShardLevel::kGradients, ShardLevel::kParameters}) {
     if (ranks == 1) break;
     if (asked > 1 && asked < ranks) out.push_back(plan_of(settings, data, ranks, level, asked));
@@ -88,14 +33,12 @@ std::vector<LayoutPlan> plans_of(Settings& settings, SharedData& data, int ranks
   return out;
 }
 
-// On a CPU the copy for checkpoints takes the same memory.
-int64_t most_of(const LayoutPlan& p, const Settings& s) {
-  return device_peak(p.stats) + (s.device.choice == DeviceChoice::kCpu ? p.copy : 0);
+bool fits(const StepPlan& p, const Settings& s, int64_t limit) {
+  return memory_of(p, s.device.choice == DeviceChoice::kCpu) <= limit;
 }
-bool fits(const LayoutPlan& p, const Settings& s, int64_t limit) { return most_of(p, s) <= limit; }
 
 // The keys that select this plan, in addition to those of the file; keys that would have no effect with it are reset.
-std::string words(const LayoutPlan& p, int ranks, const DataParallelOptions& file) {
+std::string words(const StepPlan& p, int ranks, const DataParallelOptions& file) {
   std::string out = cat("sharding.level=", to_text(p.level));
   if (file.group != 0) out += cat(" sharding.group=", p.level != ShardLevel::kNone && p.group < ranks ? p.group : 0);
   if (p.level == ShardLevel::kParameters) return out;
@@ -104,14 +47,14 @@ std::string words(const LayoutPlan& p, int ranks, const DataParallelOptions& fil
   return out;
 }
 
-std::string table(const std::vector<LayoutPlan>& plans) {
+std::string table(const std::vector<StepPlan>& plans) {
   std::vector<MemoryUse> shown{MemoryUse::kParameters, MemoryUse::kGradients,   MemoryUse::kMoments,
                                MemoryUse::kGathered,   MemoryUse::kActivations, MemoryUse::kBatches};
   if (plans.back().stats.peak_of(MemoryUse::kInHost) > 0) shown.push_back(MemoryUse::kInHost);
   std::vector<std::vector<std::string>> rows{{"level", "group"}};
   for (MemoryUse use : shown) rows[0].emplace_back(use == MemoryUse::kInHost ? "in host" : to_text(use));
   rows[0].insert(rows[0].end(), {"peak", "saved copy", "sent/step"});
-  for (const LayoutPlan& p : plans) {
+  for (const StepPlan& p : plans) {
     rows.push_back({std::string(to_text(p.level)), cat(p.group)});
     for (MemoryUse use : shown) rows.back().push_back(bytes_text(p.stats.peak_of(use)));
     rows.back().push_back(bytes_text(device_peak(p.stats)));
@@ -145,11 +88,9 @@ std::string advice(const App& app, const Arguments& a, const Settings& settings,
       if (*recompute) change(recompute);
       if (changes.empty()) continue;
       auto changed = load_settings(app, ConfigTree::load(a.positional[0], overrides), ranks);
-      changed->data.memory = 0;
-      changed->verify.every = 0;  // there are no replicas to compare
-      const LayoutPlan p =
-          plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
-      const int64_t peak = most_of(p, settings);
+      make_plannable(*changed);
+      const StepPlan p = plan_of(*changed, data, ranks, ranks > 1 ? ShardLevel::kParameters : ShardLevel::kNone, ranks);
+      const int64_t peak = memory_of(p, settings.device.choice == DeviceChoice::kCpu);
       if (fits(p, settings, limit))
         return cat("with ", changes, words(p, ranks, settings.parallel), " a rank would take ", bytes_text(peak), "\n");
       least = std::min(least.value_or(peak), peak);
@@ -189,12 +130,11 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
   require(settings->parallel.group == 0 || ranks % settings->parallel.group == 0, ExitCode::kConfig,
           settings->config.place("sharding.group"), ": ", settings->parallel.group, " does not divide ", ranks,
           " ranks");
-  settings->data.memory = 0;   // only the data's shapes are needed
-  settings->verify.every = 0;  // there are no replicas to compare
+  make_plannable(*settings);
   SharedData data(*settings);
-  const std::vector<LayoutPlan> plans = plans_of(*settings, data, ranks);
+  const std::vector<StepPlan> plans = plans_of(*settings, data, ranks);
   if (a.has("json")) {
-    for (const LayoutPlan& p : plans) {
+    for (const StepPlan& p : plans) {
       JsonObject line{{"level", std::string(to_text(p.level))},
                       {"group", static_cast<int64_t>(p.group)},
                       {"ranks", static_cast<int64_t>(ranks)}};
@@ -210,7 +150,7 @@ int plan_command(const App& app, const std::vector<std::string>& given) {
             "; memory of rank 0, the most that a rank sends\n\n", table(plans)));
   if (limit == 0) return 0;
   const auto first =
-      std::find_if(plans.begin(), plans.end(), [&](const LayoutPlan& p) { return fits(p, *settings, limit); });
+      std::find_if(plans.begin(), plans.end(), [&](const StepPlan& p) { return fits(p, *settings, limit); });
   print(
       first != plans.end()
           ? cat("\n", bytes_text(limit), " are enough for ", words(*first, ranks, settings->parallel), "\n")

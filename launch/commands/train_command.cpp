@@ -10,13 +10,13 @@
 #include "core/base/log.h"
 #include "launch/artifacts/metrics.h"
 #include "launch/artifacts/open_whole.h"
-#include "launch/artifacts/planned_saves.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/saver.h"
 #include "launch/artifacts/tensorboard.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/commands/progress.h"
+#include "launch/training/checkpoint_space.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/memory_report.h"
 #include "sharding/bucket_size.h"
@@ -95,7 +95,7 @@ class Run {
     const bool resumed = resume && resume_newest(at_most);
     fail_together(comm, [&] {  // only now, so that a refused resume does not change the run
       if (!first) return;
-      require_space(dir->paths());
+      require_space();
       dir->write_config(settings.config.dump_yaml());
     });
     if (!resumed && !settings.init.from.empty()) {
@@ -245,19 +245,10 @@ class Run {
   }
 
   // On rank 0.
-  void require_space(const RunPaths& paths) const {
+  void require_space() const {
     int64_t bytes = 0;
     for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
-    std::vector<int64_t> there;
-    for (const std::string& path : list_checkpoints(paths.dir)) there.push_back(step_of_checkpoint(path));
-    const CheckpointOptions& o = settings_.checkpoint;
-    const int64_t added = most_added_checkpoints(
-        {trainer_.steps_done(), settings_.train.steps, o.every, o.every_minutes > 0}, std::move(there), retention());
-    int64_t all = 0;
-    if (__builtin_mul_overflow(added, bytes, &all)) all = std::numeric_limits<int64_t>::max();
-    require_free_space(paths.checkpoints(), all,
-                       cat("but ", added, added == 1 ? " more checkpoint of " : " more checkpoints of ",
-                           bytes_text(bytes), " each (checkpoint.every, checkpoint.keep_last) need"));
+    require_checkpoint_space(settings_, trainer_.steps_done(), bytes);
   }
 
   void write(const StepReport& r, const EvalReport* e) {

@@ -348,22 +348,24 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
 
-void Trainer::load_parameters(const Checkpoint& c) {
-  check_at_rest("parameters are loaded");
+void Trainer::require_vocabulary_of(const Checkpoint& c) const {
   const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
   if (theirs && ours)  // a token must mean what the parameters learnt
     if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
       throw Error(ExitCode::kBadData,
                   cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
                       "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
+}
+
+void Trainer::load_parameters(const Checkpoint& c) {
+  check_at_rest("parameters are loaded");
+  require_vocabulary_of(c);
   load_entries(c, parallel_->state());
   parallel_->state_was_loaded();
   recorded_.reset();  // it has the copies that an update writes, and no others
 }
 
-void Trainer::resume(const Checkpoint& c) {
-  trace_mark();
-  check_at_rest("a checkpoint is resumed");
+std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
   auto differences = diff(resolved_math_text(c.info), info_.math_text);
@@ -392,6 +394,13 @@ void Trainer::resume(const Checkpoint& c) {
   if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
     log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));
+  return differences;
+}
+
+void Trainer::resume(const Checkpoint& c) {
+  trace_mark();
+  check_at_rest("a checkpoint is resumed");
+  const auto differences = require_resumable(c);
   load_entries(c, state());
   parallel_->state_was_loaded();
   const CheckpointInfo here = info_;
@@ -399,7 +408,7 @@ void Trainer::resume(const Checkpoint& c) {
   info_.config = here.config;
   const bool same_precision = std::none_of(differences.begin(), differences.end(),
                                            [](const auto& d) { return d.key.starts_with("precision."); });
-  info_.math_text = same_precision || !allow.empty() ? here.math_text : resolved_math_text(c.info);
+  info_.math_text = same_precision || !settings_.resume.allow.empty() ? here.math_text : resolved_math_text(c.info);
   info_.isa = here.isa;
   info_.writer = here.writer;
   info_.ranks = here.ranks;

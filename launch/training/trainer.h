@@ -65,6 +65,10 @@ class Trainer {
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
   void resume(const Checkpoint& checkpoint);
   void load_parameters(const Checkpoint& checkpoint);
+  // What these two refuse by the checkpoint's manifest alone, before they read tensors. The first returns the
+  // differences that are accepted, of which rank 0 warns.
+  std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;
+  void require_vocabulary_of(const Checkpoint& checkpoint) const;
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
   std::vector<StateEntry> entries_to_save() const;

@@ -27,21 +27,6 @@ std::string gpu_text(const DeviceProperties& p) {
   return cat(p.name, ", ", p.architecture, ", ", bytes_text(p.memory_bytes), ", PCI ", p.bus);
 }
 
-RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
-  RankPlacement s;
-  s.host = host_name();
-  s.machine = machine_id();
-  if (options.choice == DeviceChoice::kCpu) return s;
-  const DeviceBackend* backend = find_device_backend(&s.why);
-  if (!backend) return s;
-  s.gpus = backend->count();
-  s.index = local_rank % s.gpus;
-  const DeviceProperties p = backend->properties(s.index);
-  s.bus = p.bus;
-  s.gpu = gpu_text(p);
-  return s;
-}
-
 std::string to_line(const RankPlacement& s) {
   return json_line({{"host", s.host},
                     {"machine", s.machine},
@@ -97,6 +82,21 @@ std::vector<Field> fields(DeviceOptions& o) {
               .without_effect_on_math(),
           field("share_gpu", o.share_gpu, "several ranks may use one GPU; their exchanges then go through host memory")
               .without_effect_on_math()};
+}
+
+RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
+  RankPlacement s;
+  s.host = host_name();
+  s.machine = machine_id();
+  if (options.choice == DeviceChoice::kCpu) return s;
+  const DeviceBackend* backend = find_device_backend(&s.why);
+  if (!backend) return s;
+  s.gpus = backend->count();
+  s.index = local_rank % s.gpus;
+  const DeviceProperties p = backend->properties(s.index);
+  s.bus = p.bus;
+  s.gpu = gpu_text(p);
+  return s;
 }
 
 PlacementDecision decide_placement(const std::vector<RankPlacement>& placements, const DeviceOptions& options) {

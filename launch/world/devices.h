@@ -25,6 +25,8 @@ struct RankPlacement {
   int index = 0;              // of the GPU that the rank would take
   std::string bus, gpu;       // PCI address and description of that GPU
 };
+// Of the rank `local_rank` of this machine.
+RankPlacement placement_of(int local_rank, const DeviceOptions& options);
 // The decision that every rank computes from the placements of all ranks.
 struct PlacementDecision {
   bool on_gpus = false;

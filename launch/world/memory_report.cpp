@@ -67,6 +67,13 @@ int64_t peak_resident_bytes() {
   return 0;
 }
 
+int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) return std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
+  return 0;
+}
+
 int64_t device_peak(const AllocatorStats& stats) {
   return stats.peak_bytes - stats.peak_of(MemoryUse::kScratch) - stats.peak_of(MemoryUse::kInHost);
 }

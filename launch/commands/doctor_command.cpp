@@ -1,0 +1,306 @@
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "comm/mpi_comm.h"
+#include "core/base/host.h"
+#include "core/base/plain_file.h"
+#include "core/device/backend.h"
+#include "core/device/thread_pool.h"
+#include "core/kernels/kernels.h"
+#include "core/ops/ops.h"
+#include "launch/artifacts/files.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/doctor_report.h"
+#include "launch/world/fail_together.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20, kLargest = 64 * kMiB;
+constexpr int kRounds = 20;         // of small messages; the fastest counts
+constexpr int kMostForPairs = 16;   // with more ranks, only neighbours in a ring are measured
+constexpr double kMostSeconds = 1;  // for a large message
+constexpr int64_t kExtent = 768;    // of the matrices
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+template <class Work>
+double fastest_of(int times, const Work& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < times; ++i) {
+    const auto begin = Clock::now();
+    work();
+    best = std::min(best, seconds_since(begin));
+  }
+  return best;
+}
+
+std::string first_line_with(const std::string& path, const std::string& word) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(word) && line.find(':') != line.npos)
+      return line.substr(std::min(line.size(), line.find_first_not_of(" \t", line.find(':') + 1)));
+  return "?";
+}
+
+// "0-3,8", as the system writes lists of cores.
+std::string list_text(const std::set<int>& numbers) {
+  std::string out;
+  for (auto at = numbers.begin(); at != numbers.end();) {
+    const int first = *at;
+    int last = first;
+    while (++at != numbers.end() && *at == last + 1) ++last;
+    out += cat(out.empty() ? "" : ",", first, last > first ? cat("-", last) : std::string());
+  }
+  return out;
+}
+std::set<int> parse_list(const std::string& text) {
+  std::set<int> out;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int first = 0, last = 0;
+    const int read = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    for (int i = first; read > 0 && i <= (read == 2 ? last : first); ++i) out.insert(i);
+  }
+  return out;
+}
+
+std::set<int> allowed_cores() {
+  std::set<int> out;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof mask, &mask) == 0)
+    for (int i = 0; i < CPU_SETSIZE; ++i)
+      if (CPU_ISSET(i, &mask)) out.insert(i);
+  return out;
+}
+
+std::string numa_nodes(const std::set<int>& cores) {
+  std::string all;
+  std::ifstream("/sys/devices/system/node/online") >> all;
+  std::set<int> out;
+  for (int node : parse_list(all)) {
+    std::string list;
+    std::ifstream(cat("/sys/devices/system/node/node", node, "/cpulist")) >> list;
+    for (int core : parse_list(list))
+      if (cores.count(core)) out.insert(node);
+  }
+  return list_text(out);
+}
+
+// GF/s of a product of matrices, by all ranks at the same time.
+double compute_rate(Communicator& comm) {
+  const Tensor a = Tensor::full({kExtent, kExtent}, 0.5), b = Tensor::full({kExtent, kExtent}, 0.25);
+  const auto multiply = [&] {
+    matmul(a, b);
+    current_stream().synchronize();
+  };
+  multiply();
+  comm.barrier("doctor: compute");
+  const double seconds = fastest_of(10, multiply);
+  return 2 * std::pow(static_cast<double>(kExtent), 3) / seconds / 1e9;
+}
+
+// One rank's part of sending a tensor there and back; `first` begins.
+void bounce(Communicator& comm, const Tensor& t, int peer, bool first) {
+  if (first) comm.send(t, peer, "doctor").finish();
+  comm.receive(t, peer, "doctor").finish();
+  if (!first) comm.send(t, peer, "doctor").finish();
+}
+
+LinkHealth measure_link(Communicator& comm, int a, int b) {
+  const bool first = comm.rank() == a;
+  const int peer = first ? b : a;
+  const Tensor small = Tensor::zeros({2}), medium = Tensor::zeros({kMiB / 4});
+  const double latency = fastest_of(kRounds, [&] { bounce(comm, small, peer, first); }) / 2;
+  const double mib = fastest_of(3, [&] { bounce(comm, medium, peer, first); }) / 2;
+  // A size that both know, which a slow link carries in time.
+  const double fits = first ? std::clamp(std::floor(kMostSeconds / mib), 1.0, static_cast<double>(kLargest / kMiB)) : 0;
+  const Tensor size = Tensor::full({1}, fits);
+  bounce(comm, size, peer, first);
+  const auto bytes = static_cast<int64_t>(size.to_vector<float>()[0]) * kMiB;
+  const Tensor large = Tensor::zeros({bytes / 4});
+  const double seconds = fastest_of(2, [&] { bounce(comm, large, peer, first); }) / 2;
+  return {a, b, 1e6 * latency, static_cast<double>(bytes) / seconds / 1e6};
+}
+
+std::vector<LinkHealth> measure_links(Communicator& comm) {
+  std::vector<LinkHealth> mine;
+  const int n = comm.size();
+  const auto measure = [&](int a, int b) {
+    comm.barrier("doctor: link");
+    if (comm.rank() != a && comm.rank() != b) return;
+    const LinkHealth link = measure_link(comm, a, b);
+    if (comm.rank() == a) mine.push_back(link);
+  };
+  if (n <= kMostForPairs) {
+    for (int a = 0; a < n; ++a)
+      for (int b = a + 1; b < n; ++b) measure(a, b);
+  } else {
+    for (int a = 0; a < n; ++a) measure(std::min(a, (a + 1) % n), std::max(a, (a + 1) % n));
+  }
+  comm.barrier("doctor: links");
+  std::ostringstream text;
+  for (const LinkHealth& l : mine) text << l.a << " " << l.b << " " << l.latency_us << " " << l.mb_s << "\n";
+  std::vector<LinkHealth> all;
+  for (const std::string& part : all_gather_text(comm, text.str(), "doctor: links")) {
+    std::istringstream in(part);
+    for (LinkHealth l; in >> l.a >> l.b >> l.latency_us >> l.mb_s;) all.push_back(l);
+  }
+  return all;
+}
+
+// By round trips with rank 0, of which the fastest says most.
+void compare_clocks(Communicator& comm, RankHealth& mine) {
+  const auto ask = [&](int peer, double say) {
+    const Tensor t = Tensor::of(std::vector<double>{say}, {1});
+    if (comm.rank() == 0) {
+      comm.receive(t, peer, "doctor: clock").finish();
+      const Tensor answer = Tensor::of(std::vector<double>{wall_seconds()}, {1});
+      comm.send(answer, peer, "doctor: clock").finish();
+      return 0.0;
+    }
+    comm.send(t, 0, "doctor: clock").finish();
+    comm.receive(t, 0, "doctor: clock").finish();
+    return t.to_vector<double>()[0];
+  };
+  double best = std::numeric_limits<double>::infinity();
+  for (int peer = 1; peer < comm.size(); ++peer) {
+    comm.barrier("doctor: clock");
+    for (int round = 0; round < kRounds && (comm.rank() == 0 || comm.rank() == peer); ++round) {
+      const double begin = wall_seconds(), theirs = ask(peer, 0), end = wall_seconds();
+      if (comm.rank() == 0 || end - begin >= best) continue;
+      best = end - begin;
+      mine.clock_s = (begin + end) / 2 - theirs;
+      mine.clock_error_s = best / 2;
+    }
+  }
+}
+
+[[noreturn]] void fail_disk(const std::string& dir, int error) {
+  throw Error(is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked,
+              cat(dir, ": a file of ", kLargest / kMiB, " MiB cannot be written: ", std::strerror(error),
+                  "; choose another --dir"));
+}
+
+// Writes, syncs and reads a temporary file in `dir`.
+void measure_disk(const std::string& dir, RankHealth& mine) {
+  const std::string name = temporary_name(dir + "/lockstep", "doctor");
+  const std::string piece(static_cast<size_t>(kMiB), 'x');
+  const Descriptor file = create_new(name);
+  if (!file) fail_disk(dir, errno);
+  const auto begin = Clock::now();
+  bool good = true;
+  for (int64_t done = 0; good && done < kLargest; done += kMiB) good = write_all(file, piece);
+  good = good && ::fsync(file.number()) == 0;
+  const int error = errno;
+  mine.write_mb_s = static_cast<double>(kLargest) / seconds_since(begin) / 1e6;
+  if (good) {
+    ::posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED);  // so that the disk is read, where the system does that
+    const InputFile input(name);
+    std::string read(piece.size(), ' ');
+    const auto since = Clock::now();
+    for (int64_t at = 0; at < kLargest; at += kMiB) input.read(at, read.data(), kMiB);
+    mine.read_mb_s = static_cast<double>(kLargest) / seconds_since(since) / 1e6;
+  }
+  ::unlink(name.c_str());
+  if (!good) fail_disk(dir, error);
+}
+
+// The ranks of the machine before this one.
+int64_t local_rank_of(Communicator& comm, const std::string& machine) {
+  const auto all = all_gather_text(comm, machine, "doctor: machines");
+  return std::count(all.begin(), all.begin() + comm.rank(), machine);
+}
+
+Health examine(Communicator& comm, const std::string& dir) {
+  RankHealth mine;
+  mine.host = host_name();
+  mine.machine = machine_id();
+  mine.local_rank = local_rank_of(comm, mine.machine);
+  mine.cpu = first_line_with("/proc/cpuinfo", "model name");
+  const std::set<int> cores = allowed_cores();
+  mine.cores = list_text(cores);
+  mine.core_count = static_cast<int64_t>(cores.size());
+  mine.numa = numa_nodes(cores);
+  mine.version = kVersion;
+  mine.isa = kernels().isa;
+  mine.mpi = mpi_built() ? mpi_version() : "none";
+  if (current_device().type == DeviceType::kCuda) mine.gpu = device_backend().properties(current_device().index).name;
+  mine.gflops = compute_rate(comm);
+
+  Health health;
+  if (comm.size() > 1) {
+    health.links = measure_links(comm);
+    const Tensor small = Tensor::zeros({2}), large = Tensor::zeros({kLargest / 4});
+    const auto reduce = [&](const Tensor& t) { comm.all_reduce(t, ReduceOp::kSum, "doctor").finish(); };
+    reduce(small);
+    health.small_reduce_us = 1e6 * fastest_of(kRounds, [&] { reduce(small); });
+    health.large_reduce_mb_s = static_cast<double>(kLargest) / fastest_of(2, [&] { reduce(large); }) / 1e6;
+    compare_clocks(comm, mine);
+  }
+  // One machine after the other: they may share the file system.
+  for (int r = 0; r < comm.size(); ++r)
+    fail_together(comm, [&] {
+      if (r == comm.rank() && mine.local_rank == 0) measure_disk(dir, mine);
+    });
+  for (const std::string& line : all_gather_text(comm, to_line(mine), "doctor: ranks"))
+    health.ranks.push_back(parse_rank_health(line));
+  return health;
+}
+
+}  // namespace
+
+std::vector<Command> doctor_forms() {
+  return {
+      {"doctor",
+       "doctor [--ranks N] [--dir DIR] [--device auto|cpu|cuda] [--json]",
+       "Examines the ranks of a job: where each runs, how fast it computes, latency and bandwidth between each pair\n"
+       "(with more than 16 ranks, between neighbours in a ring), all-reduce, the file system of DIR, and clocks. "
+       "Names\n"
+       "what is slower than the rest or differs from most. Run it as a job would be: lockstep launch -n N -- doctor.",
+       {{"ranks", "ranks in this process", "N", "0"},
+        {"dir", "where a temporary file of 64 MiB is written and read", "DIR", "."},
+        {"device", "where ranks compute and exchange, as the key device", "WHAT", "auto"},
+        {"json", "print one JSON object per rank, link and finding"}},
+       0,
+       0}};
+}
+
+int doctor_command(const App&, const std::vector<std::string>& given) {
+  const Arguments a = parse_arguments(doctor_forms(), given);
+  if (a.help) return 0;
+  WorldOptions world;
+  world.ranks = world_size(a.ranks());
+  const std::string& device = a.text("device");
+  require(device == "auto" || device == "cpu" || device == "cuda", ExitCode::kUsage, "--device ", device,
+          ": is auto, cpu or cuda");
+  world.device.choice = device == "cpu"    ? DeviceChoice::kCpu
+                        : device == "cuda" ? DeviceChoice::kCuda
+                                           : DeviceChoice::kAuto;
+  return run_world(world, [&](Communicator& comm) {
+    const Health health = examine(comm, a.text("dir"));
+    if (comm.rank() == 0) print(a.has("json") ? json_lines(health) : tables(health));
+    comm.barrier("end of doctor");
+  });
+}
+
+}  // namespace lockstep

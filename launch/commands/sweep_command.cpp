@@ -1,0 +1,334 @@
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <sstream>
+
+#include "comm/mpi_comm.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/device/backend.h"
+#include "core/device/thread_pool.h"
+#include "launch/artifacts/files.h"
+#include "launch/cluster/mpirun.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/sweep_record.h"
+#include "launch/config/settings.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Words = std::vector<std::string>;
+
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+// The choices of a key, from the range that `lockstep config keys` shows.
+ChoicesOf choices_of_keys(const App& app) {
+  return [keys = all_keys(app)](const std::string& name) {
+    Words out;
+    for (const ConfigKey& k : keys) {
+      if (k.key != name || k.type != "choice" || !out.empty()) continue;
+      std::istringstream words(k.range);
+      for (std::string word; words >> word;)
+        if (word != "|") out.push_back(word);
+    }
+    return out;
+  };
+}
+
+// How many points run at a time, and what each may use.
+struct Share {
+  int jobs = 1;
+  int64_t threads = 0;  // compute threads of a rank, where the configuration leaves them open; 0: do not say
+  Words gpus;           // as CUDA_VISIBLE_DEVICES names them; empty: not shared out
+};
+
+Words visible_gpus(const Settings& s) {
+  if (s.device.choice == DeviceChoice::kCpu || !has_gpu_driver()) return {};
+  const DeviceBackend* backend = find_device_backend();
+  Words out;
+  if (const char* limit = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream list(limit);
+    for (std::string word; std::getline(list, word, ',');) out.push_back(word);
+  } else {
+    for (int i = 0; backend && i < backend->count(); ++i) out.push_back(cat(i));
+  }
+  return backend ? out : Words{};
+}
+
+Share share_of(const Settings& s, int64_t asked_jobs, int ranks) {
+  Share out;
+  const int64_t cores = available_cores(), threads = s.compute.threads;
+  out.gpus = visible_gpus(s);
+  const auto gpus = static_cast<int64_t>(out.gpus.size());
+  const int64_t fit = gpus > 0 ? gpus / ranks : threads > 0 ? cores / (ranks * threads) : 1;
+  out.jobs = static_cast<int>(asked_jobs > 0 ? asked_jobs : std::max<int64_t>(1, fit));
+  if (out.jobs * ranks > gpus) out.gpus.clear();
+  if (threads == 0 && out.jobs > 1) out.threads = std::max<int64_t>(1, cores / (out.jobs * ranks));
+  return out;
+}
+
+// Starts or goes on with a point.
+Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, int64_t threads) {
+  Words words{own_path()};
+  const bool processes = spec.ranks > 1 && mpi_built();
+  if (processes) words.insert(words.end(), {"launch", "-n", cat(spec.ranks), "--"});
+  words.insert(words.end(), {"train", spec.file});
+  for (const std::string& o : spec.grid.overrides(point)) words.push_back(o);
+  words.push_back(cat("run.dir=", dir));
+  if (threads > 0) words.push_back(cat("compute.threads=", threads));
+  if (spec.ranks > 1 && !processes) words.insert(words.end(), {"--ranks", cat(spec.ranks)});
+  words.push_back("--resume");
+  return words;
+}
+
+// A sweep that runs: each point as a process of its own, in a process group of its own, which gets SIGTERM when this
+// process is asked to stop or ends.
+class Sweep {
+ public:
+  Sweep(const SweepRecord& record, Share share) : record_(record), share_(std::move(share)) {
+    for (int slot = share_.jobs; slot-- > 0;) free_slots_.push_back(slot);
+    ::sigemptyset(&awaited_);
+    std::signal(SIGCHLD, SIG_DFL);  // ignored, children would leave no exit code
+    ::sigaddset(&awaited_, SIGCHLD);
+    for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP}) {
+      struct sigaction now = {};
+      ::sigaction(s, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) ::sigaddset(&awaited_, s);  // as SIGHUP is under nohup
+    }
+    ::pthread_sigmask(SIG_BLOCK, &awaited_, &before_);
+  }
+  ~Sweep() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Sweep(const Sweep&) = delete;
+
+  // Runs the points that have not ended with 0. Returns the exit code.
+  int run(const std::vector<int64_t>& points) {
+    std::deque<int64_t> waiting;
+    for (int64_t p : points) {
+      const auto end = record_.end_of(p);
+      if (!end || end->code != 0) waiting.push_back(p);
+    }
+    total_ = static_cast<int64_t>(points.size());
+    done_ = total_ - static_cast<int64_t>(waiting.size());
+    if (done_ > 0)
+      log_info(cat(done_, " of ", total_, total_ == 1 ? " point has" : " points have", " finished before"));
+    for (;;) {
+      while (!stopping_ && !waiting.empty() && !free_slots_.empty()) {
+        start(waiting.front());
+        waiting.pop_front();
+      }
+      if (running_.empty()) break;
+      wait_for_news();
+    }
+    if (stopping_ && (interrupted_ || !waiting.empty())) {
+      log_info("stopped on request; repeat the same command to go on");
+      return static_cast<int>(ExitCode::kSaved);
+    }
+    return failures_.empty() ? 0 : failures_.begin()->second;
+  }
+
+ private:
+  struct Running {
+    int64_t point = 0;
+    int slot = 0;
+    Clock::time_point since;
+  };
+
+  void start(int64_t point) {
+    make_folder(record_.point_dir(point));
+    const Descriptor log = open_to_append(record_.log(point));
+    if (!log) fail_write(record_.log(point), errno);
+    const Words words = command_of(record_.spec(), record_.point_dir(point), point, share_.threads);
+    std::vector<char*> arguments;
+    for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
+    arguments.push_back(nullptr);
+    const int slot = free_slots_.back();
+    std::string gpus;
+    const auto ranks = static_cast<size_t>(record_.spec().ranks), first = static_cast<size_t>(slot) * ranks;
+    for (size_t i = first; !share_.gpus.empty() && i < first + ranks; ++i)
+      gpus += (i > first ? "," : "") + share_.gpus[i];
+    const pid_t self = ::getpid(), child = ::fork();
+    require(child >= 0, ExitCode::kDevice, "point ", SweepRecord::name(point),
+            " cannot be started: ", std::strerror(errno));
+    if (child == 0) {
+      ::setpgid(0, 0);
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kSaved));
+      if (!gpus.empty()) ::setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
+      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+      ::dup2(log.number(), STDOUT_FILENO);
+      ::dup2(log.number(), STDERR_FILENO);
+      ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    ::setpgid(child, child);
+    free_slots_.pop_back();
+    running_[child] = {point, slot, Clock::now()};
+  }
+
+  void wait_for_news() {
+    const int signal = ::sigwaitinfo(&awaited_, nullptr);
+    if (signal > 0 && signal != SIGCHLD) {
+      if (!stopping_) log_info(cat("stopping: ", running_.size(), " points save and end"));
+      stopping_ = true;
+      for (const auto& [child, _] : running_) ::kill(child, SIGTERM);
+    }
+    int status = 0;
+    for (pid_t child; (child = ::waitpid(-1, &status, WNOHANG)) > 0;)
+      if (running_.count(child)) ended(child, status);
+  }
+
+  void ended(pid_t child, int status) {
+    const Running r = running_[child];
+    running_.erase(child);
+    free_slots_.push_back(r.slot);
+    const bool killed = WIFSIGNALED(status);
+    const int code = killed ? static_cast<int>(ExitCode::kRankLost) : WEXITSTATUS(status);
+    // Before its first step a process that is asked to stop may end by the signal itself.
+    const bool stopped =
+        code == static_cast<int>(ExitCode::kSaved) || (stopping_ && killed && WTERMSIG(status) == SIGTERM);
+    const auto before = record_.end_of(r.point);
+    const PointEnd end{stopped ? static_cast<int>(ExitCode::kSaved) : code,
+                       seconds_since(r.since) + (before ? before->seconds : 0)};
+    record_.write_end(r.point, end);
+    const std::string what = cat("point ", SweepRecord::name(r.point), " (", record_.spec().grid.text(r.point), ")");
+    if (stopped && stopping_) {
+      interrupted_ = true;
+      return log_info(cat(what, ": stopped"));
+    }
+    ++done_;
+    const std::string of = cat("; ", done_, " of ", total_);
+    if (code == 0) {
+      const PointResult result = record_.result(r.point);
+      char loss[32];
+      std::snprintf(loss, sizeof loss, "%.4f", result.loss.value_or(0));
+      return log_info(cat(what, ": ", result.validation ? "validation loss " : "loss ", result.loss ? loss : "unknown",
+                          ", step ", result.steps, of));
+    }
+    failures_[r.point] = end.code;
+    log_warning(cat(what, killed ? cat(": killed by signal ", WTERMSIG(status)) : cat(": exit code ", end.code),
+                    ", see ", record_.log(r.point), of));
+  }
+
+  const SweepRecord& record_;
+  const Share share_;
+  sigset_t awaited_ = {}, before_ = {};
+  std::vector<int> free_slots_;
+  std::map<pid_t, Running> running_;
+  std::map<int64_t, int> failures_;  // exit codes by point
+  int64_t total_ = 0, done_ = 0;
+  bool stopping_ = false, interrupted_ = false;
+};
+
+void print_results(const SweepRecord& record, bool as_json) {
+  const std::vector<PointResult> results = record.results();
+  record.write(results);
+  if (!as_json) return print(record.table(results));
+  for (const PointResult& r : results) print(json_line(record.json(r)) + "\n");
+}
+
+// Loads the settings of each point; an error names the point. Returns the hash of what shapes their
+// results, and of how far they train.
+std::string check_points(const App& app, const SweepSpec& spec) {
+  Hasher128 all;
+  for (int64_t p = 0; p < spec.grid.points(); ++p) {
+    try {
+      const auto s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
+      const std::string text = cat(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
+      all.update(text.data(), text.size());
+    } catch (const Error& e) {
+      throw Error(e.code(), cat("point ", SweepRecord::name(p), " (", spec.grid.text(p), "): ", e.what()));
+    }
+  }
+  return to_hex(all.digest());
+}
+
+void print_plan(const SweepSpec& spec, const std::string& dir, bool as_json, int64_t threads) {
+  for (int64_t p = 0; p < spec.grid.points(); ++p) {
+    const std::string place = cat(dir, "/", SweepRecord::name(p));
+    const std::string line = shell_line(command_of(spec, place, p, threads));
+    if (!as_json) print(cat(SweepRecord::name(p), "  ", spec.grid.text(p), "\n    ", line, "\n"));
+    else
+      print(json_line({{"point", p}, {"dir", place}, {"values", values_json(spec.grid, p)}, {"command", line}}) + "\n");
+  }
+}
+
+}  // namespace
+
+std::vector<Command> sweep_forms() {
+  return {
+      {"sweep",
+       "sweep FILE.yaml key=a,b key2='range(1,4)' ... [--jobs J] [--dir DIR] [--dry-run] | sweep --collect DIR",
+       "Trains FILE.yaml with every combination of the values that are given, each as a run of its own in DIR/000,\n"
+       "DIR/001, ... (the first key changes slowest), and prints their losses, lowest first, also to DIR/sweep.csv "
+       "and\n"
+       "DIR/sweep.json. Values of a key: a,b  choice(a,b)  range(start,stop,step), without the stop  glob(adam*), "
+       "over\n"
+       "the choices of a key such as optim.name. A value with commas stands in brackets or quotes. A run that fails "
+       "does\n"
+       "not end the others; the exit code is that of the first one that failed. SIGTERM, SIGINT, SIGHUP, SIGUSR1 or\n"
+       "SIGUSR2: all runs save and end, exit code 75. The same command again goes on: what has finished is not "
+       "repeated.",
+       {{"jobs", "runs at a time; 0: as many as the cores, or the GPUs, are enough for", "J", "0"},
+        {"ranks", "ranks of each run, as processes of `lockstep launch`", "N", "1"},
+        {"dir", "directory of the sweep; empty: run.dir of the configuration and -sweep", "DIR", ""},
+        {"dry-run", "only check all configurations and print the commands"},
+        {"array", "run only this point, for a job array of a scheduler", "I", ""},
+        {"collect", "only print and write the results of the sweep in this directory", "DIR", ""},
+        {"json", "print one JSON object per point"}}}};
+}
+
+int sweep_command(const App& app, const std::vector<std::string>& given) {
+  const Arguments a = parse_arguments(sweep_forms(), given);
+  if (a.help) return 0;
+  require(!mpi_launched(), ExitCode::kUsage, "sweep: this process was itself started by an MPI launcher; ",
+          "start `lockstep sweep` once, without mpirun or srun");
+  if (!a.text("collect").empty()) {
+    require(a.positional.empty(), ExitCode::kUsage, "sweep: --collect takes no other argument than the directory");
+    print_results(SweepRecord(a.text("collect")), a.has("json"));
+    return 0;
+  }
+  require(!a.positional.empty(), ExitCode::kUsage, "sweep: missing argument; `lockstep sweep --help` says more");
+  const bool one = !a.text("array").empty();
+  SweepSpec spec;
+  spec.file = a.positional[0];
+  spec.ranks = a.ranks(1);
+  spec.grid = SweepGrid::parse(a.rest(), choices_of_keys(app));
+  for (const SweepKey& k : spec.grid.keys)
+    require(!k.swept || k.key != "run.dir", ExitCode::kUsage, "sweep: run.dir cannot be swept: each point has its own ",
+            "directory below --dir");
+  const int64_t point = one ? a.integer("array", 0, spec.grid.points() - 1) : 0;
+  const int64_t jobs = a.integer("jobs", 0, 4096);
+
+  spec.configuration = check_points(app, spec);
+  const auto settings = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(0)), spec.ranks);
+  const std::string dir = a.text("dir").empty() ? settings->run.dir + "-sweep" : a.text("dir");
+  const Share share = share_of(*settings, one ? 1 : jobs, spec.ranks);
+  if (a.has("dry-run")) {
+    print_plan(spec, dir, a.has("json"), share.threads);
+    return 0;
+  }
+  const SweepRecord record(dir, spec, one);
+  std::vector<int64_t> points;
+  for (int64_t p = 0; p < spec.grid.points(); ++p)
+    if (!one || p == point) points.push_back(p);
+  if (!one)
+    log_info(cat(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
+  const int code = Sweep(record, share).run(points);
+  if (!one && code != static_cast<int>(ExitCode::kSaved)) print_results(record, a.has("json"));
+  return code;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,221 @@
+#include "launch/config/sweep_grammar.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+// An argument while it is read: errors name it.
+class Reader {
+ public:
+  Reader(std::string_view argument, const ChoicesOf& choices) : argument_(argument), choices_(choices) {
+    const size_t equals = argument.find('=');
+    if (equals == argument.npos || equals == 0) fail("write key.path=value, or key.path=value,value");
+    key_ = argument.substr(0, equals);
+    value_ = trimmed(argument.substr(equals + 1));
+  }
+
+  SweepKey read() {
+    const std::string name = function_name(value_);
+    if (name.empty()) {
+      const SweepKey plain{key_, {std::string(argument_.substr(key_.size() + 1))}, false};
+      if (value_.find(',') == value_.npos) return plain;
+      SweepKey out{key_, parts_of(value_)};
+      if (out.values.size() == 1) return plain;
+      for (const std::string& value : out.values)
+        if (!function_name(value).empty()) fail(cat(value, " stands alone: it cannot be a part of a list"));
+      return out;
+    }
+    const std::string_view inside = value_.substr(name.size() + 1, value_.size() - name.size() - 2);
+    if (name == "choice") return {key_, parts_of(inside)};
+    if (name == "range") return {key_, range(parts_of(inside))};
+    if (name == "glob") return {key_, glob(std::string(unquoted(trimmed(inside))))};
+    if (name == "interval")
+      fail("interval(...) needs a sampler, which there is none of: list values, or use range(start,stop,step)");
+    fail(cat(name, "(...) is not supported: use a list, choice(...), range(...) or glob(...)"));
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view why) const {
+    throw Error(ExitCode::kUsage, cat("sweep: ", argument_, ": ", why));
+  }
+
+  // "range" of "range(1,3)"; empty where the text is no call of a function of Hydra's grammar.
+  static std::string function_name(std::string_view text) {
+    static const std::set<std::string_view> known{"choice", "range",    "glob",       "interval", "shuffle",
+                                                  "sort",   "tag",      "int",        "float",    "str",
+                                                  "bool",   "json_str", "extend_list"};
+    const size_t open = text.find('(');
+    if (open == text.npos || text.back() != ')' || !known.count(text.substr(0, open))) return {};
+    return std::string(text.substr(0, open));
+  }
+
+  static std::string_view unquoted(std::string_view text) {
+    const bool quoted = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
+    return quoted ? text.substr(1, text.size() - 2) : text;
+  }
+
+  // The parts between the commas that are in no brackets and no quotes.
+  std::vector<std::string> parts_of(std::string_view text) const {
+    std::vector<std::string> parts;
+    std::string open;  // the brackets that would close those that are open
+    char quote = 0;
+    size_t begin = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
+      if (quote) {
+        const bool doubled = quote == '\'' && c == quote && i + 1 < text.size() && text[i + 1] == c;
+        if ((c == '\\' && quote == '"') || doubled) ++i;
+        else if (c == quote) quote = 0;
+      } else if (c == '\'' || c == '"') {
+        if (opens_quote(text, i)) quote = c;
+      } else if (c == '[' || c == '{' || c == '(') {
+        open += c == '[' ? ']' : c == '{' ? '}' : ')';
+      } else if (c == ']' || c == '}' || c == ')') {
+        if (open.empty() || open.back() != c) fail(cat("a '", std::string(1, c), "' closes no bracket"));
+        open.pop_back();
+      } else if (c == ',' && open.empty()) {
+        parts.emplace_back(trimmed(text.substr(begin, i - begin)));
+        begin = i + 1;
+      }
+    }
+    if (quote) fail(cat("a quote (", std::string(1, quote), ") is not closed"));
+    if (!open.empty()) fail(cat("a bracket is not closed: '", open.substr(open.size() - 1), "' is missing"));
+    parts.emplace_back(trimmed(text.substr(begin)));
+    if (parts.size() > 1 || value_ != text)
+      for (const std::string& part : parts)
+        if (part.empty()) fail("a value between commas is empty: write '' for an empty text");
+    return parts;
+  }
+  // As in YAML, a quote within a word, such as don't, is an ordinary character.
+  static bool opens_quote(std::string_view text, size_t at) {
+    const size_t before = at == 0 ? text.npos : text.find_last_not_of(" \t", at - 1);
+    return before == text.npos || std::string_view(",[{(:").find(text[before]) != text.npos;
+  }
+
+  double number(const std::string& text, bool& whole) const {
+    char* end = nullptr;
+    const double v = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end || !std::isfinite(v)) fail(cat("'", text, "' is not a number"));
+    whole = whole && text.find_first_not_of("+-0123456789") == text.npos;
+    return v;
+  }
+
+  std::vector<std::string> range(const std::vector<std::string>& words) const {
+    if (words.size() > 3) fail("write range(start,stop), range(start,stop,step) or range(stop)");
+    bool whole = true;
+    std::vector<double> n;
+    for (const std::string& word : words) n.push_back(number(word, whole));
+    const double start = n.size() > 1 ? n[0] : 0, stop = n.size() > 1 ? n[1] : n[0], step = n.size() > 2 ? n[2] : 1;
+    if (step == 0) fail("the step is 0");
+    // A stop that a multiple of the step misses by rounding alone is not passed.
+    const double count = std::ceil((stop - start) / step - 1e-9);
+    if (count < 1) fail(cat("has no values: the stop is not part of a range, and the step is ", words_of(step)));
+    if (count > SweepGrid::kMaxPoints) fail(cat("has more than ", SweepGrid::kMaxPoints, " values"));
+    std::vector<std::string> out;
+    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
+      const double v = start + static_cast<double>(i) * step;
+      out.push_back(whole ? cat(static_cast<int64_t>(v)) : words_of(v));
+    }
+    return out;
+  }
+  // 12 digits, which do not show that 0.1 + 0.2 is not 0.3.
+  static std::string words_of(double v) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.12g", v);
+    return text;
+  }
+
+  std::vector<std::string> glob(const std::string& pattern) const {
+    const std::vector<std::string> all = choices_(key_);
+    if (all.empty()) fail(cat(key_, " is not a key with a list of choices, so that glob has nothing to match"));
+    std::vector<std::string> out;
+    std::string listed;
+    for (const std::string& choice : all) {
+      listed += cat(listed.empty() ? "" : ", ", choice);
+      if (::fnmatch(pattern.c_str(), choice.c_str(), 0) == 0) out.push_back(choice);
+    }
+    if (out.empty()) fail(cat("matches no choice of ", key_, ": ", listed));
+    return out;
+  }
+
+  const std::string_view argument_;
+  const ChoicesOf& choices_;
+  std::string key_;
+  std::string_view value_;
+};
+
+}  // namespace
+
+SweepKey parse_sweep_argument(std::string_view argument, const ChoicesOf& choices) {
+  return Reader(argument, choices).read();
+}
+
+SweepGrid SweepGrid::parse(const std::vector<std::string>& arguments, const ChoicesOf& choices) {
+  SweepGrid grid;
+  for (const std::string& argument : arguments) {
+    SweepKey key = parse_sweep_argument(argument, choices);
+    const auto same = std::find_if(grid.keys.begin(), grid.keys.end(), [&](auto& k) { return k.key == key.key; });
+    require(same == grid.keys.end() || !(same->swept || key.swept), ExitCode::kUsage, "sweep: ", key.key,
+            " is given twice");
+    grid.keys.push_back(std::move(key));
+    require(grid.points() <= kMaxPoints, ExitCode::kUsage, "sweep: more than ", kMaxPoints, " points, with ",
+            grid.keys.back().key, " at the latest");
+  }
+  return grid;
+}
+
+int64_t SweepGrid::points() const {
+  int64_t n = 1;
+  for (const SweepKey& k : keys) n *= static_cast<int64_t>(k.values.size());
+  return n;
+}
+
+std::vector<std::string> SweepGrid::swept_keys() const {
+  std::vector<std::string> out;
+  for (const SweepKey& k : keys)
+    if (k.swept) out.push_back(k.key);
+  return out;
+}
+
+std::vector<std::string> SweepGrid::values(int64_t point) const {
+  std::vector<std::string> out;
+  for (auto k = keys.rbegin(); k != keys.rend(); ++k) {
+    const auto count = static_cast<int64_t>(k->values.size());
+    if (k->swept) out.push_back(k->values[static_cast<size_t>(point % count)]);
+    point /= count;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> SweepGrid::overrides(int64_t point) const {
+  std::vector<std::string> out;
+  const std::vector<std::string> chosen = values(point);
+  auto next = chosen.begin();
+  for (const SweepKey& k : keys) out.push_back(cat(k.key, "=", k.swept ? *next++ : k.values[0]));
+  return out;
+}
+
+std::string SweepGrid::text(int64_t point) const {
+  std::string out;
+  const std::vector<std::string> names = swept_keys(), chosen = values(point);
+  for (size_t i = 0; i < names.size(); ++i) out += cat(i ? " " : "", names[i], "=", chosen[i]);
+  return out.empty() ? "no swept keys" : out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+#include "launch/training/step_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "comm/plan_comm.h"
+#include "core/base/partition.h"
+#include "launch/world/memory_report.h"
+#include "sharding/tree.h"
+
+namespace lockstep {
+namespace {
+
+// The rank that sends the most, if each rank sums a contiguous range of a step's micro-batches. A rank sends one buffer
+// for each of the largest tree nodes within its range to its shard group, and then together with that group to the
+// other groups.
+int busiest_rank(int64_t micro_batches, int ranks, int group) {
+  auto range = [&](int r) { return split_evenly(micro_batches, ranks, r); };
+  auto nodes = [&](Range r) { return static_cast<double>(maximal_nodes(r, micro_batches).size()); };
+  const double within = 1 - 1.0 / group, across = (1 - static_cast<double>(group) / ranks) / group;
+  int busiest = 0;
+  double most = -1;
+  for (int r = 0; r < ranks; ++r) {
+    const int first = r / group * group;
+    const double sent = within * nodes(range(r)) + across * nodes({range(first).begin, range(first + group - 1).end});
+    if (sent > most) most = sent, busiest = r;
+  }
+  return busiest;
+}
+
+// Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
+// the last step of an epoch may be smaller.
+void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
+               const std::function<void(const Trainer&)>& look, StepPlan& plan) {
+  const Device device = new_meta_device();
+  Stream stream(device, Stream::Mode::kInline);
+  WithStream with(stream);
+  const auto comm = make_plan_communicator(rank, ranks, plan.group);
+  Trainer trainer(settings, data.open(*comm), *comm);
+  if (look) look(trainer);
+  for (int step = 0; step < 3; ++step) {
+    const int64_t before = comm->bytes_sent();
+    if (step == 1) reset_peak_bytes(device);
+    trainer.step();
+    plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
+  }
+  int64_t copy = 0;
+  for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.bytes();
+  plan.copy = std::max(plan.copy, copy);
+  if (rank != 0) return;
+  plan.stats = allocator_stats(device);
+  for (const StateEntry& e : trainer.state()) plan.checkpoint += e.shape.numel() * size_of(DType::kFloat32);
+}
+
+}  // namespace
+
+void make_plannable(Settings& settings) {
+  settings.data.memory = 0;
+  settings.verify.every = 0;
+  settings.graph = false;  // needs a GPU
+}
+
+StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned,
+                   const std::function<void(const Trainer&)>& look) {
+  StepPlan plan;
+  plan.level = settings.parallel.level;
+  plan.group = settings.parallel.group > 0       ? static_cast<int>(settings.parallel.group)
+               : plan.level == ShardLevel::kNone ? 1
+                                                 : ranks;
+  std::set<int> chosen{0};
+  if (planned == PlannedRanks::kBusiest) {
+    chosen.insert(ranks - 1);
+    if (plan.level < ShardLevel::kGradients)
+      chosen.insert(busiest_rank(ceil_div(settings.batch.global, settings.batch.micro), ranks, plan.group));
+    // Other ranks differ by a few bytes, since shards are not of exactly equal size.
+    for (int rank = 0; ranks <= 4 && rank < ranks; ++rank) chosen.insert(rank);
+  }
+  for (int rank : chosen) plan_rank(settings, data, rank, ranks, look, plan);
+  return plan;
+}
+
+int64_t memory_of(const StepPlan& plan, bool on_cpu) { return device_peak(plan.stats) + (on_cpu ? plan.copy : 0); }
+
+}  // namespace lockstep

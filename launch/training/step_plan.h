@@ -1,0 +1,40 @@
+// The memory and traffic of training steps, planned by executing them on a device that counts bytes and computes
+// nothing: any number of ranks in one process, without their memory. Plain functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "core/device/allocator.h"
+#include "launch/training/shared_data.h"
+#include "launch/training/trainer.h"
+
+namespace lockstep {
+
+struct StepPlan {
+  ShardLevel level = ShardLevel::kNone;
+  int group = 1;         // ranks that share one copy of the state
+  AllocatorStats stats;  // of rank 0
+  int64_t wire = 0;      // the most bytes that a planned rank sends in a step
+  int64_t copy = 0;      // the most bytes that a planned rank saves; a copy stays in host memory from the first save on
+  int64_t checkpoint = 0;  // bytes of the tensors of a whole checkpoint
+};
+
+// kFirst: rank 0 alone, whose memory is within a few bytes that of every rank. kBusiest: also those that send and save
+// the most.
+enum class PlannedRanks { kFirst, kBusiest };
+
+// Takes out of `settings` what a plan cannot execute and what does not change its result, before SharedData opens the
+// data: only the data's shapes are needed, and there are no replicas to compare.
+void make_plannable(Settings& settings);
+
+// The plan of `settings` on `ranks` ranks at settings.parallel.level, in groups of settings.parallel.group ranks (0: of
+// all). Throws what a run would where model, data and options do not fit together, ExitCode::kConfig for most of it.
+// `look` is called with the trainer of each planned rank, whose tensors have no bytes, before its first step.
+StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned,
+                   const std::function<void(const Trainer&)>& look = {});
+
+// The memory of a rank in bytes. `on_cpu`: the copy for checkpoints takes the same memory.
+int64_t memory_of(const StepPlan& plan, bool on_cpu);
+
+}  // namespace lockstep
