@@ -76,6 +76,12 @@ std::string job_script(const BatchJob& job, const std::string& text) {
   std::string options;
   if (slurm && job.gpus_per_node > 0) options += cat("#SBATCH --gpus-per-node=", job.gpus_per_node, "\n");
   for (const std::string& o : job.options) options += cat(slurm ? "#SBATCH " : "#PBS ", o, "\n");
+  std::string task;
+  if (job.points > 0) {
+    const std::string most = job.at_once > 0 ? cat("%", job.at_once) : "";
+    options += cat(slurm ? "#SBATCH --array=0-" : "#PBS -J 0-", job.points - 1, most, "\n");
+    task = slurm ? " \"$SLURM_ARRAY_TASK_ID\"" : " \"$PBS_ARRAY_INDEX\"";
+  }
   const std::map<std::string, std::string> values{
       {"name", job.name},
       {"nodes", cat(job.nodes)},
@@ -89,7 +95,7 @@ std::string job_script(const BatchJob& job, const std::string& text) {
       {"directory", shell_line({job.directory})},
       {"options", trimmed(options)},
       {"setup", job.setup},
-      {"command", shell_line(job.command)},
+      {"command", shell_line(job.command) + task},
       {"", "@"}};  // @@
   const std::string from = !text.empty() ? text : slurm ? kSlurmTemplate : kPbsTemplate;
   std::string out;

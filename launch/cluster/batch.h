@@ -14,6 +14,8 @@ struct BatchJob {
   std::vector<std::string> options;       // lines for the scheduler, such as "--partition=long"
   std::string setup;                      // shell lines before the command, such as "module load lockstep"
   std::vector<std::string> command;
+  int64_t points = 0;   // of a job array; the number of the task is added to the command. 0: no array
+  int64_t at_once = 0;  // tasks of the array at a time; 0: as many as there is room for
 };
 
 // "2:00:00", "1-12:00:00", "90" (minutes, as Slurm reads it) or "45:00" (minutes and seconds). Throws ExitCode::kUsage.

@@ -10,6 +10,7 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/config/sweep_grammar.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,8 @@ std::vector<Command> submit_forms() {
         {"option", "lines for the scheduler, separated by semicolons: --partition=long;--account=me", "LINES", ""},
         {"setup", "shell commands before the run, such as: module load lockstep", "LINE", ""},
         {"template", "another template", "FILE", ""},
+        {"sweep", "submit `lockstep sweep` with its results in this directory, as an array of jobs", "DIR", ""},
+        {"at-once", "with --sweep: jobs of the array at a time; 0: all", "N", "0"},
         {"scheduler", "slurm or pbs; without it the one that is installed", "NAME", ""},
         {"remote-shell", "see `lockstep launch`", "PROGRAM", ""},
         {"interface", "see `lockstep launch`", "NAME", ""},
@@ -77,24 +80,32 @@ int submit_command(const App& app, const std::vector<std::string>& given) {
   const int64_t restarts = a.integer("restarts", 0, 1'000'000);
   const int64_t ranks = int64_t{job.nodes} * job.ranks_per_node;
   require(ranks <= kMostRanks, ExitCode::kUsage, "submit: ", ranks, " ranks are more than ", kMostRanks);
-  const auto settings = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), static_cast<int>(ranks));
-  const std::string dir = settings->run.dir;
+  const std::string sweep = a.text("sweep");
+  std::string dir = sweep;
+  if (sweep.empty()) {
+    dir = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), static_cast<int>(ranks))->run.dir;
+  } else {
+    job.points = SweepGrid::parse(a.rest(), choices_of_keys(app)).points();
+    job.at_once = a.integer("at-once", 0);
+  }
   job.name = job_name(dir);
   job.folder = job_folder(dir);
   job.directory = std::filesystem::current_path().string();
-  job.command = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                 "launch",
-                 "-n",
-                 cat(ranks),
-                 "--restarts",
-                 cat(restarts)};
-  for (const char* option : {"remote-shell", "interface"})
-    if (!a.text(option).empty()) job.command.insert(job.command.end(), {cat("--", option), a.text(option)});
-  if (job.scheduler == "pbs")
-    job.command.insert(job.command.end(), {"--time", cat(std::max<int64_t>(1, job.seconds - job.warning))});
-  job.command.insert(job.command.end(), {"--", "train", a.positional[0]});
-  for (const std::string& o : a.rest()) job.command.push_back(o);
-  job.command.emplace_back("run.resume=auto");
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (sweep.empty()) {
+    job.command = {program, "launch", "-n", cat(ranks), "--restarts", cat(restarts)};
+    for (const char* option : {"remote-shell", "interface"})
+      if (!a.text(option).empty()) job.command.insert(job.command.end(), {cat("--", option), a.text(option)});
+    if (job.scheduler == "pbs")
+      job.command.insert(job.command.end(), {"--time", cat(std::max<int64_t>(1, job.seconds - job.warning))});
+    job.command.insert(job.command.end(), {"--", "train", a.positional[0]});
+    for (const std::string& o : a.rest()) job.command.push_back(o);
+    job.command.emplace_back("run.resume=auto");
+  } else {
+    job.command = {program, "sweep", a.positional[0]};
+    for (const std::string& o : a.rest()) job.command.push_back(o);
+    job.command.insert(job.command.end(), {"--dir", sweep, "--ranks", cat(ranks), "--array"});
+  }
   std::string own;
   if (!a.text("template").empty()) {
     std::ifstream file(a.text("template"));

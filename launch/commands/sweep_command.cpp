@@ -33,20 +33,6 @@ using Words = std::vector<std::string>;
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
-// The choices of a key, from the range that `lockstep config keys` shows.
-ChoicesOf choices_of_keys(const App& app) {
-  return [keys = all_keys(app)](const std::string& name) {
-    Words out;
-    for (const ConfigKey& k : keys) {
-      if (k.key != name || k.type != "choice" || !out.empty()) continue;
-      std::istringstream words(k.range);
-      for (std::string word; words >> word;)
-        if (word != "|") out.push_back(word);
-    }
-    return out;
-  };
-}
-
 // How many points run at a time, and what each may use.
 struct Share {
   int jobs = 1;

@@ -1,14 +1,17 @@
 #include "launch/config/sweep_grammar.h"
 
 #include <fnmatch.h>
+#include <sstream>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "launch/config/settings.h"
 
 namespace lockstep {
 namespace {
@@ -216,6 +219,19 @@ std::string SweepGrid::text(int64_t point) const {
   const std::vector<std::string> names = swept_keys(), chosen = values(point);
   for (size_t i = 0; i < names.size(); ++i) out += cat(i ? " " : "", names[i], "=", chosen[i]);
   return out.empty() ? "no swept keys" : out;
+}
+
+ChoicesOf choices_of_keys(const App& app) {
+  return [keys = all_keys(app)](const std::string& name) {
+    std::vector<std::string> out;
+    for (const ConfigKey& k : keys) {
+      if (k.key != name || k.type != "choice" || !out.empty()) continue;
+      std::istringstream words(k.range);
+      for (std::string word; words >> word;)
+        if (word != "|") out.push_back(word);
+    }
+    return out;
+  };
 }
 
 }  // namespace lockstep

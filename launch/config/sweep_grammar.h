@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/app.h"
+
 namespace lockstep {
 
 // A key and the values that it takes in turn, each as the text of an override ("0.1", "[1, 2]", "'a,b'").
@@ -20,6 +22,7 @@ struct SweepKey {
 
 // The choices of a key, such as those of optim.name; empty if the key has none.
 using ChoicesOf = std::function<std::vector<std::string>(const std::string& key)>;
+ChoicesOf choices_of_keys(const App& app);  // as `lockstep config keys` shows them
 
 // Reads "key=VALUE", where VALUE is one of
 //   a,b,[1,2]            a list: each part is a value; commas within brackets and quotes do not separate

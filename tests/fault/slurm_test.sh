@@ -146,4 +146,16 @@ if asked cancel; then
   expect "a refusal of Slurm: its words" grep -qiE '^error: Slurm refuses the job: .*partition' err
   echo "cancel: saved after step $(steps_of d)"
 fi
+if asked sweep; then
+  succeeds "submit a sweep" slurm "$binary" submit "${keys[@]}" optim.lr=1e-3,3e-3 seed=1,2 --sweep grid --time 5
+  for _ in $(seq 120); do
+    if [ "$(find grid -name sweep.log 2>/dev/null | wc -l)" = 4 ] && [ -z "$(slurm squeue -h)" ]; then break; fi
+    sleep 0.5
+  done
+  succeeds "the results" lockstep sweep --collect grid
+  expect "the results: four points that finished" test "$(field exit_code <grid/sweep.json | grep -cx 0)" -eq 4
+  succeeds "a point by itself" lockstep train "${keys[@]}" optim.lr=1e-3 seed=2 run.dir=point
+  same "a point of the array: the digest" "$(digest point)" "$(digest grid/001)"
+  echo "sweep: $(grep -c . grid/sweep.csv) lines of results of 4 jobs"
+fi
 finish
