@@ -120,6 +120,27 @@ if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" never "* ]]; then
   expect "a rank that never starts: named" grep -qE '^error: ranks? .*2.* not started within 4 s: no answer from n3' err
   echo "a rank that never starts: $(grep '^error' err)"
 fi
+if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" program "* ]]; then
+  # A machine whose program is another version, or not there: another file lies over it on n3.
+  version=$("$binary" --version | sed 's/.* //')
+  sed "s/${version//./\\.}/9${version:1}/g" "$binary" >other
+  : >nothing
+  chmod +x other
+  for file in other nothing; do
+    sed "s|^exec |if [ \"\$host\" = n3 ]; then set -- \"mount --bind $work/$file $binary; \$*\"; fi; exec |" remote >remote_$file
+    chmod +x remote_$file
+    rm -rf run
+    run on n1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$binary" launch --hostfile "$work/hostfile" --interface eth0 --remote-shell "$work/remote_$file" --start-within 20 -- train "${keys[@]}" run.dir=run
+    echo "program on n3 is $file: exit $code, $(grep '^error' err)"
+    if [ $file = other ]; then
+      expect "another version: exit 76" test "$code" -eq 76
+      expect "another version: named" grep -qE "^error: rank 2 on n3 runs lockstep 9${version:1}, and the launcher on n1 $version" err
+    else
+      expect "no program: exit 69" test "$code" -eq 69
+      expect "no program: said" grep -qE '^error: .*does not have this program' err
+    fi
+  done
+fi
 if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" launcher "* ]]; then
   rm -rf run
   launch -- train "${keys[@]}" train.steps=1000000 schedule.steps=80 run.dir=run >out 2>err &

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# `lockstep submit` for PBS against a stand-in for qsub, qstat and qdel: this has never met a real PBS. A job that trains, one that is
+# submitted again at its time limit until it is done, one that is cancelled, one that is refused. Slurm: tests/fault/slurm_test.sh.
+# Usage: pbs_test.sh LOCKSTEP MPIRUN
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+if ! with_mpi; then finish; fi
+make_inputs
+mkdir -p bin pbs
+# A job is a process group; its state is R while it lives.
+cat >bin/qsub <<SH
+#!/bin/bash
+if grep -q '^#PBS -q nowhere' "\$1"; then echo "qsub: Unknown queue" >&2 && exit 170; fi
+exec 9>"$work/pbs/lock" && flock 9
+n=\$(ls "$work/pbs" | grep -c '^job')
+host=\$(hostname)
+for _ in \$(seq "\$(sed -n 's/^#PBS -l select=\\([0-9]*\\).*mpiprocs=\\([0-9]*\\).*/\\2/p' "\$1")"); do echo "\$host"; done >"$work/pbs/nodes\$n"
+PBS_JOBID=\$n.test PBS_NODEFILE="$work/pbs/nodes\$n" setsid bash "\$1" >"$work/pbs/out\$n" 2>&1 9>&- </dev/null &
+echo \$! >"$work/pbs/job\$n"
+echo "\$n.test"
+SH
+cat >bin/qstat <<SH
+#!/bin/bash
+pid=\$(cat "$work/pbs/job\${2%.test}")
+kill -0 "\$pid" 2>/dev/null || exit 35
+printf 'Job Id: %s\n    job_state = R\n    comment = Job run at now\n' "\$2"
+SH
+cat >bin/qdel <<SH
+#!/bin/bash
+kill -TERM -- "-\$(cat "$work/pbs/job\${1%.test}")"
+SH
+chmod +x bin/*
+export PATH=$work/bin:$PATH
+keys=(text.yaml train.steps=40 checkpoint.every=5)
+slow=(chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.25, attempt: 0}]')
+succeeds "undisturbed" lockstep train "${keys[@]}" run.dir=plain
+wanted=$(digest plain)
+submit() { lockstep submit --scheduler pbs --ranks-per-node 2 "$@"; }
+state_of() { lockstep status --json "$1" 2>/dev/null | sed -n 's/.*"state":"\([a-z ]*\)".*/\1/p'; }
+until_state() { # RUN STATE SECONDS
+  local end=$((SECONDS + $3))
+  until [ "$(state_of "$1")" = "$2" ]; do
+    if [ "$SECONDS" -ge "$end" ]; then problem "$1 was to be $2 within $3 s, and is $(state_of "$1")" && cat pbs/out* && return; fi
+    sleep 0.2
+  done
+}
+
+succeeds "submit" submit "${keys[@]}" run.dir=a
+expect "submit: the job's id" grep -qx 'job 0.test' out
+until_state a finished 60
+same "a job: the digest" "$wanted" "$(digest a)"
+expect "a job: 2 ranks of its node file" grep -q '^starting 2 ranks on ' pbs/out0
+
+succeeds "submit with a short limit" submit --time 0:08 --warning 4 "${keys[@]}" "${slow[@]}" run.dir=b
+until_state b finished 90
+same "after its limits: the digest" "$wanted" "$(digest b)"
+expect "its time limit came" grep -q 'the time given by --time is over' pbs/out1
+expect "it was submitted again" grep -q 'saved, and submitted again' pbs/out1
+
+succeeds "submit, and cancel" submit --time 10 "${keys[@]}" "${slow[@]}" run.dir=c
+until [ "$(field step 2>/dev/null <c/metrics.jsonl | tail -n 1)" -ge 2 ] 2>/dev/null; do sleep 0.1; done
+run submit "${keys[@]}" run.dir=c
+same "a second job for the same run: exit 73" 73 "$code"
+succeeds "cancel" lockstep cancel c
+until_state c stopped 30
+expect "cancel: saved first" grep -q 'stopped on request after step' c/log.txt
+jobs_before=$(find pbs -name 'job*' | wc -l)
+sleep 1
+same "cancel: not submitted again" "$jobs_before" "$(find pbs -name 'job*' | wc -l)"
+refuses "a refusal of PBS" 64 'PBS refuses the job: qsub: Unknown queue' submit --option '-q nowhere' "${keys[@]}" run.dir=d
+refuses "no time" 64 '--time soon: is not a time' submit --time soon "${keys[@]}" run.dir=d
+refuses "another scheduler" 64 '--scheduler lsf: is slurm or pbs' lockstep submit --scheduler lsf "${keys[@]}" run.dir=d
+succeeds "dry run" submit --dry-run --nodes 3 --gpus-per-node 4 "${keys[@]}" run.dir=d
+expect "dry run: the script" grep -qx '#PBS -l select=3:ncpus=2:mpiprocs=2:ngpus=4' out
+expect "dry run: nothing is made" test ! -e d
+finish
