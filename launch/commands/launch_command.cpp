@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "comm/mpi_comm.h"
 #include "core/base/host.h"
