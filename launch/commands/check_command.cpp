@@ -73,7 +73,7 @@ class Report {
   ExitCode code_ = ExitCode::kOk;
 };
 
-std::string ranks_text(int n) { return cat(n, n == 1 ? " rank" : " ranks"); }
+std::string count_of_ranks(int n) { return cat(n, n == 1 ? " rank" : " ranks"); }
 
 // Ranks on one machine: as many as it takes in this job of Slurm or PBS, otherwise all.
 int ranks_here(const Arguments& a, int ranks) {
@@ -116,7 +116,7 @@ class Checks {
     data_ = std::make_unique<SharedData>(s);
     const int64_t uneven = micro_batches % ranks_;
     return {cat(a_.positional[0], ": ", s.model_name, ", ", s.train.steps, " steps of ", micro_batches,
-                micro_batches == 1 ? " micro-batch" : " micro-batches", " on ", ranks_text(ranks_),
+                micro_batches == 1 ? " micro-batch" : " micro-batches", " on ", count_of_ranks(ranks_),
                 uneven ? "; they do not divide evenly among the ranks, some of which will wait" : ""),
             uneven != 0};
   }
@@ -170,16 +170,17 @@ class Checks {
     if (on_gpu_) {
       const int gpus = std::min(here_, placements[0].gpus);
       sharing_ = ceil_div(here_, gpus);
-      return {cat(ranks_text(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements[0].gpu)};
+      return {cat(count_of_ranks(here_), " on ", gpus, gpus == 1 ? " GPU: " : " GPUs: ", placements[0].gpu)};
     }
     const int cores = available_cores();
     const int64_t set = settings_->compute.threads, threads = set > 0 ? set : std::max(1, cores / here_);
     const bool crowded = threads * here_ > cores;
     const bool unused = !decision.text.empty() && has_gpu_driver();
-    return {cat("CPU: ", ranks_text(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ", cores,
-                cores == 1 ? " core" : " cores", crowded ? ": several share one, and are slow; use fewer ranks" : "",
-                unused ? cat("; no GPU is used: ", decision.text) : std::string()),
-            crowded || unused};
+    return {
+        cat("CPU: ", count_of_ranks(here_), ", ", threads, threads == 1 ? " thread" : " threads", " each, on ", cores,
+            cores == 1 ? " core" : " cores", crowded ? ": several share one, and are slow; use fewer ranks" : "",
+            unused ? cat("; no GPU is used: ", decision.text) : std::string()),
+        crowded || unused};
   }
 
   Finding memory() const {

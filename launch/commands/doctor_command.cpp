@@ -37,7 +37,7 @@ constexpr double kMostSeconds = 1;  // for a large message
 constexpr int64_t kExtent = 768;    // of the matrices
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double elapsed_seconds(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -48,7 +48,7 @@ double fastest_of(int times, const Work& work) {
   for (int i = 0; i < times; ++i) {
     const auto begin = Clock::now();
     work();
-    best = std::min(best, seconds_since(begin));
+    best = std::min(best, elapsed_seconds(begin));
   }
   return best;
 }
@@ -62,7 +62,7 @@ std::string first_line_with(const std::string& path, const std::string& word) {
 }
 
 // "0-3,8", as the system writes lists of cores.
-std::string list_text(const std::set<int>& numbers) {
+std::string ranges_text(const std::set<int>& numbers) {
   std::string out;
   for (auto at = numbers.begin(); at != numbers.end();) {
     const int first = *at;
@@ -103,7 +103,7 @@ std::string numa_nodes(const std::set<int>& cores) {
     for (int core : parse_list(list))
       if (cores.count(core)) out.insert(node);
   }
-  return list_text(out);
+  return ranges_text(out);
 }
 
 // GF/s of a product of matrices, by all ranks at the same time.
@@ -212,14 +212,14 @@ void measure_disk(const std::string& dir, RankHealth& mine) {
   for (int64_t done = 0; good && done < kLargest; done += kMiB) good = write_all(file, piece);
   good = good && ::fsync(file.number()) == 0;
   const int error = errno;
-  mine.write_mb_s = static_cast<double>(kLargest) / seconds_since(begin) / 1e6;
+  mine.write_mb_s = static_cast<double>(kLargest) / elapsed_seconds(begin) / 1e6;
   if (good) {
     ::posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED);  // so that the disk is read, where the system does that
     const InputFile input(name);
     std::string read(piece.size(), ' ');
     const auto since = Clock::now();
     for (int64_t at = 0; at < kLargest; at += kMiB) input.read(at, read.data(), kMiB);
-    mine.read_mb_s = static_cast<double>(kLargest) / seconds_since(since) / 1e6;
+    mine.read_mb_s = static_cast<double>(kLargest) / elapsed_seconds(since) / 1e6;
   }
   ::unlink(name.c_str());
   if (!good) fail_disk(dir, error);
@@ -238,7 +238,7 @@ Health examine(Communicator& comm, const std::string& dir) {
   mine.local_rank = local_rank_of(comm, mine.machine);
   mine.cpu = first_line_with("/proc/cpuinfo", "model name");
   const std::set<int> cores = allowed_cores();
-  mine.cores = list_text(cores);
+  mine.cores = ranges_text(cores);
   mine.core_count = static_cast<int64_t>(cores.size());
   mine.numa = numa_nodes(cores);
   mine.version = kVersion;

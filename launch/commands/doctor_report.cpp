@@ -22,7 +22,7 @@ std::string digits(double v, int after) {
   return text;
 }
 
-double median(std::vector<double> v) {
+double middle_of(std::vector<double> v) {
   if (v.empty()) return 0;
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
@@ -52,7 +52,7 @@ void find_slow_links(const Health& h, bool local, std::vector<std::string>& out)
   for (const LinkHealth& l : h.links)
     if (is_local(h, l) == local) latencies.push_back(l.latency_us), rates.push_back(l.mb_s);
   if (rates.size() < 3) return;  // two do not say which is the slow one
-  const double latency = median(latencies), rate = median(rates);
+  const double latency = middle_of(latencies), rate = middle_of(rates);
   for (const LinkHealth& l : h.links) {
     if (is_local(h, l) != local) continue;
     const std::string pair = cat("between rank ", l.a, " on ", h.ranks[static_cast<size_t>(l.a)].host, " and ",
@@ -130,14 +130,15 @@ std::vector<std::string> findings(const Health& h) {
     const RankHealth& r = h.ranks[i];
     if (i > 0 && r.core_count != h.ranks[0].core_count)
       out.push_back(cat(rank_text(h, i), ": may use ", r.core_count, " cores, rank 0 ", h.ranks[0].core_count));
-    if (r.gflops < kSlowCompute * median(rates))
+    if (r.gflops < kSlowCompute * middle_of(rates))
+      out.push_back(cat(rank_text(h, i), ": computes ", digits(r.gflops, 1), " GF/s, the median is ",
+                        digits(middle_of(rates), 1)));
+    if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * middle_of(writes))
       out.push_back(
-          cat(rank_text(h, i), ": computes ", digits(r.gflops, 1), " GF/s, the median is ", digits(median(rates), 1)));
-    if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * median(writes))
+          cat(r.host, ": writes ", digits(r.write_mb_s, 0), " MB/s, the median is ", digits(middle_of(writes), 0)));
+    if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * middle_of(reads))
       out.push_back(
-          cat(r.host, ": writes ", digits(r.write_mb_s, 0), " MB/s, the median is ", digits(median(writes), 0)));
-    if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * median(reads))
-      out.push_back(cat(r.host, ": reads ", digits(r.read_mb_s, 0), " MB/s, the median is ", digits(median(reads), 0)));
+          cat(r.host, ": reads ", digits(r.read_mb_s, 0), " MB/s, the median is ", digits(middle_of(reads), 0)));
     if (std::abs(r.clock_s) > kClockOff_s + r.clock_error_s)
       out.push_back(cat(rank_text(h, i), ": its clock is ", digits(std::abs(r.clock_s), 3), " s ",
                         r.clock_s > 0 ? "ahead of" : "behind", " that of rank 0"));

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "comm/mpi_comm.h"
 #include "core/base/host.h"
@@ -70,7 +71,7 @@ Target target_of(const App& app, const std::vector<std::string>& command, int ra
   return t;
 }
 
-struct Place {
+struct JobPlace {
   std::vector<Host> hosts;  // empty: this machine alone
   int ranks = 1;
   bool crowded = false;
@@ -81,8 +82,8 @@ int gpus_or_one() {
   return gpus ? std::max(1, gpus->count()) : 1;
 }
 
-Place place_of(const Arguments& a) {
-  Place p;
+JobPlace place_of(const Arguments& a) {
+  JobPlace p;
   const bool named = !a.text("hosts").empty(), listed = !a.text("hostfile").empty();
   require(!named || !listed, ExitCode::kUsage, "launch: --hosts and --hostfile say the same: give one");
   const Allocation allocation = current_allocation();
@@ -128,7 +129,7 @@ std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
 }
 
 // Throws ExitCode::kDevice if a rank of fewer ranks would not fit into the memory of a machine like this one.
-void require_memory(const App& app, const std::vector<std::string>& words, const Place& p) {
+void require_memory(const App& app, const std::vector<std::string>& words, const JobPlace& p) {
   const Target t = target_of(app, words, p.ranks);
   if (t.settings->device.choice != DeviceChoice::kCpu) return;  // other machines' GPUs cannot be asked from here
   int most = p.ranks;
@@ -180,7 +181,7 @@ void tell(const Target& t, const std::string& command, int code, const std::stri
   for (const char* name : {"LOCKSTEP_RUN", "LOCKSTEP_EXIT_CODE", "LOCKSTEP_MESSAGE"}) ::unsetenv(name);
 }
 
-std::string attempt_text(const Place& p) {
+std::string attempt_text(const JobPlace& p) {
   return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
 }
 
@@ -219,7 +220,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
           "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");
   require(!mpi_launched(), ExitCode::kUsage, "launch: this process was itself started by an MPI launcher; ",
           "start `lockstep launch` once, without mpirun or srun");
-  Place place = place_of(a);
+  JobPlace place = place_of(a);
   const Target target = target_of(app, {split + 1, given.end()}, place.ranks);
 
   AttemptOptions o;
@@ -293,7 +294,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   catch_signals();
   RestartPolicy policy(restarts);
   RestartPolicy::Decision decision;
-  const Place whole = place;
+  const JobPlace whole = place;
   std::set<std::string> lost;  // machines
   int64_t equal = -1;
   o.decided = [&](const Verdict& v, int64_t last_step) {

@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_of_run(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 // How many points run at a time, and what each may use.
 struct Share {
@@ -187,7 +187,7 @@ class Sweep {
         code == static_cast<int>(ExitCode::kSaved) || (stopping_ && killed && WTERMSIG(status) == SIGTERM);
     const auto before = record_.end_of(r.point);
     const PointEnd end{stopped ? static_cast<int>(ExitCode::kSaved) : code,
-                       seconds_since(r.since) + (before ? before->seconds : 0)};
+                       seconds_of_run(r.since) + (before ? before->seconds : 0)};
     record_.write_end(r.point, end);
     const std::string what = cat("point ", SweepRecord::name(r.point), " (", record_.spec().grid.text(r.point), ")");
     if (stopped && stopping_) {

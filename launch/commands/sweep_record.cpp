@@ -27,19 +27,19 @@ std::string shortest(double v) {
   char text[64];
   return {text, std::to_chars(text, text + sizeof text, v).ptr};
 }
-std::string with_digits(double v, int digits) {
+std::string rounded_text(double v, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, v);
   return text;
 }
 
-const JsonValue* member(const JsonObject& object, std::string_view key) {
+const JsonValue* find_member(const JsonObject& object, std::string_view key) {
   const auto found = std::find_if(object.begin(), object.end(), [&](auto& m) { return m.first == key; });
   return found == object.end() ? nullptr : &found->second;
 }
 // A finite number.
-std::optional<double> number_in(const JsonObject& object, std::string_view key) {
-  const JsonValue* value = member(object, key);
+std::optional<double> finite_number(const JsonObject& object, std::string_view key) {
+  const JsonValue* value = find_member(object, key);
   if (!value) return {};
   if (const auto* whole = std::get_if<int64_t>(value)) return static_cast<double>(*whole);
   if (const auto* number = std::get_if<double>(value)) return *number;
@@ -104,7 +104,7 @@ SweepRecord::SweepRecord(std::string dir, SweepSpec spec, bool together)
   require(there.has_value(), ExitCode::kBadData, path(), ": is damaged: it is no JSON object");
   const JsonObject mine = parse_json_object(json_line(head())).value();  // in the form of what was read
   for (const auto& [key, value] : mine) {
-    const JsonValue* other = member(*there, key);
+    const JsonValue* other = find_member(*there, key);
     require(other && *other == value, ExitCode::kOutputLocked, dir_, " holds another sweep: its ",
             key == "grid" || key == "points"
                 ? std::string("keys and values")
@@ -138,9 +138,9 @@ SweepRecord::SweepRecord(std::string dir) : dir_(std::move(dir)) {
 std::optional<PointEnd> SweepRecord::end_of(int64_t point) const {
   const auto object = parse_json_object(read_head(point_dir(point) + "/point.json", 4096));
   if (!object) return {};
-  const auto code = number_in(*object, "exit_code");
+  const auto code = finite_number(*object, "exit_code");
   if (!code) return {};
-  return PointEnd{static_cast<int>(*code), number_in(*object, "seconds").value_or(0)};
+  return PointEnd{static_cast<int>(*code), finite_number(*object, "seconds").value_or(0)};
 }
 
 void SweepRecord::write_end(int64_t point, const PointEnd& end) const {
@@ -157,9 +157,9 @@ PointResult SweepRecord::result(int64_t point) const {
   const auto take = [&](const std::string& line, const char* key) {
     const auto object = parse_json_object(line);
     if (!object) return;
-    if (const auto step = number_in(*object, "step")) out.steps = static_cast<int64_t>(*step);
-    if (!member(*object, key)) return;
-    out.loss = number_in(*object, key);
+    if (const auto step = finite_number(*object, "step")) out.steps = static_cast<int64_t>(*step);
+    if (!find_member(*object, key)) return;
+    out.loss = finite_number(*object, key);
     if (out.loss) out.best = std::min(out.best.value_or(*out.loss), *out.loss);
   };
   std::string last;
@@ -206,16 +206,14 @@ std::vector<std::vector<std::string>> SweepRecord::cells(const std::vector<Point
   std::vector<std::vector<std::string>> rows{{"point"}};
   for (const std::string& key : spec_.grid.swept_keys()) rows[0].push_back(key);
   rows[0].insert(rows[0].end(), {"loss", "best_loss", "loss_of", "steps", "seconds", "exit_code"});
-  const auto known = [&](const std::optional<double>& v, int digits) {
-    return !v ? std::string(exact ? "" : "-") : exact ? shortest(*v) : with_digits(*v, digits);
-  };
+  const std::string none = exact ? "" : "-";
+  const auto shown = [&](double v, int digits) { return exact ? shortest(v) : rounded_text(v, digits); };
   for (const PointResult& r : results) {
     rows.push_back({name(r.point)});
     for (const std::string& value : spec_.grid.values(r.point)) rows.back().push_back(value);
-    const auto seconds = r.end ? std::optional(r.end->seconds) : std::nullopt;
-    rows.back().insert(rows.back().end(),
-                       {known(r.loss, 4), known(r.best, 4), r.validation ? "validation" : "training", cat(r.steps),
-                        known(seconds, 1), r.end ? cat(r.end->code) : std::string(exact ? "" : "-")});
+    rows.back().insert(rows.back().end(), {r.loss ? shown(*r.loss, 4) : none, r.best ? shown(*r.best, 4) : none,
+                                           r.validation ? "validation" : "training", cat(r.steps),
+                                           r.end ? shown(r.end->seconds, 1) : none, r.end ? cat(r.end->code) : none});
   }
   return rows;
 }

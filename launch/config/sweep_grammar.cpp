@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
@@ -29,7 +29,7 @@ class Reader {
     const size_t equals = argument.find('=');
     if (equals == argument.npos || equals == 0) fail("write key.path=value, or key.path=value,value");
     key_ = argument.substr(0, equals);
-    value_ = trimmed(argument.substr(equals + 1));
+    value_ = without_spaces(argument.substr(equals + 1));
   }
 
   SweepKey read() {
@@ -46,7 +46,7 @@ class Reader {
     const std::string_view inside = value_.substr(name.size() + 1, value_.size() - name.size() - 2);
     if (name == "choice") return {key_, parts_of(inside)};
     if (name == "range") return {key_, range(parts_of(inside))};
-    if (name == "glob") return {key_, glob(std::string(unquoted(trimmed(inside))))};
+    if (name == "glob") return {key_, glob(std::string(unquoted(without_spaces(inside))))};
     if (name == "interval")
       fail("interval(...) needs a sampler, which there is none of: list values, or use range(start,stop,step)");
     fail(cat(name, "(...) is not supported: use a list, choice(...), range(...) or glob(...)"));
@@ -92,13 +92,13 @@ class Reader {
         if (open.empty() || open.back() != c) fail(cat("a '", std::string(1, c), "' closes no bracket"));
         open.pop_back();
       } else if (c == ',' && open.empty()) {
-        parts.emplace_back(trimmed(text.substr(begin, i - begin)));
+        parts.emplace_back(without_spaces(text.substr(begin, i - begin)));
         begin = i + 1;
       }
     }
     if (quote) fail(cat("a quote (", std::string(1, quote), ") is not closed"));
     if (!open.empty()) fail(cat("a bracket is not closed: '", open.substr(open.size() - 1), "' is missing"));
-    parts.emplace_back(trimmed(text.substr(begin)));
+    parts.emplace_back(without_spaces(text.substr(begin)));
     if (parts.size() > 1 || value_ != text)
       for (const std::string& part : parts)
         if (part.empty()) fail("a value between commas is empty: write '' for an empty text");
