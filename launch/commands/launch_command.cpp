@@ -207,7 +207,6 @@ std::vector<Command> launch_forms() {
         {"mpirun", "Open MPI's mpirun", "PROGRAM", "mpirun"},
         {"start-within", "seconds until all ranks must have been started", "S", "60"},
         {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
-        {"time", "seconds after which the ranks save and end with 75; 0: no limit", "S", "0"},
         {"dry-run", "only print the mpirun command"},
         {"verbose,v", "also show what mpirun says"}}}};
 }
