@@ -34,7 +34,8 @@ constexpr double kMpirunEnd = 1;    // that mpirun gets after that
 constexpr double kIntroduce = 5;    // that a peer gets to say who it is
 constexpr double kRepeat = 30;      // until a warning is repeated
 constexpr size_t kStrangers = 256;  // peers that have not said yet who they are
-constexpr size_t kHello = 4096;     // bytes
+constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
+constexpr size_t kHello = 4096;  // bytes
 
 // A private folder for the socket of a job on one machine.
 struct SocketFolder {
@@ -117,6 +118,8 @@ class Attempt {
     ::setenv(kControlAddress, address_.c_str(), 1);
     ::setenv(kControlSecret, secret_.c_str(), 1);
     ::setenv("LOCKSTEP_ATTEMPT", std::to_string(options_.number).c_str(), 1);
+    const char* given = std::getenv(kProgress);
+    const std::string progress = options_.plain ? (given ? given : "") : "off";
     const pid_t self = ::getpid();
     mpirun_ = ::fork();
     check(mpirun_ >= 0, "fork: ", std::strerror(errno));
@@ -125,6 +128,7 @@ class Attempt {
       ::prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (::getppid() != self) ::_exit(1);
       for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
+      ::setenv(kProgress, progress.c_str(), 1);
       ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
       ::dup2(pipe[1], STDOUT_FILENO);
       ::dup2(pipe[1], STDERR_FILENO);
@@ -483,7 +487,7 @@ class Attempt {
 }  // namespace
 
 std::vector<std::string> exported_variables() {
-  std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT"};
+  std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT", kProgress};
   for (char** v = environ; *v; ++v) {
     const std::string_view variable = *v;
     const std::string name(variable.substr(0, variable.find('=')));

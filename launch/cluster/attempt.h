@@ -14,9 +14,10 @@ struct AttemptOptions {
   MpirunOptions mpirun;  // its command: what each rank runs, without the agent
   std::string agent;     // this program's path, the same on every machine
   Patience patience;
-  double start_within = 60;                                        // seconds until all ranks must have been started
-  int number = 1;                                                  // of the attempt, in the environment of the ranks
-  bool verbose = false;                                            // also show what mpirun says
+  double start_within = 60;  // seconds until all ranks must have been started
+  int number = 1;            // of the attempt, in the environment of the ranks
+  bool plain = true;         // ranks show their progress as lines; false: `progress` is shown in place of it
+  bool verbose = false;      // also show what mpirun says
   std::function<void(const FlightStep&)> progress;                 // after each step of rank 0
   std::function<void(const std::vector<RankView>&)> view;          // every second
   std::function<void(const Verdict&, int64_t last_step)> decided;  // before the ranks that are left are ended

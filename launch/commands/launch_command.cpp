@@ -268,13 +268,13 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
   std::unique_ptr<Progress> bar;
   if (::isatty(STDERR_FILENO) && target.trains) {
-    ::setenv("LOCKSTEP_PROGRESS", "off", 1);  // one bar for all ranks: this one
+    o.plain = false;  // one bar for all ranks: this one
     o.progress = [&](const FlightStep& s) {
       if (!bar) {
         ProgressOptions shown;
         shown.title = "train";
         shown.total = s.total;
-        shown.start = s.step - 1;
+        shown.start = s.step;
         bar = std::make_unique<Progress>(shown);
       }
       char loss[32];

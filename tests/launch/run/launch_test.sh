@@ -15,6 +15,11 @@ succeeds "launch" launch -n 3 -- train "${keys[@]}" train.steps=60 run.dir=launc
 same "launch: the digest" "$wanted" "$(digest launched)"
 expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*-n 3 .*lockstep agent -- ' err
 expect "launch: rank 0's lines" grep -q '^rank 0: train 60/60 steps' err
+if command -v script >/dev/null; then # on a terminal
+  run env TERM=xterm script -qec "'$binary' launch --mpirun '$mpirun_program' -n 2 -- train text.yaml train.steps=200 schedule.steps=200 run.dir=bar" /dev/null
+  expect "one bar for all ranks" grep -qE 'train +[0-9]+/200 +[0-9]+%.* steps/s' out
+  expect "one bar, no lines of progress" bash -c '! grep -q "rank 0: train " out'
+fi
 succeeds "eval under launch" launch -n 2 -- eval launched
 expect "eval under launch: one result" test "$(grep -c '"loss"' out)" -eq 1
 
