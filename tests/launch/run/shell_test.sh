@@ -26,7 +26,7 @@ replies() { # how many begin with WORD in the last completion
   printf '%s\n' "${COMPREPLY[@]}" | grep -cE "^$1" || true
 }
 completes "a command" "train" tra
-completes "commands" "cancel checkpoint completion config" c
+completes "commands" "cancel check checkpoint completion config" c
 completes "a form" "keys schema show" config ""
 completes "a form's beginning" "inspect" data in
 completes "a format" "idx text" data import ""
