@@ -73,7 +73,7 @@ same "cancel: not submitted again" "$jobs_before" "$(find pbs -name 'job*' | wc 
 refuses "a refusal of PBS" 64 'PBS refuses the job: qsub: Unknown queue' submit --option '-q nowhere' "${keys[@]}" run.dir=d
 refuses "no time" 64 '--time soon: is not a time' submit --time soon "${keys[@]}" run.dir=d
 refuses "another scheduler" 64 '--scheduler lsf: is slurm or pbs' lockstep submit --scheduler lsf "${keys[@]}" run.dir=d
-succeeds "dry run" submit --dry-run --nodes 3 --gpus-per-node 4 "${keys[@]}" batch.micro=1 run.dir=d
+succeeds "dry run" submit --dry-run --nodes 3 --gpus-per-node 4 "${keys[@]}" batch.micro=1 run.dir=e
 expect "dry run: the script" grep -qx '#PBS -l select=3:ncpus=2:mpiprocs=2:ngpus=4' out
-expect "dry run: nothing is made" test ! -e d
+expect "dry run: nothing is made" test ! -e e
 finish
