@@ -247,8 +247,8 @@ std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patienc
 
 std::optional<std::string> Stragglers::update(const std::vector<RankView>& ranks, double now) {
   constexpr int64_t kWarmUp = 3;
-  constexpr double kRatio = 1.6, kLeast_ms = 10, kRepeat_s = 60;
-  constexpr int kInRow = 6;
+  constexpr double kRatio = 1.5, kLeast_ms = 10, kRepeat_s = 60;
+  constexpr int kInRow = 4;
   ranks_.resize(ranks.size());
   bool moved = false;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -258,7 +258,7 @@ std::optional<std::string> Stragglers::update(const std::vector<RankView>& ranks
     moved = true;
     r.step = s.step;
     const double busy = std::max(0.0, s.step_ms - s.waited_ms);
-    r.busy_ms = ++r.steps <= kWarmUp ? busy : 0.7 * r.busy_ms + 0.3 * busy;
+    r.busy_ms = ++r.steps <= kWarmUp ? busy : 0.6 * r.busy_ms + 0.4 * busy;
   }
   if (!moved || ranks.size() < 2) return {};
   for (const Rank& r : ranks_)
