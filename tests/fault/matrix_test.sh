@@ -58,7 +58,7 @@ fi
 if asked 11; then # a rank with a fifth of a core
   group=/sys/fs/cgroup/cpu/lockstep-$$
   if mkdir "$group" 2>/dev/null && echo 20000 2>/dev/null >"$group/cpu.cfs_quota_us"; then
-    trap 'rmdir "$group" 2>/dev/null; rm -rf "$work"' EXIT
+    trap 'rmdir "$group" 2>/dev/null || true; rm -rf "$work"' EXIT
     start r11 4 -n 2 -- train "${keys[@]}" train.steps=50 model.layers=4 model.width=192 data.context=64 batch.micro=4 run.dir=r11
     slowed=$(rank_of 1)
     at=$(done_steps r11)
