@@ -145,15 +145,31 @@ std::string json_list(const std::vector<JsonObject>& objects) {
   return out + "\n]\n";
 }
 
-namespace {
-
-const JsonValue* find(const JsonObject& object, std::string_view key) {
+const JsonValue* find_member(const JsonObject& object, std::string_view key) {
   for (const auto& [name, value] : object)
     if (name == key) return &value;
   return nullptr;
 }
 
-}  // namespace
+std::string text_of(const JsonObject& object, std::string_view key) {
+  const JsonValue* v = find_member(object, key);
+  const auto* text = v ? std::get_if<std::string>(v) : nullptr;
+  return text ? *text : std::string();
+}
+
+int64_t integer_of(const JsonObject& object, std::string_view key, int64_t standard) {
+  const JsonValue* v = find_member(object, key);
+  const auto* number = v ? std::get_if<int64_t>(v) : nullptr;
+  return number ? *number : standard;
+}
+
+double number_of(const JsonObject& object, std::string_view key, double standard) {
+  const JsonValue* v = find_member(object, key);
+  if (!v) return standard;
+  if (const auto* number = std::get_if<double>(v)) return *number;
+  if (const auto* number = std::get_if<int64_t>(v)) return static_cast<double>(*number);
+  return standard;
+}
 
 std::optional<JsonObject> parse_json_object(std::string_view text) {
   JsonObject out;
@@ -166,14 +182,14 @@ bool visit_json_list(std::string_view text, const std::function<void(JsonObject&
 }
 
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where) {
-  const JsonValue* v = find(object, key);
+  const JsonValue* v = find_member(object, key);
   const int64_t* number = v ? std::get_if<int64_t>(v) : nullptr;
   require(number != nullptr, ExitCode::kBadData, where, ": has no integer \"", key, "\"");
   return *number;
 }
 
 double json_number(const JsonObject& object, std::string_view key, std::string_view where) {
-  const JsonValue* v = find(object, key);
+  const JsonValue* v = find_member(object, key);
   if (const int64_t* integer = v ? std::get_if<int64_t>(v) : nullptr) return static_cast<double>(*integer);
   const double* number = v ? std::get_if<double>(v) : nullptr;
   require(number != nullptr, ExitCode::kBadData, where, ": has no number \"", key, "\"");
@@ -181,13 +197,13 @@ double json_number(const JsonObject& object, std::string_view key, std::string_v
 }
 
 std::optional<bool> json_bool(const JsonObject& object, std::string_view key) {
-  const JsonValue* v = find(object, key);
+  const JsonValue* v = find_member(object, key);
   const bool* truth = v ? std::get_if<bool>(v) : nullptr;
   return truth ? std::optional(*truth) : std::nullopt;
 }
 
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
-  const JsonValue* v = find(object, key);
+  const JsonValue* v = find_member(object, key);
   const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
   require(text != nullptr, ExitCode::kBadData, where, ": has no text \"", key, "\"");
   return *text;
@@ -195,7 +211,7 @@ const std::string& json_text(const JsonObject& object, std::string_view key, std
 
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key) {
   const auto object = parse_json_object(text);
-  const JsonValue* v = object ? find(*object, key) : nullptr;
+  const JsonValue* v = object ? find_member(*object, key) : nullptr;
   const int64_t* number = v ? std::get_if<int64_t>(v) : nullptr;
   return number ? std::optional(*number) : std::nullopt;
 }

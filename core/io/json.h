@@ -42,6 +42,13 @@ double json_number(const JsonObject& object, std::string_view key, std::string_v
 std::optional<bool> json_bool(const JsonObject& object, std::string_view key);
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where);
 
+// A member, or null.
+const JsonValue* find_member(const JsonObject& object, std::string_view key);
+// Members of an object that may be of another version: "" and `standard` where one is absent or of another kind.
+std::string text_of(const JsonObject& object, std::string_view key);
+int64_t integer_of(const JsonObject& object, std::string_view key, int64_t standard = 0);
+double number_of(const JsonObject& object, std::string_view key, double standard = 0);  // an integer is one, too
+
 // The integer under `key`; nothing where the text is no JSON object or has none there.
 std::optional<int64_t> json_integer(std::string_view text, std::string_view key);
 

@@ -49,13 +49,9 @@ Owner read_owner(const std::string& lock) {
   Owner owner;
   auto object = parse_json_object(read_head(lock, 4096));
   if (!object) return owner;
-  for (const auto& [key, value] : *object) {
-    if (key == "pid" && std::holds_alternative<int64_t>(value)) owner.pid = std::get<int64_t>(value);
-    if (const auto* text = std::get_if<std::string>(&value)) {
-      if (key == "host") owner.host = *text;
-      if (key == "since") owner.since = *text;
-    }
-  }
+  owner.pid = integer_of(*object, "pid");
+  if (const std::string host = text_of(*object, "host"); !host.empty()) owner.host = host;
+  if (const std::string since = text_of(*object, "since"); !since.empty()) owner.since = since;
   return owner;
 }
 

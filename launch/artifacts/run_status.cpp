@@ -22,25 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const JsonValue* member(const JsonObject& object, std::string_view key) {
-  for (const auto& [name, value] : object)
-    if (name == key) return &value;
-  return nullptr;
-}
-double number(const JsonObject& object, std::string_view key, double standard) {
-  const JsonValue* v = member(object, key);
-  if (!v) return standard;
-  if (const auto* d = std::get_if<double>(v)) return *d;
-  if (const auto* i = std::get_if<int64_t>(v)) return static_cast<double>(*i);
-  return standard;
-}
-int64_t integer(const JsonObject& object, std::string_view key) { return static_cast<int64_t>(number(object, key, 0)); }
-std::string text(const JsonObject& object, std::string_view key) {
-  const JsonValue* v = member(object, key);
-  const auto* s = v ? std::get_if<std::string>(v) : nullptr;
-  return s ? *s : std::string();
-}
-
 double age_of(const std::string& path) {
   struct stat st = {};
   return ::stat(path.c_str(), &st) == 0 ? std::max(0.0, std::difftime(std::time(nullptr), st.st_mtime)) : -1;
@@ -69,16 +50,16 @@ void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
   for (size_t at = 0, end; (end = lines.find('\n', at)) != std::string::npos; at = end + 1) {
     const auto line = parse_json_object(std::string_view(lines).substr(at, end - at));
     if (!line) continue;
-    s.step = integer(*line, "step");
-    s.loss = number(*line, "loss", 0);
-    s.step_ms = number(*line, "step_ms", 0);
+    s.step = integer_of(*line, "step");
+    s.loss = number_of(*line, "loss");
+    s.step_ms = number_of(*line, "step_ms");
     s.losses.push_back(s.loss);
     for (auto& [key, value] : *line)
       if (key.ends_with("_per_s")) {
         s.rate_unit = key.substr(0, key.size() - 6);
-        s.rate = number(*line, key, 0);
+        s.rate = number_of(*line, key);
       }
-    if (const double v = number(*line, "val_loss", -1); v >= 0) {
+    if (const double v = number_of(*line, "val_loss", -1); v >= 0) {
       s.validation_loss = v;
       s.validation_step = s.step;
     }
@@ -128,19 +109,19 @@ RunStatus read_run_status(const std::string& dir, size_t losses) {
     s.checkpoint_age_s = age_of(s.checkpoint);
   }
   if (const auto lock = parse_json_object(read_head(paths.lock(), 4096))) {
-    s.process = integer(*lock, "pid");
-    s.host = text(*lock, "host");
+    s.process = integer_of(*lock, "pid");
+    s.host = text_of(*lock, "host");
   }
   const bool running = is_locked(paths.lock());
   if (!running) s.process = 0;
   if (const auto failure = parse_json_object(read_head(paths.failure(), 1 << 16))) {
-    s.failure = text(*failure, "message");
-    s.failure_code = integer(*failure, "exit_code");
+    s.failure = text_of(*failure, "message");
+    s.failure_code = integer_of(*failure, "exit_code");
   }
   const std::string ranks = read_head(ranks_path(dir), 1 << 22);
   for (size_t at = 0, end; (end = ranks.find('\n', at)) != std::string::npos; at = end + 1)
     if (auto line = parse_json_object(std::string_view(ranks).substr(at, end - at)))
-      (member(*line, "launcher") ? s.launcher : s.ranks.emplace_back()) = std::move(*line);
+      (find_member(*line, "launcher") ? s.launcher : s.ranks.emplace_back()) = std::move(*line);
   if (age_of(ranks_path(dir)) > 10) s.launcher.clear(), s.ranks.clear();  // its launcher was killed
   if (running || !s.launcher.empty()) s.state = "running";
   else if (!s.failure.empty()) s.state = "failed";

@@ -1,6 +1,7 @@
 #include "launch/artifacts/text_table.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/base/error.h"
 
@@ -18,6 +19,12 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
     out += "\n";
   }
   return out;
+}
+
+std::string fixed(double value, int digits) {
+  char text[330];  // the largest double has 309 digits
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Formats a table in plain text.
+// Formats numbers and tables in plain text.
 #pragma once
 
 #include <string>
@@ -9,5 +9,8 @@ namespace lockstep {
 // `rows`: the heading, then the data rows, all with the same number of cells. The first column is left-aligned, the
 // others are right-aligned.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
+
+// A number with this many digits after the point.
+std::string fixed(double value, int digits);
 
 }  // namespace lockstep

@@ -1,8 +1,6 @@
 #include "launch/cluster/agent.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +21,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "launch/app.h"
+#include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
@@ -134,8 +133,6 @@ class Agent {
   }
 
   void start() {
-    std::array<std::array<int, 2>, 2> pipes{};
-    for (auto& p : pipes) check(::pipe2(p.data(), O_CLOEXEC) == 0, "pipe: ", std::strerror(errno));
     std::error_code ignored;
     const char* memory = std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : "/tmp";
     flight_ = temporary_name(cat(memory, "/lockstep-flight"), cat(int64_t{::getpid()}));
@@ -147,30 +144,13 @@ class Agent {
                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"},
                                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}})
       if (const char* value = std::getenv(ours)) ::setenv(theirs, value, 1);
-    std::vector<char*> arguments;
-    for (const std::string& a : command_) arguments.push_back(const_cast<char*>(a.c_str()));
-    arguments.push_back(nullptr);
-    const pid_t self = ::getpid();
-    child_ = ::fork();
-    check(child_ >= 0, "fork: ", std::strerror(errno));
-    if (child_ == 0) {
-      ::setpgid(0, 0);
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the rank never outlives its agent
-      if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kRankLost));
-      for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
-      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-      ::dup2(pipes[0][1], STDOUT_FILENO);
-      ::dup2(pipes[1][1], STDERR_FILENO);
-      ::execvp(arguments[0], arguments.data());
-      const std::string why = cat("error: cannot start ", command_[0], ": ", std::strerror(errno), "\n");
-      (void)!::write(STDERR_FILENO, why.data(), why.size());
-      ::_exit(errno == ENOENT ? 66 : 126);
-    }
-    ::setpgid(child_, child_);
+    std::array<std::pair<Descriptor, Descriptor>, 2> pipes{make_pipe(), make_pipe()};
+    child_ = start_child({.command = command_,
+                          .output = pipes[0].second.number(),
+                          .errors = pipes[1].second.number(),
+                          .end_with_parent = SIGKILL});  // the rank never outlives its agent
     for (size_t i = 0; i < 2; ++i) {
-      ::close(pipes[i][1]);
-      ::fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
-      outputs_[i].pipe = Descriptor(pipes[i][0]);
+      outputs_[i].pipe = std::move(pipes[i].first);
       outputs_[i].stream = static_cast<int>(i) + 1;
     }
     reader_.emplace(flight_);

@@ -1,8 +1,6 @@
 #include "launch/cluster/attempt.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "core/base/log.h"
 #include "launch/app.h"
 #include "launch/cluster/agent.h"
+#include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
 
@@ -53,12 +52,34 @@ struct SocketFolder {
   SocketFolder(const SocketFolder&) = delete;
 };
 
+// The environment variables that ranks on other machines get too.
+std::vector<std::string> exported_variables() {
+  std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT", kProgress};
+  for (char** v = environ; *v; ++v) {
+    const std::string_view variable = *v;
+    const std::string name(variable.substr(0, variable.find('=')));
+    for (const char* start : {"LOCKSTEP_", "OMP_", "NCCL_", "CUDA_", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
+                              "UBSAN_OPTIONS", "TSAN_OPTIONS"})
+      if (name.starts_with(start) && name != kFlightFile && std::find(out.begin(), out.end(), name) == out.end())
+        out.push_back(name);
+  }
+  return out;
+}
+
+// mpirun's command line: an agent for each rank, which starts the rank.
+std::vector<std::string> mpirun_words(const AttemptOptions& options) {
+  MpirunOptions o = options.mpirun;
+  if (!o.hosts.empty()) o.exported = exported_variables();
+  o.command = {options.agent, "agent", "--"};
+  o.command.insert(o.command.end(), options.mpirun.command.begin(), options.mpirun.command.end());
+  return mpirun_arguments(o);
+}
+
 class Attempt {
  public:
   explicit Attempt(const AttemptOptions& options) : options_(options), size_(options.mpirun.ranks) {
     for (int r = 0; r < size_; ++r) ranks_.push_back({.rank = r});
     agents_.resize(static_cast<size_t>(size_));
-    stragglers_ = std::make_unique<Stragglers>();
   }
   ~Attempt() {
     if (mpirun_ > 0) ::kill(-mpirun_, SIGKILL);
@@ -105,41 +126,18 @@ class Attempt {
   }
 
   void start_mpirun() {
-    MpirunOptions o = options_.mpirun;
-    if (!o.hosts.empty()) o.exported = exported_variables();
-    o.command = {options_.agent, "agent", "--"};
-    o.command.insert(o.command.end(), options_.mpirun.command.begin(), options_.mpirun.command.end());
-    const std::vector<std::string> words = mpirun_arguments(o);
-    std::vector<char*> arguments;
-    for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
-    arguments.push_back(nullptr);
-    std::array<int, 2> pipe{};
-    check(::pipe2(pipe.data(), O_CLOEXEC) == 0, "pipe: ", std::strerror(errno));
     ::setenv(kControlAddress, address_.c_str(), 1);
     ::setenv(kControlSecret, secret_.c_str(), 1);
     ::setenv("LOCKSTEP_ATTEMPT", std::to_string(options_.number).c_str(), 1);
     const char* given = std::getenv(kProgress);
     const std::string progress = options_.plain ? (given ? given : "") : "off";
-    const pid_t self = ::getpid();
-    mpirun_ = ::fork();
-    check(mpirun_ >= 0, "fork: ", std::strerror(errno));
-    if (mpirun_ == 0) {
-      ::setpgid(0, 0);  // the terminal's signals go to the launcher, which hands them on
-      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-      if (::getppid() != self) ::_exit(1);
-      for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
-      ::setenv(kProgress, progress.c_str(), 1);
-      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-      ::dup2(pipe[1], STDOUT_FILENO);
-      ::dup2(pipe[1], STDERR_FILENO);
-      ::execvp(arguments[0], arguments.data());
-      ::_exit(127);
-    }
-    ::setpgid(mpirun_, mpirun_);
+    auto [reads, writes] = make_pipe();
+    mpirun_ = start_child({.command = mpirun_words(options_),
+                           .output = writes.number(),
+                           .errors = writes.number(),
+                           .environment = {{kProgress, progress}}});
+    mpirun_says_ = std::move(reads);
     ::unsetenv(kControlSecret);
-    ::close(pipe[1]);
-    ::fcntl(pipe[0], F_SETFL, O_NONBLOCK);
-    mpirun_says_ = Descriptor(pipe[0]);
   }
 
   void step() {
@@ -394,7 +392,7 @@ class Attempt {
   }
 
   void speak(double now) {
-    if (const auto line = stragglers_->update(ranks_, now)) log_warning(*line);
+    if (const auto line = stragglers_.update(ranks_, now)) log_warning(*line);
     std::map<std::string, double> still;
     for (const Notice& n : notices_on(ranks_, options_.patience, now)) {
       const auto known = said_.find(n.key);
@@ -476,7 +474,7 @@ class Attempt {
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;
   std::list<Stranger> strangers_;
-  std::unique_ptr<Stragglers> stragglers_;
+  Stragglers stragglers_;
   std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
   AttemptResult result_;
   double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
@@ -486,27 +484,8 @@ class Attempt {
 
 }  // namespace
 
-std::vector<std::string> exported_variables() {
-  std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT", kProgress};
-  for (char** v = environ; *v; ++v) {
-    const std::string_view variable = *v;
-    const std::string name(variable.substr(0, variable.find('=')));
-    for (const char* start : {"LOCKSTEP_", "OMP_", "NCCL_", "CUDA_", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
-                              "UBSAN_OPTIONS", "TSAN_OPTIONS"})
-      if (name.starts_with(start) && name != kFlightFile && std::find(out.begin(), out.end(), name) == out.end())
-        out.push_back(name);
-  }
-  return out;
-}
-
 AttemptResult run_attempt(const AttemptOptions& options) { return Attempt(options).run(); }
 
-std::string attempt_line(const AttemptOptions& options) {
-  MpirunOptions o = options.mpirun;
-  if (!o.hosts.empty()) o.exported = exported_variables();
-  o.command = {options.agent, "agent", "--"};
-  o.command.insert(o.command.end(), options.mpirun.command.begin(), options.mpirun.command.end());
-  return shell_line(mpirun_arguments(o));
-}
+std::string attempt_line(const AttemptOptions& options) { return shell_line(mpirun_words(options)); }
 
 }  // namespace lockstep

@@ -31,9 +31,6 @@ struct AttemptResult {
   double decided_s = 0, ended_s = 0;  // from the first sign of the failure to the verdict, and to the end of all ranks
 };
 
-// The environment variables that ranks on other machines get too.
-std::vector<std::string> exported_variables();
-
 // Throws ExitCode::kRankLost if the job cannot be started.
 AttemptResult run_attempt(const AttemptOptions& options);
 

@@ -1,18 +1,15 @@
 #include "launch/cluster/batch.h"
 
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "core/base/error.h"
-#include "launch/cluster/mpirun.h"
+#include "launch/cluster/child_process.h"
 #include "launch/cluster/templates.h"
 
 namespace lockstep {
@@ -118,18 +115,6 @@ std::string job_script(const BatchJob& job, const std::string& text) {
     out += from.substr(at, begin - at) + value->second;
     at = end + 1;
   }
-  return out;
-}
-
-std::string output_of(const std::vector<std::string>& command, int& code) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> none(nullptr, ::pclose);
-  FILE* pipe = ::popen((shell_line(command) + " 2>&1 </dev/null").c_str(), "r");
-  require(pipe != nullptr, ExitCode::kDevice, "cannot start ", command[0]);
-  std::string out;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) out.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return out;
 }
 

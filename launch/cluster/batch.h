@@ -40,7 +40,4 @@ JobState job_state(const std::string& scheduler, const std::string& job);
 // Lets the run save and ends the job. Throws ExitCode::kUsage with the scheduler's words.
 void cancel_job(const std::string& scheduler, const std::string& job);
 
-// Runs a command and returns what it prints, on both outputs; `code` becomes its exit code.
-std::string output_of(const std::vector<std::string>& command, int& code);
-
 }  // namespace lockstep

@@ -216,34 +216,4 @@ void Connection::flush() {
   }
 }
 
-namespace {
-
-const JsonValue* member(const JsonObject& message, std::string_view key) {
-  for (const auto& [name, value] : message)
-    if (name == key) return &value;
-  return nullptr;
-}
-
-}  // namespace
-
-std::string text_of(const JsonObject& message, std::string_view key) {
-  const JsonValue* value = member(message, key);
-  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
-  return text ? *text : std::string();
-}
-
-int64_t integer_of(const JsonObject& message, std::string_view key, int64_t standard) {
-  const JsonValue* value = member(message, key);
-  const auto* number = value ? std::get_if<int64_t>(value) : nullptr;
-  return number ? *number : standard;
-}
-
-double number_of(const JsonObject& message, std::string_view key, double standard) {
-  const JsonValue* value = member(message, key);
-  if (!value) return standard;
-  if (const auto* number = std::get_if<double>(value)) return *number;
-  if (const auto* number = std::get_if<int64_t>(value)) return static_cast<double>(*number);
-  return standard;
-}
-
 }  // namespace lockstep

@@ -51,11 +51,6 @@ class Connection {
 // Accepts one waiting connection; an invalid descriptor if there is none. `peer` becomes its address.
 Descriptor accept_from(const Descriptor& listener, std::string& peer);
 
-// Members of a message; "" and `standard` where it is absent or of another kind.
-std::string text_of(const JsonObject& message, std::string_view key);
-int64_t integer_of(const JsonObject& message, std::string_view key, int64_t standard = 0);
-double number_of(const JsonObject& message, std::string_view key, double standard = 0);
-
 double steady_now();  // seconds, CLOCK_MONOTONIC
 
 }  // namespace lockstep

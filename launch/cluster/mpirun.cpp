@@ -2,14 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 
 #include "core/base/error.h"
+#include "launch/cluster/child_process.h"
 
 namespace lockstep {
 
@@ -48,36 +44,15 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
 }
 
 int mpirun_version(const std::string& program) {
-  const std::string command = cat(shell_line({program}), " --version 2>/dev/null");
-  const std::unique_ptr<FILE, decltype(&::pclose)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  std::string text;
-  std::array<char, 256> buffer;
-  for (size_t n; pipe && (n = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
-    text.append(buffer.data(), n);
-  require(!text.empty(), ExitCode::kMissingInput, "cannot run ", program,
+  int code = 0;
+  const std::string text = output_of({program, "--version"}, code);
+  require(code != 126 && code != 127, ExitCode::kMissingInput, "cannot run ", program,
           ": install Open MPI (openmpi-bin), or name it with --mpirun");
   size_t at = text.find("(Open MPI) ");
   if (at == std::string::npos) at = text.find("(OpenRTE) ");  // what mpiexec of Open MPI 4 says
   require(at != std::string::npos, ExitCode::kUsage, program, " is not Open MPI's: it says '",
           text.substr(0, text.find('\n')), "'");
   return std::atoi(text.c_str() + text.find(' ', at + 6) + 1);
-}
-
-std::string shell_line(const std::vector<std::string>& arguments) {
-  std::string out;
-  for (const std::string& a : arguments) {
-    const bool plain = !a.empty() && std::all_of(a.begin(), a.end(), [](unsigned char c) {
-      return std::isalnum(c) || std::strchr("-_=.,:/@%+", c) != nullptr;
-    });
-    std::string quoted = a;
-    if (!plain) {
-      quoted = "'";
-      for (char c : a) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-      quoted += "'";
-    }
-    out += cat(out.empty() ? "" : " ", quoted);
-  }
-  return out;
 }
 
 bool answers(const std::string& host, const std::string& remote_shell) {

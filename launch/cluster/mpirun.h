@@ -28,9 +28,6 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& options);
 // Open MPI's major version. Throws ExitCode::kMissingInput if there is no such program, kUsage if it is not Open MPI.
 int mpirun_version(const std::string& program);
 
-// A command as a line that a shell reads back.
-std::string shell_line(const std::vector<std::string>& arguments);
-
 // Does the machine answer, and let this user in? Waits at most 5 seconds.
 bool answers(const std::string& host, const std::string& remote_shell);
 

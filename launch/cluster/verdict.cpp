@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "launch/artifacts/text_table.h"
 #include "launch/world/memory_report.h"
 
 namespace lockstep {
@@ -82,11 +83,22 @@ const RankView* first_failed(const std::vector<RankView>& ranks) {
   return best;
 }
 
-Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
+Verdict verdict_about(const RankView& r) {
   Verdict v;
   v.rank = r.rank;
   v.host = r.host;
   v.step = r.step.step;
+  return v;
+}
+
+// "; ranks 0 and 2 wait in ...", or nothing.
+std::string and_waiting(const std::vector<RankView>& ranks, int but) {
+  const std::string waiting = waiting_text(ranks, but);
+  return waiting.empty() ? waiting : "; " + waiting;
+}
+
+Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
+  Verdict v = verdict_about(r);
   const bool by_signal = r.code > 128;
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = r.last_error.find("crashed by") == std::string::npos;
@@ -96,7 +108,7 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   }
   v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));
   if (!r.stack.empty()) v.text += cat(", at ", r.stack);
-  if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+  v.text += and_waiting(ranks, r.rank);
   if (!by_signal) {
     v.text += "; it reported no reason";
     if (v.code == ExitCode::kOk) v.code = ExitCode::kRankLost;
@@ -155,37 +167,28 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
   }
   if (!silent.empty()) {
     const RankView& r = *silent[0];
-    Verdict v;
-    v.rank = r.rank;
-    v.host = r.host;
-    v.step = r.step.step;
+    Verdict v = verdict_about(r);
     std::vector<int> numbers;
     for (const RankView* s : silent) numbers.push_back(s->rank);
-    const auto [gone, all] = hosts[r.host];
-    const bool machine = gone == all;
-    if (machine) v.lost_hosts.insert(r.host);
     for (auto& [host, count] : hosts)
       if (count.first == count.second) v.lost_hosts.insert(host);
     const std::string since = r.connected ? cat(" for ", seconds_text(now - r.heard)) : "";
     v.text =
-        machine && all > 0
+        v.lost_hosts.count(r.host)
             ? cat(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
                   since, ": the machine is down, its network is cut, or its processes were killed")
             : cat(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
     v.text += cat("; last seen ", doing(r, r.heard));
-    if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+    v.text += and_waiting(ranks, r.rank);
     v.advice = kComeBack;
     return v;
   }
   for (const RankView& r : ranks) {
     if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
-    Verdict v;
-    v.rank = r.rank;
-    v.host = r.host;
-    v.step = r.step.step;
+    Verdict v = verdict_about(r);
     v.text = cat(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
                  r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since));
-    if (const std::string waiting = waiting_text(ranks, r.rank); !waiting.empty()) v.text += cat("; ", waiting);
+    v.text += and_waiting(ranks, r.rank);
     v.advice = kComeBack;
     return v;
   }
@@ -194,13 +197,9 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
     if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.deadline) && (!stuck || s > stuck_s(*stuck, now)))
       stuck = &r;
   if (!stuck) return {};
-  Verdict v;
-  v.rank = stuck->rank;
-  v.host = stuck->host;
-  v.step = stuck->step.step;
+  Verdict v = verdict_about(*stuck);
   v.text = cat(place_of(*stuck), " has made no progress for ", seconds_text(stuck_s(*stuck, now)), " in ",
-               phase_text(*stuck), ", after step ", stuck->step.step);
-  if (const std::string waiting = waiting_text(ranks, stuck->rank); !waiting.empty()) v.text += cat("; ", waiting);
+               phase_text(*stuck), ", after step ", stuck->step.step, and_waiting(ranks, stuck->rank));
   v.advice = kComeBack;
   return v;
 }
@@ -222,10 +221,9 @@ std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patienc
                          doing(r, r.stopped_since), "; it is given up after ", seconds_text(p.silence)),
                      r.rank});
     } else if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.slow_phase)) {
-      const std::string waiting = waiting_text(ranks, r.rank);
       out.push_back({cat("slow ", r.rank, " ", r.phase.what, " ", r.step.step),
                      cat(place_of(r), " has made no progress for ", seconds_text(s), " in ", phase_text(r),
-                         ", after step ", r.step.step, waiting.empty() ? "" : "; ", waiting, "; it is given up after ",
+                         ", after step ", r.step.step, and_waiting(ranks, r.rank), "; it is given up after ",
                          seconds_text(limit_of(r.phase, p.deadline))),
                      r.rank, r.phase.thread});
     } else {
@@ -280,9 +278,8 @@ std::optional<std::string> Stragglers::update(const std::vector<RankView>& ranks
   if (named_ == static_cast<int>(worst) && now - said_ < kRepeat_s) return {};
   named_ = static_cast<int>(worst);
   said_ = now;
-  char ratio[16];
-  std::snprintf(ratio, sizeof ratio, "%.1f", ranks_[worst].busy_ms / std::max(typical, 1e-3));
-  return cat(place_of(ranks[worst]), " is slow: it computes ", ratio, " times as long as the others in a step (",
+  return cat(place_of(ranks[worst]), " is slow: it computes ",
+             fixed(ranks_[worst].busy_ms / std::max(typical, 1e-3), 1), " times as long as the others in a step (",
              static_cast<int64_t>(ranks_[worst].busy_ms), " ms, they ", static_cast<int64_t>(typical),
              " ms), and all wait for it; look at what else runs on its machine, its clock and its temperature");
 }

@@ -16,12 +16,6 @@ constexpr double kSlowCompute = 0.7, kSlowLink = 0.5, kSlowDisk = 0.5, kLateLink
 constexpr double kLateByUs = 50;  // latencies below this are noise of the scheduler
 constexpr double kClockOff_s = 0.1;
 
-std::string digits(double v, int after) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", after, v);
-  return text;
-}
-
 double middle_of(std::vector<double> v) {
   if (v.empty()) return 0;
   std::sort(v.begin(), v.end());
@@ -58,9 +52,9 @@ void find_slow_links(const Health& h, bool local, std::vector<std::string>& out)
     const std::string pair = cat("between rank ", l.a, " on ", h.ranks[static_cast<size_t>(l.a)].host, " and ",
                                  rank_text(h, static_cast<size_t>(l.b)));
     if (l.mb_s < kSlowLink * rate)
-      out.push_back(cat(pair, ": ", digits(l.mb_s, 0), " MB/s, the median is ", digits(rate, 0)));
+      out.push_back(cat(pair, ": ", fixed(l.mb_s, 0), " MB/s, the median is ", fixed(rate, 0)));
     if (l.latency_us > kLateLink * latency && l.latency_us > latency + kLateByUs)
-      out.push_back(cat(pair, ": ", digits(l.latency_us, 1), " us, the median is ", digits(latency, 1)));
+      out.push_back(cat(pair, ": ", fixed(l.latency_us, 1), " us, the median is ", fixed(latency, 1)));
   }
 }
 
@@ -131,16 +125,16 @@ std::vector<std::string> findings(const Health& h) {
     if (i > 0 && r.core_count != h.ranks[0].core_count)
       out.push_back(cat(rank_text(h, i), ": may use ", r.core_count, " cores, rank 0 ", h.ranks[0].core_count));
     if (r.gflops < kSlowCompute * middle_of(rates))
-      out.push_back(cat(rank_text(h, i), ": computes ", digits(r.gflops, 1), " GF/s, the median is ",
-                        digits(middle_of(rates), 1)));
+      out.push_back(
+          cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(middle_of(rates), 1)));
     if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * middle_of(writes))
       out.push_back(
-          cat(r.host, ": writes ", digits(r.write_mb_s, 0), " MB/s, the median is ", digits(middle_of(writes), 0)));
+          cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(middle_of(writes), 0)));
     if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * middle_of(reads))
       out.push_back(
-          cat(r.host, ": reads ", digits(r.read_mb_s, 0), " MB/s, the median is ", digits(middle_of(reads), 0)));
+          cat(r.host, ": reads ", fixed(r.read_mb_s, 0), " MB/s, the median is ", fixed(middle_of(reads), 0)));
     if (std::abs(r.clock_s) > kClockOff_s + r.clock_error_s)
-      out.push_back(cat(rank_text(h, i), ": its clock is ", digits(std::abs(r.clock_s), 3), " s ",
+      out.push_back(cat(rank_text(h, i), ": its clock is ", fixed(std::abs(r.clock_s), 3), " s ",
                         r.clock_s > 0 ? "ahead of" : "behind", " that of rank 0"));
   }
   for (const bool local : {true, false}) find_slow_links(h, local, out);
@@ -152,18 +146,18 @@ std::string tables(const Health& h) {
       {"rank", "host", "local", "cores", "NUMA", "GF/s", "clock", "write", "read", "device"}};
   for (size_t i = 0; i < h.ranks.size(); ++i) {
     const RankHealth& r = h.ranks[i];
-    const auto disk = [&](double rate) { return r.write_mb_s > 0 ? digits(rate, 0) + " MB/s" : std::string("-"); };
-    rows.push_back({cat(i), r.host, cat(r.local_rank), r.cores, r.numa.empty() ? "-" : r.numa, digits(r.gflops, 1),
-                    i == 0 ? "0" : cat(digits(1e3 * r.clock_s, 2), " ms"), disk(r.write_mb_s), disk(r.read_mb_s),
+    const auto disk = [&](double rate) { return r.write_mb_s > 0 ? fixed(rate, 0) + " MB/s" : std::string("-"); };
+    rows.push_back({cat(i), r.host, cat(r.local_rank), r.cores, r.numa.empty() ? "-" : r.numa, fixed(r.gflops, 1),
+                    i == 0 ? "0" : cat(fixed(1e3 * r.clock_s, 2), " ms"), disk(r.write_mb_s), disk(r.read_mb_s),
                     r.gpu.empty() ? cat(r.cpu, ", ", r.isa) : r.gpu});
   }
   std::string out = text_table(rows);
   if (!h.links.empty()) {
     rows = {{"link", "latency", "bandwidth"}};
     for (const LinkHealth& l : h.links)
-      rows.push_back({cat(l.a, " - ", l.b), digits(l.latency_us, 1) + " us", digits(l.mb_s, 0) + " MB/s"});
-    out += cat("\n", text_table(rows), "\nall-reduce: ", digits(h.small_reduce_us, 1), " us for 8 bytes, ",
-               digits(h.large_reduce_mb_s, 0), " MB/s for 64 MiB\n");
+      rows.push_back({cat(l.a, " - ", l.b), fixed(l.latency_us, 1) + " us", fixed(l.mb_s, 0) + " MB/s"});
+    out += cat("\n", text_table(rows), "\nall-reduce: ", fixed(h.small_reduce_us, 1), " us for 8 bytes, ",
+               fixed(h.large_reduce_mb_s, 0), " MB/s for 64 MiB\n");
   }
   const std::vector<std::string> found = findings(h);
   for (const std::string& f : found) out += cat(&f == &found.front() ? "\n" : "", "differs: ", f, "\n");

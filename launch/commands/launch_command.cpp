@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -17,7 +16,9 @@
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/cluster/attempt.h"
+#include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/restart.h"
 #include "launch/commands/command_line.h"
@@ -47,22 +48,20 @@ int next_signal() {
   return number;
 }
 
-// What the launcher needs to know of a job's command; only `train` has a run directory to come back to.
+// What the launcher needs to know of a job's command; only training has a run directory to come back to.
 struct Target {
-  bool trains = false;
-  std::vector<std::string> command;  // as it was given
-  std::unique_ptr<Settings> settings;
+  std::vector<std::string> command;    // as it was given
+  std::unique_ptr<Settings> settings;  // of training; null: another command
 };
 
 Target target_of(const App& app, const std::vector<std::string>& command, int ranks) {
   Target t;
   t.command = command;
-  t.trains = command[0] == "train";
   const auto known =
       std::find_if(commands().begin(), commands().end(), [&](const CommandEntry& e) { return e.name == command[0]; });
   require(known != commands().end() && command[0] != "launch" && command[0] != "agent", ExitCode::kUsage, "launch: '",
           command[0], "' is not a command that ranks can run; e.g. `lockstep launch -n 2 -- train FILE.yaml`");
-  if (!t.trains) return t;
+  if (command[0] != "train") return t;
   const Arguments a = parse_arguments(train_forms(), {command.begin() + 1, command.end()});
   require(!a.help && a.ranks() == 0, ExitCode::kUsage, "launch: -n says how many ranks train; leave --ranks out");
   ConfigTree tree = ConfigTree::load(a.positional[0], a.rest());
@@ -129,8 +128,7 @@ std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
 }
 
 // Throws ExitCode::kDevice if a rank of fewer ranks would not fit into the memory of a machine like this one.
-void require_memory(const App& app, const std::vector<std::string>& words, const JobPlace& p) {
-  const Target t = target_of(app, words, p.ranks);
+void require_memory(const Target& t, const JobPlace& p) {
   if (t.settings->device.choice != DeviceChoice::kCpu) return;  // other machines' GPUs cannot be asked from here
   int most = p.ranks;
   if (!p.hosts.empty())
@@ -251,7 +249,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   }
   o.patience.warn_silence = std::min(o.patience.warn_silence, o.patience.silence / 2);
   if (!a.text("restarts").empty()) restarts = a.integer("restarts", 0, 1'000'000);
-  require(restarts == 0 || target.trains, ExitCode::kUsage, "--restarts: only training can go on from a checkpoint");
+  require(restarts == 0 || target.settings, ExitCode::kUsage, "--restarts: only training can go on from a checkpoint");
 
   const auto prepare = [&](const std::vector<std::string>& words) {
     o.mpirun.ranks = place.ranks;
@@ -267,7 +265,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   }
   log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
   std::unique_ptr<Progress> bar;
-  if (::isatty(STDERR_FILENO) && target.trains) {
+  if (::isatty(STDERR_FILENO) && target.settings) {
     o.plain = false;  // one bar for all ranks: this one
     o.progress = [&](const FlightStep& s) {
       if (!bar) {
@@ -277,13 +275,10 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
         shown.start = s.step;
         bar = std::make_unique<Progress>(shown);
       }
-      char loss[32];
-      std::snprintf(loss, sizeof loss, "%.4f", s.loss);
-      bar->set(s.step, cat("loss ", loss, "  ", short_number(s.items_per_s), " items/s"));
+      bar->set(s.step, cat("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
     };
   }
-  const bool has_dir = target.settings != nullptr;
-  if (has_dir) {
+  if (target.settings) {
     o.view = [&](const std::vector<RankView>& ranks) {
       std::error_code ignored;
       const std::string& dir = target.settings->run.dir;
@@ -310,14 +305,14 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     const AttemptResult result = run_attempt(o);
     if (bar && result.code == 0) bar->finish();
     bar.reset();
-    if (has_dir) ::unlink(ranks_path(target.settings->run.dir).c_str());
+    if (target.settings) ::unlink(ranks_path(target.settings->run.dir).c_str());
     const auto end = [&] {
-      if (has_dir)
+      if (target.settings)
         tell(target, target.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
       return result.code;
     };
     if (!result.verdict) return end();
-    if (has_dir) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
+    if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
     if (!decision.again) {
       if (!decision.why_not.empty()) log_info(decision.why_not);
       return end();
@@ -330,15 +325,16 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     require(whole.hosts.empty() || !place.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
     const auto words = coming_back(target, equal);
     // Fewer ranks may not suit sharding.group: then the next smaller number that does.
-    for (std::string problem; place.ranks >= 1; --place.ranks) {
+    Target next;
+    while (!next.settings) {
       try {
-        target_of(app, words, place.ranks);
-        break;
-      } catch (const Error& e) {
-        require(place.ranks > 1, e.code(), e.what());
+        next = target_of(app, words, place.ranks);
+      } catch (const Error&) {
+        if (place.ranks == 1) throw;
+        --place.ranks;
       }
     }
-    if (place.ranks < o.mpirun.ranks) require_memory(app, words, place);
+    if (place.ranks < o.mpirun.ranks) require_memory(next, place);
     prepare(words);
     log_info(cat("attempt ", o.number + 1, ": ", attempt_text(place), ", from the newest valid checkpoint",
                  equal >= 0 ? cat(" at or before step ", equal) : ""));

@@ -43,19 +43,11 @@ Seen see(const std::string& dir) {
   return out;
 }
 
-std::string fixed(double v, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, v);
-  return text;
-}
-
 std::string member(const JsonObject& o, std::string_view key) {
-  for (const auto& [k, v] : o) {
-    if (k != key) continue;
-    if (const auto* s = std::get_if<std::string>(&v)) return *s;
-    if (const auto* i = std::get_if<int64_t>(&v)) return cat(*i);
-    if (const auto* d = std::get_if<double>(&v)) return fixed(*d, 1);
-  }
+  const JsonValue* v = find_member(o, key);
+  if (const auto* s = v ? std::get_if<std::string>(v) : nullptr) return *s;
+  if (const auto* i = v ? std::get_if<int64_t>(v) : nullptr) return cat(*i);
+  if (const auto* d = v ? std::get_if<double>(v) : nullptr) return fixed(*d, 1);
   return {};
 }
 

@@ -1,5 +1,3 @@
-#include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +17,7 @@
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
 #include "launch/artifacts/files.h"
-#include "launch/cluster/mpirun.h"
+#include "launch/cluster/child_process.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/sweep_record.h"
@@ -136,30 +134,14 @@ class Sweep {
     const Descriptor log = open_to_append(record_.log(point));
     if (!log) fail_write(record_.log(point), errno);
     const Words words = command_of(record_.spec(), record_.point_dir(point), point, share_.threads);
-    std::vector<char*> arguments;
-    for (const std::string& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
-    arguments.push_back(nullptr);
     const int slot = free_slots_.back();
     std::string gpus;
     const auto ranks = static_cast<size_t>(record_.spec().ranks), first = static_cast<size_t>(slot) * ranks;
     for (size_t i = first; !share_.gpus.empty() && i < first + ranks; ++i)
       gpus += (i > first ? "," : "") + share_.gpus[i];
-    const pid_t self = ::getpid(), child = ::fork();
-    require(child >= 0, ExitCode::kDevice, "point ", SweepRecord::name(point),
-            " cannot be started: ", std::strerror(errno));
-    if (child == 0) {
-      ::setpgid(0, 0);
-      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-      if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kSaved));
-      if (!gpus.empty()) ::setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
-      ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-      ::dup2(log.number(), STDOUT_FILENO);
-      ::dup2(log.number(), STDERR_FILENO);
-      ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-      ::execv(arguments[0], arguments.data());
-      ::_exit(127);
-    }
-    ::setpgid(child, child);
+    ChildStart start{.command = words, .output = log.number(), .errors = log.number()};
+    if (!gpus.empty()) start.environment.emplace_back("CUDA_VISIBLE_DEVICES", gpus);
+    const pid_t child = start_child(start);
     free_slots_.pop_back();
     running_[child] = {point, slot, Clock::now()};
   }

@@ -27,23 +27,10 @@ std::string shortest(double v) {
   char text[64];
   return {text, std::to_chars(text, text + sizeof text, v).ptr};
 }
-std::string rounded_text(double v, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, v);
-  return text;
-}
 
-const JsonValue* find_member(const JsonObject& object, std::string_view key) {
-  const auto found = std::find_if(object.begin(), object.end(), [&](auto& m) { return m.first == key; });
-  return found == object.end() ? nullptr : &found->second;
-}
-// A finite number.
 std::optional<double> finite_number(const JsonObject& object, std::string_view key) {
-  const JsonValue* value = find_member(object, key);
-  if (!value) return {};
-  if (const auto* whole = std::get_if<int64_t>(value)) return static_cast<double>(*whole);
-  if (const auto* number = std::get_if<double>(value)) return *number;
-  return {};
+  const double v = number_of(object, key, std::numeric_limits<double>::quiet_NaN());
+  return std::isfinite(v) ? std::optional(v) : std::nullopt;
 }
 void each_line(const std::string& path, const std::function<void(const std::string&)>& use) {
   std::ifstream file(path);
@@ -207,7 +194,7 @@ std::vector<std::vector<std::string>> SweepRecord::cells(const std::vector<Point
   for (const std::string& key : spec_.grid.swept_keys()) rows[0].push_back(key);
   rows[0].insert(rows[0].end(), {"loss", "best_loss", "loss_of", "steps", "seconds", "exit_code"});
   const std::string none = exact ? "" : "-";
-  const auto shown = [&](double v, int digits) { return exact ? shortest(v) : rounded_text(v, digits); };
+  const auto shown = [&](double v, int digits) { return exact ? shortest(v) : fixed(v, digits); };
   for (const PointResult& r : results) {
     rows.push_back({name(r.point)});
     for (const std::string& value : spec_.grid.values(r.point)) rows.back().push_back(value);

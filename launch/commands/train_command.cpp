@@ -13,6 +13,7 @@
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/saver.h"
 #include "launch/artifacts/tensorboard.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/commands/progress.h"
@@ -48,12 +49,6 @@ constexpr int64_t kWarmUp = 3;   // steps whose times are not typical
 constexpr int kFailedSaves = 3;  // consecutive failures after which the run ends
 
 using Clock = std::chrono::steady_clock;
-
-std::string fixed(double v, int digits) {
-  char text[64];
-  snprintf(text, sizeof text, "%.*f", digits, v);
-  return text;
-}
 
 ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   ProgressOptions o;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-JsonText text_of(const JsonObject& object) { return {json_line(object)}; }
+JsonText json_of(const JsonObject& object) { return {json_line(object)}; }
 
 JsonValue number(double v) {
   constexpr double kWhole = 9e15;  // below this each whole number is exact
@@ -50,9 +50,9 @@ JsonObject section(const std::vector<ConfigKey>& keys, const std::string& prefix
 JsonObject value_of(const ConfigKey& k, const std::vector<ConfigKey>& keys) {
   JsonObject out;
   if (k.type == "list of sections") {
-    out = {{"type", "array"}, {"items", text_of(section(keys, k.key + "[]."))}};
+    out = {{"type", "array"}, {"items", json_of(section(keys, k.key + "[]."))}};
   } else if (k.type.starts_with("list of ")) {
-    out = {{"type", "array"}, {"items", text_of(scalar(k))}};
+    out = {{"type", "array"}, {"items", json_of(scalar(k))}};
   } else {
     out = scalar(k);
   }
@@ -77,14 +77,14 @@ JsonObject section(const std::vector<ConfigKey>& keys, const std::string& prefix
     std::vector<JsonObject> values;  // several where models have a key of this name in different ranges
     for (const ConfigKey& k : keys)
       if (k.key == prefix + name) values.push_back(value_of(k, keys));
-    if (values.empty()) properties.emplace_back(name, text_of(section(keys, prefix + name + ".")));
-    else if (values.size() == 1) properties.emplace_back(name, text_of(values[0]));
-    else properties.emplace_back(name, text_of({{"anyOf", json_array(values)}}));
+    if (values.empty()) properties.emplace_back(name, json_of(section(keys, prefix + name + ".")));
+    else if (values.size() == 1) properties.emplace_back(name, json_of(values[0]));
+    else properties.emplace_back(name, json_of({{"anyOf", json_array(values)}}));
   }
   const std::vector<JsonValue> types{"object", "null"};  // a section may be empty
   return {{"type", prefix.empty() ? JsonValue("object") : JsonValue(json_array(types))},
           {"additionalProperties", false},
-          {"properties", text_of(properties)}};
+          {"properties", json_of(properties)}};
 }
 
 }  // namespace

@@ -30,15 +30,9 @@ double least_seconds(const std::function<void()>& work) {
   return least;
 }
 
-std::string number(double v, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, v);
-  return text;
-}
-
 // Per nanosecond, which is 10^9 a second; nothing where nothing was counted.
 std::string rate(double amount, int64_t ns) {
-  return amount > 0 && ns > 0 ? number(amount / static_cast<double>(ns), 1) : "-";
+  return amount > 0 && ns > 0 ? fixed(amount / static_cast<double>(ns), 1) : "-";
 }
 
 }  // namespace
@@ -85,9 +79,8 @@ std::vector<std::vector<std::string>> Breakdown::rows(const Sums& sums, double s
   std::vector<std::vector<std::string>> out{{"op", "calls/step", "ms/step", "% of step", "GF/s", "GB/s"}};
   for (auto& [name, sum] : sorted) {
     const double ms = static_cast<double>(sum.ns) / steps / 1e6;
-    out.push_back({name, number(static_cast<double>(sum.calls) / steps, 1), number(ms, 3),
-                   number(100 * ms / step_ms, 1), rates ? rate(sum.flops, sum.ns) : "-",
-                   rates ? rate(static_cast<double>(sum.bytes), sum.ns) : "-"});
+    out.push_back({name, fixed(static_cast<double>(sum.calls) / steps, 1), fixed(ms, 3), fixed(100 * ms / step_ms, 1),
+                   rates ? rate(sum.flops, sum.ns) : "-", rates ? rate(static_cast<double>(sum.bytes), sum.ns) : "-"});
   }
   return out;
 }
@@ -96,16 +89,16 @@ std::string Breakdown::text(double step_ms, const MachineLimits& limits) const {
   auto own = rows(own_, step_ms);
   double other = step_ms;
   for (auto& [_, sum] : own_) other -= static_cast<double>(sum.ns) / static_cast<double>(steps_) / 1e6;
-  own.push_back({"other", "", number(other, 3), number(100 * other / step_ms, 1), "-", "-"});
-  own.push_back({"step", "1.0", number(step_ms, 3), "100.0", "-", "-"});
+  own.push_back({"other", "", fixed(other, 3), fixed(100 * other / step_ms, 1), "-", "-"});
+  own.push_back({"step", "1.0", fixed(step_ms, 3), "100.0", "-", "-"});
   const bool gpu = current_device().type == DeviceType::kCuda;
   std::string out = cat("rank ", trace_owner.rank, ", mean of ", steps_, steps_ == 1 ? " step" : " steps",
                         gpu ? "; the host's time, not the GPU's" : "", "\n\n", text_table(own));
   if (!others_.empty()) out += cat("\nother threads of the rank, meanwhile\n\n", text_table(rows(others_, step_ms)));
   if (limits.gflops > 0)
     out += cat("\nlimits of ", current_stream().threads(),
-               current_stream().threads() == 1 ? " thread: " : " threads: ", number(limits.gflops, 1),
-               " GF/s (fp32 product of ", kProduct, " x ", kProduct, " matrices), ", number(limits.gbps, 1),
+               current_stream().threads() == 1 ? " thread: " : " threads: ", fixed(limits.gflops, 1),
+               " GF/s (fp32 product of ", kProduct, " x ", kProduct, " matrices), ", fixed(limits.gbps, 1),
                " GB/s (copy of ", kCopied * size_of(DType::kFloat32) >> 20, " MiB)\n");
   if (lost_ > 0) out += cat("\n", lost_, " spans are missing: a step has more than a trace keeps\n");
   return out + "\n";

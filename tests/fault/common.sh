@@ -60,10 +60,5 @@ rank_on() {
   done
 }
 
-# Steps done by the run in DIR.
-steps_of() { field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1; }
-until_steps() { # DIR STEPS PID: waits until so many steps are done, or the process ended
-  until [ "$(steps_of "$1")" -ge "$2" ] 2>/dev/null || ! kill -0 "$3" 2>/dev/null; do sleep 0.05; done
-}
 seconds() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(seconds)" 'BEGIN { printf "%.1f", b - a }'; }

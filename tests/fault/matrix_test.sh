@@ -12,23 +12,6 @@ wanted=$(digest plain)
 launch() { timeout 200 "$binary" launch --mpirun "$mpirun_program" "$@"; }
 asked() { [ "$rows" = "  " ] || [[ $rows == *" $1 "* ]]; }
 chaos() { echo "chaos.faults=[{$1}]"; }
-done_steps() { field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1; }
-rank_of() { # RANK: its process, not its agent
-  local p
-  for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
-    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
-  done
-}
-start() { # RUN STEPS launch-arguments...
-  rm -rf "$1"
-  "$binary" launch --mpirun "$mpirun_program" "${@:3}" >out 2>err &
-  pid=$!
-  until [ "$(done_steps "$1")" -ge "$2" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
-}
-ended() {
-  code=0
-  wait "$pid" || code=$?
-}
 row() { echo "row $1: $(grep -hE "$2" err | tail -n 1 | sed 's/[0-9]*) //' | cut -c 1-230)"; } # ROW 'REGEXP'
 
 if asked 3; then # a crash: the stack, and a restart
@@ -40,7 +23,7 @@ if asked 3; then # a crash: the stack, and a restart
   same "row 3: the digest after a restart" "$wanted" "$(digest r3b)"
 fi
 if asked 5; then # stopped for 2 s
-  start r5 8 -n 3 -- train "${keys[@]}" train.steps=400 schedule.steps=400 run.dir=r5 launch.silence=6
+  started r5 8 -n 3 -- train "${keys[@]}" train.steps=400 schedule.steps=400 run.dir=r5 launch.silence=6
   stopped=$(rank_of 1)
   kill -STOP "$stopped" && sleep 2 && kill -CONT "$stopped"
   ended
@@ -59,7 +42,7 @@ if asked 11; then # a rank with a fifth of a core
   group=/sys/fs/cgroup/cpu/lockstep-$$
   if mkdir "$group" 2>/dev/null && echo 20000 2>/dev/null >"$group/cpu.cfs_quota_us"; then
     trap 'rmdir "$group" 2>/dev/null || true; rm -rf "$work"' EXIT
-    start r11 4 -n 2 -- train "${keys[@]}" train.steps=50 model.layers=4 model.width=192 data.context=64 batch.micro=4 run.dir=r11
+    started r11 4 -n 2 -- train "${keys[@]}" train.steps=50 model.layers=4 model.width=192 data.context=64 batch.micro=4 run.dir=r11
     slowed=$(rank_of 1)
     at=$(done_steps r11)
     for task in /proc/"$slowed"/task/*; do echo "${task##*/}" >"$group/tasks" || true; done
@@ -108,7 +91,7 @@ if asked 44; then # the clock jumps by an hour and back
     rm -rf r44
     LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$work/clock FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1 "$binary" train "${keys[@]}" run.dir=r44 --ranks 2 checkpoint.every_minutes=30 >out 2>err &
     pid=$!
-    until [ "$(done_steps r44)" -ge 3 ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
+    until_step r44 3
     echo "+3600" >clock && sleep 0.05 && echo "-3600" >clock
     ended
     expect "row 44: exit 0" test "$code" -eq 0
@@ -121,7 +104,7 @@ fi
 if asked 47; then # killed for lack of memory
   group=/sys/fs/cgroup/memory/lockstep-$$
   if mkdir "$group" 2>/dev/null && echo 300M 2>/dev/null >"$group/memory.limit_in_bytes"; then
-    start r47 8 -n 3 -- train "${keys[@]}" train.steps=1000000 schedule.steps=40 run.dir=r47
+    started r47 8 -n 3 -- train "${keys[@]}" train.steps=1000000 schedule.steps=40 run.dir=r47
     killed=$(rank_of 1)
     echo "$killed" >"$group/cgroup.procs"
     sleep 1

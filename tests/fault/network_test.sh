@@ -32,7 +32,7 @@ disturb() {
     rm -rf run
     launch --restarts "$restarts" -- train "${keys[@]}" run.dir=run >out 2>err &
     pid=$!
-    until_steps run 12 "$pid"
+    until_step run 12
     begun=$(seconds)
     "$inject"
     took="" code=0
@@ -73,7 +73,7 @@ endure() { # NAME INJECT 'WORDS'
   rm -rf run
   launch -- train "${keys[@]}" run.dir=run >out 2>err &
   local pid=$!
-  until_steps run 12 "$pid"
+  until_step run 12
   "$2"
   code=0
   wait "$pid" || code=$?
@@ -145,7 +145,7 @@ if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" launcher "* ]]; then
   rm -rf run
   launch -- train "${keys[@]}" train.steps=1000000 schedule.steps=80 run.dir=run >out 2>err &
   pid=$!
-  until_steps run 12 "$pid"
+  until_step run 12
   for p in $(processes n1); do if tr '\0' ' ' <"/proc/$p/cmdline" | grep -q 'lockstep launch'; then kill -KILL "$p"; fi; done
   sleep 1
   same "launcher killed: ranks left after 1 s" "none" "$(for i in 1 2 3 4; do rank_on "n$i"; done | grep . || echo none)"

@@ -100,7 +100,7 @@ if asked limit; then
   job=$(sed -n 's/^job //p' out)
   until grep -q 'back into the queue' b/job/*.log 2>/dev/null || [ "$(state_of b)" = finished ]; do sleep 0.5; done
   expect "the limit: saved" grep -q 'stopped on request after step' b/log.txt
-  done_before=$(steps_of b)
+  done_before=$(done_steps b)
   for _ in $(seq 20); do # a job that comes back is held for two minutes
     slurm scontrol update "JobId=$job" StartTime=now >/dev/null 2>&1 || true
     if [ "$(grep -c 'back into the queue' b/job/"$job".log)" -ge 1 ] && [ "$(grep -c '^starting' b/job/"$job".log)" -ge 2 ]; then break; fi
@@ -119,7 +119,7 @@ fi
 if asked node; then
   succeeds "submit, and lose a machine" submit --time 5 "${keys[@]}" "${slow[@]}" run.dir=c
   job=$(sed -n 's/^job //p' out)
-  until [ "$(steps_of c)" -ge 8 ] 2>/dev/null; do sleep 0.5; done
+  until [ "$(done_steps c)" -ge 8 ] 2>/dev/null; do sleep 0.5; done
   lost=$(slurm squeue -h -j "$job" -o %N | sed -E 's/.*[[,-]([0-9]+)\]?$/\1/')
   ip -n "$id-sw" link set "v$lost" down
   for _ in $(seq 120); do
@@ -135,7 +135,7 @@ fi
 
 if asked cancel; then
   succeeds "submit, and cancel" submit --time 5 "${keys[@]}" "${slow[@]}" run.dir=d
-  until [ "$(steps_of d)" -ge 3 ] 2>/dev/null; do sleep 0.5; done
+  until [ "$(done_steps d)" -ge 3 ] 2>/dev/null; do sleep 0.5; done
   run submit --time 5 "${keys[@]}" run.dir=d
   expect "a second submission is refused with 73" test "$code" -eq 73
   succeeds "cancel" slurm "$binary" cancel d
@@ -144,7 +144,7 @@ if asked cancel; then
   run submit --time 5 --option --partition=nowhere "${keys[@]}" run.dir=e
   expect "a refusal of Slurm: exit 64" test "$code" -eq 64
   expect "a refusal of Slurm: its words" grep -qiE '^error: Slurm refuses the job: .*partition' err
-  echo "cancel: saved after step $(steps_of d)"
+  echo "cancel: saved after step $(done_steps d)"
 fi
 if asked sweep; then
   succeeds "submit a sweep" slurm "$binary" submit "${keys[@]}" optim.lr=1e-3,3e-3 seed=1,2 --sweep grid --time 5

@@ -33,9 +33,9 @@ mapfile -t random < <(numbers "$((faults * 4 + 8))" 32768 "$seed")
 i=0
 for ((n = 0; n < faults; ++n)); do
   # Some progress between two faults: a job that always fails at the same step is given up, and rightly.
-  until [ "$(steps_of run)" -ge "$next" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+  until [ "$(done_steps run)" -ge "$next" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
   if ! kill -0 "$pid" 2>/dev/null; then break; fi
-  last=$(steps_of run)
+  last=$(done_steps run)
   node=$((random[i] % 4 + 1)) other=$((random[i] % 3 + 2)) kind=$((random[i + 1] % 9)) # n1 has the launcher
   i=$((i + 2))
   victim=$(rank_on "n$node" | head -n 1)

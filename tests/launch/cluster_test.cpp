@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/flight_recorder.h"
+#include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/hosts.h"
 #include "launch/cluster/mpirun.h"

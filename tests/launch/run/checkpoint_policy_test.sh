@@ -5,7 +5,6 @@
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
 steps_of() { find "$1/checkpoints" -name 'step-*' -printf '%f\n' | sed -E 's/step-0*//' | sort -n | tr '\n' ' '; }
-done_steps() { field step <"$1/metrics.jsonl" | tail -n 1; }
 
 # Early stopping: with a rate of 0 no evaluation finds a lower loss than the first, after step 2.
 keys=(images.yaml optim.lr=0 train.eval_every=2 train.patience=3)

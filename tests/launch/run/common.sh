@@ -169,4 +169,27 @@ field() { grep -oE "\"$1\": *-?[0-9][0-9.eE+-]*" | sed -E 's/.*: *//'; }
 # Everything that a directory holds, by content: equal texts mean that nothing was touched.
 fingerprint() { find "$1" -type f ! -name lock ! -name log.txt ! -name failure.json -exec sha256sum {} + | sort -k 2; }
 
+# Runs that go on in the background: $pid is theirs.
+done_steps() { field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1; } # RUN
+until_step() { # RUN STEP [PID]: returns when it has done so many steps, or has ended
+  until [ "$(done_steps "$1")" -ge "$2" ] 2>/dev/null || ! kill -0 "${3:-$pid}" 2>/dev/null; do sleep 0.02; done
+}
+started() { # RUN STEPS launch-arguments...: launches a run and returns when it has done so many steps
+  rm -rf "$1"
+  "$binary" launch --mpirun "$mpirun_program" "${@:3}" >out 2>err &
+  pid=$!
+  until_step "$1" "$2"
+}
+ended() { # waits for it; its exit code is then in $code
+  code=0
+  wait "$pid" || code=$?
+}
+rank_of() { # RANK: its process, not its agent
+  local p
+  for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
+    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
+  done
+}
+state_of() { lockstep status --json "$1" 2>/dev/null | sed -n 's/.*"state":"\([a-z ]*\)".*/\1/p'; } # RUN
+
 finish() { exit "$failed"; }

@@ -24,22 +24,6 @@ succeeds "eval under launch" launch -n 2 -- eval launched
 expect "eval under launch: one result" test "$(grep -c '"loss"' out)" -eq 1
 
 # The process of a rank: not its agent, whose child it is.
-rank_of() { # RANK
-  local p
-  for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
-    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
-  done
-}
-started() { # RUN STEPS launch-arguments...: starts a run and returns when it has done so many steps
-  rm -rf "$1"
-  "$binary" launch --mpirun "$mpirun_program" "${@:3}" >out 2>err &
-  pid=$!
-  until [ "$(field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1)" -ge "$2" ] 2>/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
-}
-ended() {
-  code=0
-  wait "$pid" || code=$?
-}
 fails() { # WHAT CODE 'REGEXP' MILLISECONDS: the run just started ends so, within this time, and leaves nothing
   local begun
   begun=$(date +%s%N)

@@ -36,7 +36,6 @@ slow=(chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 
 succeeds "undisturbed" lockstep train "${keys[@]}" run.dir=plain
 wanted=$(digest plain)
 submit() { lockstep submit --scheduler pbs --ranks-per-node 2 "$@"; }
-state_of() { lockstep status --json "$1" 2>/dev/null | sed -n 's/.*"state":"\([a-z ]*\)".*/\1/p'; }
 until_state() { # RUN STATE SECONDS
   local end=$((SECONDS + $3))
   until [ "$(state_of "$1")" = "$2" ]; do

@@ -6,9 +6,6 @@
 . "$(dirname "$0")/common.sh" "$1"
 make_inputs
 endless=(train.steps=1000000 schedule.steps=1000000)
-until_step() { # RUN STEP PID
-  until [ "$(field step 2>/dev/null <"$1/metrics.jsonl" | tail -n 1)" -ge "$2" ] 2>/dev/null || ! kill -0 "$3" 2>/dev/null; do sleep 0.01; done
-}
 
 # Closed descriptors: no file gets what is meant for the terminal.
 only_metrics() { test "$(grep -cvE '^\{"step":.*\}$' "$1/metrics.jsonl")" -eq 0; }
