@@ -1,5 +1,6 @@
-// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, one image at a time, so
-// that the patches stay in cache; weight gradients add images in order, each thread owning a block of weights.
+// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, of as many output pixels
+// at a time as stay in a cache, be they of one image or of several; weight gradients add pixels in order, each thread
+// owning a block of weights.
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -7,55 +8,76 @@ namespace {
 
 constexpr int kPatches = 3;  // scratch slot
 
-// patches[p, c] for columns [c0, c1) of [kh, kw, channel], p over output pixels.
+constexpr int64_t kPatchBytes = 512 << 10;  // of the second-level cache
+
+// Output pixels are counted over all images: pixel p is of image p / (out_height * out_width).
+int64_t pixels_of(const ConvArgs& a) { return a.images * a.out_height * a.out_width; }
+
+// The number of pixels whose patches, of this many columns, are held at once.
 template <class T>
-void gather_patches(const ConvArgs& a, int64_t image, int64_t c0, int64_t c1, T* patches) {
-  const int64_t C = a.in_channels, width = c1 - c0;
-  const int64_t base = image * a.height * a.width * C;
-  for (int64_t oy = 0; oy < a.out_height; ++oy)
-    for (int64_t ox = 0; ox < a.out_width; ++ox) {
-      T* line = patches + (oy * a.out_width + ox) * width;
-      int64_t c = c0;
-      while (c < c1) {
-        // One stretch: a kernel row, as far as it stays inside the image.
-        const int64_t tap = c / C, ky = tap / a.kernel_w, kx = tap % a.kernel_w, ch = c % C;
-        const int64_t y = oy * a.stride + ky - a.padding, x = ox * a.stride + kx - a.padding;
-        int64_t end = (ky + 1) * a.kernel_w * C;
-        if (end > c1) end = c1;
-        if (y < 0 || y >= a.height) {
-          for (; c < end; ++c) *line++ = T(0);
-          continue;
-        }
-        if (x < 0 || x >= a.width) {  // this tap only
-          const int64_t tap_end = (tap + 1) * C < end ? (tap + 1) * C : end;
-          for (; c < tap_end; ++c) *line++ = T(0);
-          continue;
-        }
-        const int64_t inside = (a.width - x) * C - ch;
-        const int64_t n = end - c < inside ? end - c : inside;
-        load_run<T>(a.x, a.x_dtype, base + (y * a.width + x) * C + ch, 1, n, line);
-        line += n;
-        c += n;
-      }
-    }
+int64_t pixels_at_once(int64_t columns, int64_t most) {
+  const int64_t fit = kPatchBytes / (columns * static_cast<int64_t>(sizeof(T)));
+  return fit >= most ? most : fit < 64 ? (most < 64 ? most : 64) : fit;
 }
 
-// dx += patches, the transpose of gather_patches over all columns. dx is one image, already zeroed or holding what to
-// add to.
+// Calls use(image, oy, ox) for the output pixels [p0, p1).
+template <class F>
+void for_pixels(const ConvArgs& a, int64_t p0, int64_t p1, F use) {
+  const int64_t of_image = a.out_height * a.out_width;
+  int64_t image = p0 / of_image, oy = p0 % of_image / a.out_width, ox = p0 % a.out_width;
+  for (int64_t p = p0; p < p1; ++p) {
+    use(image, oy, ox);
+    if (++ox < a.out_width) continue;
+    ox = 0;
+    if (++oy == a.out_height) oy = 0, ++image;
+  }
+}
+
+// patches[p - p0, c - c0] for output pixels [p0, p1) and columns [c0, c1) of [kh, kw, channel].
 template <class T>
-void scatter_patches(const ConvArgs& a, const T* patches, T* dx) {
-  const int64_t C = a.in_channels, row = a.kernel_w * C;
-  for (int64_t oy = 0; oy < a.out_height; ++oy)
-    for (int64_t ox = 0; ox < a.out_width; ++ox)
-      for (int64_t ky = 0; ky < a.kernel_h; ++ky) {
-        const T* line = patches + ((oy * a.out_width + ox) * a.kernel_h + ky) * row;
-        const int64_t y = oy * a.stride + ky - a.padding, x = ox * a.stride - a.padding;
-        if (y < 0 || y >= a.height) continue;
-        const int64_t first = x < 0 ? -x * C : 0, last = x + a.kernel_w > a.width ? (a.width - x) * C : row;
-        T* to = dx + (y * a.width + x) * C;
-#pragma GCC ivdep
-        for (int64_t i = first; i < last; ++i) to[i] += line[i];
+void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, T* patches) {
+  const int64_t C = a.in_channels;
+  T* line = patches;
+  for_pixels(a, p0, p1, [&](int64_t image, int64_t oy, int64_t ox) {
+    const int64_t base = image * a.height * a.width * C;
+    int64_t c = c0;
+    while (c < c1) {
+      // One stretch: a kernel row, as far as it stays inside the image.
+      const int64_t tap = c / C, ky = tap / a.kernel_w, kx = tap % a.kernel_w, ch = c % C;
+      const int64_t y = oy * a.stride + ky - a.padding, x = ox * a.stride + kx - a.padding;
+      int64_t end = (ky + 1) * a.kernel_w * C;
+      if (end > c1) end = c1;
+      if (y < 0 || y >= a.height) {
+        for (; c < end; ++c) *line++ = T(0);
+        continue;
       }
+      if (x < 0 || x >= a.width) {  // this tap only
+        const int64_t tap_end = (tap + 1) * C < end ? (tap + 1) * C : end;
+        for (; c < tap_end; ++c) *line++ = T(0);
+        continue;
+      }
+      const int64_t inside = (a.width - x) * C - ch;
+      const int64_t n = end - c < inside ? end - c : inside;
+      load_run<T>(a.x, a.x_dtype, base + (y * a.width + x) * C + ch, 1, n, line);
+      line += n;
+      c += n;
+    }
+  });
+}
+
+// dx += the patch of one output pixel, of all columns. dx is its image.
+template <class T>
+void scatter_patch(const ConvArgs& a, int64_t oy, int64_t ox, const T* patch, T* dx) {
+  const int64_t C = a.in_channels, row = a.kernel_w * C;
+  for (int64_t ky = 0; ky < a.kernel_h; ++ky) {
+    const T* line = patch + ky * row;
+    const int64_t y = oy * a.stride + ky - a.padding, x = ox * a.stride - a.padding;
+    if (y < 0 || y >= a.height) continue;
+    const int64_t first = x < 0 ? -x * C : 0, last = x + a.kernel_w > a.width ? (a.width - x) * C : row;
+    T* to = dx + (y * a.width + x) * C;
+#pragma GCC ivdep
+    for (int64_t i = first; i < last; ++i) to[i] += line[i];
+  }
 }
 
 template <class T>
@@ -65,44 +87,56 @@ Matrix dense(const T* data, int64_t cols) {
 
 template <class T>
 void conv_in(Parallel& parallel, const ConvArgs& a) {
-  const int64_t pixels = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
+  const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
   auto body = [&](int64_t begin, int64_t end) {
-    T* patches = static_cast<T*>(parallel.scratch(kPatches, pixels * taps * static_cast<int64_t>(sizeof(T))));
-    for (int64_t image = begin; image < end; ++image) {
-      gather_patches<T>(a, image, 0, taps, patches);
+    const int64_t most = pixels_at_once<T>(taps, end - begin);
+    T* patches = static_cast<T*>(parallel.scratch(kPatches, most * taps * static_cast<int64_t>(sizeof(T))));
+    for (int64_t p = begin; p < end; p += most) {
+      const int64_t pixels = end - p < most ? end - p : most;
+      gather_patches<T>(a, p, p + pixels, 0, taps, patches);
       GemmArgs g;
       g.m = pixels, g.n = a.out_channels, g.k = taps;
       g.a = dense(patches, taps);
       g.b = {a.weight, a.weight_dtype, 1, taps, 0};
-      g.c = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, image * pixels, 0);
+      g.c = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, 0);
       g.bias = a.bias;
       g.bias_dtype = a.bias_dtype;
       gemm_serial<T>(parallel, g);
     }
   };
-  parallel.run(a.images, 1, body);
+  parallel.run(pixels_of(a), 64, body);
 }
 
 template <class T>
 void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
-  const int64_t pixels = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
+  const int64_t of_image = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
   const int64_t image_size = a.height * a.width * a.in_channels;
+  const bool direct = a.x_dtype == kTypeOf<T>;
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t patch_bytes = pixels * taps * static_cast<int64_t>(sizeof(T));
-    T* patches =
-        static_cast<T*>(parallel.scratch(kPatches, patch_bytes + image_size * static_cast<int64_t>(sizeof(T))));
-    T* dx = patches + pixels * taps;
-    for (int64_t image = begin; image < end; ++image) {
+    const int64_t first = begin * of_image, last = end * of_image, most = pixels_at_once<T>(taps, last - first);
+    T* patches = static_cast<T*>(
+        parallel.scratch(kPatches, (most * taps + (direct ? 0 : image_size)) * static_cast<int64_t>(sizeof(T))));
+    T *dx = nullptr, *converted = patches + most * taps;
+    for (int64_t p = first; p < last; p += most) {
+      const int64_t pixels = last - p < most ? last - p : most;
       GemmArgs g;
       g.m = pixels, g.n = taps, g.k = a.out_channels;
-      g.a = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, image * pixels, 0);
+      g.a = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, 0);
       g.b = {a.weight, a.weight_dtype, taps, 1, 0};
       g.c = dense(patches, taps);
       gemm_serial<T>(parallel, g);
-      if (a.accumulate) load_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
-      else memset(dx, 0, static_cast<size_t>(image_size) * sizeof(T));
-      scatter_patches<T>(a, patches, dx);
-      store_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
+      const T* patch = patches;
+      for_pixels(a, p, p + pixels, [&](int64_t image, int64_t oy, int64_t ox) {
+        if (oy == 0 && ox == 0) {
+          dx = direct ? static_cast<T*>(a.x) + image * image_size : converted;
+          if (!a.accumulate) memset(dx, 0, static_cast<size_t>(image_size) * sizeof(T));
+          else if (!direct) load_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
+        }
+        scatter_patch<T>(a, oy, ox, patch, dx);
+        patch += taps;
+        if (!direct && oy + 1 == a.out_height && ox + 1 == a.out_width)
+          store_run<T>(a.x, a.x_dtype, image * image_size, 1, image_size, dx);
+      });
     }
   };
   parallel.run(a.images, 1, body);
@@ -110,7 +144,8 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
 
 template <class T>
 void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
-  const int64_t pixels = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
+  const int64_t all = pixels_of(a), taps = a.kernel_h * a.kernel_w * a.in_channels;
+  if (all == 0) return;
   // Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are
   // few.
   const int64_t threads = parallel.threads();
@@ -119,22 +154,35 @@ void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t cols = ((taps + cuts - 1) / cuts + 15) / 16 * 16, rows = (a.out_channels + rows_cut - 1) / rows_cut;
   cuts = (taps + cols - 1) / cols;
   rows_cut = (a.out_channels + rows - 1) / rows;
+  const bool direct = a.weight_dtype == kTypeOf<T>;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t c0 = item % cuts * cols, c1 = c0 + cols < taps ? c0 + cols : taps;
+      const int64_t c0 = item % cuts * cols, c1 = c0 + cols < taps ? c0 + cols : taps, width = c1 - c0;
       const int64_t r0 = item / cuts * rows, r1 = r0 + rows < a.out_channels ? r0 + rows : a.out_channels;
-      T* patches = static_cast<T*>(parallel.scratch(kPatches, pixels * (c1 - c0) * static_cast<int64_t>(sizeof(T))));
-      for (int64_t image = 0; image < a.images; ++image) {
-        gather_patches<T>(a, image, c0, c1, patches);
+      const int64_t most = pixels_at_once<T>(width, all);
+      // Where the gradient is stored in another type, its sums are held in T until the last pixel.
+      T* patches = static_cast<T*>(parallel.scratch(
+          kPatches, (most * width + (direct ? 0 : (r1 - r0) * width)) * static_cast<int64_t>(sizeof(T))));
+      T* sums = patches + most * width;
+      const Matrix gradient = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
+      if (!direct && a.accumulate)
+        for (int64_t r = 0; r < r1 - r0; ++r)
+          load_run<T>(gradient.data, gradient.dtype, r * taps, 1, width, sums + r * width);
+      for (int64_t p = 0; p < all; p += most) {
+        const int64_t pixels = all - p < most ? all - p : most;
+        gather_patches<T>(a, p, p + pixels, c0, c1, patches);
         GemmArgs g;
-        g.m = r1 - r0, g.n = c1 - c0, g.k = pixels;
-        const Matrix dy = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, image * pixels, r0);
+        g.m = r1 - r0, g.n = width, g.k = pixels;
+        const Matrix dy = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, r0);
         g.a = {dy.data, dy.dtype, 1, a.out_channels, 0};
-        g.b = dense(patches, c1 - c0);
-        g.c = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
-        g.accumulate = a.accumulate || image > 0;
+        g.b = dense(patches, width);
+        g.c = direct ? gradient : dense(sums, width);
+        g.accumulate = a.accumulate || p > 0;
         gemm_serial<T>(parallel, g);
       }
+      if (!direct)
+        for (int64_t r = 0; r < r1 - r0; ++r)
+          store_run<T>(gradient.data, gradient.dtype, r * taps, 1, width, sums + r * width);
     }
   };
   parallel.run(cuts * rows_cut, 1, body);

@@ -6,16 +6,17 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
+constexpr int64_t kRows = 24, kCols = 48;  // whole register tiles at most levels
+
 template <class T>
 void gemm_in(Parallel& parallel, const GemmArgs& g) {
-  using Tile = GemmTile<T>;
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   const int64_t work = g.m * g.n * (g.k > 0 ? g.k : 1);
   int64_t cuts_m = 1, cuts_n = 1;
   if (parallel.threads() > 1 && g.batch < 2 * parallel.threads() && work > 65536) {
     // Blocks near square need least packing; a few more than threads, so that a slow core does not hold up the rest.
     const int64_t wanted = parallel.threads() * (work > (int64_t(1) << 25) ? 3 : 1);
-    const int64_t most_m = (g.m + Tile::kRows - 1) / Tile::kRows, most_n = (g.n + Tile::kCols - 1) / Tile::kCols;
+    const int64_t most_m = (g.m + kRows - 1) / kRows, most_n = (g.n + kCols - 1) / kCols;
     while (cuts_m * cuts_n * g.batch < wanted) {
       const bool along_m = g.m / cuts_m > 2 * (g.n / cuts_n);
       if (along_m && cuts_m < most_m) ++cuts_m;
@@ -25,7 +26,7 @@ void gemm_in(Parallel& parallel, const GemmArgs& g) {
     }
   }
   auto up = [](int64_t n, int64_t parts, int64_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; };
-  const int64_t rows = up(g.m, cuts_m, Tile::kRows), cols = up(g.n, cuts_n, Tile::kCols);
+  const int64_t rows = up(g.m, cuts_m, kRows), cols = up(g.n, cuts_n, kCols);
   const int64_t blocks_m = (g.m + rows - 1) / rows, blocks_n = (g.n + cols - 1) / cols;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {

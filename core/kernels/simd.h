@@ -16,7 +16,8 @@ struct Simd;
 template <>
 struct Simd<float> {
   using V = __m512;
-  static constexpr int kLanes = 16, kRows = 14;  // 28 accumulators of 32 registers
+  static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
+  static constexpr bool kManyRegisters = true;
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static V all(float x) { return _mm512_set1_ps(x); }
@@ -25,7 +26,8 @@ struct Simd<float> {
 template <>
 struct Simd<double> {
   using V = __m512d;
-  static constexpr int kLanes = 8, kRows = 4;
+  static constexpr int kLanes = 8, kRows = 4, kVectors = 2;
+  static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm512_loadu_pd(p); }
   static void store(double* p, V v) { _mm512_storeu_pd(p, v); }
   static V all(double x) { return _mm512_set1_pd(x); }
@@ -37,7 +39,8 @@ struct Simd<double> {
 template <>
 struct Simd<float> {
   using V = __m256;
-  static constexpr int kLanes = 8, kRows = 6;  // 12 accumulators of 16 registers
+  static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
+  static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static V all(float x) { return _mm256_set1_ps(x); }
@@ -46,7 +49,8 @@ struct Simd<float> {
 template <>
 struct Simd<double> {
   using V = __m256d;
-  static constexpr int kLanes = 4, kRows = 4;
+  static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
+  static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm256_loadu_pd(p); }
   static void store(double* p, V v) { _mm256_storeu_pd(p, v); }
   static V all(double x) { return _mm256_set1_pd(x); }
@@ -58,7 +62,8 @@ struct Simd<double> {
 template <>
 struct Simd<float> {
   using V = __m128;
-  static constexpr int kLanes = 4, kRows = 4;
+  static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
+  static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm_loadu_ps(p); }
   static void store(float* p, V v) { _mm_storeu_ps(p, v); }
   static V all(float x) { return _mm_set1_ps(x); }
@@ -67,7 +72,8 @@ struct Simd<float> {
 template <>
 struct Simd<double> {
   using V = __m128d;
-  static constexpr int kLanes = 2, kRows = 4;
+  static constexpr int kLanes = 2, kRows = 4, kVectors = 2;
+  static constexpr bool kManyRegisters = false;
   static V load(const double* p) { return _mm_loadu_pd(p); }
   static void store(double* p, V v) { _mm_storeu_pd(p, v); }
   static V all(double x) { return _mm_set1_pd(x); }

@@ -1,0 +1,330 @@
+// B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width. Tiles of
+// A's rows go outside, panels inside: the packed block streams from the second-level cache while a tile of A stays in
+// the first. A is read in place where it is of type T with contiguous rows, and otherwise packed a tile at a time.
+// Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
+#include "core/kernels/gemm_serial.h"
+
+#include "core/kernels/simd.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+constexpr int64_t kDepth = 384, kWide = 528;  // 528 columns are whole tiles at every level
+
+enum class Start { kZero, kAccumulate, kBias };
+
+// A register tile of C: kRows rows of kVectors vectors.
+template <class T, int H, int V>
+struct Tile {
+  static constexpr int kRows = H, kVectors = V, kLanes = Simd<T>::kLanes, kCols = V * kLanes;
+};
+
+// Columns [0, n) as panels of at most kVectors vectors, as even as they can be: the first `wider` have one vector more.
+template <class Tile>
+struct Panels {
+  explicit Panels(int64_t n) {
+    const int64_t vectors = (n + Tile::kLanes - 1) / Tile::kLanes;
+    count = (vectors + Tile::kVectors - 1) / Tile::kVectors;
+    narrow = count ? vectors / count : 0;
+    wider = count ? vectors % count : 0;
+    cols = vectors * Tile::kLanes;
+  }
+  int64_t begin(int64_t i) const { return (i * narrow + (i < wider ? i : wider)) * Tile::kLanes; }
+  int vectors(int64_t i) const { return static_cast<int>(narrow + (i < wider ? 1 : 0)); }
+  // Where panel i is packed: between panels one vector's gap for each, so that they do not share sets of a cache.
+  int64_t packed_at(int64_t i, int64_t depth) const { return begin(i) * depth + i * Tile::kCols; }
+  int64_t packed_size(int64_t depth) const { return packed_at(count, depth); }
+  int64_t count, narrow, wider, cols;  // cols: n rounded up to whole vectors
+};
+
+template <int64_t N>
+struct Number {
+  constexpr operator int64_t() const { return N; }
+};
+
+// Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
+template <class T>
+struct RowsOfA {
+  const T* data;
+  int64_t stride;
+  bool packed;
+  RowsOfA below(int64_t rows) const { return {data + (packed ? rows : rows * stride), stride, packed}; }
+};
+
+// C[M, N vectors], one tile; B packed [depth, N vectors].
+template <class T, int M, int N, bool kPacked>
+void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
+  using S = Simd<T>;
+  constexpr int L = S::kLanes;
+  constexpr int64_t kAhead = 768;  // elements of B that are fetched before they are read
+  typename S::V acc[M][N];
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j)
+      acc[i][j] = start == Start::kZero   ? S::all(T(0))
+                  : start == Start::kBias ? S::load(bias + j * L)
+                                          : S::load(c + i * ldc + j * L);
+  if (start != Start::kAccumulate && depth >= 64)  // C is written at the end
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) __builtin_prefetch(c + i * ldc + j * L, 1);
+  const int64_t stride = a.stride;
+  // Three rows are reached from one pointer, as the addressing of x86 allows.
+  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride, *p3 = p0 + 9 * stride, *p4 = p0 + 12 * stride;
+  const auto step = [&](int64_t k) {
+    typename S::V bv[N];
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const T* p = i < 3 ? p0 : i < 6 ? p1 : i < 9 ? p2 : i < 12 ? p3 : p4;
+      const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) acc[i][j] = S::mul_add(av, bv[j], acc[i][j]);
+    }
+  };
+  int64_t k = 0;
+  if constexpr (S::kManyRegisters)
+    for (; k + 4 <= depth; k += 4) {
+#pragma GCC unroll 16
+      for (int64_t x = 0; x < 4 * N * L; x += 64 / static_cast<int>(sizeof(T)))
+        __builtin_prefetch(b + k * (N * L) + x + kAhead);
+#pragma GCC unroll 4
+      for (int64_t x = 0; x < 4; ++x) step(k + x);
+    }
+  for (; k < depth; ++k) step(k);
+#pragma GCC unroll 16
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j) S::store(c + i * ldc + j * L, acc[i][j]);
+}
+
+template <class T>
+using TileFunction = void (*)(int64_t depth, RowsOfA<T>, const T* b, T* c, int64_t ldc, Start, const T* bias);
+
+// A tile is cut into these numbers of rows where fewer than its own are left.
+template <class Tile>
+constexpr int rows_at_once(int64_t left) {
+  return left >= Tile::kRows ? Tile::kRows : left >= 8 && Tile::kRows > 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+template <class T, class Tile, int M, bool kPacked>
+TileFunction<T> tile_of_rows(int vectors) {
+  if constexpr (Tile::kVectors >= 3)
+    if (vectors == 3) return multiply_tile<T, M, 3, kPacked>;
+  return vectors == 2 ? multiply_tile<T, M, 2, kPacked> : multiply_tile<T, M, 1, kPacked>;
+}
+
+template <class T, class Tile, bool kPacked>
+TileFunction<T> tile_of(int rows, int vectors) {
+  if (rows == Tile::kRows) return tile_of_rows<T, Tile, Tile::kRows, kPacked>(vectors);
+  if constexpr (Tile::kRows > 8)
+    if (rows == 8) return tile_of_rows<T, Tile, 8, kPacked>(vectors);
+  if constexpr (Tile::kRows > 4)
+    if (rows == 4) return tile_of_rows<T, Tile, 4, kPacked>(vectors);
+  return rows == 2 ? tile_of_rows<T, Tile, 2, kPacked>(vectors) : tile_of_rows<T, Tile, 1, kPacked>(vectors);
+}
+
+// The L x L matrix with row i in v[i], transposed: log2(L) rounds of exchanges.
+template <class T>
+inline void transpose(typename Simd<T>::V* v) {
+  constexpr int L = Simd<T>::kLanes;
+  using V = typename Simd<T>::V;
+  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef Index Indices __attribute__((vector_size(sizeof(V))));
+#pragma GCC unroll 4
+  for (int d = 1; d < L; d *= 2) {
+    Indices low{}, high{};
+#pragma GCC unroll 16
+    for (int j = 0; j < L; ++j) {
+      low[j] = j & d ? L + j - d : j;
+      high[j] = j & d ? L + j : j + d;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+      if (i & d) continue;
+      const V a = v[i], b = v[i + d];
+      v[i] = __builtin_shuffle(a, b, low);
+      v[i + d] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+// Panel i at out + packed_at(i, depth): [depth, its columns] of B(k0.., n0..); columns past n are zero.
+template <class T, class Tile>
+void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, const Panels<Tile>& panels, T* out) {
+  using S = Simd<T>;
+  constexpr int64_t L = S::kLanes;
+  const int64_t at = k0 * b.row_stride + n0 * b.col_stride;
+  if (b.col_stride == 1) {
+    constexpr int64_t kRowsAtOnce = 32;  // rows may lie in a page each
+    for (int64_t k1 = 0; k1 < depth; k1 += kRowsAtOnce) {
+      const int64_t k2 = depth - k1 < kRowsAtOnce ? depth : k1 + kRowsAtOnce;
+      for (int64_t i = 0; i < panels.count; ++i) {
+        const int64_t j0 = panels.begin(i), width = panels.vectors(i) * L, cols = n - j0 < width ? n - j0 : width;
+        T* o = out + panels.packed_at(i, depth);
+        if (b.dtype == kTypeOf<T> && cols == width) {
+          const T* p = static_cast<const T*>(b.data) + at + j0;
+          const auto copy = [&](auto vectors) {
+            for (int64_t k = k1; k < k2; ++k)
+              for (int64_t j = 0; j < vectors; ++j)
+                S::store(o + (k * vectors + j) * L, S::load(p + k * b.row_stride + j * L));
+          };
+          if (width == 3 * L) copy(Number<3>());
+          else if (width == 2 * L) copy(Number<2>());
+          else copy(Number<1>());
+          continue;
+        }
+        for (int64_t k = k1; k < k2; ++k) {
+          load_run<T>(b.data, b.dtype, at + k * b.row_stride + j0, 1, cols, o + k * width);
+          for (int64_t j = cols; j < width; ++j) o[k * width + j] = T(0);
+        }
+      }
+    }
+    return;
+  }
+  for (int64_t i = 0; i < panels.count; ++i) {
+    const int64_t width = panels.vectors(i) * L;
+    for (int64_t x = 0; x < width; x += L) {
+      const int64_t j0 = panels.begin(i) + x, cols = n - j0 < L ? n - j0 : L;
+      T* o = out + panels.packed_at(i, depth) + x;
+      int64_t k = 0;
+      for (; b.row_stride == 1 && k + L <= depth; k += L) {
+        const int64_t from = at + j0 * b.col_stride + k;
+        typename S::V v[L];
+        if (b.dtype == kTypeOf<T> && cols == L) {
+          const T* p = static_cast<const T*>(b.data) + from;
+#pragma GCC unroll 16
+          for (int64_t j = 0; j < L; ++j) v[j] = S::load(p + j * b.col_stride);
+        } else {
+          alignas(64) T converted[L * L] = {};
+          for (int64_t j = 0; j < cols; ++j)
+            load_run<T>(b.data, b.dtype, from + j * b.col_stride, 1, L, converted + j * L);
+#pragma GCC unroll 16
+          for (int64_t j = 0; j < L; ++j) v[j] = S::load(converted + j * L);
+        }
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int64_t y = 0; y < L; ++y) S::store(o + (k + y) * width, v[y]);
+      }
+      for (; k < depth; ++k)
+        for (int64_t j = 0; j < L; ++j) {
+          const int64_t from = at + k * b.row_stride + (j0 + j) * b.col_stride;
+          o[k * width + j] = j < cols ? load_element<T>(b.data, b.dtype, from) : T(0);
+        }
+    }
+  }
+}
+
+// `rows` rows of A, at most H, in type T: in place, or in `out`.
+template <class T, int H>
+RowsOfA<T> rows_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, T* out) {
+  const int64_t at = m0 * a.row_stride + k0 * a.col_stride;
+  if (a.col_stride == 1) {
+    if (a.dtype == kTypeOf<T>) return {static_cast<const T*>(a.data) + at, a.row_stride, false};
+    for (int64_t i = 0; i < rows; ++i) load_run<T>(a.data, a.dtype, at + i * a.row_stride, 1, depth, out + i * depth);
+    return {out, depth, false};
+  }
+  if (a.dtype == kTypeOf<T> && a.row_stride == 1 && rows == H) {
+    const T* p = static_cast<const T*>(a.data) + at;
+    for (int64_t k = 0; k < depth; ++k)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < H; ++i) out[k * H + i] = p[k * a.col_stride + i];
+  } else if (a.row_stride == 1) {
+    for (int64_t k = 0; k < depth; ++k) load_run<T>(a.data, a.dtype, at + k * a.col_stride, 1, rows, out + k * H);
+  } else {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t k = 0; k < depth; ++k)
+        out[k * H + i] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
+  }
+  return {out, H, true};
+}
+
+template <class T, class Tile>
+void multiply(Parallel& parallel, const GemmArgs& g) {
+  constexpr int64_t H = Tile::kRows;
+  const bool direct_c = g.c.dtype == kTypeOf<T>;
+  const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
+  const int64_t depth_of_block = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
+  const int64_t wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
+  const Panels<Tile> widest(wide);
+  // Where C is stored in another type, its running sums live in scratch until the last block of k.
+  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_tile = H * depth_of_block, of_edge = H * Tile::kCols;
+  T* tile_a = static_cast<T*>(
+      parallel.scratch(0, (of_tile + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
+  T *edge = tile_a + of_tile, *bias = edge + of_edge, *wide_c = bias + widest.cols;
+  T* packed_b =
+      static_cast<T*>(parallel.scratch(1, widest.packed_size(depth_of_block) * static_cast<int64_t>(sizeof(T)) + 64));
+  for (int64_t n0 = 0; n0 < g.n; n0 += wide) {
+    const int64_t cols = g.n - n0 < wide ? g.n - n0 : wide;
+    const Panels<Tile> panels(cols);
+    T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
+    const int64_t ldc = direct_c ? g.c.row_stride : panels.cols;
+    if (!direct_c && g.accumulate)
+      for (int64_t i = 0; i < g.m; ++i)
+        load_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, cols, wide_c + i * ldc);
+    if (g.bias) {
+      load_run<T>(g.bias, g.bias_dtype, n0, 1, cols, bias);
+      for (int64_t j = cols; j < panels.cols; ++j) bias[j] = T(0);
+    }
+    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += depth_of_block) {
+      const int64_t depth = g.k - k0 < depth_of_block ? g.k - k0 : depth_of_block;
+      const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
+      pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
+      for (int64_t m0 = 0; m0 < g.m; m0 += H) {
+        const int64_t most = g.m - m0 < H ? g.m - m0 : H;
+        const RowsOfA<T> tile = rows_of_a<T, Tile::kRows>(g.a, k0, depth, m0, most, tile_a);
+        for (int64_t i = 0, rows; i < most; i += rows) {
+          rows = rows_at_once<Tile>(most - i);
+          const RowsOfA<T> a = tile.below(i);
+          T* c = c_base + (m0 + i) * ldc;
+          int before = 0;
+          TileFunction<T> function = nullptr;
+          for (int64_t p = 0; p < panels.count; ++p) {
+            const int vectors = panels.vectors(p);
+            if (vectors != before)
+              function = a.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
+                                  : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
+            before = vectors;
+            const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
+            const T* b = packed_b + panels.packed_at(p, depth);
+            if (!direct_c || cols - j >= width) {
+              function(depth, a, b, c + j, ldc, start, bias + j);
+              continue;
+            }
+            if (start == Start::kAccumulate)
+              for (int64_t r = 0; r < rows; ++r)
+                for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? c[r * ldc + j + x] : T(0);
+            function(depth, a, b, edge, width, start, bias + j);
+            for (int64_t r = 0; r < rows; ++r)
+              for (int64_t x = 0; x < cols - j; ++x) c[r * ldc + j + x] = edge[r * width + x];
+          }
+        }
+      }
+      if (g.k == 0) break;
+    }
+    if (!direct_c)
+      for (int64_t i = 0; i < g.m; ++i)
+        store_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, cols, wide_c + i * ldc);
+  }
+}
+
+}  // namespace
+
+template <>
+void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
+  using S = Simd<float>;
+  // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
+  if constexpr (S::kVectors == 3)
+    if (g.n <= 4 * S::kLanes) return multiply<float, Tile<float, 14, 2>>(parallel, g);
+  multiply<float, Tile<float, S::kRows, S::kVectors>>(parallel, g);
+}
+
+template <>
+void gemm_serial<double>(Parallel& parallel, const GemmArgs& g) {
+  multiply<double, Tile<double, Simd<double>::kRows, Simd<double>::kVectors>>(parallel, g);
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA
