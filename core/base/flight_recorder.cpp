@@ -67,9 +67,7 @@ void write_slot(Slot& slot, std::string_view text, int64_t number, bool call, in
   const uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  const size_t n = std::min(text.size(), kText - 1);
-  std::memcpy(slot.text, text.data(), n);
-  slot.text[n] = '\0';
+  slot.text[text.copy(slot.text, kText - 1)] = '\0';
   slot.number.store(number, std::memory_order_relaxed);
   slot.call.store(call, std::memory_order_relaxed);
   slot.begin_ns.store(begin_ns, std::memory_order_relaxed);

@@ -41,6 +41,14 @@ Matrix dense(T* data, int64_t cols) {
   return {data, kTypeOf<T>, cols, 1, 0};
 }
 
+// Rows of scores as an operand of products: in bf16, where all other operands are, `low` takes them rounded.
+template <class T>
+Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t keys, void* low) {
+  if (a.dtype != DType::kBFloat16) return dense(scores, keys);
+  store_run<T>(low, a.dtype, 0, 1, rows * keys, scores);
+  return {low, a.dtype, keys, 1, 0};
+}
+
 // Folds g(0..n) in 16 lanes and a fixed tree.
 template <class T, class G, class Join>
 T lane_fold(int64_t n, T start, G g, Join join) {
@@ -66,7 +74,9 @@ template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    T* scores = static_cast<T*>(parallel.scratch(kScores, kQueries * a.time * static_cast<int64_t>(sizeof(T))));
+    const int64_t block = kQueries * a.time;
+    T* scores = static_cast<T*>(parallel.scratch(kScores, block * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
+    void* low = scores + block;
     for (int64_t item = begin; item < end; ++item) {
       const Head<T> h = head_of<T>(a, item);
       for (int64_t q0 = 0; q0 < a.time; q0 += kQueries) {
@@ -87,7 +97,7 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
           for (int64_t i = n; i < keys; ++i) s[i] = T(0);
           h.lse[q0 + r] = max * scale + log_of(sum);
         }
-        multiply<T>(parallel, rows, a.dim, keys, dense(scores, keys), h.v, block_of(h.y, q0, 0));
+        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, keys, low), h.v, block_of(h.y, q0, 0));
       }
     }
   };
@@ -100,8 +110,9 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t block = kQueries * a.time, sums = a.time * a.dim;
     T* scores = static_cast<T*>(
-        parallel.scratch(kScores, (2 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
-    T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim;
+        parallel.scratch(kScores, (3 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
+    T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
+      *low = dy + a.dim;
     for (int64_t item = begin; item < end; ++item) {
       const Head<T> h = head_of<T>(a, item);
       // The last block of queries sees every key, so going backwards its products set dk and dv, and the others add.
@@ -127,9 +138,11 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           for (int64_t i = n; i < keys; ++i) s[i] = d[i] = T(0);
         }
         const bool more = b < blocks - 1;
-        multiply<T>(parallel, keys, a.dim, rows, transposed(dense(scores, keys)), gradient, dense(dv, a.dim), more);
-        multiply<T>(parallel, keys, a.dim, rows, transposed(dense(dscores, keys)), queries, dense(dk, a.dim), more);
-        multiply<T>(parallel, rows, a.dim, keys, dense(dscores, keys), h.k, block_of(h.dq, q0, 0));
+        const Matrix p = operand(a, scores, rows, keys, low);
+        multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv, a.dim), more);
+        const Matrix d = operand(a, dscores, rows, keys, low);
+        multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk, a.dim), more);
+        multiply<T>(parallel, rows, a.dim, keys, d, h.k, block_of(h.dq, q0, 0));
       }
       for (int64_t t = 0; t < a.time; ++t) {
         store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);

@@ -1,6 +1,8 @@
 // Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, of as many output pixels
 // at a time as stay in a cache, be they of one image or of several; weight gradients add pixels in order, each thread
 // owning a block of weights.
+#include <type_traits>
+
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -13,11 +15,25 @@ constexpr int64_t kPatchBytes = 512 << 10;  // of the second-level cache
 // Output pixels are counted over all images: pixel p is of image p / (out_height * out_width).
 int64_t pixels_of(const ConvArgs& a) { return a.images * a.out_height * a.out_width; }
 
-// The number of pixels whose patches, of this many columns, are held at once.
-template <class T>
+// The number of pixels whose patches, of this many columns, are held at once: `most`, or a multiple of 64, so that it
+// does not matter for products that sum over pixels.
+template <class Patch>
 int64_t pixels_at_once(int64_t columns, int64_t most) {
-  const int64_t fit = kPatchBytes / (columns * static_cast<int64_t>(sizeof(T)));
-  return fit >= most ? most : fit < 64 ? (most < 64 ? most : 64) : fit;
+  const int64_t fit = kPatchBytes / (columns * static_cast<int64_t>(sizeof(Patch))) / 64 * 64,
+                some = fit > 0 ? fit : 64;
+  return some < most ? some : most;
+}
+
+// Patches are held in the type T of the sums, or, for products of bf16, as they are stored.
+template <class Patch>
+Matrix patch_matrix(Patch* data, int64_t cols) {
+  return {data, std::is_same_v<Patch, uint16_t> ? DType::kBFloat16 : kTypeOf<Patch>, cols, 1, 0};
+}
+template <class Patch>
+void copy_run(const void* source, DType dtype, int64_t offset, int64_t n, Patch* out) {
+  if constexpr (std::is_same_v<Patch, uint16_t>)
+    memcpy(out, static_cast<const uint16_t*>(source) + offset, static_cast<size_t>(n) * sizeof(uint16_t));
+  else load_run<Patch>(source, dtype, offset, 1, n, out);
 }
 
 // Calls use(image, oy, ox) for the output pixels [p0, p1).
@@ -34,10 +50,10 @@ void for_pixels(const ConvArgs& a, int64_t p0, int64_t p1, F use) {
 }
 
 // patches[p - p0, c - c0] for output pixels [p0, p1) and columns [c0, c1) of [kh, kw, channel].
-template <class T>
-void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, T* patches) {
+template <class Patch>
+void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, Patch* patches) {
   const int64_t C = a.in_channels;
-  T* line = patches;
+  Patch* line = patches;
   for_pixels(a, p0, p1, [&](int64_t image, int64_t oy, int64_t ox) {
     const int64_t base = image * a.height * a.width * C;
     int64_t c = c0;
@@ -48,17 +64,17 @@ void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64
       int64_t end = (ky + 1) * a.kernel_w * C;
       if (end > c1) end = c1;
       if (y < 0 || y >= a.height) {
-        for (; c < end; ++c) *line++ = T(0);
+        for (; c < end; ++c) *line++ = Patch(0);
         continue;
       }
       if (x < 0 || x >= a.width) {  // this tap only
         const int64_t tap_end = (tap + 1) * C < end ? (tap + 1) * C : end;
-        for (; c < tap_end; ++c) *line++ = T(0);
+        for (; c < tap_end; ++c) *line++ = Patch(0);
         continue;
       }
       const int64_t inside = (a.width - x) * C - ch;
       const int64_t n = end - c < inside ? end - c : inside;
-      load_run<T>(a.x, a.x_dtype, base + (y * a.width + x) * C + ch, 1, n, line);
+      copy_run(a.x, a.x_dtype, base + (y * a.width + x) * C + ch, n, line);
       line += n;
       c += n;
     }
@@ -85,18 +101,18 @@ Matrix dense(const T* data, int64_t cols) {
   return {const_cast<T*>(data), kTypeOf<T>, cols, 1, 0};
 }
 
-template <class T>
+template <class T, class Patch>
 void conv_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t most = pixels_at_once<T>(taps, end - begin);
-    T* patches = static_cast<T*>(parallel.scratch(kPatches, most * taps * static_cast<int64_t>(sizeof(T))));
+    const int64_t most = pixels_at_once<Patch>(taps, end - begin);
+    auto* patches = static_cast<Patch*>(parallel.scratch(kPatches, most * taps * static_cast<int64_t>(sizeof(Patch))));
     for (int64_t p = begin; p < end; p += most) {
       const int64_t pixels = end - p < most ? end - p : most;
-      gather_patches<T>(a, p, p + pixels, 0, taps, patches);
+      gather_patches(a, p, p + pixels, 0, taps, patches);
       GemmArgs g;
       g.m = pixels, g.n = a.out_channels, g.k = taps;
-      g.a = dense(patches, taps);
+      g.a = patch_matrix(patches, taps);
       g.b = {a.weight, a.weight_dtype, 1, taps, 0};
       g.c = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, 0);
       g.bias = a.bias;
@@ -142,7 +158,7 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
   parallel.run(a.images, 1, body);
 }
 
-template <class T>
+template <class T, class Patch>
 void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t all = pixels_of(a), taps = a.kernel_h * a.kernel_w * a.in_channels;
   if (all == 0) return;
@@ -159,23 +175,24 @@ void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t c0 = item % cuts * cols, c1 = c0 + cols < taps ? c0 + cols : taps, width = c1 - c0;
       const int64_t r0 = item / cuts * rows, r1 = r0 + rows < a.out_channels ? r0 + rows : a.out_channels;
-      const int64_t most = pixels_at_once<T>(width, all);
+      const int64_t most = pixels_at_once<Patch>(width, all);
       // Where the gradient is stored in another type, its sums are held in T until the last pixel.
-      T* patches = static_cast<T*>(parallel.scratch(
-          kPatches, (most * width + (direct ? 0 : (r1 - r0) * width)) * static_cast<int64_t>(sizeof(T))));
-      T* sums = patches + most * width;
+      const int64_t of_sums = direct ? 0 : (r1 - r0) * width;
+      T* sums = static_cast<T*>(parallel.scratch(
+          kPatches, of_sums * static_cast<int64_t>(sizeof(T)) + most * width * static_cast<int64_t>(sizeof(Patch))));
+      auto* patches = reinterpret_cast<Patch*>(sums + of_sums);
       const Matrix gradient = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
       if (!direct && a.accumulate)
         for (int64_t r = 0; r < r1 - r0; ++r)
           load_run<T>(gradient.data, gradient.dtype, r * taps, 1, width, sums + r * width);
       for (int64_t p = 0; p < all; p += most) {
         const int64_t pixels = all - p < most ? all - p : most;
-        gather_patches<T>(a, p, p + pixels, c0, c1, patches);
+        gather_patches(a, p, p + pixels, c0, c1, patches);
         GemmArgs g;
         g.m = r1 - r0, g.n = width, g.k = pixels;
         const Matrix dy = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, r0);
         g.a = {dy.data, dy.dtype, 1, a.out_channels, 0};
-        g.b = dense(patches, width);
+        g.b = patch_matrix(patches, width);
         g.c = direct ? gradient : dense(sums, width);
         g.accumulate = a.accumulate || p > 0;
         gemm_serial<T>(parallel, g);
@@ -254,15 +271,19 @@ void max_pool_backward_in(Parallel& parallel, const PoolArgs& a) {
 }  // namespace
 
 void conv(Parallel& parallel, const ConvArgs& a) {
-  a.x_dtype == DType::kFloat64 ? conv_in<double>(parallel, a) : conv_in<float>(parallel, a);
+  if (a.x_dtype == DType::kFloat64) conv_in<double, double>(parallel, a);
+  else if (a.x_dtype == DType::kBFloat16 && a.weight_dtype == DType::kBFloat16) conv_in<float, uint16_t>(parallel, a);
+  else conv_in<float, float>(parallel, a);
 }
 void conv_backward_input(Parallel& parallel, const ConvArgs& a) {
   a.y_dtype == DType::kFloat64 ? conv_backward_input_in<double>(parallel, a)
                                : conv_backward_input_in<float>(parallel, a);
 }
 void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
-  a.x_dtype == DType::kFloat64 ? conv_backward_weight_in<double>(parallel, a)
-                               : conv_backward_weight_in<float>(parallel, a);
+  if (a.x_dtype == DType::kFloat64) conv_backward_weight_in<double, double>(parallel, a);
+  else if (a.x_dtype == DType::kBFloat16 && a.y_dtype == DType::kBFloat16)
+    conv_backward_weight_in<float, uint16_t>(parallel, a);
+  else conv_backward_weight_in<float, float>(parallel, a);
 }
 void max_pool(Parallel& parallel, const PoolArgs& a) {
   a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a) : max_pool_in<float>(parallel, a);

@@ -13,11 +13,29 @@ constexpr int64_t kDepth = 384, kWide = 528;  // 528 columns are whole tiles at 
 
 enum class Start { kZero, kAccumulate, kBias };
 
+// How the products of an element of C are summed.
+//   kChain: one chain of multiply-adds over k in order.
+//   kPairs: for each block of kPairBlock consecutive k, counted from 0, a chain over its even k and one over its odd k,
+//   both begun at 0; their sum is added to the element. This is what a processor's tiles of bf16 compute
+//   (gemm_tiles.cpp), with denormals flushed, to the bit. A last block that is not whole counts as filled up with
+//   zeros.
+enum class Sums { kChain, kPairs };
+constexpr int64_t kPairBlock = 32;
+
 // A register tile of C: kRows rows of kVectors vectors.
-template <class T, int H, int V>
+template <class T, int H, int V, Sums S>
 struct Tile {
   static constexpr int kRows = H, kVectors = V, kLanes = Simd<T>::kLanes, kCols = V * kLanes;
+  static constexpr bool kPairs = S == Sums::kPairs;
 };
+
+// The depth to which operands are packed: with pairs, a block that is not whole has a zero in both of its chains.
+template <class Tile>
+int64_t packed_depth(int64_t depth) {
+  const int64_t rest = depth % kPairBlock;
+  if (!Tile::kPairs || rest == 0) return depth;
+  return depth - rest + (rest + 3 < kPairBlock ? (rest + 3) / 2 * 2 : kPairBlock);
+}
 
 // Columns [0, n) as panels of at most kVectors vectors, as even as they can be: the first `wider` have one vector more.
 template <class Tile>
@@ -101,6 +119,50 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
     for (int j = 0; j < N; ++j) S::store(c + i * ldc + j * L, acc[i][j]);
 }
 
+// The same by pairs; `depth` is a packed depth.
+template <class T, int M, int N, bool kPacked>
+void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
+  using S = Simd<T>;
+  constexpr int L = S::kLanes;
+  const int64_t stride = a.stride;
+  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride;
+  for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += kPairBlock) {
+    typename S::V even[M][N], odd[M][N];
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) even[i][j] = odd[i][j] = S::all(T(0));
+    const int64_t end = depth - k0 < kPairBlock ? depth : k0 + kPairBlock;
+    for (int64_t k = k0; k < end; k += 2) {
+      const auto step = [&](int64_t x, typename S::V(&sums)[M][N]) {
+        typename S::V bv[N];
+#pragma GCC unroll 4
+        for (int j = 0; j < N; ++j) bv[j] = S::load(b + x * (N * L) + j * L);
+#pragma GCC unroll 8
+        for (int i = 0; i < M; ++i) {
+          const T* p = i < 3 ? p0 : i < 6 ? p1 : p2;
+          const typename S::V av = S::all(kPacked ? p0[x * stride + i] : p[i % 3 * stride + x]);
+#pragma GCC unroll 4
+          for (int j = 0; j < N; ++j) sums[i][j] = S::mul_add_exact(av, bv[j], sums[i][j]);
+        }
+      };
+      step(k, even);
+      step(k + 1, odd);
+    }
+    const Start from = k0 > 0 ? Start::kAccumulate : start;
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) {
+        T* to = c + i * ldc + j * L;
+        const typename S::V before = from == Start::kZero   ? S::all(T(0))
+                                     : from == Start::kBias ? S::load(bias + j * L)
+                                                            : S::load(to);
+        S::store(to, S::add(before, S::add(even[i][j], odd[i][j])));
+      }
+  }
+}
+
 template <class T>
 using TileFunction = void (*)(int64_t depth, RowsOfA<T>, const T* b, T* c, int64_t ldc, Start, const T* bias);
 
@@ -110,11 +172,17 @@ constexpr int rows_at_once(int64_t left) {
   return left >= Tile::kRows ? Tile::kRows : left >= 8 && Tile::kRows > 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
+template <class T, class Tile, int M, int N, bool kPacked>
+TileFunction<T> tile_function() {
+  if constexpr (Tile::kPairs) return multiply_tile_by_pairs<T, M, N, kPacked>;
+  else return multiply_tile<T, M, N, kPacked>;
+}
+
 template <class T, class Tile, int M, bool kPacked>
 TileFunction<T> tile_of_rows(int vectors) {
   if constexpr (Tile::kVectors >= 3)
-    if (vectors == 3) return multiply_tile<T, M, 3, kPacked>;
-  return vectors == 2 ? multiply_tile<T, M, 2, kPacked> : multiply_tile<T, M, 1, kPacked>;
+    if (vectors == 3) return tile_function<T, Tile, M, 3, kPacked>();
+  return vectors == 2 ? tile_function<T, Tile, M, 2, kPacked>() : tile_function<T, Tile, M, 1, kPacked>();
 }
 
 template <class T, class Tile, bool kPacked>
@@ -124,39 +192,21 @@ TileFunction<T> tile_of(int rows, int vectors) {
     if (rows == 8) return tile_of_rows<T, Tile, 8, kPacked>(vectors);
   if constexpr (Tile::kRows > 4)
     if (rows == 4) return tile_of_rows<T, Tile, 4, kPacked>(vectors);
-  return rows == 2 ? tile_of_rows<T, Tile, 2, kPacked>(vectors) : tile_of_rows<T, Tile, 1, kPacked>(vectors);
+  if constexpr (Tile::kRows > 2)
+    if (rows == 2) return tile_of_rows<T, Tile, 2, kPacked>(vectors);
+  return tile_of_rows<T, Tile, 1, kPacked>(vectors);
 }
 
-// The L x L matrix with row i in v[i], transposed: log2(L) rounds of exchanges.
-template <class T>
-inline void transpose(typename Simd<T>::V* v) {
-  constexpr int L = Simd<T>::kLanes;
-  using V = typename Simd<T>::V;
-  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
-  typedef Index Indices __attribute__((vector_size(sizeof(V))));
-#pragma GCC unroll 4
-  for (int d = 1; d < L; d *= 2) {
-    Indices low{}, high{};
-#pragma GCC unroll 16
-    for (int j = 0; j < L; ++j) {
-      low[j] = j & d ? L + j - d : j;
-      high[j] = j & d ? L + j : j + d;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < L; ++i) {
-      if (i & d) continue;
-      const V a = v[i], b = v[i + d];
-      v[i] = __builtin_shuffle(a, b, low);
-      v[i + d] = __builtin_shuffle(a, b, high);
-    }
-  }
-}
-
-// Panel i at out + packed_at(i, depth): [depth, its columns] of B(k0.., n0..); columns past n are zero.
+// Panel i at out + packed_at(i, packed): [packed depth, its columns] of B(k0.., n0..); what lies past n or depth is
+// zero.
 template <class T, class Tile>
 void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, const Panels<Tile>& panels, T* out) {
   using S = Simd<T>;
   constexpr int64_t L = S::kLanes;
+  const int64_t packed = packed_depth<Tile>(depth);
+  for (int64_t i = 0; packed > depth && i < panels.count; ++i)
+    memset(out + panels.packed_at(i, packed) + depth * panels.vectors(i) * L, 0,
+           static_cast<size_t>((packed - depth) * panels.vectors(i) * L) * sizeof(T));
   const int64_t at = k0 * b.row_stride + n0 * b.col_stride;
   if (b.col_stride == 1) {
     constexpr int64_t kRowsAtOnce = 32;  // rows may lie in a page each
@@ -164,7 +214,7 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
       const int64_t k2 = depth - k1 < kRowsAtOnce ? depth : k1 + kRowsAtOnce;
       for (int64_t i = 0; i < panels.count; ++i) {
         const int64_t j0 = panels.begin(i), width = panels.vectors(i) * L, cols = n - j0 < width ? n - j0 : width;
-        T* o = out + panels.packed_at(i, depth);
+        T* o = out + panels.packed_at(i, packed);
         if (b.dtype == kTypeOf<T> && cols == width) {
           const T* p = static_cast<const T*>(b.data) + at + j0;
           const auto copy = [&](auto vectors) {
@@ -189,7 +239,7 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
     const int64_t width = panels.vectors(i) * L;
     for (int64_t x = 0; x < width; x += L) {
       const int64_t j0 = panels.begin(i) + x, cols = n - j0 < L ? n - j0 : L;
-      T* o = out + panels.packed_at(i, depth) + x;
+      T* o = out + panels.packed_at(i, packed) + x;
       int64_t k = 0;
       for (; b.row_stride == 1 && k + L <= depth; k += L) {
         const int64_t from = at + j0 * b.col_stride + k;
@@ -205,7 +255,7 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
 #pragma GCC unroll 16
           for (int64_t j = 0; j < L; ++j) v[j] = S::load(converted + j * L);
         }
-        transpose<T>(v);
+        transpose_vectors<T>(v);
 #pragma GCC unroll 16
         for (int64_t y = 0; y < L; ++y) S::store(o + (k + y) * width, v[y]);
       }
@@ -218,14 +268,18 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
   }
 }
 
-// `rows` rows of A, at most H, in type T: in place, or in `out`.
-template <class T, int H>
+// `rows` rows of A, at most those of a tile, in type T: in place, or in `out`.
+template <class T, class Tile>
 RowsOfA<T> rows_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, T* out) {
-  const int64_t at = m0 * a.row_stride + k0 * a.col_stride;
+  constexpr int64_t H = Tile::kRows;
+  const int64_t at = m0 * a.row_stride + k0 * a.col_stride, packed = packed_depth<Tile>(depth);
   if (a.col_stride == 1) {
     if (a.dtype == kTypeOf<T>) return {static_cast<const T*>(a.data) + at, a.row_stride, false};
-    for (int64_t i = 0; i < rows; ++i) load_run<T>(a.data, a.dtype, at + i * a.row_stride, 1, depth, out + i * depth);
-    return {out, depth, false};
+    for (int64_t i = 0; i < rows; ++i) {
+      load_run<T>(a.data, a.dtype, at + i * a.row_stride, 1, depth, out + i * packed);
+      for (int64_t k = depth; k < packed; ++k) out[i * packed + k] = T(0);
+    }
+    return {out, packed, false};
   }
   if (a.dtype == kTypeOf<T> && a.row_stride == 1 && rows == H) {
     const T* p = static_cast<const T*>(a.data) + at;
@@ -239,6 +293,7 @@ RowsOfA<T> rows_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int
       for (int64_t k = 0; k < depth; ++k)
         out[k * H + i] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
   }
+  for (int64_t x = depth * H; x < packed * H; ++x) out[x] = T(0);
   return {out, H, true};
 }
 
@@ -251,12 +306,13 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
   const int64_t wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
   const Panels<Tile> widest(wide);
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
-  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_tile = H * depth_of_block, of_edge = H * Tile::kCols;
+  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_tile = H * packed_depth<Tile>(depth_of_block),
+                of_edge = H * Tile::kCols;
   T* tile_a = static_cast<T*>(
       parallel.scratch(0, (of_tile + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
   T *edge = tile_a + of_tile, *bias = edge + of_edge, *wide_c = bias + widest.cols;
-  T* packed_b =
-      static_cast<T*>(parallel.scratch(1, widest.packed_size(depth_of_block) * static_cast<int64_t>(sizeof(T)) + 64));
+  T* packed_b = static_cast<T*>(parallel.scratch(
+      1, widest.packed_size(packed_depth<Tile>(depth_of_block)) * static_cast<int64_t>(sizeof(T)) + 64));
   for (int64_t n0 = 0; n0 < g.n; n0 += wide) {
     const int64_t cols = g.n - n0 < wide ? g.n - n0 : wide;
     const Panels<Tile> panels(cols);
@@ -272,10 +328,11 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
     for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += depth_of_block) {
       const int64_t depth = g.k - k0 < depth_of_block ? g.k - k0 : depth_of_block;
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
+      const int64_t packed = packed_depth<Tile>(depth);
       pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
       for (int64_t m0 = 0; m0 < g.m; m0 += H) {
         const int64_t most = g.m - m0 < H ? g.m - m0 : H;
-        const RowsOfA<T> tile = rows_of_a<T, Tile::kRows>(g.a, k0, depth, m0, most, tile_a);
+        const RowsOfA<T> tile = rows_of_a<T, Tile>(g.a, k0, depth, m0, most, tile_a);
         for (int64_t i = 0, rows; i < most; i += rows) {
           rows = rows_at_once<Tile>(most - i);
           const RowsOfA<T> a = tile.below(i);
@@ -289,15 +346,15 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
                                   : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
             before = vectors;
             const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
-            const T* b = packed_b + panels.packed_at(p, depth);
+            const T* b = packed_b + panels.packed_at(p, packed);
             if (!direct_c || cols - j >= width) {
-              function(depth, a, b, c + j, ldc, start, bias + j);
+              function(packed, a, b, c + j, ldc, start, bias + j);
               continue;
             }
             if (start == Start::kAccumulate)
               for (int64_t r = 0; r < rows; ++r)
                 for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? c[r * ldc + j + x] : T(0);
-            function(depth, a, b, edge, width, start, bias + j);
+            function(packed, a, b, edge, width, start, bias + j);
             for (int64_t r = 0; r < rows; ++r)
               for (int64_t x = 0; x < cols - j; ++x) c[r * ldc + j + x] = edge[r * width + x];
           }
@@ -316,15 +373,22 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
 template <>
 void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
   using S = Simd<float>;
+  if (g.a.dtype == DType::kBFloat16 && g.b.dtype == DType::kBFloat16)
+#if defined(LOCKSTEP_TILES)
+    return multiply_by_tiles(parallel, g);
+#else
+    return multiply<float, Tile<float, S::kRowsByPairs, 2, Sums::kPairs>>(parallel, g);
+#endif
   // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
   if constexpr (S::kVectors == 3)
-    if (g.n <= 4 * S::kLanes) return multiply<float, Tile<float, 14, 2>>(parallel, g);
-  multiply<float, Tile<float, S::kRows, S::kVectors>>(parallel, g);
+    if (g.n <= 4 * S::kLanes) return multiply<float, Tile<float, 14, 2, Sums::kChain>>(parallel, g);
+  multiply<float, Tile<float, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
 }
 
 template <>
 void gemm_serial<double>(Parallel& parallel, const GemmArgs& g) {
-  multiply<double, Tile<double, Simd<double>::kRows, Simd<double>::kVectors>>(parallel, g);
+  using S = Simd<double>;
+  multiply<double, Tile<double, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
 }
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct KernelTable {
-  const char* isa;  // "generic", "avx2", "avx512", "sm_90"; bits_of_isa() says which of them give equal bits
+  const char* isa;  // "generic", "avx2", "avx512", "amx", "sm_90"; bits_of_isa() says which of them give equal bits
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
   void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
   void (*row)(Parallel&, RowOp, const RowArgs&);
@@ -38,9 +38,9 @@ struct KernelTable {
   void (*check_indices)(Parallel&, const IndexCheckArgs&);
 };
 
-enum class IsaLevel { kGeneric, kAvx2, kAvx512 };
+enum class IsaLevel { kGeneric, kAvx2, kAvx512, kAmx };
 
-// The same text for levels whose results are bit-identical. avx2 and avx512 are: both have fused multiply-add, the
+// The same text for levels whose results are bit-identical. avx2, avx512 and amx are: all have fused multiply-add, the
 // order of every sum is independent of the vector width, and nothing is reassociated (tests/core/op_bits_test.sh
 // compares all operations). For any other level or GPU its own name.
 const char* bits_of_isa(const char* isa);

@@ -1,8 +1,10 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
-// tile that fits. Plain values; compiled once per level.
+// tiles that fit. mul_add_exact rounds once, of products of two bf16. Plain values; compiled once per level.
 #pragma once
 
 #include <immintrin.h>
+
+#include <type_traits>
 
 #include "core/kernels/math.h"
 
@@ -18,10 +20,13 @@ struct Simd<float> {
   using V = __m512;
   static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
   static constexpr bool kManyRegisters = true;
+  static constexpr int kRowsByPairs = 7;  // 2 x 14 accumulators
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static V all(float x) { return _mm512_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V mul_add_exact(V a, V b, V c) { return mul_add(a, b, c); }
 };
 template <>
 struct Simd<double> {
@@ -41,10 +46,13 @@ struct Simd<float> {
   using V = __m256;
   static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
   static constexpr bool kManyRegisters = false;
+  static constexpr int kRowsByPairs = 3;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static V all(float x) { return _mm256_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  static V mul_add_exact(V a, V b, V c) { return mul_add(a, b, c); }
 };
 template <>
 struct Simd<double> {
@@ -64,10 +72,19 @@ struct Simd<float> {
   using V = __m128;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
   static constexpr bool kManyRegisters = false;
+  static constexpr int kRowsByPairs = 2;
   static V load(const float* p) { return _mm_loadu_ps(p); }
   static void store(float* p, V v) { _mm_storeu_ps(p, v); }
   static V all(float x) { return _mm_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+  static V add(V a, V b) { return _mm_add_ps(a, b); }
+  // In fp64 the product of two bf16 is exact, and rounding its sum with an fp32 twice is as rounding it once.
+  static V mul_add_exact(V a, V b, V c) {
+    const auto half = [](V x, V y, V z) {
+      return _mm_cvtpd_ps(_mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(x), _mm_cvtps_pd(y)), _mm_cvtps_pd(z)));
+    };
+    return _mm_movelh_ps(half(a, b, c), half(_mm_movehl_ps(a, a), _mm_movehl_ps(b, b), _mm_movehl_ps(c, c)));
+  }
 };
 template <>
 struct Simd<double> {
@@ -81,5 +98,30 @@ struct Simd<double> {
 };
 
 #endif
+
+// The L x L matrix with row i in v[i], transposed: log2(L) rounds of exchanges.
+template <class T>
+inline void transpose_vectors(typename Simd<T>::V* v) {
+  constexpr int L = Simd<T>::kLanes;
+  using V = typename Simd<T>::V;
+  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  typedef Index Indices __attribute__((vector_size(sizeof(V))));
+#pragma GCC unroll 4
+  for (int d = 1; d < L; d *= 2) {
+    Indices low{}, high{};
+#pragma GCC unroll 16
+    for (int j = 0; j < L; ++j) {
+      low[j] = j & d ? L + j - d : j;
+      high[j] = j & d ? L + j : j + d;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < L; ++i) {
+      if (i & d) continue;
+      const V a = v[i], b = v[i + d];
+      v[i] = __builtin_shuffle(a, b, low);
+      v[i + d] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

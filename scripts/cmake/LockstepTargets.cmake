@@ -118,18 +118,24 @@ std::vector<Choice<@kind@>> @function@() { return {@calls@}; }
   set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
 endfunction()
 
-# lockstep_cpu_kernels(room files...): each file is compiled once per instruction-set level, every copy in a namespace of its own
-# (LOCKSTEP_ISA), and chosen at run time (core/kernels/kernels.h). Always optimised: at -O0 the copies would share weak symbols, and an
+# lockstep_cpu_kernels(room files... [LEVELS levels...]): each file is compiled once per instruction-set level, every copy in a namespace of
+# its own (LOCKSTEP_ISA), and chosen at run time (core/kernels/kernels.h). Always optimised: at -O0 the copies would share weak symbols, and an
 # AVX-512 one could be linked into the generic path.
 function(lockstep_cpu_kernels room)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "LEVELS")
+  if(NOT ARG_LEVELS)
+    set(ARG_LEVELS generic avx2 avx512)
+  endif()
   set(flags_generic "")
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
-  list(GET ARGN 0 first)
+  set(flags_amx ${flags_avx512} -mamx-tile -mamx-bf16 -DLOCKSTEP_TILES)
+  set(flags_emulated_amx ${flags_avx512} -DLOCKSTEP_TILES -DLOCKSTEP_EMULATE_TILES)
+  list(GET ARG_UNPARSED_ARGUMENTS 0 first)
   get_filename_component(stem ${first} NAME_WE)
-  foreach(level generic avx2 avx512)
+  foreach(level ${ARG_LEVELS})
     set(object lockstep_${room}_${stem}_${level})
-    add_library(${object} OBJECT ${ARGN})
+    add_library(${object} OBJECT ${ARG_UNPARSED_ARGUMENTS})
     target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(${object} PRIVATE LOCKSTEP_ISA=${level})
     lockstep_flags(${object})

@@ -3,6 +3,7 @@
 # Usage: matrix_test.sh LOCKSTEP MPIRUN IO_ERRORS_LIBRARY [ROW...]
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/../launch/run/common.sh" "${@:1:2}"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 io_errors=$3
 rows=" ${*:4} "
 make_inputs

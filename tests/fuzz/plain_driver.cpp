@@ -205,7 +205,7 @@ size_t mutate_once(uint8_t* data, size_t size, size_t capacity) {
       const size_t from = below(size), n = std::min(size - from, 1 + below(64));
       const Bytes piece(data + from, data + from + n);
       if (below(2) == 0) return insert(piece.data(), n);
-      std::memcpy(data + at, piece.data(), std::min(n, size - at));
+      std::copy_n(piece.begin(), std::min(n, size - at), data + at);
       return size;
     }
     case 6: {  // a piece of another seed

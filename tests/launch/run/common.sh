@@ -20,10 +20,9 @@ with_mpi() {
   echo "skipped: cases with mpirun: this build has no MPI"
   return 1
 }
-mpi() { # RANKS command...
-  # Open MPI unloads its plugins before the leak check of a sanitizer build, which can then not tell their leaks from ours.
-  ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "$mpirun_program" -n "$1" "${@:2}"
-}
+# Open MPI unloads its plugins before the leak check of a sanitizer build, which can then not tell their leaks from ours.
+no_leak_check="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+mpi() { ASAN_OPTIONS=$no_leak_check "$mpirun_program" -n "$@"; } # RANKS command...
 
 # run command...: its exit code, what it printed and what it reported are then in $code, ./out and ./err
 run() {

@@ -3,6 +3,7 @@
 # Usage: doctor_test.sh LOCKSTEP [MPIRUN]
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 
 measured() { # WHAT RANKS LINKS: the last run, as JSON
   same "$1: ranks" "$2" "$(grep -c '"kind":"rank"' out)"

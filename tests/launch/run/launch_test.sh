@@ -3,6 +3,7 @@
 # Across machines: tests/fault/network_test.sh. Usage: launch_test.sh LOCKSTEP MPIRUN
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 if ! with_mpi; then finish; fi
 make_inputs
 keys=(text.yaml checkpoint.every=5)

@@ -4,6 +4,7 @@
 # Usage: pbs_test.sh LOCKSTEP MPIRUN
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 if ! with_mpi; then finish; fi
 make_inputs
 mkdir -p bin pbs

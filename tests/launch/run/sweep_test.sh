@@ -4,6 +4,7 @@
 # Usage: sweep_test.sh LOCKSTEP [MPIRUN]
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 make_inputs
 code_of() { field exit_code <"$1/point.json"; }
 steps_of() { wc -l <"$1/metrics.jsonl"; }

@@ -1,0 +1,145 @@
+// Products of bf16 by AMX: C is computed by 2 x 2 tiles, 32 x 32 elements, over blocks of k. B is packed as panels of
+// 32 columns, [pairs of k, 32, 2]; rows of A are read in place where they are contiguous and whole. Each 32 of k add
+// the sum of two chains to an element (gemm_serial.cpp defines it, and computes the same bits without AMX). Compiled
+// for the level amx, and for tests with emulated tiles.
+#include "core/kernels/gemm_serial.h"
+#include "core/kernels/simd.h"
+#include "core/kernels/tiles.h"
+
+namespace lockstep::inline LOCKSTEP_ISA {
+namespace {
+
+constexpr int64_t kBlock = 32, kDepth = 1024, kWide = 512;
+
+int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
+
+const uint16_t* elements(const Matrix& m, int64_t row, int64_t col) {
+  return static_cast<const uint16_t*>(m.data) + row * m.row_stride + col * m.col_stride;
+}
+
+// out[x * step + p] = {M(2p, x), M(2p + 1, x)} for pairs p < 16 of rows and columns x < 16, of `rows` rows and `cols`
+// columns that there are; the rest is zero. With kAcross, out[p * step + x].
+template <bool kAcross>
+void pack_pairs(const Matrix& m, int64_t row, int64_t col, int64_t rows, int64_t cols, uint32_t* out, int64_t step) {
+  using S = Simd<float>;
+  static_assert(S::kLanes == 16);
+  rows = rows < 2 * 16 ? rows : 2 * 16, cols = cols < 16 ? cols : 16;
+  alignas(64) uint32_t pairs[16][16] = {};  // [p][x], or [x][p] where rows are contiguous
+  const bool down = m.row_stride == 1;      // a column's elements lie side by side
+  if (down) {
+    for (int64_t x = 0; x < cols; ++x) std::memcpy(pairs[x], elements(m, row, col + x), static_cast<size_t>(2 * rows));
+  } else {
+    for (int64_t p = 0; 2 * p < rows; ++p) {
+      const uint16_t* even = elements(m, row + 2 * p, col);
+      const uint16_t* odd = even + m.row_stride;
+      const int64_t next = m.col_stride;
+      if (2 * p + 1 == rows)
+        for (int64_t x = 0; x < cols; ++x) pairs[p][x] = even[x * next];
+      else
+        for (int64_t x = 0; x < cols; ++x) pairs[p][x] = even[x * next] | static_cast<uint32_t>(odd[x * next]) << 16;
+    }
+  }
+  S::V v[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) v[i] = _mm512_load_ps(pairs[i]);
+  if (down == kAcross) transpose_vectors<float>(v);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < 16; ++i) _mm512_storeu_ps(out + i * step, v[i]);
+}
+
+// C(32 x 32) = before + A B over `depth` of k, a multiple of 32. A: rows at `stride` elements; B: a packed panel;
+// `before`: rows at `ldb` elements, or null.
+void multiply_block(int64_t depth, const uint16_t* a, int64_t stride, const uint16_t* b, const float* before,
+                    int64_t ldb, float* c, int64_t ldc) {
+  if (!before) {
+    TileRegister<0>::zero(), TileRegister<1>::zero(), TileRegister<2>::zero(), TileRegister<3>::zero();
+  } else {
+    const float* below = before + 16 * ldb;
+    TileRegister<0>::load(before, 4 * ldb), TileRegister<1>::load(before + 16, 4 * ldb);
+    TileRegister<2>::load(below, 4 * ldb), TileRegister<3>::load(below + 16, 4 * ldb);
+  }
+  const int64_t steps = depth / kBlock, lines = steps ? (kBlock + steps - 1) / steps : 0;
+  for (int64_t k = 0; k < steps; ++k) {
+    // C's lines are fetched while the products are made.
+    for (int64_t r = k * lines; r < (k + 1) * lines && r < kBlock; ++r)
+      __builtin_prefetch(c + r * ldc, 1), __builtin_prefetch(c + r * ldc + 16, 1);
+    const uint16_t *from_a = a + k * kBlock, *from_b = b + k * kBlock * kBlock;
+    TileRegister<6>::load(from_b, 128), TileRegister<4>::load(from_a, 2 * stride);
+    multiply_tiles<0, 4, 6>();
+    TileRegister<7>::load(from_b + 32, 128);
+    multiply_tiles<1, 4, 7>();
+    TileRegister<5>::load(from_a + 16 * stride, 2 * stride);
+    multiply_tiles<2, 5, 6>();
+    multiply_tiles<3, 5, 7>();
+  }
+  float* below = c + 16 * ldc;
+  TileRegister<0>::store(c, 4 * ldc), TileRegister<1>::store(c + 16, 4 * ldc);
+  TileRegister<2>::store(below, 4 * ldc), TileRegister<3>::store(below + 16, 4 * ldc);
+}
+
+}  // namespace
+
+void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
+  const TilesInUse tiles;
+  const bool direct_c = g.c.dtype == DType::kFloat32, several = g.k > kDepth;
+  const int64_t deepest = whole_blocks(g.k < kDepth ? g.k : kDepth), widest = whole_blocks(g.n < kWide ? g.n : kWide);
+  // Sums of C in another type stay in scratch while more blocks of k follow.
+  const int64_t kept = !direct_c && several ? whole_blocks(g.m) * widest : 0;
+  float* edge = static_cast<float*>(parallel.scratch(0, (kBlock * kBlock + kept) * 4 + kBlock * deepest * 2));
+  float* sums = edge + kBlock * kBlock;
+  auto* tile_a = reinterpret_cast<uint16_t*>(sums + kept);
+  auto* packed_b = static_cast<uint16_t*>(parallel.scratch(1, widest * deepest * 2 + 64));
+  for (int64_t n0 = 0; n0 < g.n; n0 += kWide) {
+    const int64_t cols = g.n - n0 < kWide ? g.n - n0 : kWide;
+    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += kDepth) {
+      const int64_t depth = g.k - k0 < kDepth ? g.k - k0 : kDepth, whole = whole_blocks(depth);
+      const bool first = k0 == 0, last = k0 + depth >= g.k;
+      for (int64_t j = 0; j < cols; j += kBlock)
+        for (int64_t k = 0; k < whole; k += kBlock)
+          for (int64_t half = 0; half < kBlock; half += 16)
+            pack_pairs<true>(g.b, k0 + k, n0 + j + half, depth - k, cols - j - half,
+                             reinterpret_cast<uint32_t*>(packed_b + j * whole + k * kBlock) + half, kBlock);
+      for (int64_t m0 = 0; m0 < g.m; m0 += kBlock) {
+        const int64_t rows = g.m - m0 < kBlock ? g.m - m0 : kBlock;
+        const uint16_t* a = elements(g.a, m0, k0);
+        int64_t stride = g.a.row_stride;
+        if (g.a.col_stride != 1 || rows < kBlock || whole != depth) {
+          const Matrix at{g.a.data, g.a.dtype, g.a.col_stride, g.a.row_stride, 0};  // its transpose
+          for (int64_t half = 0; half < kBlock; half += 16)
+            for (int64_t k = 0; k < whole; k += kBlock)
+              pack_pairs<false>(at, k0 + k, m0 + half, depth - k, rows - half,
+                                reinterpret_cast<uint32_t*>(tile_a + half * whole + k), whole / 2);
+          a = tile_a, stride = whole;
+        }
+        for (int64_t j = 0; j < cols; j += kBlock) {
+          const int64_t width = cols - j < kBlock ? cols - j : kBlock;
+          const bool in_place = direct_c ? rows == kBlock && width == kBlock : several;
+          const int64_t ldc = !in_place ? kBlock : direct_c ? g.c.row_stride : widest;
+          float* c = !in_place  ? edge
+                     : direct_c ? static_cast<float*>(g.c.data) + m0 * g.c.row_stride + n0 + j
+                                : sums + m0 * widest + j;
+          // What the products are added to; null: nothing.
+          const float* before = nullptr;
+          if (in_place && (!first || (g.accumulate && direct_c))) {
+            before = c;
+          } else if (!first || g.accumulate) {
+            for (int64_t r = 0; r < rows; ++r)
+              load_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, edge + r * kBlock);
+            before = edge;
+          } else if (g.bias) {
+            load_run<float>(g.bias, g.bias_dtype, n0 + j, 1, width, edge);
+            for (int64_t r = 1; r < kBlock; ++r) std::memcpy(edge + r * kBlock, edge, kBlock * sizeof(float));
+            before = edge;
+          }
+          multiply_block(whole, a, stride, packed_b + j * whole, before, before == edge ? kBlock : ldc, c, ldc);
+          if (c == edge || (!direct_c && last))
+            for (int64_t r = 0; r < rows; ++r)
+              store_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, c + r * ldc);
+        }
+      }
+      if (g.k == 0) break;
+    }
+  }
+}
+
+}  // namespace lockstep::inline LOCKSTEP_ISA

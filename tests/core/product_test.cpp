@@ -1,0 +1,220 @@
+// The definition of matrix products, to the bit, at every instruction-set level that this CPU has: of fp32 one chain of
+// multiply-adds over k; of bf16 a chain over the even and one over the odd k of each 32.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "core/base/error.h"
+#include "core/device/thread_pool.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/stage.h"
+
+namespace lockstep {
+namespace emulated_amx {
+void gemm(Parallel&, const GemmArgs&);
+void conv(Parallel&, const ConvArgs&);
+void conv_backward_input(Parallel&, const ConvArgs&);
+void conv_backward_weight(Parallel&, const ConvArgs&);
+void attention(Parallel&, const AttentionArgs&);
+void attention_backward(Parallel&, const AttentionArgs&);
+}  // namespace emulated_amx
+namespace {
+
+// The levels from `least` on that this CPU has, and the one whose tile registers are emulated.
+std::vector<KernelTable> tables(IsaLevel least) {
+  std::vector<KernelTable> out;
+  for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
+    if (level >= least && level <= best_isa_level()) out.push_back(kernels(level));
+  if (best_isa_level() < IsaLevel::kAvx512) return out;
+  KernelTable t = kernels(IsaLevel::kAvx512);
+  t.isa = "amx, emulated";
+  t.gemm = emulated_amx::gemm;
+  t.conv = emulated_amx::conv;
+  t.conv_backward_input = emulated_amx::conv_backward_input;
+  t.conv_backward_weight = emulated_amx::conv_backward_weight;
+  t.attention = emulated_amx::attention;
+  t.attention_backward = emulated_amx::attention_backward;
+  out.push_back(t);
+  return out;
+}
+
+struct Operand {
+  std::vector<float> values;   // [rows, cols]
+  std::vector<uint16_t> bf16;  // as stored; the values are then these
+  std::vector<float> fp32;
+  bool transposed = false;
+  int64_t rows = 0, cols = 0;
+  float at(int64_t r, int64_t c) const { return values[static_cast<size_t>(r * cols + c)]; }
+  Matrix matrix(DType dtype) {
+    void* data = dtype == DType::kFloat32 ? static_cast<void*>(fp32.data()) : bf16.data();
+    return {data, dtype, transposed ? 1 : cols, transposed ? rows : 1, 0};
+  }
+};
+
+class Numbers {
+ public:
+  explicit Numbers(uint32_t seed) : random_(seed) {}
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint32_t>(n)); }
+  // Around 1; with `wild` some are so small or so large that products and sums leave the range of fp32, or are NaN.
+  float value(bool wild) {
+    const float x = static_cast<float>(below(20001) - 10000) / 5000;
+    if (!wild) return x;
+    const int64_t kind = below(40);
+    return kind < 8     ? std::ldexp(x, -static_cast<int>(55 + below(20)))
+           : kind < 10  ? std::ldexp(x, static_cast<int>(55 + below(15)))
+           : kind == 10 ? INFINITY * x
+                        : x;
+  }
+  Operand operand(int64_t rows, int64_t cols, DType dtype, bool wild) {
+    Operand out;
+    out.rows = rows, out.cols = cols, out.transposed = below(2) == 1;
+    const auto n = static_cast<size_t>(rows * cols);
+    out.values.resize(n), out.bf16.resize(n + 1), out.fp32.resize(n + 1);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c) {
+        float v = value(wild);
+        const auto place = static_cast<size_t>(out.transposed ? c * rows + r : r * cols + c);
+        if (dtype == DType::kBFloat16) v = from_bf16(out.bf16[place] = to_bf16(v));
+        out.fp32[place] = out.values[static_cast<size_t>(r * cols + c)] = v;
+      }
+    return out;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+float chain(const Operand& a, const Operand& b, int64_t i, int64_t j, float sum) {
+  for (int64_t k = 0; k < a.cols; ++k) sum = std::fma(a.at(i, k), b.at(k, j), sum);
+  return sum;
+}
+
+float pairs(const Operand& a, const Operand& b, int64_t i, int64_t j, float sum) {
+  for (int64_t k0 = 0; k0 < a.cols; k0 += 32) {
+    float of[2] = {0, 0};
+    for (int64_t k = k0; k < k0 + 32; ++k)
+      of[k % 2] = k < a.cols ? std::fma(a.at(i, k), b.at(k, j), of[k % 2]) : std::fma(0.0f, 0.0f, of[k % 2]);
+    sum = sum + (of[0] + of[1]);
+  }
+  return sum;
+}
+
+// All NaN are one.
+bool same(float a, float b) { return std::memcmp(&a, &b, 4) == 0 || (std::isnan(a) && std::isnan(b)); }
+
+void expect_defined(DType dtype, IsaLevel least,
+                    float (*defined)(const Operand&, const Operand&, int64_t, int64_t, float)) {
+  flush_denormals();
+  Numbers numbers(5);
+  ThreadPool pool(2);
+  for (int round = 0; round < 80; ++round) {
+    const int64_t m = 1 + numbers.below(40), n = 1 + numbers.below(round % 8 ? 130 : 1200),
+                  k = numbers.below(round % 4 ? 100 : 1000);
+    const bool wild = round % 3 == 0, accumulate = numbers.below(2) == 1;
+    Operand a = numbers.operand(m, k, dtype, wild), b = numbers.operand(k, n, dtype, wild),
+            before = numbers.operand(m, n, DType::kFloat32, false),
+            bias = numbers.operand(1, n, DType::kFloat32, false);
+    std::vector<float> expected;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        expected.push_back(defined(a, b, i, j, accumulate ? before.at(i, j) : bias.at(0, j)));
+    for (const KernelTable& table : tables(least)) {
+      std::vector<float> c = before.values;
+      GemmArgs g;
+      g.m = m, g.n = n, g.k = k, g.accumulate = accumulate;
+      g.a = a.matrix(dtype), g.b = b.matrix(dtype), g.c = {c.data(), DType::kFloat32, n, 1, 0};
+      if (!accumulate) g.bias = bias.values.data();
+      table.gemm(pool, g);
+      int64_t wrong = 0;
+      for (size_t x = 0; x < c.size(); ++x) wrong += !same(c[x], expected[x]);
+      EXPECT_EQ(wrong, 0) << table.isa << ", " << m << " x " << n << " x " << k;
+      if (dtype != DType::kBFloat16) continue;
+      std::vector<uint16_t> low(c.size());
+      for (size_t x = 0; x < c.size(); ++x) low[x] = to_bf16(before.values[x]);
+      g.c = {low.data(), DType::kBFloat16, n, 1, 0};
+      g.accumulate = false, g.bias = bias.values.data();
+      table.gemm(pool, g);
+      for (int64_t x = 0; x < m * n; ++x)
+        wrong += !same(from_bf16(low[static_cast<size_t>(x)]),
+                       from_bf16(to_bf16(defined(a, b, x / n, x % n, bias.at(0, x % n)))));
+      EXPECT_EQ(wrong, 0) << table.isa << ", rounded to bf16, " << m << " x " << n << " x " << k;
+    }
+  }
+}
+
+TEST(Product, OfFp32IsOneChainOverK) { expect_defined(DType::kFloat32, IsaLevel::kAvx2, chain); }
+
+TEST(Product, OfBf16IsPairsOfChains) { expect_defined(DType::kBFloat16, IsaLevel::kGeneric, pairs); }
+
+// bf16 numbers around 1.
+std::vector<uint16_t> bf16_numbers(Numbers& numbers, int64_t n) {
+  std::vector<uint16_t> out(static_cast<size_t>(n));
+  for (uint16_t& x : out) x = to_bf16(numbers.value(false));
+  return out;
+}
+
+TEST(Product, OfConvolutionsInBf16HasTheSameBitsAtEachLevel) {
+  flush_denormals();
+  for (const auto& [images, extent, in, out, stride, padding] :
+       {std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>{3, 9, 5, 20, 1, 1},
+        {40, 12, 16, 33, 2, 0},
+        {70, 14, 1, 8, 1, 2}}) {
+    Numbers numbers(9);
+    ConvArgs a;
+    a.images = images, a.height = a.width = extent, a.in_channels = in, a.out_channels = out;
+    a.kernel_h = a.kernel_w = 3, a.stride = stride, a.padding = padding;
+    a.out_height = a.out_width = (extent + 2 * padding - 3) / stride + 1;
+    auto x = bf16_numbers(numbers, images * extent * extent * in), w = bf16_numbers(numbers, out * 9 * in),
+         y = bf16_numbers(numbers, images * a.out_height * a.out_width * out);
+    a.x_dtype = a.weight_dtype = a.y_dtype = DType::kBFloat16;
+    std::vector<uint16_t> first_y, first_dx;
+    std::vector<float> first_dw;
+    for (const KernelTable& table : tables(IsaLevel::kGeneric))
+      for (int threads : {1, 3}) {
+        SCOPED_TRACE(cat(table.isa, ", ", threads, " threads"));
+        ThreadPool pool(threads);
+        std::vector<uint16_t> out_y(y.size()), out_dx(x.size());
+        std::vector<float> out_dw(w.size());
+        ConvArgs forward = a, input = a, weight = a;
+        forward.x = x.data(), forward.weight = w.data(), forward.y = out_y.data();
+        input.x = out_dx.data(), input.weight = w.data(), input.y = y.data();
+        weight.x = x.data(), weight.weight = out_dw.data(), weight.y = y.data(), weight.weight_dtype = DType::kFloat32;
+        table.conv(pool, forward);
+        table.conv_backward_input(pool, input);
+        table.conv_backward_weight(pool, weight);
+        if (first_y.empty()) first_y = out_y, first_dx = out_dx, first_dw = out_dw;
+        EXPECT_EQ(out_y, first_y);
+        EXPECT_EQ(out_dx, first_dx);
+        EXPECT_EQ(out_dw, first_dw);
+      }
+  }
+}
+
+TEST(Product, OfAttentionInBf16HasTheSameBitsAtEachLevelWithFusedMultiplyAdd) {
+  flush_denormals();
+  for (const auto& [batch, time, heads, dim] :
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 150, 2, 24}, {1, 64, 3, 64}, {3, 7, 1, 40}}) {
+    Numbers numbers(11);
+    AttentionArgs a;
+    a.batch = batch, a.time = time, a.heads = heads, a.dim = dim, a.dtype = DType::kBFloat16, a.scale = 0.125;
+    auto qkv = bf16_numbers(numbers, batch * time * 3 * heads * dim),
+         dy = bf16_numbers(numbers, batch * time * heads * dim);
+    std::vector<uint16_t> first_y, first_dqkv;
+    for (const KernelTable& table : tables(IsaLevel::kAvx2)) {
+      ThreadPool pool(2);
+      std::vector<uint16_t> y(dy.size()), dqkv(qkv.size());
+      std::vector<float> lse(static_cast<size_t>(batch * heads * time));
+      a.qkv = qkv.data(), a.y = y.data(), a.dy = dy.data(), a.dqkv = dqkv.data(), a.lse = lse.data();
+      table.attention(pool, a);
+      table.attention_backward(pool, a);
+      if (first_y.empty()) first_y = y, first_dqkv = dqkv;
+      EXPECT_EQ(y, first_y) << table.isa;
+      EXPECT_EQ(dqkv, first_dqkv) << table.isa;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
