@@ -21,12 +21,13 @@ namespace flight {
 constexpr uint64_t kMagic = 0x3148474C464B434C;  // "LCKFLGH1" of this layout
 constexpr size_t kLanes = 32, kEvents = 64, kText = 128;
 
-// A record with one writer; a reader that meets a write in progress (an odd version) tries again.
+// A record with one writer; a reader that meets a write in progress (an odd version) tries again. What it holds is
+// stored with release and loaded with acquire, so that none of it is seen before, or after, its version.
 struct Slot {
   std::atomic<uint32_t> version;
   std::atomic<int32_t> call;
   std::atomic<int64_t> number, begin_ns, end_ns;
-  char text[kText];
+  std::atomic<uint64_t> text[kText / sizeof(uint64_t)];
 };
 
 struct Lane {
@@ -66,27 +67,29 @@ struct Plain {
 void write_slot(Slot& slot, std::string_view text, int64_t number, bool call, int64_t begin_ns, int64_t end_ns) {
   const uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  slot.text[text.copy(slot.text, kText - 1)] = '\0';
-  slot.number.store(number, std::memory_order_relaxed);
-  slot.call.store(call, std::memory_order_relaxed);
-  slot.begin_ns.store(begin_ns, std::memory_order_relaxed);
-  slot.end_ns.store(end_ns, std::memory_order_relaxed);
+  uint64_t words[kText / sizeof(uint64_t)] = {};
+  text.copy(reinterpret_cast<char*>(words), kText - 1);
+  for (size_t i = 0; i < std::size(words); ++i) slot.text[i].store(words[i], std::memory_order_release);
+  slot.number.store(number, std::memory_order_release);
+  slot.call.store(call, std::memory_order_release);
+  slot.begin_ns.store(begin_ns, std::memory_order_release);
+  slot.end_ns.store(end_ns, std::memory_order_release);
   slot.version.store(version + 2, std::memory_order_release);
 }
 
 bool read_slot(const Slot& slot, Plain& out) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     const uint32_t before = slot.version.load(std::memory_order_acquire);
+    uint64_t words[kText / sizeof(uint64_t)];
+    for (size_t i = 0; i < std::size(words); ++i) words[i] = slot.text[i].load(std::memory_order_acquire);
     char text[kText];
-    std::memcpy(text, slot.text, kText);
+    std::memcpy(text, words, kText);
     text[kText - 1] = '\0';
     out.text = text;
-    out.number = slot.number.load(std::memory_order_relaxed);
-    out.call = slot.call.load(std::memory_order_relaxed) != 0;
-    out.begin_ns = slot.begin_ns.load(std::memory_order_relaxed);
-    out.end_ns = slot.end_ns.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    out.number = slot.number.load(std::memory_order_acquire);
+    out.call = slot.call.load(std::memory_order_acquire) != 0;
+    out.begin_ns = slot.begin_ns.load(std::memory_order_acquire);
+    out.end_ns = slot.end_ns.load(std::memory_order_acquire);
     if (before % 2 == 0 && slot.version.load(std::memory_order_relaxed) == before) return true;
   }
   return false;  // its writer was stopped in the middle of it
@@ -176,13 +179,12 @@ void record_flight_step(const FlightStep& s) {
   if (!m) return;
   const uint32_t version = m->step_version.load(std::memory_order_relaxed);
   m->step_version.store(version + 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  m->step.store(s.step, std::memory_order_relaxed);
-  m->total.store(s.total, std::memory_order_relaxed);
-  m->loss.store(s.loss, std::memory_order_relaxed);
-  m->items_per_s.store(s.items_per_s, std::memory_order_relaxed);
-  m->step_ms.store(s.step_ms, std::memory_order_relaxed);
-  m->waited_ms.store(s.waited_ms, std::memory_order_relaxed);
+  m->step.store(s.step, std::memory_order_release);
+  m->total.store(s.total, std::memory_order_release);
+  m->loss.store(s.loss, std::memory_order_release);
+  m->items_per_s.store(s.items_per_s, std::memory_order_release);
+  m->step_ms.store(s.step_ms, std::memory_order_release);
+  m->waited_ms.store(s.waited_ms, std::memory_order_release);
   m->step_version.store(version + 2, std::memory_order_release);
 }
 
@@ -207,10 +209,9 @@ std::optional<FlightState> FlightReader::read() {
   out.process = m.process.load(std::memory_order_relaxed);
   for (int attempt = 0; attempt < 8; ++attempt) {
     const uint32_t before = m.step_version.load(std::memory_order_acquire);
-    out.step = {m.step.load(std::memory_order_relaxed),    m.total.load(std::memory_order_relaxed),
-                m.loss.load(std::memory_order_relaxed),    m.items_per_s.load(std::memory_order_relaxed),
-                m.step_ms.load(std::memory_order_relaxed), m.waited_ms.load(std::memory_order_relaxed)};
-    std::atomic_thread_fence(std::memory_order_acquire);
+    out.step = {m.step.load(std::memory_order_acquire),    m.total.load(std::memory_order_acquire),
+                m.loss.load(std::memory_order_acquire),    m.items_per_s.load(std::memory_order_acquire),
+                m.step_ms.load(std::memory_order_acquire), m.waited_ms.load(std::memory_order_acquire)};
     if (before % 2 == 0 && m.step_version.load(std::memory_order_relaxed) == before) break;
   }
   for (size_t i = 0; i < kLanes; ++i) {
