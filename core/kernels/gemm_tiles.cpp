@@ -9,7 +9,7 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-constexpr int64_t kBlock = 32, kDepth = 1024, kWide = 512;
+constexpr int64_t kBlock = 32, kMostDepth = 1024, kMostCols = 512;
 
 int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
@@ -81,18 +81,19 @@ void multiply_block(int64_t depth, const uint16_t* a, int64_t stride, const uint
 
 void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
   const TilesInUse tiles;
-  const bool direct_c = g.c.dtype == DType::kFloat32, several = g.k > kDepth;
-  const int64_t deepest = whole_blocks(g.k < kDepth ? g.k : kDepth), widest = whole_blocks(g.n < kWide ? g.n : kWide);
+  const bool direct_c = g.c.dtype == DType::kFloat32, several = g.k > kMostDepth;
+  const int64_t deepest = whole_blocks(g.k < kMostDepth ? g.k : kMostDepth),
+                widest = whole_blocks(g.n < kMostCols ? g.n : kMostCols);
   // Sums of C in another type stay in scratch while more blocks of k follow.
   const int64_t kept = !direct_c && several ? whole_blocks(g.m) * widest : 0;
   float* edge = static_cast<float*>(parallel.scratch(0, (kBlock * kBlock + kept) * 4 + kBlock * deepest * 2));
   float* sums = edge + kBlock * kBlock;
   auto* tile_a = reinterpret_cast<uint16_t*>(sums + kept);
   auto* packed_b = static_cast<uint16_t*>(parallel.scratch(1, widest * deepest * 2 + 64));
-  for (int64_t n0 = 0; n0 < g.n; n0 += kWide) {
-    const int64_t cols = g.n - n0 < kWide ? g.n - n0 : kWide;
-    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += kDepth) {
-      const int64_t depth = g.k - k0 < kDepth ? g.k - k0 : kDepth, whole = whole_blocks(depth);
+  for (int64_t n0 = 0; n0 < g.n; n0 += kMostCols) {
+    const int64_t cols = g.n - n0 < kMostCols ? g.n - n0 : kMostCols;
+    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += kMostDepth) {
+      const int64_t depth = g.k - k0 < kMostDepth ? g.k - k0 : kMostDepth, whole = whole_blocks(depth);
       const bool first = k0 == 0, last = k0 + depth >= g.k;
       for (int64_t j = 0; j < cols; j += kBlock)
         for (int64_t k = 0; k < whole; k += kBlock)

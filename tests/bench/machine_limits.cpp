@@ -63,11 +63,11 @@ double on_threads(int threads, F f) {  // seconds until all are done
 
 double peak_gflops(int threads) {
   const auto level = lockstep::best_isa_level();
-  const int lanes = level == lockstep::IsaLevel::kAvx512 ? 16 : level == lockstep::IsaLevel::kAvx2 ? 8 : 4;
+  const int lanes = level >= lockstep::IsaLevel::kAvx512 ? 16 : level == lockstep::IsaLevel::kAvx2 ? 8 : 4;
   double best = 0;
   for (int round = 0; round < 3; ++round) {
     const double s = on_threads(threads, [&](int) {
-      sink = level == lockstep::IsaLevel::kAvx512 ? fma_avx512()
+      sink = level >= lockstep::IsaLevel::kAvx512 ? fma_avx512()
              : level == lockstep::IsaLevel::kAvx2 ? fma_avx2()
                                                   : multiply_add_sse();
     });
