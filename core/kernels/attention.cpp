@@ -1,13 +1,19 @@
 // Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with
 // the sequence length; the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention"
 // (2022). A head of a sample is one task: sums over query blocks run in order, whatever the threads.
+#include <limits>
+
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int64_t kQueries = 64;  // rows of scores held at once
-constexpr int kScores = 3;        // scratch slot
+constexpr int64_t kLanes = 16;    // of sums along rows
+
+// A row of scores is followed by room up to whole lanes.
+int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+constexpr int kScores = 3;  // scratch slot
 
 template <class T>
 struct Head {
@@ -41,26 +47,27 @@ Matrix dense(T* data, int64_t cols) {
   return {data, kTypeOf<T>, cols, 1, 0};
 }
 
-// Rows of scores as an operand of products: in bf16, where all other operands are, `low` takes them rounded.
+// Rows of scores, `ld` apart, as an operand of products: in bf16, where all other operands are, `low` takes them
+// rounded.
 template <class T>
-Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t keys, void* low) {
-  if (a.dtype != DType::kBFloat16) return dense(scores, keys);
-  store_run<T>(low, a.dtype, 0, 1, rows * keys, scores);
-  return {low, a.dtype, keys, 1, 0};
+Matrix operand(const AttentionArgs& a, T* scores, int64_t rows, int64_t ld, void* low) {
+  if (a.dtype != DType::kBFloat16) return dense(scores, ld);
+  store_run<T>(low, a.dtype, 0, 1, rows * ld, scores);
+  return {low, a.dtype, ld, 1, 0};
 }
 
 // Folds g(0..n) in 16 lanes and a fixed tree.
 template <class T, class G, class Join>
 T lane_fold(int64_t n, T start, G g, Join join) {
-  T lane[16];
-  for (int l = 0; l < 16; ++l) lane[l] = start;
+  T lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = start;
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
+  for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC ivdep
-    for (int l = 0; l < 16; ++l) lane[l] = join(lane[l], g(i + l));
+    for (int l = 0; l < kLanes; ++l) lane[l] = join(lane[l], g(i + l));
   }
   for (int l = 0; i + l < n; ++l) lane[l] = join(lane[l], g(i + l));
-  for (int half = 8; half > 0; half /= 2)
+  for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lane[l] = join(lane[l], lane[l + half]);
   return lane[0];
 }
@@ -74,17 +81,20 @@ template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t block = kQueries * a.time;
+    const int64_t block = kQueries * whole_lanes(a.time);
     T* scores = static_cast<T*>(parallel.scratch(kScores, block * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
     void* low = scores + block;
     for (int64_t item = begin; item < end; ++item) {
       const Head<T> h = head_of<T>(a, item);
       for (int64_t q0 = 0; q0 < a.time; q0 += kQueries) {
         const int64_t rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
-        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(h.k), dense(scores, keys));
+        const int64_t ld = whole_lanes(keys);
+        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(h.k), dense(scores, ld));
         for (int64_t r = 0; r < rows; ++r) {
-          T* s = scores + r * keys;
-          const int64_t n = q0 + r + 1;
+          T* s = scores + r * ld;
+          // Keys that come later have no weight: so a row is folded in whole lanes.
+          const int64_t seen = q0 + r + 1, n = whole_lanes(seen);
+          for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
           const T max = lane_fold<T>(
               n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
           const T sum = lane_sum<T>(n, [&](int64_t i) {
@@ -94,10 +104,10 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
           });
           const T inverse = T(1) / sum;
           for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
-          for (int64_t i = n; i < keys; ++i) s[i] = T(0);
+          for (int64_t i = n; i < ld; ++i) s[i] = T(0);
           h.lse[q0 + r] = max * scale + log_of(sum);
         }
-        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, keys, low), h.v, block_of(h.y, q0, 0));
+        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), h.v, block_of(h.y, q0, 0));
       }
     }
   };
@@ -108,7 +118,7 @@ template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t block = kQueries * a.time, sums = a.time * a.dim;
+    const int64_t block = kQueries * whole_lanes(a.time), sums = a.time * a.dim;
     T* scores = static_cast<T*>(
         parallel.scratch(kScores, (3 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
     T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
@@ -119,12 +129,13 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       const int64_t blocks = (a.time + kQueries - 1) / kQueries;
       for (int64_t b = blocks - 1; b >= 0; --b) {
         const int64_t q0 = b * kQueries, rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
+        const int64_t ld = whole_lanes(keys);
         const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
-        multiply<T>(parallel, rows, keys, a.dim, queries, transposed(h.k), dense(scores, keys));
-        multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(h.v), dense(dscores, keys));
+        multiply<T>(parallel, rows, keys, a.dim, queries, transposed(h.k), dense(scores, ld));
+        multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(h.v), dense(dscores, ld));
         for (int64_t r = 0; r < rows; ++r) {
-          T *s = scores + r * keys, *d = dscores + r * keys;
-          const int64_t n = q0 + r + 1;
+          T *s = scores + r * ld, *d = dscores + r * ld;
+          const int64_t seen = q0 + r + 1, n = whole_lanes(seen);
           const T lse = h.lse[q0 + r];
           load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
           load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
@@ -135,12 +146,12 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
             s[i] = p;
             d[i] = p * (d[i] - delta) * scale;
           }
-          for (int64_t i = n; i < keys; ++i) s[i] = d[i] = T(0);
+          for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
         }
         const bool more = b < blocks - 1;
-        const Matrix p = operand(a, scores, rows, keys, low);
+        const Matrix p = operand(a, scores, rows, ld, low);
         multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv, a.dim), more);
-        const Matrix d = operand(a, dscores, rows, keys, low);
+        const Matrix d = operand(a, dscores, rows, ld, low);
         multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk, a.dim), more);
         multiply<T>(parallel, rows, a.dim, keys, d, h.k, block_of(h.dq, q0, 0));
       }

@@ -286,6 +286,10 @@ RowsOfA<T> rows_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int
     for (int64_t k = 0; k < depth; ++k)
 #pragma GCC unroll 16
       for (int64_t i = 0; i < H; ++i) out[k * H + i] = p[k * a.col_stride + i];
+  } else if (a.dtype == kTypeOf<T> && a.row_stride == 1) {
+    const T* p = static_cast<const T*>(a.data) + at;
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t i = 0; i < rows; ++i) out[k * H + i] = p[k * a.col_stride + i];
   } else if (a.row_stride == 1) {
     for (int64_t k = 0; k < depth; ++k) load_run<T>(a.data, a.dtype, at + k * a.col_stride, 1, rows, out + k * H);
   } else {
