@@ -55,6 +55,12 @@ struct Panels {
   int64_t count, narrow, wider, cols;  // cols: n rounded up to whole vectors
 };
 
+// How the elements that Tile multiplies are stored where they need no other conversion than Simd<T>::load.
+template <class T, class Tile>
+using Stored = std::conditional_t<Tile::kPairs, uint16_t, T>;
+template <class T, class Tile>
+constexpr DType kStored = Tile::kPairs ? DType::kBFloat16 : kTypeOf<T>;
+
 template <int64_t N>
 struct Number {
   constexpr operator int64_t() const { return N; }
@@ -66,7 +72,18 @@ struct RowsOfA {
   const T* data;
   int64_t stride;
   bool packed;
-  RowsOfA below(int64_t rows) const { return {data + (packed ? rows : rows * stride), stride, packed}; }
+};
+
+// Rows of A in type T, as many as are converted or packed at once: in tiles of H rows, `tile_step` apart.
+template <class T>
+struct Strip {
+  RowsOfA<T> first;
+  int64_t tile_step;
+  RowsOfA<T> at(int64_t row, int64_t H) const {
+    const int64_t in_tile = row % H;
+    return {first.data + row / H * tile_step + (first.packed ? in_tile : in_tile * first.stride), first.stride,
+            first.packed};
+  }
 };
 
 // C[M, N vectors], one tile; B packed [depth, N vectors].
@@ -215,8 +232,8 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
       for (int64_t i = 0; i < panels.count; ++i) {
         const int64_t j0 = panels.begin(i), width = panels.vectors(i) * L, cols = n - j0 < width ? n - j0 : width;
         T* o = out + panels.packed_at(i, packed);
-        if (b.dtype == kTypeOf<T> && cols == width) {
-          const T* p = static_cast<const T*>(b.data) + at + j0;
+        if (b.dtype == kStored<T, Tile> && cols == width) {
+          const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + at + j0;
           const auto copy = [&](auto vectors) {
             for (int64_t k = k1; k < k2; ++k)
               for (int64_t j = 0; j < vectors; ++j)
@@ -244,8 +261,8 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
       for (; b.row_stride == 1 && k + L <= depth; k += L) {
         const int64_t from = at + j0 * b.col_stride + k;
         typename S::V v[L];
-        if (b.dtype == kTypeOf<T> && cols == L) {
-          const T* p = static_cast<const T*>(b.data) + from;
+        if (b.dtype == kStored<T, Tile> && cols == L) {
+          const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + from;
 #pragma GCC unroll 16
           for (int64_t j = 0; j < L; ++j) v[j] = S::load(p + j * b.col_stride);
         } else {
@@ -268,53 +285,63 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
   }
 }
 
-// `rows` rows of A, at most those of a tile, in type T: in place, or in `out`.
+template <class Tile>
+constexpr int64_t kStripRows = Tile::kPairs ? 4 * Tile::kRows : Tile::kRows;
+
+// `rows` rows of A, at most a strip: in place, or in `out`.
 template <class T, class Tile>
-RowsOfA<T> rows_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, T* out) {
-  constexpr int64_t H = Tile::kRows;
+Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int64_t rows, T* out) {
+  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
   const int64_t at = m0 * a.row_stride + k0 * a.col_stride, packed = packed_depth<Tile>(depth);
   if (a.col_stride == 1) {
-    if (a.dtype == kTypeOf<T>) return {static_cast<const T*>(a.data) + at, a.row_stride, false};
+    if (a.dtype == kTypeOf<T>) return {{static_cast<const T*>(a.data) + at, a.row_stride, false}, H * a.row_stride};
     for (int64_t i = 0; i < rows; ++i) {
       load_run<T>(a.data, a.dtype, at + i * a.row_stride, 1, depth, out + i * packed);
       for (int64_t k = depth; k < packed; ++k) out[i * packed + k] = T(0);
     }
-    return {out, packed, false};
+    return {{out, packed, false}, H * packed};
   }
-  if (a.dtype == kTypeOf<T> && a.row_stride == 1 && rows == H) {
+  if (a.dtype == kTypeOf<T> && a.row_stride == 1) {
     const T* p = static_cast<const T*>(a.data) + at;
-    for (int64_t k = 0; k < depth; ++k)
+    if (rows == H) {
+      for (int64_t k = 0; k < depth; ++k)
 #pragma GCC unroll 16
-      for (int64_t i = 0; i < H; ++i) out[k * H + i] = p[k * a.col_stride + i];
-  } else if (a.dtype == kTypeOf<T> && a.row_stride == 1) {
-    const T* p = static_cast<const T*>(a.data) + at;
-    for (int64_t k = 0; k < depth; ++k)
-      for (int64_t i = 0; i < rows; ++i) out[k * H + i] = p[k * a.col_stride + i];
+        for (int64_t i = 0; i < H; ++i) out[k * H + i] = p[k * a.col_stride + i];
+    } else {
+      for (int64_t k = 0; k < depth; ++k)
+        for (int64_t i = 0; i < rows; ++i) out[k * H + i] = p[k * a.col_stride + i];
+    }
   } else if (a.row_stride == 1) {
-    for (int64_t k = 0; k < depth; ++k) load_run<T>(a.data, a.dtype, at + k * a.col_stride, 1, rows, out + k * H);
+    T line[S];  // rows side by side are converted together
+    for (int64_t k = 0; k < depth; ++k) {
+      load_run<T>(a.data, a.dtype, at + k * a.col_stride, 1, rows, line);
+      for (int64_t t = 0; t * H < rows; ++t) memcpy(out + t * H * packed + k * H, line + t * H, H * sizeof(T));
+    }
   } else {
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t k = 0; k < depth; ++k)
-        out[k * H + i] = load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
+        out[i / H * H * packed + k * H + i % H] =
+            load_element<T>(a.data, a.dtype, at + i * a.row_stride + k * a.col_stride);
   }
-  for (int64_t x = depth * H; x < packed * H; ++x) out[x] = T(0);
-  return {out, H, true};
+  for (int64_t t = 0; packed > depth && t * H < rows; ++t)
+    memset(out + (t * packed + depth) * H, 0, static_cast<size_t>((packed - depth) * H) * sizeof(T));
+  return {{out, H, true}, H * packed};
 }
 
 template <class T, class Tile>
 void multiply(Parallel& parallel, const GemmArgs& g) {
-  constexpr int64_t H = Tile::kRows;
+  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
   const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
   const int64_t depth_of_block = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
   const int64_t wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
   const Panels<Tile> widest(wide);
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
-  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_tile = H * packed_depth<Tile>(depth_of_block),
+  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_strip = S * packed_depth<Tile>(depth_of_block),
                 of_edge = H * Tile::kCols;
-  T* tile_a = static_cast<T*>(
-      parallel.scratch(0, (of_tile + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
-  T *edge = tile_a + of_tile, *bias = edge + of_edge, *wide_c = bias + widest.cols;
+  T* strip_a = static_cast<T*>(
+      parallel.scratch(0, (of_strip + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
+  T *edge = strip_a + of_strip, *bias = edge + of_edge, *wide_c = bias + widest.cols;
   T* packed_b = static_cast<T*>(parallel.scratch(
       1, widest.packed_size(packed_depth<Tile>(depth_of_block)) * static_cast<int64_t>(sizeof(T)) + 64));
   for (int64_t n0 = 0; n0 < g.n; n0 += wide) {
@@ -334,12 +361,12 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const int64_t packed = packed_depth<Tile>(depth);
       pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
-      for (int64_t m0 = 0; m0 < g.m; m0 += H) {
-        const int64_t most = g.m - m0 < H ? g.m - m0 : H;
-        const RowsOfA<T> tile = rows_of_a<T, Tile>(g.a, k0, depth, m0, most, tile_a);
+      for (int64_t m0 = 0; m0 < g.m; m0 += S) {
+        const int64_t most = g.m - m0 < S ? g.m - m0 : S;
+        const Strip<T> strip = strip_of_a<T, Tile>(g.a, k0, depth, m0, most, strip_a);
         for (int64_t i = 0, rows; i < most; i += rows) {
           rows = rows_at_once<Tile>(most - i);
-          const RowsOfA<T> a = tile.below(i);
+          const RowsOfA<T> a = strip.at(i, H);
           T* c = c_base + (m0 + i) * ldc;
           int before = 0;
           TileFunction<T> function = nullptr;

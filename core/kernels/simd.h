@@ -1,5 +1,6 @@
 // Vectors of one instruction-set level for the matrix product: load, store, broadcast, multiply-add, and the register
-// tiles that fit. mul_add_exact rounds once, of products of two bf16. Plain values; compiled once per level.
+// tiles that fit. From uint16_t it loads bf16; mul_add_exact rounds once, of products of two bf16. Plain values;
+// compiled once per level.
 #pragma once
 
 #include <immintrin.h>
@@ -22,6 +23,11 @@ struct Simd<float> {
   static constexpr bool kManyRegisters = true;
   static constexpr int kRowsByPairs = 7;  // 2 x 14 accumulators
   static V load(const float* p) { return _mm512_loadu_ps(p); }
+  static V load(const uint16_t* p) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    // Masked by all ones: g++ 12 takes the plain forms for uses of an uninitialised value.
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xFFFF, _mm512_maskz_cvtepu16_epi32(0xFFFF, low), 16));
+  }
   static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   static V all(float x) { return _mm512_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
@@ -48,6 +54,10 @@ struct Simd<float> {
   static constexpr bool kManyRegisters = false;
   static constexpr int kRowsByPairs = 3;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
+  static V load(const uint16_t* p) {
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(low), 16));
+  }
   static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   static V all(float x) { return _mm256_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
@@ -74,6 +84,10 @@ struct Simd<float> {
   static constexpr bool kManyRegisters = false;
   static constexpr int kRowsByPairs = 2;
   static V load(const float* p) { return _mm_loadu_ps(p); }
+  static V load(const uint16_t* p) {
+    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), low));
+  }
   static void store(float* p, V v) { _mm_storeu_ps(p, v); }
   static V all(float x) { return _mm_set1_ps(x); }
   static V mul_add(V a, V b, V c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
