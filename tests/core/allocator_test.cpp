@@ -11,15 +11,12 @@
 #include "core/base/philox.h"
 #include "core/models/gpt.h"
 #include "core/ops/ops.h"
+#include "tests/support/sanitized.h"
 
 namespace lockstep {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCaching = false;  // there every block is the system's
-#else
-constexpr bool kCaching = true;
-#endif
+constexpr bool kCaching = !testing::kSanitized;  // with a sanitizer every block is the system's
 const char* const kNoCache = "with a sanitizer every block is the system's";
 
 TEST(Allocator, BlocksAreAlignedDisjointAndKeepTheirBytes) {

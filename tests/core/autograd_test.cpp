@@ -6,17 +6,14 @@
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/sanitized.h"
 
 namespace lockstep {
 namespace {
 
 using testing::random_tensor;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+using testing::kSanitized;
 
 Tensor leaf(const std::vector<float>& values) {
   Tensor t = Tensor::of(values, {static_cast<int64_t>(values.size())});

@@ -11,6 +11,7 @@
 #include "core/tensor/raw_ops.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/files.h"
+#include "tests/support/sanitized.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,7 @@ TEST(GpuStream, AnotherStreamWaitsInItsOwnOrderNotTheHost) {
   {
     WithStream with(producer);
     value = Tensor::zeros({1000});
-    delay(producer, 500);
+    delay(producer, testing::kSanitized ? 5000 : 500);
     raw::fill(value, 3);
   }
   const Event filled = producer.record();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/launch/scratch.h"
+#include "tests/support/sanitized.h"
 
 namespace lockstep {
 namespace {
@@ -23,13 +24,8 @@ void expect_refused(const std::string& yaml, const std::string& part) {
 }
 
 // A sanitizer's own memory is not ours to promise.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr long kMaxKiB = 1024 * 1024;
-constexpr double kMaxSeconds = 10;
-#else
-constexpr long kMaxKiB = 64 * 1024;
-constexpr double kMaxSeconds = 1;
-#endif
+constexpr long kMaxKiB = testing::kSanitized ? 1024 * 1024 : 64 * 1024;
+constexpr double kMaxSeconds = testing::kSanitized ? 10 : 1;
 
 // Runs `f` in a child that may take one second and 64 MiB more than it has; returns its exit status.
 template <class F>
