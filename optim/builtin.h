@@ -13,7 +13,16 @@ struct AdamWOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
 };
 
+struct LionOptions {
+  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+};
+
+std::vector<Field> fields(AdamWOptions& o);  // beta1, beta2, epsilon
+
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
+// Adam (Kingma and Ba 2015): as AdamW, but for weight decay, which is added to the gradient.
+std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots);
+std::unique_ptr<Optimizer> make_lion(const LionOptions& o, const std::vector<Slot>& slots);
 
 }  // namespace lockstep

@@ -70,7 +70,65 @@ class StepSchedule final : public Schedule {
   Options options_;
 };
 
-std::vector<Choice<Schedule>> builtin_schedules();  // constant, linear, cosine, step
+// Warm-up, stable, decay (Hu et al., "MiniCPM", 2024): stays at the peak, then falls in a straight line over the last
+// part of the steps.
+class StableSchedule final : public FallingSchedule {
+ public:
+  struct OwnOptions {
+    double decay = 0.2;  // the part of the steps after warm-up in which it falls
+  };
+  StableSchedule() = default;
+  StableSchedule(const Options& o, const OwnOptions& own) : FallingSchedule(o), own_(own) {}
+  std::vector<Field> options() override;
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+
+ private:
+  OwnOptions own_;
+};
+
+// Falls with the root of the steps (Vaswani et al., "Attention is all you need", 2017): sqrt(warmup / step), with 1 in
+// place of a warmup of 0. It has no end, so that a run can be made longer.
+class InverseRootSchedule final : public Schedule {
+ public:
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+};
+
+// Falls by half a cosine and begins again at the peak, in periods that may grow (Loshchilov and Hutter, "SGDR", 2017).
+class RestartSchedule final : public Schedule {
+ public:
+  struct Options {
+    int64_t period = 1000;   // steps of the first period
+    double growth = 1;       // each period is this many times as long as the one before
+    double final_ratio = 0;  // fraction of the peak at a period's end
+  };
+  RestartSchedule() = default;
+  explicit RestartSchedule(const Options& o) : options_(o) {}
+  std::vector<Field> options() override;
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+
+ private:
+  Options options_;
+};
+
+// One cycle (Smith and Topin, "Super-convergence", 2018): rises by half a cosine to the peak and falls by half a
+// cosine.
+class OneCycleSchedule final : public FallingSchedule {
+ public:
+  struct OwnOptions {
+    double rise = 0.3;          // the part of the steps in which it rises
+    double start_ratio = 0.04;  // fraction of the peak at the first step
+  };
+  OneCycleSchedule() = default;
+  OneCycleSchedule(const Options& o, const OwnOptions& own) : FallingSchedule(o), own_(own) {}
+  std::vector<Field> options() override;
+  double part(int64_t step, int64_t warmup, int64_t total) const override;
+
+ private:
+  OwnOptions own_;
+};
+
+// constant, linear, cosine, step, stable, inverse_root, restarts, one_cycle
+std::vector<Choice<Schedule>> builtin_schedules();
 
 struct ScheduleOptions {
   std::string name = "constant";  // schedule.name, a choice

@@ -31,33 +31,62 @@ struct Sgd {
   }
 };
 
-// p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale. Loshchilov and Hutter,
-// "Decoupled weight decay regularization" (2019).
-struct AdamW {
+// p, m, v, g -> p, m, v. Scalars: beta1, beta2, epsilon, weight decay, learning-rate scale. Kingma and Ba, "Adam"
+// (2015), which adds the decay to the gradient; decoupled: Loshchilov and Hutter, "Decoupled weight decay
+// regularization" (2019).
+template <bool kDecoupled>
+struct Adam {
   static constexpr int kIns = 4, kOuts = 3;
-  float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, rest1, rest2, epsilon;
+  float keep, step_size, root_correction, grad_scale, skip, beta1, beta2, rest1, rest2, epsilon, decay;
   // rest1 and rest2 are 1 - beta, rounded once from fp64: 1 - 0.999f differs from 0.001 by 1e-5 of itself.
-  HD explicit AdamW(const PointwiseArgs& a)
+  HD explicit Adam(const PointwiseArgs& a)
       : grad_scale(a.control[UpdateControl::kGradScale]),
         skip(a.control[UpdateControl::kSkip]),
         beta1(static_cast<float>(a.scalars[0])),
         beta2(static_cast<float>(a.scalars[1])),
         rest1(static_cast<float>(1 - a.scalars[0])),
         rest2(static_cast<float>(1 - a.scalars[1])),
-        epsilon(static_cast<float>(a.scalars[2])) {
+        epsilon(static_cast<float>(a.scalars[2])),
+        decay(static_cast<float>(a.scalars[3])) {
     const float lr = a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[4]);
-    keep = 1.0f - lr * static_cast<float>(a.scalars[3]);
+    keep = kDecoupled ? 1.0f - lr * decay : 1.0f;
     step_size = lr / a.control[UpdateControl::kCorrection1];
     root_correction = 1.0f / sqrt_of(a.control[UpdateControl::kCorrection2]);
   }
   template <class T>
   HD Many<T, 3> operator()(T p, T m, T v, T g) const {
     g = g * T(grad_scale);
+    if (!kDecoupled) g = fused(T(decay), p, g);
     T m1 = fused(T(rest1), g, T(beta1) * m);
     T v1 = fused(T(rest2), g * g, T(beta2) * v);
     T p1 = fused(-T(step_size), m1 / fused(sqrt_of(v1), T(root_correction), T(epsilon)), p * T(keep));
     const bool stay = skip != 0;
     return {{stay ? p : p1, stay ? m : m1, stay ? v : v1}};
+  }
+};
+
+// p, m, g -> p, m. Scalars: beta1, beta2, weight decay, learning-rate scale. Chen et al., "Symbolic discovery of
+// optimization algorithms" (2023).
+struct Lion {
+  static constexpr int kIns = 3, kOuts = 2;
+  float lr, keep, grad_scale, skip, beta1, beta2, rest1, rest2;
+  HD explicit Lion(const PointwiseArgs& a)
+      : lr(a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[3])),
+        grad_scale(a.control[UpdateControl::kGradScale]),
+        skip(a.control[UpdateControl::kSkip]),
+        beta1(static_cast<float>(a.scalars[0])),
+        beta2(static_cast<float>(a.scalars[1])),
+        rest1(static_cast<float>(1 - a.scalars[0])),
+        rest2(static_cast<float>(1 - a.scalars[1])) {
+    keep = 1.0f - lr * static_cast<float>(a.scalars[2]);
+  }
+  template <class T>
+  HD Many<T, 2> operator()(T p, T m, T g) const {
+    g = g * T(grad_scale);
+    const T direction = fused(T(rest1), g, T(beta1) * m), m1 = fused(T(rest2), g, T(beta2) * m);
+    const T step = direction > 0 ? T(lr) : direction < 0 ? -T(lr) : T(0);
+    const bool stay = skip != 0;
+    return {{stay ? p : p * T(keep) - step, stay ? m : m1}};
   }
 };
 
@@ -87,7 +116,10 @@ struct NamedUpdate {
   std::string_view name;
   void (*run)(Parallel&, const PointwiseArgs&);
 };
-constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>}, {"adamw", update_by<AdamW>}};
+constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>},
+                                    {"adamw", update_by<Adam<true>>},
+                                    {"adam", update_by<Adam<false>>},
+                                    {"lion", update_by<Lion>}};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter 2019).
+// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), which differ in weight decay.
 #include <cmath>
 
 #include "core/kernels/kernels.h"
@@ -8,10 +8,13 @@
 namespace lockstep {
 namespace {
 
-class AdamW final : public Optimizer {
+class Adam final : public Optimizer {
  public:
-  AdamW(const AdamWOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 2), o_(o) {}
-  std::vector<std::string> moment_names() const override { return {"adamw.m", "adamw.v"}; }
+  Adam(const AdamWOptions& o, bool decoupled, const std::vector<Slot>& slots)
+      : Optimizer(slots, 2), o_(o), decoupled_(decoupled) {}
+  std::vector<std::string> moment_names() const override {
+    return decoupled_ ? std::vector<std::string>{"adamw.m", "adamw.v"} : std::vector<std::string>{"adam.m", "adam.v"};
+  }
 
  private:
   void corrections(int64_t update, double& first, double& second) const override {
@@ -33,18 +36,16 @@ class AdamW final : public Optimizer {
     a.scalars[3] = s.decay ? o_.weight_decay : 0;
     a.scalars[4] = s.lr_scale;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
+    if (decoupled_) raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
+    else raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adam", args); }, a);
   }
   AdamWOptions o_;
+  bool decoupled_;
 };
 
 class AdamWKind final : public OptimizerKind {
  public:
-  std::vector<Field> options() override {
-    return {field("beta1", o_.beta1, "decay of the first moment").with_range(0, kMostBeta),
-            field("beta2", o_.beta2, "decay of the second moment").with_range(0, kMostBeta),
-            field("epsilon", o_.epsilon, "added to the root of the second moment").with_range(0, 1)};
-  }
+  std::vector<Field> options() override { return fields(o_); }
   std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const override {
     AdamWOptions o = o_;
     o.lr = common.lr;
@@ -58,8 +59,17 @@ class AdamWKind final : public OptimizerKind {
 
 }  // namespace
 
+std::vector<Field> fields(AdamWOptions& o) {
+  return {field("beta1", o.beta1, "decay of the first moment").with_range(0, kMostBeta),
+          field("beta2", o.beta2, "decay of the second moment").with_range(0, kMostBeta),
+          field("epsilon", o.epsilon, "added to the root of the second moment").with_range(0, 1)};
+}
+
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots) {
-  return std::make_unique<AdamW>(o, slots);
+  return std::make_unique<Adam>(o, true, slots);
+}
+std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots) {
+  return std::make_unique<Adam>(o, false, slots);
 }
 Choice<OptimizerKind> adamw_choice() { return choice<OptimizerKind, AdamWKind>("adamw"); }
 

@@ -109,19 +109,19 @@ TEST(CudaPointwise, Conversions) {
     }
 }
 
-TEST(CudaUpdate, SgdAndAdamW) {
+TEST(CudaUpdate, OfEachOptimizer) {
   for (DType gradient : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
     for (int64_t n : {64, 1003})
       for (float skip : {0.0f, 1.0f})
-        for (auto [op, copied] :
-             {std::pair{"sgd", false}, std::pair{"adamw", false}, std::pair{"sgd", true}, std::pair{"adamw", true}}) {
+        for (auto [op, copied] : {std::pair{"sgd", false}, std::pair{"adamw", false}, std::pair{"sgd", true},
+                                  std::pair{"adamw", true}, std::pair{"adam", true}, std::pair{"lion", true}}) {
           SCOPED_TRACE(cat(op, ", gradient in ", gradient, ", ", n, " elements, ", copied ? "copied" : "once"));
           expect_equal([&, op = op, copied = copied](const KernelTable& table, Parallel& where) {
             const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
             const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
                          m = random_tensor({n}, 2, -1, 1, DType::kFloat32),
                          v = random_tensor({n}, 3, 0, 1, DType::kFloat32), g = random_tensor({n}, 4, -1, 1, gradient);
-            const bool adam = std::string_view(op) == "adamw";
+            const bool adam = std::string_view(op).starts_with("adam");
             const Tensor copy = Tensor::zeros({n}, gradient);
             PointwiseArgs a = adam ? raw::pointwise_args({p, m, v, copy}, {p, m, v, g})
                                    : raw::pointwise_args({p, m, copy}, {p, m, g});

@@ -1,4 +1,4 @@
-// SGD and AdamW against their definitions in fp64; slices, skipped steps, resumption and threads change no bit; rules
+// The optimizers against their definitions in fp64; slices, skipped steps, resumption and threads change no bit; rules
 // by name.
 #include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
@@ -108,6 +108,34 @@ TEST(AdamW, FollowsItsDefinition) {
           });
 }
 
+TEST(Adam, FollowsItsDefinition) {
+  for (double decay : {0.0, 0.1})
+    expect_follows(
+        [&](const std::vector<Slot>& s) {
+          return make_adam({.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = decay}, s);
+        },
+        decay,
+        [=](int64_t step, double lr, double g, double rate, double& p, double& m, double& v) {
+          g += rate * p;  // through the moments
+          m = 0.9 * m + 0.1 * g;
+          v = 0.99 * v + 0.01 * g * g;
+          const double mh = m / (1 - std::pow(0.9, step)), vh = v / (1 - std::pow(0.99, step));
+          p -= lr * mh / (std::sqrt(vh) + 1e-6);
+        });
+}
+
+TEST(Lion, FollowsItsDefinition) {
+  for (double decay : {0.0, 0.1})
+    expect_follows(
+        [&](const std::vector<Slot>& s) { return make_lion({.beta1 = 0.9, .beta2 = 0.99, .weight_decay = decay}, s); },
+        decay,
+        [=](int64_t, double lr, double g, double rate, double& p, double& m, double&) {
+          const double direction = 0.9 * m + 0.1 * g;
+          p = p * (1 - lr * rate) - lr * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
+          m = 0.99 * m + 0.01 * g;
+        });
+}
+
 // 1 - beta must not come from a rounded beta: that loses up to eps / (1 - beta) of each moment, and of each update.
 TEST(AdamW, BetasNearOneLoseNoAccuracy) {
   struct Betas {
@@ -145,7 +173,9 @@ TEST(AdamW, BetasNearOneLoseNoAccuracy) {
 using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
 const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },
-    [](const std::vector<Slot>& s) { return make_adamw({.weight_decay = 0.01}, s); }};
+    [](const std::vector<Slot>& s) { return make_adamw({.weight_decay = 0.01}, s); },
+    [](const std::vector<Slot>& s) { return make_adam({.weight_decay = 0.01}, s); },
+    [](const std::vector<Slot>& s) { return make_lion({.weight_decay = 0.01}, s); }};
 
 std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
   std::vector<std::vector<double>> out;

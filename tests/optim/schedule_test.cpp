@@ -14,6 +14,7 @@ TEST(Schedule, WarmUpEndsAtTheFullRate) {
     EXPECT_DOUBLE_EQ(learning_rate(*s, 4, 2, 0, 100), 0.5);
     EXPECT_DOUBLE_EQ(learning_rate(*s, 4, 2, 1, 100), 1.0);
     EXPECT_DOUBLE_EQ(learning_rate(*s, 4, 2, 3, 100), 2.0);
+    if (kind.name == "one_cycle") continue;  // rises by itself
     EXPECT_DOUBLE_EQ(learning_rate(*s, 4, 2, 4, 100), 2.0) << kind.name << " begins at its peak";
   }
 }
@@ -50,12 +51,57 @@ TEST(Schedule, StepMultipliesAfterEverySoManySteps) {
   EXPECT_DOUBLE_EQ(learning_rate(s, 5, 8, 35, 100), 1);
 }
 
+TEST(Schedule, StableFallsInTheLastPart) {
+  const StableSchedule s({.final_ratio = 0.1}, {.decay = 0.25});
+  for (int64_t step : {20, 21, 94, 95}) EXPECT_DOUBLE_EQ(learning_rate(s, 20, 1, step, 120), 1) << step;
+  EXPECT_NEAR(learning_rate(s, 20, 1, 105, 120), 1 - 0.9 * 0.4, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 20, 1, 120, 120), 0.1, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 20, 1, 500, 120), 0.1, 1e-12) << "and stays there";
+  EXPECT_DOUBLE_EQ(learning_rate(StableSchedule({}, {.decay = 0}), 0, 1, 119, 120), 1);
+}
+
+TEST(Schedule, InverseRootFallsWithTheRootOfTheStep) {
+  const InverseRootSchedule s;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 100, 3, 100, 10), 3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 100, 3, 400, 10), 1.5);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 100, 3, 10000, 10), 0.3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 0, 3, 8, 10), 1) << "without warm-up as with one step of it";
+}
+
+TEST(Schedule, RestartsBeginAgainInPeriodsThatGrow) {
+  const RestartSchedule even({.period = 10, .growth = 1, .final_ratio = 0.2});
+  for (int64_t step : {5, 15, 25, 1005}) EXPECT_DOUBLE_EQ(learning_rate(even, 5, 1, step, 1), 1) << step;
+  EXPECT_NEAR(learning_rate(even, 5, 1, 10, 1), 0.6, 1e-12);
+  const RestartSchedule growing({.period = 10, .growth = 2, .final_ratio = 0});
+  for (int64_t step : {0, 10, 30, 70}) EXPECT_DOUBLE_EQ(learning_rate(growing, 0, 1, step, 1), 1) << step;
+  EXPECT_NEAR(learning_rate(growing, 0, 1, 20, 1), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(growing, 0, 1, 50, 1), 0.5, 1e-12);
+}
+
+TEST(Schedule, OneCycleRisesAndFalls) {
+  const OneCycleSchedule s({.final_ratio = 0.01}, {.rise = 0.25, .start_ratio = 0.1});
+  EXPECT_NEAR(learning_rate(s, 0, 1, 0, 100), 0.1, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 0, 1, 25, 100), 1, 1e-12);
+  EXPECT_NEAR(learning_rate(s, 0, 1, 100, 100), 0.01, 1e-12);
+  double last = 0;
+  for (int64_t step = 0; step <= 100; ++step) {
+    const double rate = learning_rate(s, 0, 1, step, 100);
+    if (step <= 25) EXPECT_GT(rate, last) << step;
+    else EXPECT_LT(rate, last) << step;
+    last = rate;
+  }
+  EXPECT_NEAR(learning_rate(OneCycleSchedule({}, {.rise = 1}), 0, 1, 100, 100), 0, 1e-12);
+}
+
 TEST(Schedule, NeverRisesAfterWarmUpNorLeavesItsBounds) {
   const LinearSchedule linear({.final_ratio = 0.05});
   const CosineSchedule cosine({.final_ratio = 0.05});
   const StepSchedule step_by_step({.every = 13, .factor = 0.7});
   const ConstantSchedule constant;
-  for (const Schedule* s : std::initializer_list<const Schedule*>{&constant, &linear, &cosine, &step_by_step})
+  const StableSchedule stable({.final_ratio = 0.05}, {});
+  const InverseRootSchedule inverse_root;
+  for (const Schedule* s :
+       std::initializer_list<const Schedule*>{&constant, &linear, &cosine, &step_by_step, &stable, &inverse_root})
     for (int64_t warmup : {0, 7, 100, 200}) {
       double last = 1;
       for (int64_t step = warmup; step < 400; ++step) {
