@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 
@@ -13,10 +14,11 @@ namespace lockstep {
 namespace {
 
 // A signal ends an import at its next block, so that the incomplete output is removed.
-volatile std::sig_atomic_t stop_signal = 0;
+std::atomic<int> stop_of_import{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 void stop_on_signals() {
   for (int s : {SIGTERM, SIGINT, SIGHUP}) {
-    const auto before = std::signal(s, [](int number) { stop_signal = number; });
+    const auto before = std::signal(s, [](int number) { stop_of_import = number; });
     if (before == SIG_IGN) std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
   }
 }
@@ -104,7 +106,8 @@ int import(const Arguments& a) {
   auto shown = std::make_shared<ShownProgress>("import");
   stop_on_signals();
   options.progress = [shown, output](int64_t done, int64_t total) {
-    require(stop_signal == 0, ExitCode::kSaved, output, ": the import was stopped on request; its output was removed");
+    require(stop_of_import == 0, ExitCode::kSaved, output,
+            ": the import was stopped on request; its output was removed");
     (*shown)(done, total);
   };
   const auto is_named = [&](const ImportFormat& f) { return f.name == name; };

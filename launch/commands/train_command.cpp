@@ -27,9 +27,9 @@ namespace {
 
 // Set by a signal, checked between steps. A second signal of the same kind ends the process immediately. So does the
 // first before the first step, when there is nothing to save and many ranks take long to start.
-volatile std::sig_atomic_t stop_signal = 0;
+std::atomic<int> stop_signal{0};  // read by every rank that is a thread
 std::atomic<bool> training{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 void on_stop_signal(int number) {
   if (!training) {
     constexpr char kText[] = "stopped on request before the first step. Start it again with --resume\n";
