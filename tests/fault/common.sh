@@ -36,17 +36,25 @@ nodes_up() {
     echo "10.77.0.$i n$i" >>hosts
   done
   echo "127.0.0.1 localhost" >>hosts
-  # What stands for ssh: joins its arguments as ssh does.
+  cat >enter <<SH
+#!/bin/bash
+host=\$1
+shift
+exec nsenter --net=/run/netns/$id-\$host unshare --uts --mount bash -c 'hostname "\$0"; mount --bind $work/hosts /etc/hosts; exec bash -c "\$*"' "\$host" "\$@"
+SH
+  # What stands for ssh: joins its arguments as ssh does, and reaches only what the network reaches. A refused connection is an answer.
   cat >remote <<SH
 #!/bin/bash
 while [[ \$1 == -* ]]; do shift; done
 host=\$1
 shift
-exec nsenter --net=/run/netns/$id-\$host unshare --uts --mount bash -c 'hostname "\$0"; mount --bind $work/hosts /etc/hosts; exec bash -c "\$*"' "\$host" "\$@"
+timeout 2 bash -c "exec 3<>/dev/tcp/10.77.0.\${host#n}/9" 2>/dev/null
+if [ \$? -eq 124 ]; then echo "ssh: connect to host \$host port 22: Connection timed out" >&2 && exit 255; fi
+exec $work/enter "\$host" "\$@"
 SH
-  chmod +x remote
+  chmod +x enter remote
 }
-on() { "$work/remote" "$1" "$(printf '%q ' "${@:2}")"; } # NODE command...
+on() { "$work/enter" "$1" "$(printf '%q ' "${@:2}")"; } # NODE command...
 processes() { ip netns pids "$id-$1"; }                   # NODE
 programs() { # NODE: their command lines
   local p
