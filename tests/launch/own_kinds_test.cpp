@@ -208,7 +208,8 @@ TEST(OwnKinds, RefuseWhatDoesNotFit) {
   };
   says(refusal([] { settings_for(1, "optim.name=adamw"); }), "has an effect only with optim.name: heavy");
   says(refusal([] { settings_for(1, "optim.mass=0"); }), "optim.mass: 0 is plain sgd");
-  says(refusal([] { settings_for(1, "schedule.name=halvin"); }), "constant | linear | cosine | step | stable | inverse_root | restarts | one_cycle | halving");
+  says(refusal([] { settings_for(1, "schedule.name=halvin"); }),
+       "constant | linear | cosine | step | stable | inverse_root | restarts | one_cycle | halving");
   says(refusal([] { settings_for(1, "data.points=1"); }), "data.points");
   // A model that reads other tensors than the data has.
   ConfigTree tree = ConfigTree::parse(
