@@ -13,7 +13,7 @@ product_bench() {
     "$root/build/cpu-release/tests/machine_limits" >>"$out/limits"
     # One line a product: its name and 10^9 operations a second.
     "$root/build/cpu-release/tests/kernel_bench" --benchmark_filter='^Gemm(Bf16)?/.*/1/real_time$' --benchmark_format=csv 2>/dev/null |
-      awk -F, -v round="$round" 'NR == 1 {for (i = 1; i <= NF; i++) if ($i ~ /GF/) g = i; next} /Gemm/ {gsub(/"/, "", $1); sub(/\/real_time/, "", $1); print $1, round, $g / 1e9}' >>"$out/ours"
+      awk -F, -v round="$round" 'NR == 1 {for (i = 1; i <= NF; i++) if ($i ~ /GF/) g = i; next} /Gemm/ {gsub(/"/, "", $1); sub(/\/real_time/, "", $1); print $1, round, $g}' >>"$out/ours"
     if "$python" -c 'import torch' 2>/dev/null; then "$python" tests/bench/peers/torch_products.py | awk -F, -v round="$round" '{print $1, round, $2}' >>"$out/theirs"; fi
   done
   touch "$out/theirs"
