@@ -1,7 +1,7 @@
 // B is cut into blocks of up to kWide columns and kDepth rows, packed as panels of one register tile's width. Tiles of
 // A's rows go outside, panels inside: the packed block streams from the second-level cache while a tile of A stays in
-// the first. A is read in place where it is of type T with contiguous rows, and otherwise packed a tile at a time.
-// Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
+// the first. A is read in place where it is of type T with contiguous rows, and otherwise packed a strip of tiles at a
+// time. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
 #include "core/kernels/gemm_serial.h"
 
 #include "core/kernels/simd.h"
@@ -49,7 +49,7 @@ struct Panels {
   }
   int64_t begin(int64_t i) const { return (i * narrow + (i < wider ? i : wider)) * Tile::kLanes; }
   int vectors(int64_t i) const { return static_cast<int>(narrow + (i < wider ? 1 : 0)); }
-  // Where panel i is packed: between panels one vector's gap for each, so that they do not share sets of a cache.
+  // Where panel i is packed: after each panel a gap of a tile's width, so that panels do not share the sets of a cache.
   int64_t packed_at(int64_t i, int64_t depth) const { return begin(i) * depth + i * Tile::kCols; }
   int64_t packed_size(int64_t depth) const { return packed_at(count, depth); }
   int64_t count, narrow, wider, cols;  // cols: n rounded up to whole vectors
@@ -60,11 +60,6 @@ template <class T, class Tile>
 using Stored = std::conditional_t<Tile::kPairs, uint16_t, T>;
 template <class T, class Tile>
 constexpr DType kStored = Tile::kPairs ? DType::kBFloat16 : kTypeOf<T>;
-
-template <int64_t N>
-struct Number {
-  constexpr operator int64_t() const { return N; }
-};
 
 // Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
 template <class T>
@@ -239,9 +234,9 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
               for (int64_t j = 0; j < vectors; ++j)
                 S::store(o + (k * vectors + j) * L, S::load(p + k * b.row_stride + j * L));
           };
-          if (width == 3 * L) copy(Number<3>());
-          else if (width == 2 * L) copy(Number<2>());
-          else copy(Number<1>());
+          if (width == 3 * L) copy(std::integral_constant<int64_t, 3>());
+          else if (width == 2 * L) copy(std::integral_constant<int64_t, 2>());
+          else copy(std::integral_constant<int64_t, 1>());
           continue;
         }
         for (int64_t k = k1; k < k2; ++k) {
@@ -285,6 +280,7 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
   }
 }
 
+// Rows of bf16 are converted several tiles at a time, as one tile's few rows would be short runs.
 template <class Tile>
 constexpr int64_t kStripRows = Tile::kPairs ? 4 * Tile::kRows : Tile::kRows;
 
