@@ -109,9 +109,15 @@ if asked 47; then # killed for lack of memory
     killed=$(rank_of 1)
     echo "$killed" >"$group/cgroup.procs"
     sleep 1
-    # What it allocates from now on counts there; 0 cannot be met, so the kernel ends it.
-    echo 1 >"$group/memory.force_empty" 2>/dev/null || true
-    echo 64K >"$group/memory.limit_in_bytes" 2>/dev/null || true
+    # What it allocates from now on counts there; 64 KiB do not suffice, so the kernel ends it. While more than that is in
+    # use and cannot be freed, the kernel refuses the limit: so again until it takes effect.
+    for ((i = 0; i < 300; i++)); do
+      kill -0 "$killed" 2>/dev/null || break
+      echo 1 >"$group/memory.force_empty" 2>/dev/null || true
+      echo 64K >"$group/memory.limit_in_bytes" 2>/dev/null || true
+      sleep 0.1
+    done
+    kill -9 "$killed" 2>/dev/null || true # if the kernel has not
     ended
     expect "row 47: exit 69" test "$code" -eq 69
     expect "row 47: said" grep -qE '^error: rank 1 on .* was killed by SIGKILL: out of memory, the limit of its control group is ' err
