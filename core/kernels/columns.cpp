@@ -9,79 +9,100 @@ namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int64_t kBlock = 64;      // columns a thread takes at once
+constexpr int kSums = 0;            // scratch slot
 constexpr int64_t kRowBlock = 128;  // rows summed before they join the total: the error grows with rows / 128 + 128
 
 int64_t column_grain(int64_t rows, int64_t cols) { return rows * cols < 32768 ? (cols + kBlock - 1) / kBlock : 1; }
 
+// As few blocks a piece as keep all threads busy: rows are then read in runs as long as can be.
+int64_t wide_grain(Parallel& parallel, int64_t rows, int64_t blocks) {
+  const int64_t share = (blocks + parallel.threads() - 1) / parallel.threads();
+  return rows * blocks * kBlock < 32768 ? blocks : share;
+}
+
+// n values of a row in type T: in place, or converted into `line`.
+template <class T>
+const T* run_of(const void* data, DType dtype, int64_t at, int64_t n, T* line) {
+  if (dtype == kTypeOf<T>) return static_cast<const T*>(data) + at;
+  load_run<T>(data, dtype, at, 1, n, line);
+  return line;
+}
+
+template <class T>
+void zero(T* p, int64_t n) {
+  memset(p, 0, static_cast<size_t>(n) * sizeof(T));
+}
+
+// out[at, at + n) = sum, or += sum.
+template <class T>
+void store_sums(void* out, DType dtype, int64_t at, bool accumulate, int64_t n, T* sum, T* line) {
+  if (accumulate) {
+    load_run<T>(out, dtype, at, 1, n, line);
+    for (int64_t c = 0; c < n; ++c) sum[c] = line[c] + sum[c];
+  }
+  store_run<T>(out, dtype, at, 1, n, sum);
+}
+
 template <class T>
 void column_sum_in(Parallel& parallel, const ColumnArgs& a) {
   const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
+  // Columns [c0, c0 + n) of one of the batch.
+  auto sum_columns = [&](int64_t batch, int64_t c0, int64_t n) {
+    T* total = static_cast<T*>(parallel.scratch(kSums, 3 * n * static_cast<int64_t>(sizeof(T))));
+    T *part = total + n, *line = part + n;
+    zero(total, n);
+    for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
+      const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
+      zero(part, n);
+      for (int64_t r = r0; r < r1; ++r) {
+        const T* p = run_of<T>(a.in, a.in_dtype, (batch * a.rows + r) * a.cols + c0, n, line);
+#pragma GCC ivdep
+        for (int64_t c = 0; c < n; ++c) part[c] += p[c];
+      }
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) total[c] += part[c];
+    }
+    store_sums<T>(a.out, a.out_dtype, batch * a.cols + c0, a.accumulate, n, total, line);
+  };
   auto body = [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t batch = item / blocks, c0 = item % blocks * kBlock;
-      const int64_t n = a.cols - c0 < kBlock ? a.cols - c0 : kBlock;
-      alignas(64) T total[kBlock] = {}, part[kBlock], line[kBlock];
-      for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
-        const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
-        for (int64_t c = 0; c < kBlock; ++c) part[c] = 0;
-        for (int64_t r = r0; r < r1; ++r) {
-          const int64_t at = (batch * a.rows + r) * a.cols + c0;
-          if (a.in_dtype == kTypeOf<T>) {
-            const T* p = static_cast<const T*>(a.in) + at;
-            for (int64_t c = 0; c < n; ++c) part[c] += p[c];
-          } else {
-            load_run<T>(a.in, a.in_dtype, at, 1, n, line);
-            for (int64_t c = 0; c < n; ++c) part[c] += line[c];
-          }
-        }
-        for (int64_t c = 0; c < n; ++c) total[c] += part[c];
-      }
-      const int64_t at = batch * a.cols + c0;
-      if (a.accumulate) {
-        load_run<T>(a.out, a.out_dtype, at, 1, n, line);
-        for (int64_t c = 0; c < n; ++c) total[c] = line[c] + total[c];
-      }
-      store_run<T>(a.out, a.out_dtype, at, 1, n, total);
+    for (int64_t item = begin; item < end;) {
+      const int64_t batch = item / blocks, last = (batch + 1) * blocks < end ? (batch + 1) * blocks : end;
+      const int64_t c0 = item % blocks * kBlock, c1 = (last - batch * blocks) * kBlock;
+      sum_columns(batch, c0, (c1 < a.cols ? c1 : a.cols) - c0);
+      item = last;
     }
   };
-  parallel.run(a.batch * blocks, column_grain(a.rows, a.cols), body);
+  parallel.run(a.batch * blocks, wide_grain(parallel, a.rows, a.batch * blocks), body);
 }
 
 template <class T>
 void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
   const int64_t blocks = (a.cols + kBlock - 1) / kBlock;
   auto body = [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t c0 = block * kBlock, n = a.cols - c0 < kBlock ? a.cols - c0 : kBlock;
-      alignas(64) T weight[kBlock] = {}, bias[kBlock] = {}, w[kBlock], b[kBlock], g[kBlock], x[kBlock];
-      for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
-        const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
-        for (int64_t c = 0; c < kBlock; ++c) w[c] = b[c] = 0;
-        for (int64_t r = r0; r < r1; ++r) {
-          load_run<T>(a.g, a.g_dtype, r * a.cols + c0, 1, n, g);
-          load_run<T>(a.x, a.x_dtype, r * a.cols + c0, 1, n, x);
-          const T mean = static_cast<const T*>(a.mean)[r], rstd = static_cast<const T*>(a.rstd)[r];
-          for (int64_t c = 0; c < kBlock; ++c) {
-            w[c] += g[c] * ((x[c] - mean) * rstd);
-            b[c] += g[c];
-          }
+    const int64_t c0 = begin * kBlock, c1 = end * kBlock < a.cols ? end * kBlock : a.cols, n = c1 - c0;
+    T* weight = static_cast<T*>(parallel.scratch(kSums, 6 * n * static_cast<int64_t>(sizeof(T))));
+    T *bias = weight + n, *w = bias + n, *b = w + n, *g_line = b + n, *x_line = g_line + n;
+    zero(weight, 2 * n);
+    for (int64_t r0 = 0; r0 < a.rows; r0 += kRowBlock) {
+      const int64_t r1 = r0 + kRowBlock < a.rows ? r0 + kRowBlock : a.rows;
+      zero(w, 2 * n);
+      for (int64_t r = r0; r < r1; ++r) {
+        const T* g = run_of<T>(a.g, a.g_dtype, r * a.cols + c0, n, g_line);
+        const T* x = run_of<T>(a.x, a.x_dtype, r * a.cols + c0, n, x_line);
+        const T mean = static_cast<const T*>(a.mean)[r], rstd = static_cast<const T*>(a.rstd)[r];
+#pragma GCC ivdep
+        for (int64_t c = 0; c < n; ++c) {
+          w[c] += g[c] * ((x[c] - mean) * rstd);
+          b[c] += g[c];
         }
-        for (int64_t c = 0; c < n; ++c) weight[c] += w[c], bias[c] += b[c];
       }
-      auto finish = [&](void* out, DType dtype, bool accumulate, T* sum) {
-        if (!out) return;
-        if (accumulate) {
-          load_run<T>(out, dtype, c0, 1, n, g);
-          for (int64_t c = 0; c < n; ++c) sum[c] = g[c] + sum[c];
-        }
-        store_run<T>(out, dtype, c0, 1, n, sum);
-      };
-      for (int64_t c = n; c < kBlock; ++c) g[c] = x[c] = 0;
-      finish(a.dweight, a.dweight_dtype, a.accumulate_weight, weight);
-      finish(a.dbias, a.dbias_dtype, a.accumulate_bias, bias);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < 2 * n; ++c) weight[c] += w[c];  // and the biases, which follow
     }
+    if (a.dweight) store_sums<T>(a.dweight, a.dweight_dtype, c0, a.accumulate_weight, n, weight, g_line);
+    if (a.dbias) store_sums<T>(a.dbias, a.dbias_dtype, c0, a.accumulate_bias, n, bias, g_line);
   };
-  parallel.run(blocks, column_grain(a.rows, a.cols), body);
+  parallel.run(blocks, wide_grain(parallel, a.rows, blocks), body);
 }
 
 double tree_sum(const double* values, int64_t n) {

@@ -33,6 +33,8 @@ template <class Patch>
 void copy_run(const void* source, DType dtype, int64_t offset, int64_t n, Patch* out) {
   if constexpr (std::is_same_v<Patch, uint16_t>)
     memcpy(out, static_cast<const uint16_t*>(source) + offset, static_cast<size_t>(n) * sizeof(uint16_t));
+  else if (dtype == kTypeOf<Patch> && n < 16)  // a call costs more
+    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<const Patch*>(source)[offset + i];
   else load_run<Patch>(source, dtype, offset, 1, n, out);
 }
 
@@ -57,6 +59,13 @@ void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64
   for_pixels(a, p0, p1, [&](int64_t image, int64_t oy, int64_t ox) {
     const int64_t base = image * a.height * a.width * C;
     int64_t c = c0;
+    const int64_t top = oy * a.stride - a.padding, left = ox * a.stride - a.padding, row = a.kernel_w * C;
+    if (c0 == 0 && c1 == a.kernel_h * row && top >= 0 && top + a.kernel_h <= a.height && left >= 0 &&
+        left + a.kernel_w <= a.width) {  // nothing is cut off
+      for (int64_t ky = 0; ky < a.kernel_h; ++ky, line += row)
+        copy_run(a.x, a.x_dtype, base + ((top + ky) * a.width + left) * C, row, line);
+      return;
+    }
     while (c < c1) {
       // One stretch: a kernel row, as far as it stays inside the image.
       const int64_t tap = c / C, ky = tap / a.kernel_w, kx = tap % a.kernel_w, ch = c % C;

@@ -15,25 +15,37 @@ namespace {
 
 constexpr int64_t kRows = 24, kCols = 48;  // whole register tiles at most levels
 
+struct Block {
+  int64_t rows, cols;
+};
+
+// The block of C that one gemm_serial computes: what ends first by an estimate, of all ways to cut C into whole tiles.
+Block block_size(const GemmArgs& g, int64_t threads, int64_t work) {
+  if (threads == 1 || g.batch >= 2 * threads || work <= 65536) return {g.m, g.n};
+  const auto up = [](int64_t n, int64_t parts, int64_t unit) {
+    return ((n + parts - 1) / parts + unit - 1) / unit * unit;
+  };
+  const int64_t most = work > (int64_t(1) << 25) ? 4 * threads : threads;
+  Block best{g.m, g.n};
+  double least = 0;
+  for (int64_t cuts_m = 1; cuts_m <= most; ++cuts_m)
+    for (int64_t cuts_n = 1; cuts_m * cuts_n <= most; ++cuts_n) {
+      const Block block{up(g.m, cuts_m, kRows), up(g.n, cuts_n, kCols)};
+      const int64_t count = g.batch * ((g.m + block.rows - 1) / block.rows) * ((g.n + block.cols - 1) / block.cols);
+      // Rounds of blocks, and a part of one more for a slow core; packing costs as much as some rows and columns.
+      const double rounds = static_cast<double>((count + threads - 1) / threads) + 0.25;
+      const double time = rounds * static_cast<double>((block.rows + 16) * (block.cols + 4));
+      if (least == 0 || time < least) best = block, least = time;
+    }
+  return best;
+}
+
 template <class T>
 void gemm_in(Parallel& parallel, const GemmArgs& g) {
   if (g.m == 0 || g.n == 0 || g.batch == 0) return;
   const int64_t work = g.m * g.n * (g.k > 0 ? g.k : 1);
-  int64_t cuts_m = 1, cuts_n = 1;
-  if (parallel.threads() > 1 && g.batch < 2 * parallel.threads() && work > 65536) {
-    // Blocks near square need least packing; a few more than threads, so that a slow core does not hold up the rest.
-    const int64_t wanted = parallel.threads() * (work > (int64_t(1) << 25) ? 3 : 1);
-    const int64_t most_m = (g.m + kRows - 1) / kRows, most_n = (g.n + kCols - 1) / kCols;
-    while (cuts_m * cuts_n * g.batch < wanted) {
-      const bool along_m = g.m / cuts_m > 2 * (g.n / cuts_n);
-      if (along_m && cuts_m < most_m) ++cuts_m;
-      else if (cuts_n < most_n) ++cuts_n;
-      else if (cuts_m < most_m) ++cuts_m;
-      else break;
-    }
-  }
-  auto up = [](int64_t n, int64_t parts, int64_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; };
-  const int64_t rows = up(g.m, cuts_m, kRows), cols = up(g.n, cuts_n, kCols);
+  const Block block = block_size(g, parallel.threads(), work);
+  const int64_t rows = block.rows, cols = block.cols;
   const int64_t blocks_m = (g.m + rows - 1) / rows, blocks_n = (g.n + cols - 1) / cols;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {

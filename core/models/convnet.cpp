@@ -35,8 +35,11 @@ Convnet::Convnet(const ConvnetOptions& o, const TaskSpec& task) {
 
 Tensor Convnet::forward(const Tensor& x) {
   Tensor h = x;
-  for (Conv2d* conv : convs_) h = relu((*conv)(h));
-  h = max_pool2d(h, 2, 2);
+  for (Conv2d* conv : convs_) {
+    h = (*conv)(h);
+    if (conv == convs_.back()) h = max_pool2d(h, 2, 2);  // before relu: the same values from a quarter of the elements
+    h = relu(h);
+  }
   h = relu((*hidden_)(reshape(h, {h.dim(0), -1})));
   return (*head_)((*dropout_)(h));
 }
