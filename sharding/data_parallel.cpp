@@ -17,6 +17,7 @@ DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOption
   mesh_ = std::make_unique<Mesh>(comm, static_cast<int>(std::min(group, int64_t(1) << 30)));
   reductions_ = std::make_unique<ReduceSchedule>(*mesh_, options_, log_);
   make_buckets();
+  buffers_ = std::make_unique<ModelBuffers>(model_, *mesh_);
 }
 
 // Backward ends with the model's first block, so that reductions begin with the last one's bucket.
@@ -83,6 +84,7 @@ void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets) {
   nominal_ = nominal_targets;
   backward_end_s_ = 0;
   losses_.clear();
+  buffers_->begin_step();
   log_.restart();
   reductions_->begin_step(micro_count);
   gathers_->begin();
@@ -95,7 +97,9 @@ void DataParallel::announce_round() {
 
 void DataParallel::backward(int64_t index, const Tensor& loss, int64_t targets) {
   reductions_->begin_micro_batch(index);
+  buffers_->collect();
   lockstep::backward(loss, loss_gradient());
+  buffers_->discard();
   backward_end_s_ = log_.since_begin();
   gathers_->end_round(true);
   const bool round_ended = reductions_->end_micro_batch();
@@ -128,6 +132,7 @@ PendingStep DataParallel::end_step(double clip_norm, const StepRequests& request
   double exposed_ms = (log_.since_begin() - before) * 1e3;
   for (const Transfer& t : log_.transfers()) exposed_ms += (t.ready_s - t.needed_s) * 1e3;
   pending.set_exposed(exposed_ms);
+  buffers_->fold(schedule(), micro_count_, pending.verdict());
 
   Slot* slot = slots_.data();
   for (auto& b : reductions_->buckets()) {
@@ -179,7 +184,13 @@ std::vector<StateEntry> DataParallel::state() const {
   for (auto* buckets : {&trainable_, &frozen_})
     for (auto& b : *buckets)
       for (StateEntry& e : b->state()) out.push_back(std::move(e));
+  for (StateEntry& e : buffers_->state()) out.push_back(std::move(e));
   return out;
+}
+
+void DataParallel::state_was_loaded() {
+  gathers_->changed(GatherSchedule::By::kOthers);
+  buffers_->gather();
 }
 
 std::vector<StateEntry> DataParallel::whole_copies() const {

@@ -1,6 +1,6 @@
-// DataParallel: one model's replicas, trained as one. It places the parameters in buckets, collects gradients during
-// backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the trainer or a loop of
-// one's own; owns buckets and schedules, borrows model and communicator.
+// DataParallel: one model's replicas, trained as one. It places the parameters in buckets, folds buffers, collects
+// gradients during backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the
+// trainer or a loop of one's own; owns buckets and schedules, borrows model and communicator.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@
 #include "core/nn/slot.h"
 #include "sharding/gather_schedule.h"
 #include "sharding/mesh.h"
+#include "sharding/model_buffers.h"
 #include "sharding/options.h"
 #include "sharding/parameter_bucket.h"
 #include "sharding/reduce_schedule.h"
@@ -65,12 +66,13 @@ class DataParallel {
   // begin_step). Decay and scale of the learning rate may be changed (apply_rules).
   std::vector<Slot>& slots() { return slots_; }
   const std::vector<Slot>& slots() const { return slots_; }
-  // This rank's slices of the parameters by logical name: to load into (then call state_was_loaded()), and to save.
+  // This rank's slices of the parameters and buffers by logical name: to load into (then call state_was_loaded()), and
+  // to save.
   std::vector<StateEntry> state() const;
   // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
   // between end_step and the update those that the step computed with. Nothing where there are none.
   std::vector<StateEntry> whole_copies() const;
-  void state_was_loaded() { gathers_->changed(GatherSchedule::By::kOthers); }
+  void state_was_loaded();  // collective
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
   void require_gather() { gathers_->changed(GatherSchedule::By::kUpdate); }
   // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
@@ -100,6 +102,7 @@ class DataParallel {
   std::vector<std::unique_ptr<ParameterBucket>> frozen_;
   std::unique_ptr<ReduceSchedule> reductions_;
   std::unique_ptr<GatherSchedule> gathers_;
+  std::unique_ptr<ModelBuffers> buffers_;
   std::vector<Slot> slots_;
   std::map<int64_t, StepReducer> reducers_;  // by micro-batches of a step
 

@@ -36,6 +36,8 @@ HD inline auto call(const F& f, const T* v) {
   if constexpr (F::kIns == 3) return f(v[0], v[1], v[2]);
   if constexpr (F::kIns == 4) return f(v[0], v[1], v[2], v[3]);
   if constexpr (F::kIns == 5) return f(v[0], v[1], v[2], v[3], v[4]);
+  if constexpr (F::kIns == 6) return f(v[0], v[1], v[2], v[3], v[4], v[5]);
+  if constexpr (F::kIns == 7) return f(v[0], v[1], v[2], v[3], v[4], v[5], v[6]);
 }
 
 inline bool any_wide(const PointwiseArgs& a) {
@@ -91,6 +93,12 @@ inline void walk(const PointwiseArgs& a, const Operand& o, int64_t begin, int64_
   }
 }
 
+// Whether an operand is one line of the last dimension for all others, which falls into a tile a whole number of times:
+// from one beginning of a tile to the next it is the same.
+inline bool repeats_in_tiles(const PointwiseArgs& a, const Operand& o) {
+  return a.dims == 2 && o.strides[0] == 0 && kTile % a.sizes[1] == 0;
+}
+
 template <class F, class T>
 void pointwise_range(const PointwiseArgs& a, int64_t begin, int64_t end) {
   const F f(a);
@@ -108,6 +116,8 @@ void pointwise_range(const PointwiseArgs& a, int64_t begin, int64_t end) {
       const Operand& o = a.in[j];
       if (in_direct[j]) {
         in[j] = static_cast<const T*>(o.data) + at;
+      } else if (at > begin && repeats_in_tiles(a, o)) {
+        in[j] = in_tile[j];
       } else {
         walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
           load_run<T>(o.data, o.dtype, offset, stride, count, in_tile[j] + done);

@@ -49,6 +49,29 @@ struct NormColumnsArgs {
   bool accumulate_weight = false, accumulate_bias = false;
 };
 
+// Sums of each channel of x [rows, channels], contiguous. Without g: out0 the mean, out1 the sum of the squared
+// distances from it. With g [rows, channels]: out0[c] = sum_r g, out1[c] = sum_r g (x - mean) rstd, with 0 in place of
+// g where x scale + shift is not positive, if these are given. Sums, mean, rstd, scale and shift are [channels], fp32,
+// or fp64 where x is.
+struct ChannelSumsArgs {
+  int64_t rows = 0, channels = 0;
+  const void *x = nullptr, *g = nullptr;
+  DType x_dtype = DType::kFloat32, g_dtype = DType::kFloat32;
+  const void *mean = nullptr, *rstd = nullptr, *scale = nullptr, *shift = nullptr;
+  void *out0 = nullptr, *out1 = nullptr;
+};
+
+// value[e] += rate (row[e] - value[e]) for each row of `order` in turn whose element is not NaN, unless the verdict
+// says to skip.
+struct FoldArgs {
+  int64_t count = 0, elements = 0, stride = 0;  // rows; elements, and where the next row begins
+  float* value = nullptr;
+  const float* rows = nullptr;
+  const int32_t* order = nullptr;  // [count]
+  float rate = 0;
+  const float* verdict = nullptr;  // UpdateControlArgs::verdict
+};
+
 // out[r, :] = table[index[r], :], and its transpose: table[index[r], :] += g[r, :] in row order.
 struct GatherArgs {
   int64_t rows = 0, cols = 0, table_rows = 0;
@@ -102,11 +125,11 @@ struct ConvArgs {
   bool accumulate = false;
 };
 
-// Max pooling of NHWC images, without padding; `index` holds the offset of each maximum in its window, of the first one
-// if several are equal.
+// Max pooling of NHWC images, whose padding never wins (less than a window); `index` holds the offset of each maximum
+// in its window, of the first one if several are equal.
 struct PoolArgs {
   int64_t images = 0, height = 0, width = 0, channels = 0, out_height = 0, out_width = 0;
-  int64_t window = 0, stride = 0;
+  int64_t window = 0, stride = 0, padding = 0;
   void *x = nullptr, *y = nullptr;
   DType dtype = DType::kFloat32;
   uint8_t* index = nullptr;

@@ -2,6 +2,7 @@
 // order.
 #include "core/base/state_chunk.h"
 #include "core/kernels/args.h"
+#include "core/kernels/outcome.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/stage.h"
 
@@ -105,6 +106,105 @@ void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
   parallel.run(blocks, wide_grain(parallel, a.rows, blocks), body);
 }
 
+// Sums of channels: chunks of rows are summed by themselves, then joined in order in fp64. The chunks follow from the
+// shape alone.
+constexpr int kPartials = 1;  // scratch slot, of the calling thread
+int64_t rows_of_chunk(int64_t channels) {
+  const int64_t rows = 32768 / channels;
+  return rows < 16 ? 16 : rows > 512 ? 512 : rows;
+}
+
+// Rows [r0, r1) of kBlock channels, or `n`, from c0: mean and squared distances from it.
+template <class T>
+void chunk_moments(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c0, int64_t n, T* mean, T* m2) {
+  alignas(64) T sum[kBlock] = {}, squares[kBlock] = {}, line[kBlock] = {};
+  const auto each = [&](auto visit) {
+    for (int64_t r = r0; r < r1; ++r) {
+      const T* x = run_of<T>(a.x, a.x_dtype, r * a.channels + c0, n, line);
+      if (n == kBlock) {
+#pragma GCC ivdep
+        for (int64_t c = 0; c < kBlock; ++c) visit(c, x[c]);
+      } else {
+        for (int64_t c = 0; c < n; ++c) visit(c, x[c]);
+      }
+    }
+  };
+  each([&](int64_t c, T x) { sum[c] += x; });
+  const T share = T(1) / static_cast<T>(r1 - r0);
+  for (int64_t c = 0; c < kBlock; ++c) sum[c] *= share;
+  each([&](int64_t c, T x) { squares[c] += (x - sum[c]) * (x - sum[c]); });
+  memcpy(mean, sum, static_cast<size_t>(n) * sizeof(T));
+  memcpy(m2, squares, static_cast<size_t>(n) * sizeof(T));
+}
+
+template <class T>
+void chunk_gradients(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c0, int64_t n, T* of_g, T* of_both) {
+  alignas(64) T sum[kBlock] = {}, both[kBlock] = {}, x_line[kBlock] = {}, g_line[kBlock] = {};
+  const T *mean = static_cast<const T*>(a.mean) + c0, *rstd = static_cast<const T*>(a.rstd) + c0,
+          *scale = a.scale ? static_cast<const T*>(a.scale) + c0 : nullptr,
+          *shift = static_cast<const T*>(a.shift) + c0;
+  const auto each = [&](auto visit) {
+    for (int64_t r = r0; r < r1; ++r) {
+      const T* x = run_of<T>(a.x, a.x_dtype, r * a.channels + c0, n, x_line);
+      const T* g = run_of<T>(a.g, a.g_dtype, r * a.channels + c0, n, g_line);
+      if (n == kBlock) {
+#pragma GCC ivdep
+        for (int64_t c = 0; c < kBlock; ++c) visit(c, x[c], g[c]);
+      } else {
+        for (int64_t c = 0; c < n; ++c) visit(c, x[c], g[c]);
+      }
+    }
+  };
+  const auto add = [&](int64_t c, T x, T g) {
+    sum[c] += g;
+    both[c] += g * ((x - mean[c]) * rstd[c]);
+  };
+  if (scale) each([&](int64_t c, T x, T g) { add(c, x, fused(x, scale[c], shift[c]) > T(0) ? g : T(0)); });
+  else each(add);
+  memcpy(of_g, sum, static_cast<size_t>(n) * sizeof(T));
+  memcpy(of_both, both, static_cast<size_t>(n) * sizeof(T));
+}
+
+template <class T>
+void channel_sums_in(Parallel& parallel, const ChannelSumsArgs& a) {
+  const int64_t C = a.channels, rows = rows_of_chunk(C), chunks = (a.rows + rows - 1) / rows;
+  T* partials = static_cast<T*>(parallel.scratch(kPartials, chunks * 2 * C * static_cast<int64_t>(sizeof(T))));
+  auto of_chunks = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r0 = i * rows, r1 = r0 + rows < a.rows ? r0 + rows : a.rows;
+      T* out = partials + i * 2 * C;
+      for (int64_t c0 = 0; c0 < C; c0 += kBlock) {
+        const int64_t n = C - c0 < kBlock ? C - c0 : kBlock;
+        if (a.g) chunk_gradients<T>(a, r0, r1, c0, n, out + c0, out + C + c0);
+        else chunk_moments<T>(a, r0, r1, c0, n, out + c0, out + C + c0);
+      }
+    }
+  };
+  parallel.run(chunks, 16384 / (rows * C) + 1, of_chunks);
+  auto join = [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      double first = 0, second = 0, count = 0;
+      for (int64_t i = 0; i < chunks; ++i) {
+        const double p = static_cast<double>(partials[i * 2 * C + c]),
+                     q = static_cast<double>(partials[i * 2 * C + C + c]);
+        if (a.g) {
+          first += p, second += q;
+          continue;
+        }
+        // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979)
+        const double n = static_cast<double>((i + 1) * rows < a.rows ? rows : a.rows - i * rows);
+        const double distance = p - first, total = count + n;
+        first += distance * (n / total);
+        second += q + distance * distance * (count * n / total);
+        count = total;
+      }
+      static_cast<T*>(a.out0)[c] = static_cast<T>(first);
+      static_cast<T*>(a.out1)[c] = static_cast<T>(second);
+    }
+  };
+  parallel.run(C, 16384 / (chunks + 1) + 1, join);
+}
+
 double tree_sum(const double* values, int64_t n) {
   if (n == 1) return values[0];
   int64_t half = 1;
@@ -122,6 +222,23 @@ void column_sum(Parallel& parallel, const ColumnArgs& a) {
 void norm_columns(Parallel& parallel, const NormColumnsArgs& a) {
   if (a.x_dtype == DType::kFloat64) norm_columns_in<double>(parallel, a);
   else norm_columns_in<float>(parallel, a);
+}
+
+void channel_sums(Parallel& parallel, const ChannelSumsArgs& a) {
+  if (a.x_dtype == DType::kFloat64) channel_sums_in<double>(parallel, a);
+  else channel_sums_in<float>(parallel, a);
+}
+
+void fold(Parallel& parallel, const FoldArgs& a) {
+  if (a.verdict[UpdateControlArgs::kSkip] != 0) return;
+  auto body = [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < a.count; ++i) {
+      const float* row = a.rows + a.order[i] * a.stride;
+#pragma GCC ivdep
+      for (int64_t e = begin; e < end; ++e) a.value[e] = folded(a.value[e], row[e], a.rate);
+    }
+  };
+  parallel.run(a.elements, 16384, body);
 }
 
 void gather(Parallel& parallel, const GatherArgs& a) {

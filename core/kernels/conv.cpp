@@ -214,6 +214,24 @@ void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
   parallel.run(cuts * rows_cut, 1, body);
 }
 
+// The part of a window that lies in the image.
+struct Window {
+  int64_t y0, x0, y1, x1, top, left;
+  int64_t across() const { return x1 - x0; }
+  int64_t pixels() const { return (y1 - y0) * (x1 - x0); }
+  int64_t index(const PoolArgs& a, int64_t y, int64_t x) const { return (y - top) * a.window + x - left; }
+};
+Window window_of(const PoolArgs& a, int64_t oy, int64_t ox) {
+  const int64_t top = oy * a.stride - a.padding, left = ox * a.stride - a.padding;
+  const int64_t bottom = top + a.window, right = left + a.window;
+  return {top < 0 ? 0 : top,
+          left < 0 ? 0 : left,
+          bottom < a.height ? bottom : a.height,
+          right < a.width ? right : a.width,
+          top,
+          left};
+}
+
 // Windows go outside, channels inside: each line of channels is one vector loop.
 template <class T>
 void max_pool_in(Parallel& parallel, const PoolArgs& a) {
@@ -228,10 +246,13 @@ void max_pool_in(Parallel& parallel, const PoolArgs& a) {
       for (int64_t oy = 0; oy < a.out_height; ++oy)
         for (int64_t ox = 0; ox < a.out_width; ++ox) {
           const int64_t out = ((image * a.out_height + oy) * a.out_width + ox) * C;
-          const T* corner = pixels + (oy * a.stride * a.width + ox * a.stride) * C;
-          for (int64_t c = 0; c < C; ++c) best[c] = corner[c], where[c] = T(0);
-          for (int64_t w = 1; w < a.window * a.window; ++w) {
-            const T* at = corner + (w / a.window * a.width + w % a.window) * C;
+          const Window in = window_of(a, oy, ox);
+          const T* first = pixels + (in.y0 * a.width + in.x0) * C;
+          const T at_first = static_cast<T>(in.index(a, in.y0, in.x0));
+          for (int64_t c = 0; c < C; ++c) best[c] = first[c], where[c] = at_first;
+          for (int64_t p = 1; p < in.pixels(); ++p) {
+            const int64_t py = in.y0 + p / in.across(), px = in.x0 + p % in.across(), w = in.index(a, py, px);
+            const T* at = pixels + (py * a.width + px) * C;
 #pragma GCC ivdep
             for (int64_t c = 0; c < C; ++c) {
               const T v = at[c], b = best[c];
@@ -261,12 +282,13 @@ void max_pool_backward_in(Parallel& parallel, const PoolArgs& a) {
       for (int64_t oy = 0; oy < a.out_height; ++oy)
         for (int64_t ox = 0; ox < a.out_width; ++ox) {
           const int64_t out = ((image * a.out_height + oy) * a.out_width + ox) * C;
-          T* corner = dx + (oy * a.stride * a.width + ox * a.stride) * C;
+          const Window in = window_of(a, oy, ox);
           load_run<T>(a.y, a.dtype, out, 1, C, line);
           for (int64_t c = 0; c < C; ++c) where[c] = static_cast<T>(a.index[out + c]);
-          for (int64_t w = 0; w < a.window * a.window; ++w) {
-            T* at = corner + (w / a.window * a.width + w % a.window) * C;
-            const T mine = static_cast<T>(w);
+          for (int64_t p = 0; p < in.pixels(); ++p) {
+            const int64_t py = in.y0 + p / in.across(), px = in.x0 + p % in.across();
+            T* at = dx + (py * a.width + px) * C;
+            const T mine = static_cast<T>(in.index(a, py, px));
 #pragma GCC ivdep
             for (int64_t c = 0; c < C; ++c) at[c] += where[c] == mine ? line[c] : T(0);
           }

@@ -58,6 +58,11 @@ TaskCost cost_of(const NormColumnsArgs& a) {
                               bytes_of(a.dweight, a.cols, a.dweight_dtype) + bytes_of(a.dbias, a.cols, a.dbias_dtype)};
 }
 
+TaskCost cost_of(const ChannelSumsArgs& a) {
+  const int64_t all = a.rows * a.channels;
+  return {"channel_sums", bytes_of(a.x, all, a.x_dtype) + bytes_of(a.g, all, a.g_dtype)};
+}
+
 TaskCost cost_of(const GatherArgs& a) {
   const int64_t all = a.rows * a.cols;
   return {"gather", bytes_of(a.table, all, a.table_dtype) + bytes_of(a.rows_data, all, a.rows_dtype) +

@@ -14,6 +14,7 @@ TaskCost cost_of(RowOp op, const RowArgs& a);
 TaskCost cost_of(const PointwiseArgs& a);  // an optimizer's update
 TaskCost cost_of(const ColumnArgs& a);
 TaskCost cost_of(const NormColumnsArgs& a);
+TaskCost cost_of(const ChannelSumsArgs& a);
 TaskCost cost_of(const GatherArgs& a);
 TaskCost cost_of(const GemmArgs& a);
 TaskCost cost_of(const ConvArgs& a);

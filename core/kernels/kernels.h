@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/kernels/args.h"
+#include "core/kernels/batch_norm.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/rows.h"
@@ -17,6 +18,8 @@ struct KernelTable {
   void (*row)(Parallel&, RowOp, const RowArgs&);
   void (*column_sum)(Parallel&, const ColumnArgs&);
   void (*norm_columns)(Parallel&, const NormColumnsArgs&);
+  void (*channel_sums)(Parallel&, const ChannelSumsArgs&);
+  void (*batch_norm)(Parallel&, BatchNormPass, const PointwiseArgs&);
   void (*gather)(Parallel&, const GatherArgs&);
   void (*scatter_add)(Parallel&, const GatherArgs&);
   void (*gemm)(Parallel&, const GemmArgs&);
@@ -35,6 +38,7 @@ struct KernelTable {
   void (*store)(Parallel&, const StoreArgs&);
   void (*step_outcome)(Parallel&, const StepOutcomeArgs&);
   void (*update_control)(Parallel&, const UpdateControlArgs&);
+  void (*fold)(Parallel&, const FoldArgs&);
   void (*check_indices)(Parallel&, const IndexCheckArgs&);
 };
 

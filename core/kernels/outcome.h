@@ -57,6 +57,11 @@ HD inline void conclude(const StepOutcomeArgs& a, const StepSums& sums) {
   a.verdict[UpdateControlArgs::kSkip] = problem != 0 ? 1.0f : 0.0f;
 }
 
+// FoldArgs.
+HD inline float folded(float value, float update, float rate) {
+  return update == update ? value + rate * (update - value) : value;
+}
+
 HD inline void write_control(const UpdateControlArgs& a) {
   using A = UpdateControlArgs;
   const bool one_more = a.numbers[A::kUnsettled] != 0 && a.control[UpdateControl::kSkip] == 0;

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 constexpr int kMaxDims = 6;  // after neighbouring dimensions that step alike have been merged
-constexpr int kMaxIns = 5;
+constexpr int kMaxIns = 7;
 constexpr int kMaxOuts = 4;
 
 struct Operand {

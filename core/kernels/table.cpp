@@ -24,6 +24,8 @@ const KernelTable table = {
     .row = row,
     .column_sum = column_sum,
     .norm_columns = norm_columns,
+    .channel_sums = channel_sums,
+    .batch_norm = batch_norm,
     .gather = gather,
     .scatter_add = scatter_add,
     .gemm = gemm,
@@ -41,6 +43,7 @@ const KernelTable table = {
     .store = store,
     .step_outcome = step_outcome,
     .update_control = update_control,
+    .fold = fold,
     .check_indices = check_indices,
 };
 

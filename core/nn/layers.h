@@ -52,13 +52,34 @@ class Embedding : public Module {
 // 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in]
 class Conv2d : public Module {
  public:
-  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0, bool bias = true);
+  // With a bias, and uniform within 1/sqrt(in k k); or without one.
+  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0);
+  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, Init init);
   Tensor forward(const Tensor& x) override;
 
  private:
   Tensor& weight_;
   Tensor* bias_;
   int64_t stride_, padding_;
+};
+
+// Batch norm of [..., channels] by the statistics of the micro-batch in training, by their running averages otherwise.
+// Statistics are those of one micro-batch, so results depend on batch.micro, and on nothing else of the layout.
+class BatchNorm : public Module {
+ public:
+  // momentum: of each micro-batch's statistics in the running averages.
+  explicit BatchNorm(int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  Tensor forward(const Tensor& x) override { return normalised(x, false, {}); }
+  // operator()(x), then + addend where it is defined, then relu where asked for, in one pass.
+  Tensor operator()(const Tensor& x) { return Module::operator()(x); }
+  Tensor operator()(const Tensor& x, bool relu, const Tensor& addend = {});
+
+ private:
+  Tensor normalised(const Tensor& x, bool relu, const Tensor& addend);
+
+  Tensor &weight_, &bias_;
+  Buffer &mean_, &variance_;
+  double eps_;
 };
 
 class Dropout : public Module {

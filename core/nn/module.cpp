@@ -1,6 +1,7 @@
 #include "core/nn/module.h"
 
 #include "core/autograd/node.h"
+#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
@@ -41,6 +42,21 @@ Tensor& Module::parameter(std::string name, const Shape& shape, Init init) {
   return p.value;
 }
 
+Buffer& Module::buffer(std::string name, const Shape& shape, double initial, double rate) {
+  return buffers_.emplace_back(Buffer{std::move(name), Tensor::unallocated(shape), initial, rate, {}});
+}
+
+void Module::collect(const std::string& prefix, std::vector<NamedBuffer>& out) const {
+  for (Buffer& b : buffers_) out.push_back({prefix + b.name, &b});
+  for (auto& [name, module] : children_) module->collect(prefix + name + ".", out);
+}
+
+std::vector<NamedBuffer> Module::buffers() const {
+  std::vector<NamedBuffer> out;
+  collect("", out);
+  return out;
+}
+
 void Module::collect(const std::string& prefix, std::vector<NamedParameter>& out) const {
   for (Parameter& p : parameters_) out.push_back({prefix + p.name, &p});
   for (auto& [name, module] : children_) module->collect(prefix + name + ".", out);
@@ -76,6 +92,10 @@ void place_parameters(Module& root, uint64_t seed) {
   for (auto& [name, p] : root.parameters()) {
     p->value.allocate();
     fill_initial(p->init, seed, name, 0, p->value.numel(), static_cast<float*>(p->value.write()));
+  }
+  for (auto& [_, b] : root.buffers()) {
+    b->value.allocate();
+    raw::fill(b->value, b->initial);
   }
 }
 

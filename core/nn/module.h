@@ -29,6 +29,21 @@ struct NamedParameter {
   Parameter* parameter;
 };
 
+// State that is no parameter: the same on every rank, saved with the parameters. Each micro-batch's forward pass in
+// training may leave an `update`; the step folds them in the order of the micro-batches: value += rate (update -
+// value).
+struct Buffer {
+  std::string name;  // within its module
+  Tensor value;      // fp32
+  double initial = 0, rate = 0;
+  Tensor update;  // fp32, of value's shape; of the forward pass that ran last
+};
+
+struct NamedBuffer {
+  std::string name;  // dotted
+  Buffer* buffer;
+};
+
 struct ModuleHooks {
   std::function<void()> before_forward, after_forward, before_backward;
 };
@@ -46,6 +61,7 @@ class Module {
 
   // All parameters, own first, then children's, in order of registration.
   std::vector<NamedParameter> parameters() const;
+  std::vector<NamedBuffer> buffers() const;  // in the same order
   const std::vector<std::pair<std::string, std::unique_ptr<Module>>>& children() const { return children_; }
   // Dotted name below the root; empty for the root and until name_tree().
   const std::string& name() const { return name_; }
@@ -70,6 +86,7 @@ class Module {
   Tensor surrounded(const std::function<Tensor()>& forward);
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.
   Tensor& parameter(std::string name, const Shape& shape, Init init);
+  Buffer& buffer(std::string name, const Shape& shape, double initial, double rate);
   template <class M, class... Args>
   M& child(std::string name, Args&&... args) {
     auto made = std::make_unique<M>(std::forward<Args>(args)...);
@@ -80,10 +97,12 @@ class Module {
 
  private:
   void collect(const std::string& prefix, std::vector<NamedParameter>& out) const;
+  void collect(const std::string& prefix, std::vector<NamedBuffer>& out) const;
 
   std::string name_;
   bool training_ = true, recompute_ = false;
   mutable std::deque<Parameter> parameters_;
+  mutable std::deque<Buffer> buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   ModuleHooks hooks_;
 };
@@ -91,7 +110,8 @@ class Module {
 // The parameters of these modules and their children that require a gradient, for recomputed().
 std::vector<Tensor> trainable(std::initializer_list<const Module*> modules);
 
-// Allocates and initialises every parameter (fp32) without DataParallel: for inference, small tools and tests.
+// Allocates and initialises every parameter and buffer (fp32) without DataParallel: for inference, small tools and
+// tests.
 void place_parameters(Module& root, uint64_t seed);
 
 }  // namespace lockstep

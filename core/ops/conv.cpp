@@ -15,11 +15,12 @@ ConvArgs extents(const Shape& x, const Shape& weight, int64_t stride, int64_t pa
   return a;
 }
 
-PoolArgs extents(const Shape& x, int64_t window, int64_t stride) {
+PoolArgs extents(const Shape& x, int64_t window, int64_t stride, int64_t padding) {
   PoolArgs a;
   a.images = x[0], a.height = x[1], a.width = x[2], a.channels = x[3];
-  a.window = window, a.stride = stride;
-  a.out_height = (a.height - window) / stride + 1, a.out_width = (a.width - window) / stride + 1;
+  a.window = window, a.stride = stride, a.padding = padding;
+  a.out_height = (a.height + 2 * padding - window) / stride + 1;
+  a.out_width = (a.width + 2 * padding - window) / stride + 1;
   return a;
 }
 
@@ -67,11 +68,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
       });
 }
 
-Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) {
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, Place place) {
   const TraceOp op("max_pool2d");
-  check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && x.dim(1) >= window && x.dim(2) >= window,
-        "max_pool2d: ", x, " with window ", window, ", stride ", stride);
-  PoolArgs a = extents(x.shape(), window, stride);
+  check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && padding >= 0 && 2 * padding <= window &&
+            x.dim(1) + 2 * padding >= window && x.dim(2) + 2 * padding >= window,
+        "max_pool2d: ", x, " with window ", window, ", stride ", stride, ", padding ", padding);
+  PoolArgs a = extents(x.shape(), window, stride, padding);
   a.dtype = x.dtype();
   const Tensor dense = raw::contiguous(x.detach());
   const Shape out{a.images, a.out_height, a.out_width, a.channels};
@@ -80,18 +82,19 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place) 
   a.y = y.write();
   a.index = static_cast<uint8_t*>(index.write());
   raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool(p, args); }, a);
-  return result_of("max_pool2d", place, y, {&x},
-                   [index = Saved(index), shape = x.shape(), window, stride](const Tensor& gradient, Gradients& grads) {
-                     const Tensor g = raw::contiguous(gradient);
-                     Tensor dx = Tensor::empty(shape, g.dtype());
-                     PoolArgs b = extents(shape, window, stride);
-                     b.dtype = g.dtype();
-                     b.y = const_cast<void*>(g.read());
-                     b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
-                     b.x = dx.write();
-                     raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool_backward(p, args); }, b);
-                     grads.add(0, dx);
-                   });
+  return result_of(
+      "max_pool2d", place, y, {&x},
+      [index = Saved(index), shape = x.shape(), window, stride, padding](const Tensor& gradient, Gradients& grads) {
+        const Tensor g = raw::contiguous(gradient);
+        Tensor dx = Tensor::empty(shape, g.dtype());
+        PoolArgs b = extents(shape, window, stride, padding);
+        b.dtype = g.dtype();
+        b.y = const_cast<void*>(g.read());
+        b.index = static_cast<uint8_t*>(const_cast<void*>(index.get("max_pool2d").read()));
+        b.x = dx.write();
+        raw::launch([](Parallel& p, const PoolArgs& args) { kernels(p).max_pool_backward(p, args); }, b);
+        grads.add(0, dx);
+      });
 }
 
 }  // namespace lockstep

@@ -74,6 +74,19 @@ struct AddLayerNorm {
 };
 AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias,
                             double eps = 1e-5, Place place = Place::current());
+// Batch norm over all dimensions but the last, of C channels: (x - mean) / sqrt(variance + eps) * weight +
+// bias, then + addend where it is defined, then relu where asked for. `fixed`: mean and variance [C] to use; where they
+// are undefined, those of x. Statistics and weights' arithmetic in fp32.
+struct BatchNormed {
+  Tensor y, mean, variance;  // of x, fp32 [C]; the variance unbiased; undefined where they were given
+};
+struct BatchNormOptions {
+  double eps = 1e-5;
+  bool relu = false;
+  Tensor addend, fixed_mean, fixed_variance;
+};
+BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options = {},
+                       Place place = Place::current());
 // Rows of table[V, C] by index[...] (int32): [..., C]. Throws ExitCode::kBadData for an index outside [0, V): at once
 // on a CPU, on a GPU when the host next waits for the stream.
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
@@ -83,7 +96,8 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::cu
 // x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
               Place place = Place::current());
-Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, Place place = Place::current());  // x [B, H, W, C]
+// x [B, H, W, C]; the padding, at most half a window, never wins.
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, Place place = Place::current());
 // Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory grows linearly
 // with T.
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::current());

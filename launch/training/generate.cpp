@@ -46,6 +46,8 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   std::vector<StateEntry> entries;
   for (auto& p : model->parameters())
     entries.push_back({"parameters/" + p.name, p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+  for (auto& b : model->buffers())
+    entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
   load_entries(checkpoint, entries);
   return model;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <stdexcept>
 
 #include <cmath>
 #include <cstring>
@@ -88,7 +89,11 @@ inline PointwiseArgs args_of(const Tensor& out, const std::vector<Tensor>& ins) 
     case 0: return raw::pointwise_args({out}, {});
     case 1: return raw::pointwise_args({out}, {ins[0]});
     case 2: return raw::pointwise_args({out}, {ins[0], ins[1]});
-    default: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2]});
+    case 3: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2]});
+    case 4: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3]});
+    case 6: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3], ins[4], ins[5]});
+    case 7: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], ins[6]});
+    default: throw std::logic_error("args_of: so many operands");
   }
 }
 

@@ -44,6 +44,13 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_conv2d",
                [](const Inputs& x) { return conv2d(x[0], x[1], x[2], 1, 1); },
                {r({3, 17, 19, 21}), r({37, 3, 3, 21}), r({37})}});
+  c.push_back({"large_batch_norm",
+               [](const Inputs& x) {
+                 BatchNormOptions o;
+                 o.relu = true, o.addend = x[3];
+                 return batch_norm(batch_norm(x[0], x[1], x[2]).y, x[1], x[2], o).y;
+               },
+               {r({2000, 67}), r({67}), r({67}), r({2000, 67})}});
   c.push_back({"large_max_pool", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({3, 18, 22, 37})}});
   c.push_back(
       {"large_attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {r({2, 150, 3 * 3 * 40})}});

@@ -96,6 +96,49 @@ std::vector<OpCase> op_cases() {
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
                1e-6,
                3});
+  c.push_back({"batch_norm",
+               [](const Inputs& x) { return batch_norm(x[0], x[1], x[2]).y; },
+               {r({3, 4, 2, 5}, 1), r({5}, 2, 0.5, 2), r({5}, 3)},
+               1e-5,
+               4});
+  c.push_back({"batch_norm_relu",
+               [](const Inputs& x) {
+                 BatchNormOptions o;
+                 o.relu = true;
+                 return batch_norm(x[0], x[1], x[2], o).y;
+               },
+               {r({19, 67}, 1), r({67}, 2, 0.5, 2), r({67}, 3)},
+               1e-5,
+               4});
+  c.push_back({"batch_norm_add",
+               [](const Inputs& x) {
+                 BatchNormOptions o;
+                 o.addend = x[3];
+                 return batch_norm(x[0], x[1], x[2], o).y;
+               },
+               {r({2, 3, 8}, 1), r({8}, 2, 0.5, 2), r({8}, 3), r({2, 3, 8}, 4)},
+               1e-5,
+               4});
+  c.push_back({"batch_norm_add_relu",
+               [](const Inputs& x) {
+                 BatchNormOptions o;
+                 o.addend = x[3], o.relu = true;
+                 return batch_norm(x[0], x[1], x[2], o).y;
+               },
+               {r({2, 3, 8}, 1), r({8}, 2, 0.5, 2), r({8}, 3), r({2, 3, 8}, 4)},
+               1e-5,
+               4});
+  c.push_back({"batch_norm_fixed",
+               [](const Inputs& x) {
+                 BatchNormOptions o;
+                 o.relu = true;
+                 o.fixed_mean = Tensor::of(std::vector<double>{0.5, -0.25, 0}, {3});
+                 o.fixed_variance = Tensor::of(std::vector<double>{0.5, 2, 1}, {3});
+                 return batch_norm(x[0], x[1], x[2], o).y;
+               },
+               {r({4, 5, 3}, 1), r({3}, 2, 0.5, 2), r({3}, 3)},
+               1e-5,
+               3});
   c.push_back({"layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)},
@@ -145,6 +188,7 @@ std::vector<OpCase> op_cases() {
                1e-6,
                6});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  c.push_back({"max_pool2d_padded", [](const Inputs& x) { return max_pool2d(x[0], 3, 2, 1); }, {r({2, 5, 6, 3}, 1)}});
   c.push_back({"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }, {r({2, 5, 6, 2}, 1)}});
   c.push_back(
       {"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, {r({2, 5, 24}, 1)}, 1e-6, 3});

@@ -10,7 +10,9 @@
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/mlp.h"
+#include "core/models/resnet.h"
 #include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
 #include "optim/schedule.h"
 
@@ -93,6 +95,15 @@ std::vector<OpGolden> op_list() {
           {"conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, 5e-6},
           {"conv2d_stride_padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); }, 5e-6},
           {"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }},
+          {"max_pool2d_padded", [](const Inputs& x) { return max_pool2d(x[0], 3, 2, 1); }},
+          {"batch_norm", [](const Inputs& x) { return batch_norm(x[0], x[1], x[2]).y; }, 5e-6},
+          {"batch_norm_add_relu",
+           [](const Inputs& x) {
+             BatchNormOptions o;
+             o.relu = true, o.addend = x[3];
+             return batch_norm(x[0], x[1], x[2], o).y;
+           },
+           5e-6},
           {"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }},
           {"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, 5e-6},
           {"causal_attention_tiles", [](const Inputs& x) { return causal_attention(x[0], 1); }, 1e-5}};
@@ -151,6 +162,12 @@ void expect_model(Model& model, const std::string& name, double tolerance) {
   for (auto& p : model.parameters())
     expect_near(grad_of(p.parameter->value), stored(at + "gradients/" + p.name), 3 * tolerance,
                 "gradient of " + p.name);
+  for (auto& [buffer_name, b] : model.buffers()) {  // after one fold
+    const Tensor folded = Tensor::empty(b->value.shape());
+    raw::pointwise(PointwiseOp::kAffine, {folded}, {b->value}, 1 - b->rate);
+    raw::pointwise(PointwiseOp::kAddScaled, {folded}, {folded, b->update}, b->rate);
+    expect_near(folded, stored(at + "buffers/" + buffer_name), tolerance, buffer_name);
+  }
 }
 
 TEST(GoldenModel, Mlp) {
@@ -161,6 +178,13 @@ TEST(GoldenModel, Mlp) {
 TEST(GoldenModel, Convnet) {
   Convnet model({.channels = {4, 5}, .kernel = 3, .hidden = 10}, {{10, 9, 2}, 3});
   expect_model(model, "convnet", 1e-5);
+}
+
+TEST(GoldenModel, Resnet) {
+  Resnet small({.depth = 18, .stem = ResnetOptions::Stem::kSmall, .width = 2}, {{12, 10, 3}, 3});
+  expect_model(small, "resnet18", 3e-5);
+  Resnet large({.depth = 50, .stem = ResnetOptions::Stem::kLarge, .width = 1}, {{37, 41, 2}, 3});
+  expect_model(large, "resnet50", 2e-4);  // 53 layers, norms over as few as 12 values
 }
 
 TEST(GoldenModel, Gpt) {

@@ -212,9 +212,84 @@ def schedules(file, lr=0.3, total=50, warmup=7):
         group.create_dataset(name, data=rates(make))
 
 
+DEPTHS = {18: ((2, 2, 2, 2), False), 50: ((3, 4, 6, 3), True)}
+
+
+def resnet_plan(depth, width, channels, large):
+    """Convolutions and norms by torchvision's names: (name, in, out, kernel, stride), and how they are joined."""
+    blocks, bottleneck = DEPTHS[depth]
+    convs, joined, at = [("conv1", channels, width, 7 if large else 3, 2 if large else 1)], [], width
+    for stage, count in enumerate(blocks):
+        w = width << stage
+        out = 4 * w if bottleneck else w
+        for i in range(count):
+            name, stride = f"layer{stage + 1}.{i}", 2 if stage and not i else 1
+            layers = [(at, w, 1, 1), (w, w, 3, stride), (w, out, 1, 1)] if bottleneck else [(at, w, 3, stride), (w, out, 3, 1)]
+            convs += [(f"{name}.conv{k + 1}", *layer) for k, layer in enumerate(layers)]
+            down = stride > 1 or at != out
+            if down:
+                convs.append((f"{name}.downsample.0", at, out, 1, stride))
+            joined.append((name, len(layers), down))
+            at = out
+    return convs, joined, at
+
+
+def norm_name(conv_name):
+    return conv_name.replace("downsample.0", "downsample.1").replace("conv", "bn")
+
+
+def resnet_case(file, name, depth, large, width, shape, classes=3):
+    convs, joined, features = resnet_plan(depth, width, shape[-1], large)
+    shapes, statistics = {"fc.weight": (classes, features), "fc.bias": (classes,)}, {}
+    for conv_name, into, out, kernel, _ in convs:
+        shapes[f"{conv_name}.weight"] = (out, kernel, kernel, into)
+        shapes[f"{norm_name(conv_name)}.weight"] = shapes[f"{norm_name(conv_name)}.bias"] = (out,)
+    stride = {c[0]: c[4] for c in convs}
+
+    def forward(p, x):
+        def conv_norm(h, conv_name):
+            n = norm_name(conv_name)
+            w = p[f"{conv_name}.weight"]
+            mean, var = torch.zeros(w.shape[0], dtype=torch.float64), torch.ones(w.shape[0], dtype=torch.float64)
+            h = nchw(conv(h, w, stride=stride[conv_name], padding=w.shape[1] // 2))
+            h = F.batch_norm(h, mean, var, p[f"{n}.weight"], p[f"{n}.bias"], training=True)
+            statistics[f"{n}.running_mean"], statistics[f"{n}.running_var"] = mean, var
+            return nhwc(h)
+
+        h = torch.relu(conv_norm(x, "conv1"))
+        if large:
+            h = nhwc(F.max_pool2d(nchw(h), 3, 2, 1))
+        for block, layers, down in joined:
+            y = h
+            for k in range(layers):
+                y = conv_norm(y, f"{block}.conv{k + 1}")
+                if k + 1 < layers:
+                    y = torch.relu(y)
+            h = torch.relu(y + (conv_norm(h, f"{block}.downsample.0") if down else h))
+        return F.linear(h.mean((1, 2)), p["fc.weight"], p["fc.bias"])
+
+    model_case(file, name, shapes, forward, numbers(*shape), rng.integers(0, classes, shape[0]).astype(np.int32))
+    for n, value in statistics.items():
+        put(file[f"models/{name}"], f"buffers/{n}", value)
+
+
+def more(file):
+    """With numbers of its own, so that those above stay."""
+    global rng
+    rng = np.random.default_rng(21)
+    op_case(file, "max_pool2d_padded", lambda x: nhwc(F.max_pool2d(nchw(x), 3, 2, 1)), numbers(2, 5, 6, 3))
+    op_case(file, "batch_norm", lambda x, w, b: nhwc(F.batch_norm(nchw(x), None, None, w, b, training=True)),
+            numbers(3, 4, 5, 7), numbers(7, low=0.5, high=2), numbers(7))
+    op_case(file, "batch_norm_add_relu", lambda x, w, b, z: torch.relu(nhwc(F.batch_norm(nchw(x), None, None, w, b, training=True)) + z),
+            numbers(3, 4, 5, 7), numbers(7, low=0.5, high=2), numbers(7), numbers(3, 4, 5, 7))
+    resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
+    resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
+
+
 with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
     golden.attrs["torch"] = str(torch.__version__)
     ops(golden)
     models(golden)
     optimizers(golden)
     schedules(golden)
+    more(golden)

@@ -192,6 +192,15 @@ void reach(NormColumnsArgs& a) {
   for (const void** p : {&a.g, &a.x, &a.mean, &a.rstd}) gpu().reach(*p);
   for (void** p : {&a.dweight, &a.dbias}) gpu().reach(*p);
 }
+void reach(ChannelSumsArgs& a) {
+  for (const void** p : {&a.x, &a.g, &a.mean, &a.rstd, &a.scale, &a.shift}) gpu().reach(*p);
+  for (void** p : {&a.out0, &a.out1}) gpu().reach(*p);
+}
+void reach(FoldArgs& a) {
+  for (const float** p : {&a.rows, &a.verdict}) gpu().reach(*p);
+  gpu().reach(a.value);
+  gpu().reach(a.order);
+}
 void reach(GatherArgs& a) {
   gpu().reach(a.table);
   gpu().reach(a.index);
@@ -269,6 +278,8 @@ const KernelTable& table() {
       .row = run_op<&KernelTable::row, RowOp, RowArgs>,
       .column_sum = run<&KernelTable::column_sum, ColumnArgs>,
       .norm_columns = run<&KernelTable::norm_columns, NormColumnsArgs>,
+      .channel_sums = run<&KernelTable::channel_sums, ChannelSumsArgs>,
+      .batch_norm = run_op<&KernelTable::batch_norm, BatchNormPass, PointwiseArgs>,
       .gather = run<&KernelTable::gather, GatherArgs>,
       .scatter_add = run<&KernelTable::scatter_add, GatherArgs>,
       .gemm = run<&KernelTable::gemm, GemmArgs>,
@@ -286,6 +297,7 @@ const KernelTable& table() {
       .store = run<&KernelTable::store, StoreArgs>,
       .step_outcome = run<&KernelTable::step_outcome, StepOutcomeArgs>,
       .update_control = run<&KernelTable::update_control, UpdateControlArgs>,
+      .fold = run<&KernelTable::fold, FoldArgs>,
       .check_indices = run<&KernelTable::check_indices, IndexCheckArgs>,
   };
   return instance;

@@ -74,6 +74,77 @@ struct NormTerm {
   }
 };
 
+// Where per-channel values are [channels] in T: those of the chunk at an element of [rows, channels].
+template <class T>
+__device__ inline Chunk<T> of_channels(const T* values, int64_t c, int left) {
+  Chunk<T> chunk;
+#pragma unroll
+  for (int l = 0; l < kChunk; ++l) chunk.v[l] = values[c + (l < left ? l : left - 1)];
+  return chunk;
+}
+
+// Squared distances from the channels' means.
+template <class T>
+struct SquaresTerm {
+  static constexpr int kSums = 1;
+  const void* x;
+  DType dtype;
+  int64_t channels;
+  const T* mean;
+  struct Row {
+    Loaded<T> x;
+    int64_t c;
+    int left;
+  };
+  __device__ Row load_row(int64_t r, int64_t at, int left) const {
+    return {load<T>(x, dtype, at, left), at - r * channels, left};
+  }
+  __device__ void add(const Row& row, Chunk<T>* sums) const {
+    const Chunk<T> xs = value_of<T>(row.x, dtype), means = of_channels(mean, row.c, row.left);
+#pragma unroll
+    for (int l = 0; l < kChunk; ++l) sums[0].v[l] += (xs.v[l] - means.v[l]) * (xs.v[l] - means.v[l]);
+  }
+};
+
+template <class T>
+struct ChannelGradientTerm {
+  static constexpr int kSums = 2;
+  const void *g, *x;
+  DType g_dtype, x_dtype;
+  int64_t channels;
+  const T *mean, *rstd, *scale, *shift;
+  struct Row {
+    Loaded<T> g, x;
+    int64_t c;
+    int left;
+  };
+  __device__ Row load_row(int64_t r, int64_t at, int left) const {
+    return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), at - r * channels, left};
+  }
+  __device__ void add(const Row& row, Chunk<T>* sums) const {
+    Chunk<T> gs = value_of<T>(row.g, g_dtype);
+    const Chunk<T> xs = value_of<T>(row.x, x_dtype), means = of_channels(mean, row.c, row.left),
+                   rstds = of_channels(rstd, row.c, row.left);
+    if (scale) {
+      const Chunk<T> scales = of_channels(scale, row.c, row.left), shifts = of_channels(shift, row.c, row.left);
+#pragma unroll
+      for (int l = 0; l < kChunk; ++l)
+        if (!(fused(xs.v[l], scales.v[l], shifts.v[l]) > T(0))) gs.v[l] = T(0);
+    }
+#pragma unroll
+    for (int l = 0; l < kChunk; ++l) {
+      sums[0].v[l] += gs.v[l];
+      sums[1].v[l] += gs.v[l] * ((xs.v[l] - means.v[l]) * rstds.v[l]);
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) divide_grid(T* values, int64_t n, T by) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) values[i] = values[i] / by;
+}
+
 template <int N>
 struct ColumnOuts {
   ColumnOut to[N];
@@ -168,7 +239,34 @@ void norm_columns_in(CudaQueue& queue, const NormColumnsArgs& a) {
                  {{{a.dweight, a.dweight_dtype, a.accumulate_weight}, {a.dbias, a.dbias_dtype, a.accumulate_bias}}});
 }
 
+template <class T>
+void channel_sums_in(CudaQueue& queue, const ChannelSumsArgs& a) {
+  const ColumnOut out0{a.out0, kTypeOf<T>, false}, out1{a.out1, kTypeOf<T>, false};
+  if (a.g) {
+    const ChannelGradientTerm<T> term{a.g,
+                                      a.x,
+                                      a.g_dtype,
+                                      a.x_dtype,
+                                      a.channels,
+                                      static_cast<const T*>(a.mean),
+                                      static_cast<const T*>(a.rstd),
+                                      static_cast<const T*>(a.scale),
+                                      static_cast<const T*>(a.shift)};
+    return sum_columns<T>(queue, term, 1, a.rows, a.channels, {{out0, out1}});
+  }
+  T* const mean = static_cast<T*>(a.out0);
+  sum_columns<T>(queue, SumTerm<T>{a.x, a.x_dtype}, 1, a.rows, a.channels, {{out0}});
+  launch(divide_grid<T>, queue, blocks_for(queue, a.channels, kThreads), kThreads, mean, a.channels,
+         static_cast<T>(a.rows));
+  sum_columns<T>(queue, SquaresTerm<T>{a.x, a.x_dtype, a.channels, mean}, 1, a.rows, a.channels, {{out1}});
+}
+
 }  // namespace
+
+void channel_sums(Parallel& where, const ChannelSumsArgs& a) {
+  if (fits_chunk(a.x_dtype)) channel_sums_in<float>(cuda_queue(where), a);
+  else channel_sums_in<double>(cuda_queue(where), a);
+}
 
 void column_sum(Parallel& where, const ColumnArgs& a) {
   if (fits_chunk(a.in_dtype)) column_sum_in<float>(cuda_queue(where), a);

@@ -18,6 +18,8 @@ const KernelTable& cuda_kernels() {
       .row = row,
       .column_sum = column_sum,
       .norm_columns = norm_columns,
+      .channel_sums = channel_sums,
+      .batch_norm = batch_norm,
       .gather = gather,
       .scatter_add = scatter_add,
       .gemm = cuda::gemm,
@@ -35,6 +37,7 @@ const KernelTable& cuda_kernels() {
       .store = store,
       .step_outcome = step_outcome,
       .update_control = update_control,
+      .fold = fold,
       .check_indices = check_indices,
   };
   return table;

@@ -38,12 +38,26 @@ __global__ void __launch_bounds__(kThreads) outcome_grid(const __grid_constant__
   if (threadIdx.x == 0) conclude(a, sums);
 }
 
+__global__ void __launch_bounds__(kThreads) fold_grid(const __grid_constant__ FoldArgs a) {
+  if (a.verdict[UpdateControlArgs::kSkip] != 0) return;
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < a.elements; e += step) {
+    float value = a.value[e];
+    for (int64_t i = 0; i < a.count; ++i) value = folded(value, a.rows[a.order[i] * a.stride + e], a.rate);
+    a.value[e] = value;
+  }
+}
+
 __global__ void control_grid(const __grid_constant__ UpdateControlArgs a) { write_control(a); }
 
 }  // namespace
 
 void step_outcome(Parallel& where, const StepOutcomeArgs& a) {
   launch(outcome_grid, cuda_queue(where), 1, kThreads, a);
+}
+void fold(Parallel& where, const FoldArgs& a) {
+  CudaQueue& queue = cuda_queue(where);
+  launch(fold_grid, queue, blocks_for(queue, a.elements, kThreads), kThreads, a);
 }
 void update_control(Parallel& where, const UpdateControlArgs& a) { launch(control_grid, cuda_queue(where), 1, 1, a); }
 

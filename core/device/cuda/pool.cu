@@ -31,12 +31,22 @@ __global__ void __launch_bounds__(kThreads) pool_grid(const __grid_constant__ Po
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < items; i += step) {
     const Place p = place_of(i, a.out_height, a.out_width, a.channels);
-    const int64_t corner = ((p.image * a.height + p.y * a.stride) * a.width + p.x * a.stride) * a.channels + p.c;
-    Chunk<T> best = value_of<T>(load<T>(a.x, a.dtype, corner, p.left), a.dtype);
+    const int64_t top = p.y * a.stride - a.padding, left = p.x * a.stride - a.padding;
+    Chunk<T> best{};
     uint8_t where[kChunk] = {};
-    for (int64_t w = 1; w < a.window * a.window; ++w) {
-      const int64_t at = corner + (w / a.window * a.width + w % a.window) * a.channels;
+    bool first = true;
+    for (int64_t w = 0; w < a.window * a.window; ++w) {
+      const int64_t y = top + w / a.window, x = left + w % a.window;
+      if (y < 0 || y >= a.height || x < 0 || x >= a.width) continue;
+      const int64_t at = ((p.image * a.height + y) * a.width + x) * a.channels + p.c;
       const Chunk<T> v = value_of<T>(load<T>(a.x, a.dtype, at, p.left), a.dtype);
+      if (first) {
+        first = false;
+        best = v;
+#pragma unroll
+        for (int l = 0; l < kChunk; ++l) where[l] = static_cast<uint8_t>(w);
+        continue;
+      }
 #pragma unroll
       for (int l = 0; l < kChunk; ++l) {
         const bool stays = v.v[l] <= best.v[l];  // NaN wins
@@ -58,12 +68,13 @@ __global__ void __launch_bounds__(kThreads) pool_backward_grid(const __grid_cons
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < items; i += step) {
     const Place p = place_of(i, a.height, a.width, a.channels);
     Chunk<T> sum{};
-    const int64_t first_y = p.y < a.window ? 0 : (p.y - a.window) / a.stride + 1;
-    const int64_t first_x = p.x < a.window ? 0 : (p.x - a.window) / a.stride + 1;
-    for (int64_t oy = first_y; oy < a.out_height && oy * a.stride <= p.y; ++oy)
-      for (int64_t ox = first_x; ox < a.out_width && ox * a.stride <= p.x; ++ox) {
+    const int64_t y = p.y + a.padding, x = p.x + a.padding;  // in the padded image
+    const int64_t first_y = y < a.window ? 0 : (y - a.window) / a.stride + 1;
+    const int64_t first_x = x < a.window ? 0 : (x - a.window) / a.stride + 1;
+    for (int64_t oy = first_y; oy < a.out_height && oy * a.stride <= y; ++oy)
+      for (int64_t ox = first_x; ox < a.out_width && ox * a.stride <= x; ++ox) {
         const int64_t out = ((p.image * a.out_height + oy) * a.out_width + ox) * a.channels + p.c;
-        const int mine = static_cast<int>((p.y - oy * a.stride) * a.window + p.x - ox * a.stride);
+        const int mine = static_cast<int>((y - oy * a.stride) * a.window + x - ox * a.stride);
         const Chunk<T> g = value_of<T>(load<T>(a.y, a.dtype, out, p.left), a.dtype);
 #pragma unroll
         for (int l = 0; l < kChunk; ++l) sum.v[l] += a.index[out + (l < p.left ? l : 0)] == mine ? g.v[l] : T(0);

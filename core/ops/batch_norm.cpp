@@ -1,0 +1,93 @@
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+void run_pass(BatchNormPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins, double s0 = 0,
+              double s1 = 0) {
+  PointwiseArgs a = raw::pointwise_args(outs, ins);
+  a.scalars[0] = s0, a.scalars[1] = s1;
+  current_stream().enqueue([pass, a](Parallel& p) { kernels(p).batch_norm(p, pass, a); },
+                           tracing() ? cost_of(a) : TaskCost{});
+}
+
+void run_sums(const ChannelSumsArgs& a) {
+  raw::launch([](Parallel& p, const ChannelSumsArgs& args) { kernels(p).channel_sums(p, args); }, a);
+}
+
+ChannelSumsArgs sums_of(const Tensor& x, const Tensor& out0, const Tensor& out1) {
+  ChannelSumsArgs a;
+  a.channels = x.dim(-1);
+  a.rows = x.numel() / a.channels;
+  a.x = x.read(), a.x_dtype = x.dtype();
+  a.out0 = out0.write(), a.out1 = out1.write();
+  return a;
+}
+
+}  // namespace
+
+BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
+                       Place place) {
+  const TraceOp op("batch_norm");
+  const Tensor& addend = options.addend;
+  const bool fixed = options.fixed_mean.defined(), relu = options.relu;
+  check(x.rank() >= 2 && x.numel() > 0 && weight.rank() == 1 && weight.dim(0) == x.dim(-1) && bias.defined() &&
+            bias.numel() == weight.numel() && (!addend || (addend.shape() == x.shape() && addend.dtype() == x.dtype())),
+        "batch_norm: ", x, " with weight ", weight, ", bias ", bias, addend ? cat(", addend ", addend) : "");
+  const int64_t channels = x.dim(-1), rows = x.numel() / channels;
+  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const auto of_channels = [&] { return Tensor::empty({channels}, wide); };
+  const Tensor dense = raw::contiguous(x.detach()).reshape({rows, channels});
+  const Tensor mean = fixed ? raw::cast(options.fixed_mean, wide) : of_channels();
+  const Tensor m2 = fixed ? raw::cast(options.fixed_variance, wide) : of_channels();
+  if (!fixed) run_sums(sums_of(dense, mean, m2));
+  const Tensor rstd = of_channels(), scale = of_channels(), shift = of_channels(), variance = of_channels();
+  run_pass(BatchNormPass::kCoefficients, {rstd, scale, shift, variance}, {mean, m2, weight.detach(), bias.detach()},
+           fixed ? 1 : static_cast<double>(rows), options.eps);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype()), flat = y.reshape({rows, channels});
+  if (addend)
+    run_pass(relu ? BatchNormPass::kForwardAddRelu : BatchNormPass::kForwardAdd, {flat},
+             {dense, scale, shift, raw::contiguous(addend.detach()).reshape({rows, channels})});
+  else run_pass(relu ? BatchNormPass::kForwardRelu : BatchNormPass::kForward, {flat}, {dense, scale, shift});
+
+  // With an addend, relu's mask is that of the result; else it follows from x.
+  const bool masks_result = relu && addend.defined(), masks_x = relu && !addend;
+  BatchNormed out;
+  if (!fixed) out.mean = mean, out.variance = variance;
+  out.y = result_of(
+      "batch_norm", place, y, {&x, &weight, &bias, &addend},
+      [x = Saved(dense), y = Saved(masks_result ? y : Tensor()), mean = Saved(mean), rstd = Saved(rstd),
+       scale = Saved(scale), shift = Saved(shift), masks_result, masks_x, shape = x.shape(),
+       share = fixed ? 0.0 : 1 / static_cast<double>(rows)](const Tensor& gradient, Gradients& grads) {
+        const Tensor& input = x.get("batch_norm");
+        const Tensor &m = mean.get("batch_norm"), &r = rstd.get("batch_norm"), &s = scale.get("batch_norm"),
+                     &t = shift.get("batch_norm");
+        Tensor g = raw::contiguous(gradient).reshape(input.shape());
+        if (masks_result) {
+          const Tensor masked = Tensor::empty(input.shape(), g.dtype());
+          raw::pointwise(PointwiseOp::kReluBackward, {masked}, {g, y.get("batch_norm").reshape(input.shape())});
+          g = masked;
+        }
+        const auto of_channels = [&] { return Tensor::empty({s.numel()}, s.dtype()); };
+        const Tensor sum = of_channels(), sum_normalised = of_channels();
+        ChannelSumsArgs a = sums_of(input, sum, sum_normalised);
+        a.g = g.read(), a.g_dtype = g.dtype();
+        a.mean = m.read(), a.rstd = r.read();
+        if (masks_x) a.scale = s.read(), a.shift = t.read();
+        run_sums(a);
+        if (grads.wanted(0)) {
+          const Tensor slope = of_channels(), offset = of_channels(), dx = Tensor::empty(input.shape(), g.dtype());
+          run_pass(BatchNormPass::kGradientCoefficients, {slope, offset}, {sum, sum_normalised, s, r}, share);
+          if (masks_x) run_pass(BatchNormPass::kBackwardRelu, {dx}, {g, input, s, t, m, slope, offset});
+          else run_pass(BatchNormPass::kBackward, {dx}, {g, input, s, m, slope, offset});
+          grads.add(0, dx.reshape(shape));
+        }
+        if (grads.wanted(1)) grads.add(1, sum_normalised);
+        if (grads.wanted(2)) grads.add(2, sum);
+        if (grads.wanted(3)) grads.pass(3, g.reshape(shape));
+      });
+  return out;
+}
+
+}  // namespace lockstep

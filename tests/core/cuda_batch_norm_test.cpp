@@ -1,0 +1,107 @@
+// CUDA's kernels of batch norm, compiled by the host's compiler, beside the CPU's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/base/partition.h"
+#include "core/base/state_chunk.h"
+#include "core/device/cuda/kernels.h"
+#include "core/device/cuda/launch.h"
+#include "core/device/thread_pool.h"
+#include "core/tensor/raw_ops.h"
+#include "tests/core/on_stand_in.h"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+TEST(CudaColumns, SumsOfChannels) {
+  for (DType dtype : kFloats)
+    for (const auto& [rows, channels] : {std::pair{2, 1}, std::pair{2000, 96}, std::pair{77, 515}, std::pair{300, 30}})
+      for (int what : {0, 1, 2}) {  // moments, gradients, gradients behind relu
+        SCOPED_TRACE(cat(rows, " x ", channels, " of ", dtype, ", ", what));
+        const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+        const Tensor x = random_tensor({rows, channels}, 1, 1, 3, dtype),
+                     g = random_tensor({rows, channels}, 2, -1, 1, dtype);
+        Tensor of_channels[4];  // mean, rstd, scale, shift
+        for (uint64_t i = 0; i < 4; ++i)
+          of_channels[i] = random_tensor({channels}, 3 + i, i < 3 ? 0.5 : -3, i < 3 ? 2 : -1, wide);
+        expect_near(
+            [&, rows = rows, channels = channels](const KernelTable& table, Parallel& where) {
+              const Tensor out0 = Tensor::empty({channels}, wide), out1 = Tensor::empty({channels}, wide);
+              ChannelSumsArgs a;
+              a.rows = rows, a.channels = channels;
+              a.x = x.read(), a.x_dtype = dtype;
+              if (what > 0) a.g = g.read(), a.g_dtype = dtype;
+              a.mean = of_channels[0].read(), a.rstd = of_channels[1].read();
+              if (what == 2) a.scale = of_channels[2].read(), a.shift = of_channels[3].read();
+              a.out0 = out0.write(), a.out1 = out1.write();
+              table.channel_sums(where, a);
+              return Values{out0.to_vector(), out1.to_vector()};
+            },
+            64 * rounding_of(wide));
+      }
+}
+
+TEST(CudaPointwise, PassesOfBatchNorm) {
+  // Operands: r of rows, c of channels.
+  const std::vector<std::pair<BatchNormPass, std::string>> passes = {
+      {BatchNormPass::kForward, "rcc"},       {BatchNormPass::kForwardRelu, "rcc"},
+      {BatchNormPass::kForwardAdd, "rccr"},   {BatchNormPass::kForwardAddRelu, "rccr"},
+      {BatchNormPass::kBackward, "rrcccc"},   {BatchNormPass::kBackwardRelu, "rrccccc"},
+      {BatchNormPass::kCoefficients, "cccc"}, {BatchNormPass::kGradientCoefficients, "cccc"}};
+  for (DType dtype : kFloats)
+    for (auto& [pass, operands] : passes)
+      for (int channels : {16, 35}) {
+        SCOPED_TRACE(cat(static_cast<int>(pass), " of ", channels, " channels in ", dtype));
+        const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+        std::vector<Tensor> ins;
+        for (char o : operands) {
+          const uint64_t seed = 7 + ins.size();
+          ins.push_back(o == 'r' ? random_tensor({70, channels}, seed, -1, 2, dtype)
+                                 : random_tensor({channels}, seed, 0.2, 2, wide));
+        }
+        const bool coefficients = operands[0] == 'c';
+        const int outs = !coefficients ? 1 : pass == BatchNormPass::kCoefficients ? 4 : 2;
+        expect_equal([&, pass = pass](const KernelTable& table, Parallel& where) {
+          std::vector<Tensor> out;
+          for (int i = 0; i < outs; ++i)
+            out.push_back(coefficients ? Tensor::empty({channels}, wide) : Tensor::empty({70, channels}, dtype));
+          PointwiseArgs a = args_of(out[0], ins);
+          for (int i = 1; i < outs; ++i) {
+            a.out[i] = a.out[0];
+            a.out[i].data = out[static_cast<size_t>(i)].write();
+          }
+          a.outs = outs;
+          a.scalars[0] = pass == BatchNormPass::kCoefficients ? 70 : 1.0 / 70, a.scalars[1] = 1e-5;
+          table.batch_norm(where, pass, a);
+          Values values;
+          for (const Tensor& t : out) values.push_back(t.to_vector());
+          return values;
+        });
+      }
+}
+
+TEST(CudaUpdate, FoldsUpdatesInOrder) {
+  const Tensor rows = random_tensor({5 * 96}, 1, -1, 1, DType::kFloat32);
+  static_cast<float*>(rows.write())[100] = NAN;  // leaves the value as it is
+  const Tensor order = Tensor::of(std::vector<int32_t>{3, 0, 4, 1}, {4});
+  for (float skip : {0.0f, 1.0f}) {
+    const Tensor verdict = Tensor::of(std::vector<float>{1, skip}, {2});
+    expect_equal([&](const KernelTable& table, Parallel& where) {
+      const Tensor value = random_tensor({70}, 2, -1, 1, DType::kFloat32);
+      FoldArgs a;
+      a.count = 4, a.elements = 70, a.stride = 96, a.rate = 0.1f;
+      a.value = static_cast<float*>(value.write());
+      a.rows = static_cast<const float*>(rows.read());
+      a.order = static_cast<const int32_t*>(order.read());
+      a.verdict = static_cast<const float*>(verdict.read());
+      table.fold(where, a);
+      return Values{value.to_vector()};
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
