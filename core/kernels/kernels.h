@@ -5,6 +5,7 @@
 
 #include "core/kernels/args.h"
 #include "core/kernels/batch_norm.h"
+#include "core/kernels/cell.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/rows.h"
@@ -20,6 +21,7 @@ struct KernelTable {
   void (*norm_columns)(Parallel&, const NormColumnsArgs&);
   void (*channel_sums)(Parallel&, const ChannelSumsArgs&);
   void (*batch_norm)(Parallel&, BatchNormPass, const PointwiseArgs&);
+  void (*cell)(Parallel&, CellPass, const PointwiseArgs&);
   void (*gather)(Parallel&, const GatherArgs&);
   void (*scatter_add)(Parallel&, const GatherArgs&);
   void (*gemm)(Parallel&, const GemmArgs&);

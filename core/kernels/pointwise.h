@@ -11,7 +11,7 @@ namespace lockstep {
 
 constexpr int kMaxDims = 6;  // after neighbouring dimensions that step alike have been merged
 constexpr int kMaxIns = 7;
-constexpr int kMaxOuts = 4;
+constexpr int kMaxOuts = 5;
 
 struct Operand {
   void* data = nullptr;

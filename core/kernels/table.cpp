@@ -26,6 +26,7 @@ const KernelTable table = {
     .norm_columns = norm_columns,
     .channel_sums = channel_sums,
     .batch_norm = batch_norm,
+    .cell = cell,
     .gather = gather,
     .scatter_add = scatter_add,
     .gemm = gemm,

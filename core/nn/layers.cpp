@@ -69,6 +69,35 @@ Tensor BatchNorm::normalised(const Tensor& x, bool relu, const Tensor& addend) {
   return out.y;
 }
 
+Recurrent::Recurrent(int64_t in, int64_t hidden, const Options& o) : cell_(o.cell), bidirectional_(o.bidirectional) {
+  const int64_t gates = (o.cell == Cell::kLstm ? 4 : 3) * hidden;
+  const Init init = Init::uniform(bound(hidden));
+  for (int64_t layer = 0; layer < o.layers; ++layer) {
+    const int64_t from = layer == 0 ? in : hidden * (o.bidirectional ? 2 : 1);
+    for (const char* direction : {"", "reverse."}) {
+      if (*direction && !o.bidirectional) continue;
+      const std::string at = cat(layer, ".", direction);
+      weights_.push_back({parameter(at + "weight_ih", {gates, from}, init),
+                          parameter(at + "weight_hh", {gates, hidden}, init), parameter(at + "bias_ih", {gates}, init),
+                          parameter(at + "bias_hh", {gates}, init)});
+    }
+    if (layer + 1 < o.layers) dropouts_.push_back(&child<Dropout>(cat(layer, ".drop"), o.dropout));
+  }
+}
+
+Tensor Recurrent::forward(const Tensor& x) {
+  Tensor h = x;
+  const size_t directions = bidirectional_ ? 2 : 1;
+  for (size_t i = 0; i < weights_.size(); i += directions) {
+    const auto run = [&](const Weights& w, bool reverse) {
+      return recurrent(cell_, h, w.ih, w.hh, w.bias_ih, w.bias_hh, reverse);
+    };
+    h = bidirectional_ ? concat({run(weights_[i], false), run(weights_[i + 1], true)}, -1) : run(weights_[i], false);
+    if (i / directions < dropouts_.size()) h = (*dropouts_[i / directions])(h);
+  }
+  return h;
+}
+
 Tensor Dropout::forward(const Tensor& x) { return training() && p_ > 0 ? dropout(x, p_, random_site(name())) : x; }
 
 }  // namespace lockstep

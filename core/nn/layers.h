@@ -82,6 +82,29 @@ class BatchNorm : public Module {
   double eps_;
 };
 
+// Layers of LSTM or GRU cells on [B, T, in]: [B, T, hidden], or, in both directions, [B, T, 2 hidden]; dropout between
+// them. Parameters of layer L: "L.weight_ih" and so on, and of its other direction "L.reverse.weight_ih".
+class Recurrent : public Module {
+ public:
+  struct Options {
+    Cell cell = Cell::kLstm;
+    int64_t layers = 1;
+    bool bidirectional = false;
+    double dropout = 0;
+  };
+  Recurrent(int64_t in, int64_t hidden, const Options& options);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  struct Weights {
+    Tensor &ih, &hh, &bias_ih, &bias_hh;
+  };
+  Cell cell_;
+  bool bidirectional_;
+  std::vector<Weights> weights_;
+  std::vector<Module*> dropouts_;
+};
+
 class Dropout : public Module {
  public:
   explicit Dropout(double p) : p_(p) {}

@@ -43,6 +43,8 @@ Tensor permute(const Tensor& x, const std::vector<int>& order, Place place = Pla
 Tensor transpose(const Tensor& x, int a, int b, Place place = Place::current());
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place = Place::current());
 Tensor expand(const Tensor& x, const Shape& shape, Place place = Place::current());
+// Tensors of equal shapes but for dimension `dim`, side by side along it.
+Tensor concat(const std::vector<Tensor>& parts, int dim, Place place = Place::current());
 
 // Reductions over `dims` (empty: all), which the result does not have any more.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
@@ -98,6 +100,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
               Place place = Place::current());
 // x [B, H, W, C]; the padding, at most half a window, never wins.
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, Place place = Place::current());
+// A recurrent layer over time, from a state of 0; backwards in time if `reverse`. x [B, T, I]: [B, T, H]. Weights and
+// biases have PyTorch's layout: weight_ih [G H, I], weight_hh [G H, H], biases [G H], with the gates i, f, g, o of an
+// LSTM and r, z, n of a GRU (core/kernels/cell.h). Gates and the LSTM's cells are kept in fp32.
+enum class Cell { kLstm, kGru };
+Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh, const Tensor& bias_ih,
+                 const Tensor& bias_hh, bool reverse = false, Place place = Place::current());
 // Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory grows linearly
 // with T.
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::current());

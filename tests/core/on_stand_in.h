@@ -91,6 +91,7 @@ inline PointwiseArgs args_of(const Tensor& out, const std::vector<Tensor>& ins) 
     case 2: return raw::pointwise_args({out}, {ins[0], ins[1]});
     case 3: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2]});
     case 4: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3]});
+    case 5: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3], ins[4]});
     case 6: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3], ins[4], ins[5]});
     case 7: return raw::pointwise_args({out}, {ins[0], ins[1], ins[2], ins[3], ins[4], ins[5], ins[6]});
     default: throw std::logic_error("args_of: so many operands");

@@ -51,6 +51,12 @@ std::vector<testing::OpCase> large_cases() {
                  return batch_norm(batch_norm(x[0], x[1], x[2]).y, x[1], x[2], o).y;
                },
                {r({2000, 67}), r({67}), r({67}), r({2000, 67})}});
+  for (Cell cell : {Cell::kLstm, Cell::kGru}) {
+    const int64_t gates = cell == Cell::kLstm ? 4 * 70 : 3 * 70;
+    c.push_back({cell == Cell::kLstm ? "large_lstm" : "large_gru",
+                 [cell](const Inputs& x) { return recurrent(cell, x[0], x[1], x[2], x[3], x[4]); },
+                 {r({37, 9, 50}), r({gates, 50}), r({gates, 70}), r({gates}), r({gates})}});
+  }
   c.push_back({"large_max_pool", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({3, 18, 22, 37})}});
   c.push_back(
       {"large_attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {r({2, 150, 3 * 3 * 40})}});

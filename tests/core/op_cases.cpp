@@ -139,6 +139,23 @@ std::vector<OpCase> op_cases() {
                {r({4, 5, 3}, 1), r({3}, 2, 0.5, 2), r({3}, 3)},
                1e-5,
                3});
+  for (Cell cell : {Cell::kLstm, Cell::kGru})
+    for (bool reverse : {false, true}) {
+      const int64_t gates = (cell == Cell::kLstm ? 4 : 3) * 5;
+      const char* const name = cell == Cell::kLstm ? reverse ? "lstm_reverse" : "lstm"
+                               : reverse           ? "gru_reverse"
+                                                   : "gru";
+      c.push_back({name,
+                   [cell, reverse](const Inputs& x) { return recurrent(cell, x[0], x[1], x[2], x[3], x[4], reverse); },
+                   {r({3, 4, 6}, 1), r({gates, 6}, 2), r({gates, 5}, 3), r({gates}, 4), r({gates}, 5)},
+                   1e-6,
+                   4});
+    }
+  c.push_back({"concat",
+               [](const Inputs& x) {
+                 return concat({x[0], x[1], x[0]}, 1);
+               },
+               {r({2, 3, 2}, 1), r({2, 1, 2}, 2)}});
   c.push_back({"layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)},

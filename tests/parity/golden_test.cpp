@@ -9,6 +9,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
+#include "core/models/lstm.h"
 #include "core/models/mlp.h"
 #include "core/models/resnet.h"
 #include "core/ops/ops.h"
@@ -104,6 +105,14 @@ std::vector<OpGolden> op_list() {
              return batch_norm(x[0], x[1], x[2], o).y;
            },
            5e-6},
+          {"lstm", [](const Inputs& x) { return recurrent(Cell::kLstm, x[0], x[1], x[2], x[3], x[4]); }},
+          {"lstm_reverse", [](const Inputs& x) { return recurrent(Cell::kLstm, x[0], x[1], x[2], x[3], x[4], true); }},
+          {"gru", [](const Inputs& x) { return recurrent(Cell::kGru, x[0], x[1], x[2], x[3], x[4]); }},
+          {"gru_reverse", [](const Inputs& x) { return recurrent(Cell::kGru, x[0], x[1], x[2], x[3], x[4], true); }},
+          {"concat",
+           [](const Inputs& x) {
+             return concat({x[0], x[1], x[0]}, 1);
+           }},
           {"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }},
           {"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, 5e-6},
           {"causal_attention_tiles", [](const Inputs& x) { return causal_attention(x[0], 1); }, 1e-5}};
@@ -178,6 +187,13 @@ TEST(GoldenModel, Mlp) {
 TEST(GoldenModel, Convnet) {
   Convnet model({.channels = {4, 5}, .kernel = 3, .hidden = 10}, {{10, 9, 2}, 3});
   expect_model(model, "convnet", 1e-5);
+}
+
+TEST(GoldenModel, Recurrent) {
+  Lstm lstm({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
+  expect_model(lstm, "lstm", 1e-5);
+  Gru gru({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
+  expect_model(gru, "gru", 1e-5);
 }
 
 TEST(GoldenModel, Resnet) {

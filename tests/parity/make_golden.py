@@ -273,6 +273,27 @@ def resnet_case(file, name, depth, large, width, shape, classes=3):
         put(file[f"models/{name}"], f"buffers/{n}", value)
 
 
+def recurrent_op(cell, reverse):
+    """The layer of torch.nn, given tensors in place of its parameters."""
+    def run(x, *weights):
+        if reverse:
+            x = x.flip(1)
+        zeros = torch.zeros(1, x.shape[0], weights[1].shape[1], dtype=torch.float64)
+        kernel = torch.lstm if cell == "lstm" else torch.gru
+        y = kernel(x, (zeros, zeros) if cell == "lstm" else zeros, weights, True, 1, 0.0, True, False, True)[0]
+        return y.flip(1) if reverse else y
+    return run
+
+
+def recurrent_model(cell, layers=2):
+    def forward(p, tokens):
+        h = p["embedding.weight"][tokens]
+        for i in range(layers):
+            h = recurrent_op(cell, False)(h, *(p[f"layers.{i}.{n}"] for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
+        return F.linear(h, p["head.weight"], p["head.bias"])
+    return forward
+
+
 def more(file):
     """With numbers of its own, so that those above stay."""
     global rng
@@ -282,6 +303,17 @@ def more(file):
             numbers(3, 4, 5, 7), numbers(7, low=0.5, high=2), numbers(7))
     op_case(file, "batch_norm_add_relu", lambda x, w, b, z: torch.relu(nhwc(F.batch_norm(nchw(x), None, None, w, b, training=True)) + z),
             numbers(3, 4, 5, 7), numbers(7, low=0.5, high=2), numbers(7), numbers(3, 4, 5, 7))
+    for cell, gates in (("lstm", 4), ("gru", 3)):
+        for reverse in (False, True):
+            op_case(file, cell + ("_reverse" if reverse else ""), recurrent_op(cell, reverse), numbers(3, 7, 6),
+                    numbers(gates * 5, 6), numbers(gates * 5, 5), numbers(gates * 5), numbers(gates * 5))
+        shapes = {"embedding.weight": (11, 6), "head.weight": (11, 8), "head.bias": (11,)}
+        for i, into in enumerate((6, 8)):
+            shapes |= {f"layers.{i}.weight_ih": (8 * gates, into), f"layers.{i}.weight_hh": (8 * gates, 8),
+                       f"layers.{i}.bias_ih": (8 * gates,), f"layers.{i}.bias_hh": (8 * gates,)}
+        model_case(file, cell, shapes, recurrent_model(cell), rng.integers(0, 11, (3, 9)).astype(np.int32),
+                   rng.integers(0, 11, (3, 9)).astype(np.int32))
+    op_case(file, "concat", lambda a, b: torch.cat((a, b, a), 1), numbers(2, 3, 4), numbers(2, 1, 4))
     resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
 

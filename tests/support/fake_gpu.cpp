@@ -280,6 +280,7 @@ const KernelTable& table() {
       .norm_columns = run<&KernelTable::norm_columns, NormColumnsArgs>,
       .channel_sums = run<&KernelTable::channel_sums, ChannelSumsArgs>,
       .batch_norm = run_op<&KernelTable::batch_norm, BatchNormPass, PointwiseArgs>,
+      .cell = run_op<&KernelTable::cell, CellPass, PointwiseArgs>,
       .gather = run<&KernelTable::gather, GatherArgs>,
       .scatter_add = run<&KernelTable::scatter_add, GatherArgs>,
       .gemm = run<&KernelTable::gemm, GemmArgs>,

@@ -1,4 +1,4 @@
-// CUDA's kernels of batch norm, compiled by the host's compiler, beside the CPU's.
+// CUDA's kernels of batch norm and of recurrent cells, compiled by the host's compiler, beside the CPU's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,6 +76,35 @@ TEST(CudaPointwise, PassesOfBatchNorm) {
           a.outs = outs;
           a.scalars[0] = pass == BatchNormPass::kCoefficients ? 70 : 1.0 / 70, a.scalars[1] = 1e-5;
           table.batch_norm(where, pass, a);
+          Values values;
+          for (const Tensor& t : out) values.push_back(t.to_vector());
+          return values;
+        });
+      }
+}
+
+TEST(CudaPointwise, Cells) {
+  struct Case {
+    CellPass pass;
+    int ins, outs;
+  };
+  for (DType dtype : {DType::kFloat32, DType::kFloat64})
+    for (const Case& c : {Case{CellPass::kLstm, 5, 2}, Case{CellPass::kLstmBackward, 7, 5}, Case{CellPass::kGru, 5, 1},
+                          Case{CellPass::kGruBackward, 6, 5}})
+      for (const Shape& shape : {Shape{24, 32}, Shape{5, 7}}) {
+        SCOPED_TRACE(cat(static_cast<int>(c.pass), " of ", shape, " in ", dtype));
+        std::vector<Tensor> ins;
+        for (int i = 0; i < c.ins; ++i) ins.push_back(random_tensor(shape, 3 + static_cast<uint64_t>(i), -2, 2, dtype));
+        expect_equal([&](const KernelTable& table, Parallel& where) {
+          std::vector<Tensor> out;
+          for (int i = 0; i < c.outs; ++i) out.push_back(Tensor::empty(shape, dtype));
+          PointwiseArgs a = args_of(out[0], ins);
+          for (int i = 1; i < c.outs; ++i) {
+            a.out[i] = a.out[0];
+            a.out[i].data = out[static_cast<size_t>(i)].write();
+          }
+          a.outs = c.outs;
+          table.cell(where, c.pass, a);
           Values values;
           for (const Tensor& t : out) values.push_back(t.to_vector());
           return values;

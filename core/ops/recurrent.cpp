@@ -1,0 +1,179 @@
+// Recurrent layers. All of time goes through one product where it can: gates of the inputs forward, weight and input
+// gradients backward. In between, gates and states are [time, features, batch], so that a step multiplies the weight as
+// it lies in memory by a narrow matrix.
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+void run_cell(CellPass pass, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {
+  const PointwiseArgs a = raw::pointwise_args(outs, ins);
+  current_stream().enqueue([pass, a](Parallel& p) { kernels(p).cell(p, pass, a); },
+                           tracing() ? cost_of(a) : TaskCost{});
+}
+
+// Rows [begin, end) of step t of [T, rows, B].
+Tensor rows_at(const Tensor& all, int64_t t, int64_t begin, int64_t end) {
+  return all.slice(0, t, t + 1).reshape({all.dim(1), all.dim(2)}).slice(0, begin, end);
+}
+Tensor at(const Tensor& all, int64_t t) { return rows_at(all, t, 0, all.dim(1)); }
+
+// [T, rows, B] as a matrix [rows, T B].
+Tensor over_time(const Tensor& all) {
+  return raw::contiguous(all.permute({1, 0, 2})).reshape({all.dim(1), all.dim(0) * all.dim(2)});
+}
+
+struct Steps {
+  int64_t count;
+  bool reverse;
+  int64_t at(int64_t i) const { return reverse ? count - 1 - i : i; }
+  // Columns of over_time() that have a step before them, and those of these steps before.
+  Tensor later(const Tensor& m, int64_t batch) const {
+    return reverse ? m.slice(1, 0, (count - 1) * batch) : m.slice(1, batch, count * batch);
+  }
+  Tensor earlier(const Tensor& m, int64_t batch) const {
+    return reverse ? m.slice(1, batch, count * batch) : m.slice(1, 0, (count - 1) * batch);
+  }
+};
+
+// The layer's saved tensors and extents. `gates` [T, G H, B] hold the products of x, and of h except for n of a GRU,
+// which are in `of_h` [T, H, B].
+struct Layer {
+  Cell cell;
+  Steps steps;
+  int64_t batch, hidden;
+};
+
+void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh,
+                   const Tensor& gates, const Tensor& of_h, const Tensor& c, const Tensor& h, const Tensor& gradient,
+                   Gradients& grads) {
+  const int64_t T = l.steps.count, B = l.batch, H = l.hidden;
+  const bool lstm = l.cell == Cell::kLstm;
+  const int64_t joint = lstm ? 4 * H : 2 * H;  // gates whose two products are summed
+  const DType wide = gates.dtype();
+  const Tensor dh = Tensor::empty({T, H, B}, wide);  // of y, then also by way of the next step
+  raw::copy(dh, gradient.permute({1, 2, 0}));
+  const Tensor dgates = Tensor::empty(gates.shape(), wide), dof_h = lstm ? Tensor() : Tensor::empty(h.shape(), wide);
+  const Tensor dstate = Tensor::zeros({H, B}, wide);               // of c, or the GRU's own part of dh
+  const Tensor zeros = Tensor::zeros({H, B}, wide);                // the state before the first step
+  const Tensor back = raw::contiguous(weight_hh.transpose(0, 1));  // [H, G H]
+  const bool narrow = weight_hh.dtype() != wide;                   // products take both factors in one type
+  const auto factor = [&](const Tensor& t) { return narrow ? raw::cast(t, weight_hh.dtype()) : t; };
+  for (int64_t i = T - 1; i >= 0; --i) {
+    const int64_t t = l.steps.at(i);
+    const Tensor d = at(dh, t);
+    if (i < T - 1) {
+      const int64_t after = l.steps.at(i + 1);
+      raw::gemm(d, back.slice(1, 0, joint), factor(rows_at(dgates, after, 0, joint)), {}, true);
+      if (!lstm) {
+        raw::gemm(d, back.slice(1, joint, 3 * H), factor(at(dof_h, after)), {}, true);
+        raw::add(d, d, dstate);
+      }
+    }
+    const auto gate = [&](const Tensor& all, int64_t k) { return rows_at(all, t, k * H, (k + 1) * H); };
+    const int64_t before = i > 0 ? l.steps.at(i - 1) : 0;
+    if (lstm)
+      run_cell(
+          CellPass::kLstmBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), gate(dgates, 3), dstate},
+          {gate(gates, 0), gate(gates, 1), gate(gates, 2), gate(gates, 3), i > 0 ? at(c, before) : zeros, d, dstate});
+    else
+      run_cell(CellPass::kGruBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), at(dof_h, t), dstate},
+               {gate(gates, 0), gate(gates, 1), gate(gates, 2), at(of_h, t), i > 0 ? at(h, before) : zeros, d});
+  }
+
+  const Tensor g = over_time(dgates), g_factor = factor(g);
+  if (grads.wanted(1)) {
+    bool accumulate = false;
+    const Tensor dw = grads.target(1, accumulate);
+    raw::gemm(dw, g_factor, raw::contiguous(x.permute({1, 0, 2})).reshape({T * B, x.dim(2)}), {}, accumulate);
+  }
+  const Tensor g_of_h = lstm ? Tensor() : over_time(dof_h);
+  if (grads.wanted(2)) {
+    bool accumulate = false;
+    const Tensor dw = grads.target(2, accumulate);
+    const auto product = [&](int64_t begin, int64_t end, const Tensor& of) {
+      const Tensor part = dw.slice(0, begin, end);
+      if (T > 1)
+        raw::gemm(part, l.steps.later(of, B), l.steps.earlier(over_time(h), B).transpose(0, 1), {}, accumulate);
+      else if (!accumulate) raw::fill(part, 0);
+    };
+    product(0, joint, g_factor.slice(0, 0, joint));
+    if (!lstm) product(joint, 3 * H, factor(g_of_h));
+  }
+  if (grads.wanted(3)) {
+    bool accumulate = false;
+    const Tensor db = grads.target(3, accumulate);
+    raw::sum_dims(db, g, {1}, accumulate);
+  }
+  if (grads.wanted(4)) {
+    bool accumulate = false;
+    const Tensor db = grads.target(4, accumulate);
+    raw::sum_dims(db.slice(0, 0, joint), g.slice(0, 0, joint), {1}, accumulate);
+    if (!lstm) raw::sum_dims(db.slice(0, joint, 3 * H), g_of_h, {1}, accumulate);
+  }
+  if (grads.wanted(0)) {
+    const Tensor dx = Tensor::empty({T * B, x.dim(2)}, gradient.dtype());
+    raw::gemm(dx, g_factor.transpose(0, 1), weight_ih);
+    grads.add(0, raw::contiguous(dx.reshape({T, B, x.dim(2)}).permute({1, 0, 2})));
+  }
+}
+
+}  // namespace
+
+Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh, const Tensor& bias_ih,
+                 const Tensor& bias_hh, bool reverse, Place place) {
+  const bool lstm = cell == Cell::kLstm;
+  const char* const name = lstm ? "lstm" : "gru";
+  const TraceOp op(name);
+  const int64_t gates_of_cell = lstm ? 4 : 3;
+  check(x.rank() == 3 && x.numel() > 0 && weight_ih.rank() == 2 && weight_hh.rank() == 2 &&
+            weight_ih.dim(1) == x.dim(2) && weight_ih.dim(0) == gates_of_cell * weight_hh.dim(1) &&
+            weight_hh.dim(0) == weight_ih.dim(0) && bias_ih.defined() && bias_hh.defined() &&
+            bias_ih.numel() == weight_ih.dim(0) && bias_hh.numel() == weight_ih.dim(0),
+        name, ": ", x, " (B, T, I) with weights ", weight_ih, " and ", weight_hh, ", biases ", bias_ih, " and ",
+        bias_hh);
+  const int64_t B = x.dim(0), T = x.dim(1), H = weight_hh.dim(1), joint = lstm ? 4 * H : 2 * H;
+  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const Layer layer{cell, {T, reverse}, B, H};
+  const Tensor input = raw::contiguous(x.detach()), w_ih = raw::contiguous(weight_ih.detach()),
+               w_hh = raw::contiguous(weight_hh.detach());
+
+  // Biases first, then the products of x with all of time, then those of h, step by step.
+  const Tensor bias = Tensor::empty({gates_of_cell * H}, wide);
+  raw::add(bias.slice(0, 0, joint), bias_ih.detach().slice(0, 0, joint), bias_hh.detach().slice(0, 0, joint));
+  if (!lstm) raw::copy(bias.slice(0, joint, 3 * H), bias_ih.detach().slice(0, joint, 3 * H));
+  const Tensor gates = Tensor::empty({T, gates_of_cell * H, B}, wide);
+  raw::copy(gates, bias.reshape({1, gates_of_cell * H, 1}).expand(gates.shape()));
+  raw::gemm(gates, w_ih.reshape({1, gates_of_cell * H, x.dim(2)}), input.permute({1, 2, 0}), {}, true);
+  Tensor of_h;
+  if (!lstm) {
+    of_h = Tensor::empty({T, H, B}, wide);
+    raw::copy(of_h, bias_hh.detach().slice(0, joint, 3 * H).reshape({1, H, 1}).expand(of_h.shape()));
+  }
+  const Tensor h = Tensor::empty({T, H, B}, x.dtype()), c = lstm ? Tensor::empty({T, H, B}, wide) : Tensor();
+  const Tensor zeros = Tensor::zeros({H, B}, wide);
+  for (int64_t i = 0; i < T; ++i) {
+    const int64_t t = layer.steps.at(i), before = i > 0 ? layer.steps.at(i - 1) : 0;
+    if (i > 0) {
+      raw::gemm(rows_at(gates, t, 0, joint), w_hh.slice(0, 0, joint), at(h, before), {}, true);
+      if (!lstm) raw::gemm(at(of_h, t), w_hh.slice(0, joint, 3 * H), at(h, before), {}, true);
+    }
+    const auto gate = [&](int64_t k) { return rows_at(gates, t, k * H, (k + 1) * H); };
+    if (lstm)
+      run_cell(CellPass::kLstm, {at(c, t), at(h, t)},
+               {gate(0), gate(1), gate(2), gate(3), i > 0 ? at(c, before) : zeros});
+    else run_cell(CellPass::kGru, {at(h, t)}, {gate(0), gate(1), gate(2), at(of_h, t), i > 0 ? at(h, before) : zeros});
+  }
+  const Tensor y = raw::contiguous(h.permute({2, 0, 1}));
+  return result_of(name, place, y, {&x, &weight_ih, &weight_hh, &bias_ih, &bias_hh},
+                   [layer, name, x = Saved(input), w_ih = Saved(w_ih), w_hh = Saved(w_hh), gates = Saved(gates),
+                    of_h = Saved(of_h), c = Saved(c), h = Saved(h)](const Tensor& gradient, Gradients& grads) {
+                     const bool lstm = layer.cell == Cell::kLstm;
+                     add_gradients(layer, x.get(name), w_ih.get(name), w_hh.get(name), gates.get(name),
+                                   lstm ? Tensor() : of_h.get(name), lstm ? c.get(name) : Tensor(), h.get(name),
+                                   gradient, grads);
+                   });
+}
+
+}  // namespace lockstep
