@@ -126,11 +126,29 @@ class SyntheticImagesSource final : public DataSource {
   }
 };
 
+class SyntheticShapesSource final : public DataSource {
+ public:
+  std::vector<Field> options(DataOptions& o) override {
+    return {field("synthetic.images", o.synthetic.images, "number of generated images").with_unit("images").at_least(1),
+            field("synthetic.height", o.synthetic.height, "height of generated images")
+                .with_unit("pixels")
+                .with_range(1, 1 << 14),
+            field("synthetic.width", o.synthetic.width, "width of generated images")
+                .with_unit("pixels")
+                .with_range(1, 1 << 14)};
+  }
+  Datasets open(const DataOptions& o, uint64_t) const override {
+    return images(o.synthetic.images, o,
+                  [&](Range part) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
+  }
+};
+
 }  // namespace
 
 std::vector<Choice<DataSource>> builtin_data() {
   return {choice<DataSource, Hdf5Source>("hdf5"), choice<DataSource, SyntheticTokensSource>("synthetic_tokens"),
-          choice<DataSource, SyntheticImagesSource>("synthetic_images")};
+          choice<DataSource, SyntheticImagesSource>("synthetic_images"),
+          choice<DataSource, SyntheticShapesSource>("synthetic_shapes")};
 }
 
 Datasets open_datasets(const DataOptions& o, uint64_t seed) {

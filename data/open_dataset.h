@@ -29,7 +29,8 @@ class DataSource {
   virtual Datasets open(const DataOptions& common, uint64_t seed) const = 0;
 };
 
-// hdf5, a file made by `lockstep data import`; synthetic_tokens and synthetic_images, generated for benchmarks.
+// hdf5, a file made by `lockstep data import`; synthetic_tokens, synthetic_images and
+// synthetic_shapes, generated for benchmarks and trials.
 std::vector<Choice<DataSource>> builtin_data();
 // Opens the built-in source that options.name names.
 Datasets open_datasets(const DataOptions& options, uint64_t seed);

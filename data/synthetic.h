@@ -37,4 +37,22 @@ class SyntheticImages final : public Dataset {
   DataSpec spec_;
 };
 
+// Images for segmentation, one channel, with a label for each pixel: 1 on two to five overlapping ellipses and
+// rectangles, 0 elsewhere. Both sides have stripes and noise, and brightness of one distribution; the direction of the
+// stripes alone tells them apart.
+class SyntheticShapes final : public Dataset {
+ public:
+  SyntheticShapes(const DataOptions::Synthetic& options, Range part);
+  int64_t size() const override { return part_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return nullptr; }
+
+ private:
+  Range part_;
+  int64_t images_;
+  DataSpec spec_;
+};
+
 }  // namespace lockstep

@@ -45,6 +45,13 @@ Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t 
       padding_(padding) {}
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, or_none(bias_), stride_, padding_); }
 
+ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
+    : weight_(parameter("weight", {in, kernel, kernel, out}, Init::uniform(bound(kernel * kernel * out)))),
+      bias_(parameter("bias", {out}, Init::uniform(bound(kernel * kernel * out)))),
+      stride_(stride),
+      padding_(padding) {}
+Tensor ConvTranspose2d::forward(const Tensor& x) { return conv_transpose2d(x, weight_, bias_, stride_, padding_); }
+
 BatchNorm::BatchNorm(int64_t channels, double eps, double momentum)
     : weight_(parameter("weight", {channels}, Init::ones())),
       bias_(parameter("bias", {channels}, Init::zeros())),

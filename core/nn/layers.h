@@ -63,6 +63,17 @@ class Conv2d : public Module {
   int64_t stride_, padding_;
 };
 
+// weight [in, k, k, out]
+class ConvTranspose2d : public Module {
+ public:
+  ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor &weight_, &bias_;
+  int64_t stride_, padding_;
+};
+
 // Batch norm of [..., channels] by the statistics of the micro-batch in training, by their running averages otherwise.
 // Statistics are those of one micro-batch, so results depend on batch.micro, and on nothing else of the layout.
 class BatchNorm : public Module {

@@ -1,37 +1,71 @@
 #include "core/nn/metric.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/base/ignore_index.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
-MetricSum count_correct(const Tensor& output, const Tensor& labels) {
+namespace {
+
+// visit(predicted, label) for each label that is not ignored. False where shapes or types are no classification.
+bool for_each_prediction(const Tensor& output, const Tensor& labels,
+                         const std::function<void(int64_t, int64_t)>& visit) {
   if (output.rank() == 0 || !is_floating(output.dtype()) || labels.dtype() != DType::kInt32 ||
       !output.is_contiguous() || output.numel() != labels.numel() * output.dim(-1))
-    return {};
+    return false;
   const int64_t classes = output.dim(-1);
   const Tensor logits = raw::to_host(raw::cast(output.detach(), DType::kFloat32)), wanted = raw::to_host(labels);
   const float* values = logits.values<float>();
   const int32_t* label = wanted.values<int32_t>();
-  MetricSum out;
-  int64_t correct = 0;
   for (int64_t i = 0; i < wanted.numel(); ++i) {
     if (label[i] == kIgnoreIndex) continue;
     const float* row = values + i * classes;
-    correct += std::max_element(row, row + classes) - row == label[i];
-    ++out.count;
+    visit(std::max_element(row, row + classes) - row, label[i]);
   }
+  return true;
+}
+
+const Tensor* labels_of(const Batch& batch) {
+  for (auto& [name, tensor] : batch.tensors())
+    if (name == kLabels) return &tensor;
+  return nullptr;
+}
+
+}  // namespace
+
+MetricSum count_correct(const Tensor& output, const Tensor& labels) {
+  MetricSum out;
+  int64_t correct = 0;
+  for_each_prediction(output, labels, [&](int64_t predicted, int64_t label) {
+    correct += predicted == label;
+    ++out.count;
+  });
   out.sum = static_cast<double>(correct);
   return out;
 }
 
 Metric accuracy() {
   return {.name = "accuracy", .sum = [](const Tensor& output, const Batch& batch) {
-            for (auto& [name, tensor] : batch.tensors())
-              if (name == kLabels) return count_correct(output, tensor);
-            return MetricSum{};
+            const Tensor* labels = labels_of(batch);
+            return labels ? count_correct(output, *labels) : MetricSum{};
+          }};
+}
+
+Metric iou() {
+  return {.name = "iou", .sum = [](const Tensor& output, const Batch& batch) {
+            const Tensor* labels = labels_of(batch);
+            if (!labels || labels->rank() < 3) return MetricSum{};  // a text's labels have one position
+            MetricSum out;
+            int64_t both = 0;
+            for_each_prediction(output, *labels, [&](int64_t predicted, int64_t label) {
+              both += predicted == label && label != 0;
+              out.count += predicted != 0 || label != 0;
+            });
+            out.sum = static_cast<double>(both);
+            return out;
           }};
 }
 

@@ -40,5 +40,8 @@ MetricSum count_correct(const Tensor& output, const Tensor& labels);
 // The part of the labels (ignored ones left out) at which an output [..., classes] has its largest value; left out
 // where shapes or types are no classification.
 Metric accuracy();
+// Of labels in two dimensions or more, [B, H, W], 0 being the background: where output and label agree on another
+// class, as a part of where either has one (intersection over union); left out for other labels.
+Metric iou();
 
 }  // namespace lockstep

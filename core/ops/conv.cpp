@@ -68,6 +68,55 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
       });
 }
 
+// conv2d's three kernels with the parts of input and output exchanged.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding,
+                        Place place) {
+  const TraceOp op("conv_transpose2d");
+  check(x.rank() == 4 && weight.rank() == 4 && x.dim(3) == weight.dim(0) && stride > 0 && padding >= 0 &&
+            (!bias || bias.numel() == weight.dim(3)),
+        "conv_transpose2d: images ", x, " (B, H, W, I) with weight ", weight, " (I, KH, KW, O)");
+  const Shape out{x.dim(0), (x.dim(1) - 1) * stride - 2 * padding + weight.dim(1),
+                  (x.dim(2) - 1) * stride - 2 * padding + weight.dim(2), weight.dim(3)};
+  check(out[1] > 0 && out[2] > 0, "conv_transpose2d: images ", x, " with weight ", weight, ", stride ", stride,
+        ", padding ", padding, ": nothing is left");
+  const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
+  const Tensor y = Tensor::empty(out, x.dtype());
+  if (bias) raw::copy(y, bias.detach());
+  ConvArgs a = extents(out, w.shape(), stride, padding);
+  a.accumulate = bias.defined();
+  a.y = const_cast<void*>(dense.read()), a.y_dtype = x.dtype();
+  a.weight = const_cast<void*>(w.read()), a.weight_dtype = w.dtype();
+  a.x = y.write(), a.x_dtype = y.dtype();
+  raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv_backward_input(p, args); }, a);
+  return result_of("conv_transpose2d", place, y, {&x, &weight, &bias},
+                   [x = Saved(dense), w = Saved(w), stride, padding](const Tensor& gradient, Gradients& grads) {
+                     const Tensor g = raw::contiguous(gradient);
+                     const Tensor &input = x.get("conv_transpose2d"), &weight = w.get("conv_transpose2d");
+                     ConvArgs b = extents(g.shape(), weight.shape(), stride, padding);
+                     b.x = const_cast<void*>(g.read()), b.x_dtype = g.dtype();
+                     if (grads.wanted(1)) {
+                       ConvArgs c = b;
+                       const Tensor dw = grads.target(1, c.accumulate);
+                       c.y = const_cast<void*>(input.read()), c.y_dtype = input.dtype();
+                       c.weight = dw.write(), c.weight_dtype = dw.dtype();
+                       raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv_backward_weight(p, args); },
+                                   c);
+                     }
+                     if (grads.wanted(2)) {
+                       bool accumulate = false;
+                       const Tensor db = grads.target(2, accumulate);
+                       raw::sum_dims(db, g, {0, 1, 2}, accumulate);
+                     }
+                     if (grads.wanted(0)) {
+                       const Tensor dx = Tensor::empty(input.shape(), g.dtype());
+                       b.weight = const_cast<void*>(weight.read()), b.weight_dtype = weight.dtype();
+                       b.y = dx.write(), b.y_dtype = dx.dtype();
+                       raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv(p, args); }, b);
+                       grads.add(0, dx);
+                     }
+                   });
+}
+
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding, Place place) {
   const TraceOp op("max_pool2d");
   check(x.rank() == 4 && window > 0 && window < 16 && stride > 0 && padding >= 0 && 2 * padding <= window &&

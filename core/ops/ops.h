@@ -98,6 +98,10 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::cu
 // x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
               Place place = Place::current());
+// The transpose of conv2d, which an output of conv2d gives its input's gradient by: x [B, H, W, I] with weight
+// [I, KH, KW, O], bias [O] or undefined: [B, (H - 1) stride - 2 padding + KH, ..., O].
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1,
+                        int64_t padding = 0, Place place = Place::current());
 // x [B, H, W, C]; the padding, at most half a window, never wins.
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, Place place = Place::current());
 // A recurrent layer over time, from a state of 0; backwards in time if `reverse`. x [B, T, I]: [B, T, H]. Weights and

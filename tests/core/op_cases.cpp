@@ -205,6 +205,16 @@ std::vector<OpCase> op_cases() {
                1e-6,
                6});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  c.push_back({"conv_transpose2d",
+               [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); },
+               {r({2, 3, 4, 5}, 1), r({5, 2, 2, 3}, 2), r({3}, 3)},
+               1e-6,
+               3});
+  c.push_back({"conv_transpose2d_padded",
+               [](const Inputs& x) { return conv_transpose2d(x[0], x[1], Tensor(), 2, 1); },
+               {r({2, 3, 4, 3}, 1), r({3, 4, 4, 2}, 2)},
+               1e-6,
+               3});
   c.push_back({"max_pool2d_padded", [](const Inputs& x) { return max_pool2d(x[0], 3, 2, 1); }, {r({2, 5, 6, 3}, 1)}});
   c.push_back({"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }, {r({2, 5, 6, 2}, 1)}});
   c.push_back(

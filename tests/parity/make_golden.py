@@ -273,6 +273,48 @@ def resnet_case(file, name, depth, large, width, shape, classes=3):
         put(file[f"models/{name}"], f"buffers/{n}", value)
 
 
+def conv_transpose(x, w, b=None, **options):  # weight [I, KH, KW, O]
+    return nhwc(F.conv_transpose2d(nchw(x), nchw(w), b, **options))
+
+
+def unet_case(file, levels=2, width=3, shape=(2, 8, 12, 2), classes=3):
+    shapes, channels = {}, shape[-1]
+
+    def block(name, into, out):
+        for i, c in (("1", into), ("2", out)):
+            shapes[f"{name}.conv{i}.weight"] = (out, 3, 3, c)
+            shapes[f"{name}.bn{i}.weight"] = shapes[f"{name}.bn{i}.bias"] = (out,)
+
+    for level in range(levels + 1):
+        block(f"down{level}", channels, width << level)
+        channels = width << level
+    for level in reversed(range(levels)):
+        shapes[f"up{level}.weight"], shapes[f"up{level}.bias"] = (channels, 2, 2, width << level), (width << level,)
+        block(f"join{level}", 2 * width << level, width << level)
+        channels = width << level
+    shapes["head.weight"], shapes["head.bias"] = (classes, 1, 1, channels), (classes,)
+
+    def forward(p, x):
+        def block(h, name):
+            for i in "12":
+                h = conv(h, p[f"{name}.conv{i}.weight"], padding=1)
+                h = torch.relu(nhwc(F.batch_norm(nchw(h), None, None, p[f"{name}.bn{i}.weight"], p[f"{name}.bn{i}.bias"], training=True)))
+            return h
+
+        kept, h = [], x
+        for level in range(levels + 1):
+            if level:
+                h = nhwc(F.max_pool2d(nchw(h), 2))
+            h = block(h, f"down{level}")
+            kept.append(h)
+        for level in reversed(range(levels)):
+            h = conv_transpose(h, p[f"up{level}.weight"], p[f"up{level}.bias"], stride=2)
+            h = block(torch.cat((kept[level], h), -1), f"join{level}")
+        return conv(h, p["head.weight"], p["head.bias"])
+
+    model_case(file, "unet", shapes, forward, numbers(*shape), rng.integers(0, classes, shape[:3]).astype(np.int32))
+
+
 def recurrent_op(cell, reverse):
     """The layer of torch.nn, given tensors in place of its parameters."""
     def run(x, *weights):
@@ -314,6 +356,9 @@ def more(file):
         model_case(file, cell, shapes, recurrent_model(cell), rng.integers(0, 11, (3, 9)).astype(np.int32),
                    rng.integers(0, 11, (3, 9)).astype(np.int32))
     op_case(file, "concat", lambda a, b: torch.cat((a, b, a), 1), numbers(2, 3, 4), numbers(2, 1, 4))
+    op_case(file, "conv_transpose2d", lambda x, w, b: conv_transpose(x, w, b, stride=2), numbers(2, 3, 4, 5), numbers(5, 2, 2, 3), numbers(3))
+    op_case(file, "conv_transpose2d_padded", lambda x, w: conv_transpose(x, w, stride=2, padding=1), numbers(2, 3, 4, 3), numbers(3, 4, 4, 2))
+    unet_case(file)
     resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
 
