@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# lockstep prove, in its short form, of the built-in models: one digest at every number of ranks and level, resumed and recomputed, in fp32 and
+# bf16. (prove_test.sh has gpt and convnet at length.)
+# Usage: prove_models_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$1"
+make_inputs
+sed -e '/^model:/,/^optim:/{/^optim:/!d}' text.yaml >tokens.yaml
+sed -e '/^model:/,/^optim:/{/^optim:/!d}' images.yaml >pictures.yaml
+sed -e '/^data:/,/^compute:/{/^compute:/!d}' pictures.yaml >shapes.yaml
+printf 'data:\n  name: synthetic_shapes\n  validation: 0.1\n  synthetic: {images: 200, height: 16, width: 16}\n' >>shapes.yaml
+
+proves() { # MODEL FILE keys...
+  local precision
+  for precision in fp32 bf16; do
+    succeeds "$1, $precision" lockstep prove "$2.yaml" "model.name=$1" "${@:3}" precision.compute=$precision --ranks 1,3,4 --steps 3 --resume
+    expect "$1, $precision: one digest" grep -qE '^one digest: [0-9]+ runs$' out
+    same "$1, $precision: no line differs" 0 "$(grep -ci differs out || true)"
+  done
+}
+proves lstm tokens model.width=24
+proves gru tokens model.width=24 model.dropout=0.1
+proves resnet pictures model.stem=small model.width=4
+proves unet shapes model.levels=2 model.width=4
+finish
