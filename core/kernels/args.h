@@ -38,12 +38,12 @@ struct ColumnArgs {
   bool accumulate = false;
 };
 
-// Gradients of layer norm's weight and bias: out0[c] = sum_r g * (x - mean) * rstd, out1[c] = sum_r g.
+// Gradients of a norm's weight and bias: dweight[c] = sum_r g * (x - mean) * rstd, dbias[c] = sum_r g.
 struct NormColumnsArgs {
   int64_t rows = 0, cols = 0;
   const void *g = nullptr, *x = nullptr;
   DType g_dtype = DType::kFloat32, x_dtype = DType::kFloat32;
-  const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is
+  const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is; no mean: 0, as RMS norm has it
   void *dweight = nullptr, *dbias = nullptr;    // dbias may be absent
   DType dweight_dtype = DType::kFloat32, dbias_dtype = DType::kFloat32;
   bool accumulate_weight = false, accumulate_bias = false;
@@ -133,6 +133,18 @@ struct PoolArgs {
   void *x = nullptr, *y = nullptr;
   DType dtype = DType::kFloat32;
   uint8_t* index = nullptr;
+};
+
+// y = x with elements i and i + dim / 2 of each head rotated by position * frequencies[i] radians; x and y
+// [batch, time, heads, dim], contiguous.
+struct RotaryArgs {
+  static constexpr int kMostPairs = 128;
+  int64_t batch = 0, time = 0, heads = 0, dim = 0;
+  const void* x = nullptr;
+  void* y = nullptr;
+  DType dtype = DType::kFloat32;        // of both
+  bool back = false;                    // by the negative angles: the gradient
+  double frequencies[kMostPairs] = {};  // radians a position; dim / 2 of them
 };
 
 // Causal self-attention on packed [batch, time, 3 * heads * dim] (queries, keys, values); y is [batch, time, heads *

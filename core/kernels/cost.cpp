@@ -91,6 +91,10 @@ TaskCost cost_of(const PoolArgs& a) {
                           bytes_of(a.index, out, DType::kUInt8)};
 }
 
+TaskCost cost_of(const RotaryArgs& a) {
+  return {"rotary", 2 * bytes_of(a.x, a.batch * a.time * a.heads * a.dim, a.dtype)};
+}
+
 TaskCost cost_of(const AttentionArgs& a) {
   const int64_t values = a.batch * a.time * a.heads * a.dim;  // of the queries, say
   const int64_t pairs = a.batch * a.heads * (a.time * (a.time + 1) / 2);

@@ -64,6 +64,11 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({41, 771}), r({771}), r({771})}});
+  c.push_back({"large_rms_norm", [](const Inputs& x) { return rms_norm(x[0], x[1]); }, {r({41, 771}), r({771})}});
+  c.push_back({"large_rotary",
+               [](const Inputs& x) { return rotary(x[0], std::vector<double>(37, 0.7)); },
+               {r({2, 150, 3, 74})}});
+  c.push_back({"large_silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({11, 1237}), r({11, 1237})}});
   c.push_back({"large_gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({11, 1237})}});
   c.push_back({"large_sum", [](const Inputs& x) { return sum(x[0], {0}); }, {r({211, 1237})}});
   return c;

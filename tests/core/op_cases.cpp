@@ -179,6 +179,15 @@ std::vector<OpCase> op_cases() {
                {r({2, 3, 19}, 1), r({2, 3, 19}, 2), r({19}, 3), r({19}, 4)},
                1e-5,
                3});
+  c.push_back(
+      {"rms_norm", [](const Inputs& x) { return rms_norm(x[0], x[1]); }, {r({2, 3, 19}, 1), r({19}, 2)}, 1e-5, 3});
+  c.push_back({"residual_rms_norm",
+               [](const Inputs& x) { return add(x[0], rms_norm(x[0], x[1])); },
+               {r({4, 19}, 1), r({19}, 2)},
+               1e-5,
+               3});
+  c.push_back({"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({3, 7}, 1, -4, 4), r({3, 7}, 2)}});
+  c.push_back({"rotary", [](const Inputs& x) { return rotary(x[0], {1, 0.3, 0.07}); }, {r({2, 5, 3, 6}, 1)}, 1e-6, 2});
   c.push_back({"embedding",
                [](const Inputs& x) { return embedding(x[0], x[1]); },
                {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})},

@@ -48,11 +48,11 @@ INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachOp, OnTheGpu) {
-  const std::string
-      broadcast = " add_broadcast sub mul expand ",
-      exact =
-          " mul_with_itself div affine exp log sqrt tanh relu gelu silu reshape permute slice slice_twice "
-          "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
+  const std::string broadcast = " add_broadcast sub mul expand ",
+                    exact =
+                        " mul_with_itself div affine exp log sqrt tanh relu gelu silu silu_mul rotary reshape permute "
+                        "slice slice_twice "
+                        "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
   const auto is_among = [](const std::string& names, const char* name) {
     return names.find(cat(" ", name, " ")) != names.npos;
   };
@@ -158,6 +158,10 @@ std::vector<Case> rows() {
                        return add(norm.sum, norm.y);
                      },
                      {{{n, cols}}, {{n, cols}}, {{cols}}, {{cols}}},
+                     {terms, 12}});
+      out.push_back({cat("rms_norm_", cols),
+                     [](const Inputs& x) { return rms_norm(x[0], x[1]); },
+                     {{{n, cols}}, {{cols}}},
                      {terms, 12}});
     }
     out.push_back(

@@ -222,6 +222,10 @@ void reach(PoolArgs& a) {
 void reach(AttentionArgs& a) {
   for (void** p : {&a.qkv, &a.y, &a.dy, &a.dqkv, &a.lse}) gpu().reach(*p);
 }
+void reach(RotaryArgs& a) {
+  gpu().reach(a.x);
+  gpu().reach(a.y);
+}
 void reach(InitialArgs& a) { gpu().reach(a.out); }
 void reach(TreeSumsArgs& a) {
   gpu().reach(a.values);
@@ -289,6 +293,7 @@ const KernelTable& table() {
       .conv_backward_weight = run<&KernelTable::conv_backward_weight, ConvArgs>,
       .max_pool = run<&KernelTable::max_pool, PoolArgs>,
       .max_pool_backward = run<&KernelTable::max_pool_backward, PoolArgs>,
+      .rotary = run<&KernelTable::rotary, RotaryArgs>,
       .attention = run<&KernelTable::attention, AttentionArgs>,
       .attention_backward = run<&KernelTable::attention_backward, AttentionArgs>,
       .initial = run<&KernelTable::initial, InitialArgs>,
