@@ -117,5 +117,10 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
 // Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory grows linearly
 // with T.
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
+// The same of queries q [B, T, heads, D] and keys and values k, v [B, T, kv_heads, D]: [B, T, heads, D]. Each head of k
+// and v serves heads / kv_heads neighbouring heads of q (Ainslie et al. 2023). With a window W > 0 a query sees the
+// last W keys at most, itself among them.
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
+                        Place place = Place::current());
 
 }  // namespace lockstep

@@ -223,6 +223,14 @@ std::vector<OpCase> op_cases() {
                {r({1, 70, 6}, 1)},
                1e-6,
                3});
+  for (const auto& [name, heads, kv_heads, time, window] :
+       {std::tuple{"attention_of_parts", 2, 2, 5, 0}, std::tuple{"attention_grouped", 4, 2, 5, 0},
+        std::tuple{"attention_window", 2, 2, 9, 3}, std::tuple{"attention_grouped_window_tiles", 2, 1, 70, 11}})
+    c.push_back({name,
+                 [window = window](const Inputs& x) { return causal_attention(x[0], x[1], x[2], window); },
+                 {r({2, time, heads, 4}, 1), r({2, time, kv_heads, 4}, 2), r({2, time, kv_heads, 4}, 3)},
+                 1e-6,
+                 3});
   return c;
 }
 

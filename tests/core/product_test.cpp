@@ -198,7 +198,8 @@ TEST(Product, OfAttentionInBf16HasTheSameBitsAtEachLevelWithFusedMultiplyAdd) {
        {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 150, 2, 24}, {1, 64, 3, 64}, {3, 7, 1, 40}}) {
     Numbers numbers(11);
     AttentionArgs a;
-    a.batch = batch, a.time = time, a.heads = heads, a.dim = dim, a.dtype = DType::kBFloat16, a.scale = 0.125;
+    a.batch = batch, a.time = time, a.heads = a.kv_heads = heads, a.dim = dim, a.dtype = DType::kBFloat16,
+    a.scale = 0.125;
     auto qkv = bf16_numbers(numbers, batch * time * 3 * heads * dim),
          dy = bf16_numbers(numbers, batch * time * heads * dim);
     std::vector<uint16_t> first_y, first_dqkv;
@@ -206,7 +207,8 @@ TEST(Product, OfAttentionInBf16HasTheSameBitsAtEachLevelWithFusedMultiplyAdd) {
       ThreadPool pool(2);
       std::vector<uint16_t> y(dy.size()), dqkv(qkv.size());
       std::vector<float> lse(static_cast<size_t>(batch * heads * time));
-      a.qkv = qkv.data(), a.y = y.data(), a.dy = dy.data(), a.dqkv = dqkv.data(), a.lse = lse.data();
+      a.unpack(qkv.data(), dqkv.data());
+      a.y = y.data(), a.dy = dy.data(), a.lse = lse.data();
       table.attention(pool, a);
       table.attention_backward(pool, a);
       if (first_y.empty()) first_y = y, first_dqkv = dqkv;

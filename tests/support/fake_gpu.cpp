@@ -220,7 +220,8 @@ void reach(PoolArgs& a) {
   gpu().reach(a.index);
 }
 void reach(AttentionArgs& a) {
-  for (void** p : {&a.qkv, &a.y, &a.dy, &a.dqkv, &a.lse}) gpu().reach(*p);
+  for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
+  for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
 }
 void reach(RotaryArgs& a) {
   gpu().reach(a.x);
