@@ -38,12 +38,12 @@ struct ColumnArgs {
   bool accumulate = false;
 };
 
-// Gradients of layer norm's weight and bias: out0[c] = sum_r g * (x - mean) * rstd, out1[c] = sum_r g.
+// Gradients of a norm's weight and bias: dweight[c] = sum_r g * (x - mean) * rstd, dbias[c] = sum_r g.
 struct NormColumnsArgs {
   int64_t rows = 0, cols = 0;
   const void *g = nullptr, *x = nullptr;
   DType g_dtype = DType::kFloat32, x_dtype = DType::kFloat32;
-  const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is
+  const void *mean = nullptr, *rstd = nullptr;  // fp32, or fp64 where x is; no mean: 0, as RMS norm has it
   void *dweight = nullptr, *dbias = nullptr;    // dbias may be absent
   DType dweight_dtype = DType::kFloat32, dbias_dtype = DType::kFloat32;
   bool accumulate_weight = false, accumulate_bias = false;
@@ -135,14 +135,48 @@ struct PoolArgs {
   uint8_t* index = nullptr;
 };
 
-// Causal self-attention on packed [batch, time, 3 * heads * dim] (queries, keys, values); y is [batch, time, heads *
-// dim].
-struct AttentionArgs {
+// y = x with elements i and i + dim / 2 of each head rotated by position * frequencies[i] radians; x and y
+// [batch, time, heads, dim], contiguous.
+struct RotaryArgs {
+  static constexpr int kMostPairs = 128;
   int64_t batch = 0, time = 0, heads = 0, dim = 0;
-  void *qkv = nullptr, *y = nullptr, *dy = nullptr, *dqkv = nullptr;
-  DType dtype = DType::kFloat32;  // of all four
-  void* lse = nullptr;            // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where qkv is
+  const void* x = nullptr;
+  void* y = nullptr;
+  DType dtype = DType::kFloat32;        // of both
+  bool back = false;                    // by the negative angles: the gradient
+  double frequencies[kMostPairs] = {};  // radians a position; dim / 2 of them
+};
+
+// Heads of an operand of attention: element d of head h at (sample, position) is
+// data[(sample * time + position) * stride + h * dim + d].
+struct HeadRows {
+  void* data = nullptr;
+  int64_t stride = 0;  // from one position to the next, in elements
+};
+
+// Causal self-attention. Each head of k and v serves heads / kv_heads neighbouring heads of q.
+struct AttentionArgs {
+  int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself
+  HeadRows q, k, v, dq, dk, dv;
+  void *y = nullptr, *dy = nullptr;  // [batch, time, heads * dim]
+  DType dtype = DType::kFloat32;     // of all eight
+  void* lse = nullptr;               // [batch, heads, time] log-sum-exp of each row; fp32, or fp64 where they are
   double scale = 1;
+
+  // q, k and v side by side in [batch, time, (heads + 2 * kv_heads) * dim], and likewise their gradients.
+  void unpack(void* qkv, void* dqkv) {
+    const int64_t stride = (heads + 2 * kv_heads) * dim;
+    auto part = [&](void* packed, int64_t before) {
+      return HeadRows{packed ? static_cast<char*>(packed) + before * dim * size_of(dtype) : nullptr, stride};
+    };
+    q = part(qkv, 0), k = part(qkv, heads), v = part(qkv, heads + kv_heads);
+    dq = part(dqkv, 0), dk = part(dqkv, heads), dv = part(dqkv, heads + kv_heads);
+  }
+  // The first key that a query at this position sees.
+  constexpr int64_t first_key(int64_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
 };
 
 // out[i] = the sum of values[ranges[2i] .. ranges[2i+1]) in the order of a tree that splits n values after the largest

@@ -1,6 +1,7 @@
 // Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with
 // the sequence length; the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention"
-// (2022). A head of a sample is one task: sums over query blocks run in order, whatever the threads.
+// (2022). A head of a sample is one task, in the backward pass a head of keys with the heads of queries that share it:
+// sums over query blocks run in order, whatever the threads.
 #include <limits>
 
 #include "core/kernels/gemm_serial.h"
@@ -21,16 +22,35 @@ struct Head {
   T* lse;
 };
 
+// `item`: of [batch, heads].
 template <class T>
 Head<T> head_of(const AttentionArgs& a, int64_t item) {
-  const int64_t b = item / a.heads, h = item % a.heads, width = a.heads * a.dim;
-  auto packed = [&](void* data, int64_t part) {
-    return block_of({data, a.dtype, 3 * width, 1, 0}, b * a.time, part * width + h * a.dim);
+  const int64_t b = item / a.heads, h = item % a.heads, shared = h / (a.heads / a.kv_heads);
+  auto rows = [&](const HeadRows& r, int64_t head) {
+    return block_of({r.data, a.dtype, r.stride, 1, 0}, b * a.time, head * a.dim);
   };
-  auto plain = [&](void* data) { return block_of({data, a.dtype, width, 1, 0}, b * a.time, h * a.dim); };
-  return {packed(a.qkv, 0),  packed(a.qkv, 1),  packed(a.qkv, 2),
-          packed(a.dqkv, 0), packed(a.dqkv, 1), packed(a.dqkv, 2),
-          plain(a.y),        plain(a.dy),       static_cast<T*>(a.lse) + item * a.time};
+  auto plain = [&](void* data) { return rows({data, a.heads * a.dim}, h); };
+  return {rows(a.q, h),  rows(a.k, shared),  rows(a.v, shared),
+          rows(a.dq, h), rows(a.dk, shared), rows(a.dv, shared),
+          plain(a.y),    plain(a.dy),        static_cast<T*>(a.lse) + item * a.time};
+}
+
+// A block of queries and the keys that any of them sees.
+struct QueryBlock {
+  QueryBlock(const AttentionArgs& a, int64_t from)
+      : q0(from),
+        rows(a.time - from < kQueries ? a.time - from : kQueries),
+        k0(a.first_key(from)),
+        keys(from + rows - k0),
+        ld(whole_lanes(keys)) {}
+  int64_t q0, rows, k0, keys;
+  int64_t ld;  // elements from one row of scores to the next
+};
+
+// The most elements that a block's scores take.
+int64_t score_room(const AttentionArgs& a) {
+  const int64_t keys = a.window > 0 && a.window < a.time ? a.window + kQueries : a.time;
+  return kQueries * whole_lanes(keys < a.time ? keys : a.time);
 }
 
 inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_stride, m.row_stride, m.batch_stride}; }
@@ -81,19 +101,21 @@ template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t block = kQueries * whole_lanes(a.time);
-    T* scores = static_cast<T*>(parallel.scratch(kScores, block * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
-    void* low = scores + block;
+    const int64_t room = score_room(a);
+    T* scores = static_cast<T*>(parallel.scratch(kScores, room * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
+    void* low = scores + room;
     for (int64_t item = begin; item < end; ++item) {
       const Head<T> h = head_of<T>(a, item);
-      for (int64_t q0 = 0; q0 < a.time; q0 += kQueries) {
-        const int64_t rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
-        const int64_t ld = whole_lanes(keys);
-        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(h.k), dense(scores, ld));
+      for (int64_t from = 0; from < a.time; from += kQueries) {
+        const QueryBlock block(a, from);
+        const auto [q0, rows, k0, keys, ld] = block;
+        const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
+        multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(k), dense(scores, ld));
         for (int64_t r = 0; r < rows; ++r) {
           T* s = scores + r * ld;
-          // Keys that come later have no weight: so a row is folded in whole lanes.
-          const int64_t seen = q0 + r + 1, n = whole_lanes(seen);
+          // Keys that come later, or before the window, have no weight: so a row is folded in whole lanes.
+          const int64_t before = a.first_key(q0 + r) - k0, seen = q0 + r + 1 - k0, n = whole_lanes(seen);
+          for (int64_t i = 0; i < before; ++i) s[i] = -std::numeric_limits<T>::infinity();
           for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
           const T max = lane_fold<T>(
               n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
@@ -107,7 +129,7 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
           for (int64_t i = n; i < ld; ++i) s[i] = T(0);
           h.lse[q0 + r] = max * scale + log_of(sum);
         }
-        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), h.v, block_of(h.y, q0, 0));
+        multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), v, block_of(h.y, q0, 0));
       }
     }
   };
@@ -118,50 +140,59 @@ template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t block = kQueries * whole_lanes(a.time), sums = a.time * a.dim;
-    T* scores = static_cast<T*>(
-        parallel.scratch(kScores, (3 * block + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
-    T *dscores = scores + block, *dk = dscores + block, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
+    const int64_t room = score_room(a), sums = a.time * a.dim, group = a.heads / a.kv_heads;
+    T* scores =
+        static_cast<T*>(parallel.scratch(kScores, (3 * room + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
+    T *dscores = scores + room, *dk = dscores + room, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
       *low = dy + a.dim;
     for (int64_t item = begin; item < end; ++item) {
-      const Head<T> h = head_of<T>(a, item);
-      // The last block of queries sees every key, so going backwards its products set dk and dv, and the others add.
+      // The last block of queries of the first head sees every key, so going backwards its products set dk and dv, and
+      // the others add. Not so with a window: there all add to 0.
+      bool more = a.window > 0;
+      if (more)
+        for (int64_t i = 0; i < 2 * sums; ++i) dk[i] = T(0);
       const int64_t blocks = (a.time + kQueries - 1) / kQueries;
-      for (int64_t b = blocks - 1; b >= 0; --b) {
-        const int64_t q0 = b * kQueries, rows = a.time - q0 < kQueries ? a.time - q0 : kQueries, keys = q0 + rows;
-        const int64_t ld = whole_lanes(keys);
-        const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
-        multiply<T>(parallel, rows, keys, a.dim, queries, transposed(h.k), dense(scores, ld));
-        multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(h.v), dense(dscores, ld));
-        for (int64_t r = 0; r < rows; ++r) {
-          T *s = scores + r * ld, *d = dscores + r * ld;
-          const int64_t seen = q0 + r + 1, n = whole_lanes(seen);
-          const T lse = h.lse[q0 + r];
-          load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
-          load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
-          const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return y[i] * dy[i]; });
+      for (int64_t member = 0; member < group; ++member) {
+        const Head<T> h = head_of<T>(a, item * group + member);
+        for (int64_t b = blocks - 1; b >= 0; --b) {
+          const QueryBlock block(a, b * kQueries);
+          const auto [q0, rows, k0, keys, ld] = block;
+          const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
+          const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
+          multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld));
+          multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld));
+          for (int64_t r = 0; r < rows; ++r) {
+            T *s = scores + r * ld, *d = dscores + r * ld;
+            const int64_t before = a.first_key(q0 + r) - k0, seen = q0 + r + 1 - k0, n = whole_lanes(seen);
+            const T lse = h.lse[q0 + r];
+            load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
+            load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
+            const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return y[i] * dy[i]; });
 #pragma GCC ivdep
-          for (int64_t i = 0; i < n; ++i) {
-            const T p = exp_of(fused(s[i], scale, -lse));
-            s[i] = p;
-            d[i] = p * (d[i] - delta) * scale;
+            for (int64_t i = 0; i < n; ++i) {
+              const T p = exp_of(fused(s[i], scale, -lse));
+              s[i] = p;
+              d[i] = p * (d[i] - delta) * scale;
+            }
+            for (int64_t i = 0; i < before; ++i) s[i] = d[i] = T(0);
+            for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
           }
-          for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
+          const Matrix p = operand(a, scores, rows, ld, low);
+          multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), more);
+          const Matrix d = operand(a, dscores, rows, ld, low);
+          multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk + k0 * a.dim, a.dim), more);
+          multiply<T>(parallel, rows, a.dim, keys, d, k, block_of(h.dq, q0, 0));
+          more = true;
         }
-        const bool more = b < blocks - 1;
-        const Matrix p = operand(a, scores, rows, ld, low);
-        multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv, a.dim), more);
-        const Matrix d = operand(a, dscores, rows, ld, low);
-        multiply<T>(parallel, keys, a.dim, rows, transposed(d), queries, dense(dk, a.dim), more);
-        multiply<T>(parallel, rows, a.dim, keys, d, h.k, block_of(h.dq, q0, 0));
       }
+      const Head<T> h = head_of<T>(a, item * group);
       for (int64_t t = 0; t < a.time; ++t) {
         store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);
         store_run<T>(h.dv.data, h.dv.dtype, t * h.dv.row_stride, 1, a.dim, dv + t * a.dim);
       }
     }
   };
-  parallel.run(a.batch * a.heads, 1, body);
+  parallel.run(a.batch * a.kv_heads, 1, body);
 }
 
 }  // namespace

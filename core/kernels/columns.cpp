@@ -90,7 +90,7 @@ void norm_columns_in(Parallel& parallel, const NormColumnsArgs& a) {
       for (int64_t r = r0; r < r1; ++r) {
         const T* g = run_of<T>(a.g, a.g_dtype, r * a.cols + c0, n, g_line);
         const T* x = run_of<T>(a.x, a.x_dtype, r * a.cols + c0, n, x_line);
-        const T mean = static_cast<const T*>(a.mean)[r], rstd = static_cast<const T*>(a.rstd)[r];
+        const T mean = a.mean ? static_cast<const T*>(a.mean)[r] : T(0), rstd = static_cast<const T*>(a.rstd)[r];
 #pragma GCC ivdep
         for (int64_t c = 0; c < n; ++c) {
           w[c] += g[c] * ((x[c] - mean) * rstd);

@@ -91,12 +91,21 @@ TaskCost cost_of(const PoolArgs& a) {
                           bytes_of(a.index, out, DType::kUInt8)};
 }
 
+TaskCost cost_of(const RotaryArgs& a) {
+  return {"rotary", 2 * bytes_of(a.x, a.batch * a.time * a.heads * a.dim, a.dtype)};
+}
+
 TaskCost cost_of(const AttentionArgs& a) {
-  const int64_t values = a.batch * a.time * a.heads * a.dim;  // of the queries, say
-  const int64_t pairs = a.batch * a.heads * (a.time * (a.time + 1) / 2);
-  const int64_t bytes = bytes_of(a.qkv, 3 * values, a.dtype) + bytes_of(a.y, values, a.dtype) +
-                        bytes_of(a.dy, values, a.dtype) + bytes_of(a.dqkv, 3 * values, a.dtype);
-  const double products = a.dqkv ? 5 : 2;  // scores and values; scores again, and the gradients of both factors of both
+  const int64_t values = a.batch * a.time * a.heads * a.dim, shared = a.batch * a.time * a.kv_heads * a.dim;
+  const int64_t w = a.window > 0 ? std::min(a.window, a.time) : a.time;  // of the last queries
+  const int64_t pairs = a.batch * a.heads * (w * (w + 1) / 2 + (a.time - w) * w);
+  int64_t bytes = 0;
+  for (const void* data : {static_cast<const void*>(a.q.data), static_cast<const void*>(a.dq.data),
+                           static_cast<const void*>(a.y), static_cast<const void*>(a.dy)})
+    bytes += bytes_of(data, values, a.dtype);
+  for (const HeadRows& rows : {a.k, a.v, a.dk, a.dv}) bytes += bytes_of(rows.data, shared, a.dtype);
+  const double products =
+      a.dq.data ? 5 : 2;  // scores and values; scores again, and the gradients of both factors of both
   return {"attention", bytes, 2.0 * products * static_cast<double>(pairs) * static_cast<double>(a.dim)};
 }
 

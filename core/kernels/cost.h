@@ -19,7 +19,8 @@ TaskCost cost_of(const GatherArgs& a);
 TaskCost cost_of(const GemmArgs& a);
 TaskCost cost_of(const ConvArgs& a);
 TaskCost cost_of(const PoolArgs& a);
-TaskCost cost_of(const AttentionArgs& a);  // what the causal mask leaves; the backward pass where there is a dqkv
+TaskCost cost_of(const RotaryArgs& a);
+TaskCost cost_of(const AttentionArgs& a);  // what mask and window leave; the backward pass where there is a dq
 // Kernels over a few values.
 template <class Args>
 TaskCost cost_of(const Args&) {

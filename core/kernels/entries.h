@@ -27,6 +27,7 @@ void conv_backward_input(Parallel&, const ConvArgs&);
 void conv_backward_weight(Parallel&, const ConvArgs&);
 void max_pool(Parallel&, const PoolArgs&);
 void max_pool_backward(Parallel&, const PoolArgs&);
+void rotary(Parallel&, const RotaryArgs&);
 void attention(Parallel&, const AttentionArgs&);
 void attention_backward(Parallel&, const AttentionArgs&);
 void initial(Parallel&, const InitialArgs&);

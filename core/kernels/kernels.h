@@ -30,6 +30,7 @@ struct KernelTable {
   void (*conv_backward_weight)(Parallel&, const ConvArgs&);  // weight receives the gradient
   void (*max_pool)(Parallel&, const PoolArgs&);
   void (*max_pool_backward)(Parallel&, const PoolArgs&);  // x receives the gradient
+  void (*rotary)(Parallel&, const RotaryArgs&);
   void (*attention)(Parallel&, const AttentionArgs&);
   void (*attention_backward)(Parallel&, const AttentionArgs&);
   void (*initial)(Parallel&, const InitialArgs&);

@@ -144,4 +144,45 @@ template <class T>
   return fused(x * s * (T(1) - s), du2, s);
 }
 
+template <class T>
+[[gnu::always_inline]] HD inline T silu_of(T x) {
+  return x / (T(1) + exp_of(-x));
+}
+
+template <class T>
+[[gnu::always_inline]] HD inline T silu_gradient(T x) {
+  const T s = T(1) / (T(1) + exp_of(-x));
+  return fused(x * s, T(1) - s, s);
+}
+
+// Sine and cosine of |x| < 2^28, to about 1 ulp of fp64, and the same bits everywhere: no fused multiply-add.
+struct SinCos {
+  double sin, cos;
+};
+[[gnu::always_inline]] HD inline SinCos sin_cos_of(double x) {
+  const double magic = 6755399441055744.0;                        // 1.5 * 2^52: adding it rounds to an integer
+  const double n = (x * 0.63661977236758134308 + magic) - magic;  // quarter turns
+  double r = x - n * 1.570796251296997070312;  // pi / 2 in three parts, whose products with n are exact
+  r = r - n * 7.54978941586159635336e-8;
+  r = r - n * 5.39030285815811905290e-15;
+  const double z = r * r;
+  double s = 1.58962301576546568060e-10;
+  s = s * z - 2.50507477628578072866e-8;
+  s = s * z + 2.75573136213857245213e-6;
+  s = s * z - 1.98412698295895385996e-4;
+  s = s * z + 8.33333333332211858878e-3;
+  s = s * z - 1.66666666666666307295e-1;
+  s = r + r * (z * s);
+  double c = -1.13585365213876817300e-11;
+  c = c * z + 2.08757008419747316778e-9;
+  c = c * z - 2.75573141792967388112e-7;
+  c = c * z + 2.48015872888517045348e-5;
+  c = c * z - 1.38888888888730564116e-3;
+  c = c * z + 4.16666666666665929218e-2;
+  c = 1.0 - 0.5 * z + z * z * c;
+  const int32_t quarter = static_cast<int32_t>(n);
+  const double sine = quarter & 1 ? c : s, cosine = quarter & 1 ? s : c;
+  return {quarter & 2 ? -sine : sine, (quarter + 1) & 2 ? -cosine : cosine};
+}
+
 }  // namespace lockstep::inline LOCKSTEP_ISA

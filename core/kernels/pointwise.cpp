@@ -154,15 +154,28 @@ struct Silu : Plain<1> {
   using Plain::Plain;
   template <class T>
   HD T operator()(T x) const {
-    return x / (T(1) + exp_of(-x));
+    return silu_of(x);
   }
 };
 struct SiluBackward : Plain<2> {
   using Plain::Plain;
   template <class T>
   HD T operator()(T g, T x) const {
-    const T s = T(1) / (T(1) + exp_of(-x));
-    return g * fused(x * s, T(1) - s, s);
+    return g * silu_gradient(x);
+  }
+};
+struct SiluMul : Plain<2> {
+  using Plain::Plain;
+  template <class T>
+  HD T operator()(T a, T b) const {
+    return silu_of(a) * b;
+  }
+};
+struct SiluMulBackward : Plain<3> {
+  using Plain::Plain;
+  template <class T>
+  HD T operator()(T g, T a, T b) const {
+    return g * b * silu_gradient(a);
   }
 };
 struct Square : Plain<1> {
@@ -198,6 +211,8 @@ void pointwise(Parallel& where, PointwiseOp op, const PointwiseArgs& a) {
     case PointwiseOp::kGeluBackward: return for_each<GeluBackward>(where, a);
     case PointwiseOp::kSilu: return for_each<Silu>(where, a);
     case PointwiseOp::kSiluBackward: return for_each<SiluBackward>(where, a);
+    case PointwiseOp::kSiluMul: return for_each<SiluMul>(where, a);
+    case PointwiseOp::kSiluMulBackward: return for_each<SiluMulBackward>(where, a);
     case PointwiseOp::kSquare: return for_each<Square>(where, a);
   }
 }

@@ -49,11 +49,13 @@ enum class PointwiseOp : uint8_t {
   kTanh,
   kTanhBackward,  // g * (1 - y^2)              (g, y)
   kRelu,
-  kReluBackward,  // x > 0 ? g : 0              (g, x)
-  kGelu,          // tanh form
-  kGeluBackward,  // (g, x)
-  kSilu,          // x * sigmoid(x)
-  kSiluBackward,  // (g, x)
+  kReluBackward,     // x > 0 ? g : 0              (g, x)
+  kGelu,             // tanh form
+  kGeluBackward,     // (g, x)
+  kSilu,             // x * sigmoid(x)
+  kSiluBackward,     // (g, x)
+  kSiluMul,          // silu(a) * b
+  kSiluMulBackward,  // g * b * silu'(a): the gradient of a  (g, a, b)
   kSquare,
 };
 
@@ -87,6 +89,8 @@ inline constexpr PointwiseInfo kPointwiseOps[] = {
     {PointwiseOp::kGeluBackward, "gelu backward", 2, 8},
     {PointwiseOp::kSilu, "silu", 1, 8},
     {PointwiseOp::kSiluBackward, "silu backward", 2, 8},
+    {PointwiseOp::kSiluMul, "silu_mul", 2, 8},
+    {PointwiseOp::kSiluMulBackward, "silu_mul backward", 3, 8},
     {PointwiseOp::kSquare, "square", 1, 0},
 };
 

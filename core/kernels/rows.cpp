@@ -80,6 +80,44 @@ struct LayerNormBackward : LayerNormBackwardRows {
   }
 };
 
+// y = x / sqrt(mean(x^2) + epsilon) * weight; Zhang and Sennrich 2019.
+struct RmsNorm : RmsNormRows {
+  static constexpr unsigned kKept = operand_bit(kX), kPassed = operand_bit(kWeight) | operand_bit(kY);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto x = row.in(kX);
+    auto w = row.in(kWeight);
+    auto y = row.out(kY);
+    const T square = row.sum(n, [&](int64_t i) -> T { return x[i] * x[i]; }) * (T(1) / static_cast<T>(n));
+    const T rstd = T(1) / sqrt_of(square + static_cast<T>(row.args.epsilon));
+    row.each(n, [&](int64_t i) { y[i] = x[i] * rstd * w[i]; });
+    row.out_value(kRstd, rstd);
+  }
+};
+
+// dx = rstd * (g w - xhat mean(g w xhat)) (+ addend)
+struct RmsNormBackward : RmsNormBackwardRows {
+  static constexpr unsigned kKept = operand_bit(kG) | operand_bit(kX),
+                            kPassed = operand_bit(kWeight) | operand_bit(kAddend) | operand_bit(kDx);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto g = row.in(kG);
+    auto x = row.in(kX);
+    auto w = row.in(kWeight);
+    const T rstd = row.in_value(kRstd);
+    auto dx = row.out(kDx);
+    const T b = row.sum(n, [&](int64_t i) -> T { return g[i] * w[i] * (x[i] * rstd); }) * (T(1) / static_cast<T>(n));
+    if (row.has(kAddend)) {
+      auto add = row.in(kAddend);
+      row.each(n, [&](int64_t i) { dx[i] = add[i] + rstd * (g[i] * w[i] - x[i] * rstd * b); });
+    } else {
+      row.each(n, [&](int64_t i) { dx[i] = rstd * (g[i] * w[i] - x[i] * rstd * b); });
+    }
+  }
+};
+
 struct Softmax : SoftmaxRows {
   static constexpr unsigned kKept = operand_bit(kX) | operand_bit(kY), kPassed = 0;
   template <class T, class Row>
@@ -244,6 +282,8 @@ void row(Parallel& where, RowOp op, const RowArgs& a) {
     case RowOp::kLayerNorm: return for_each_row<LayerNorm>(where, a);
     case RowOp::kAddLayerNorm: return for_each_row<AddLayerNorm>(where, a);
     case RowOp::kLayerNormBackward: return for_each_row<LayerNormBackward>(where, a);
+    case RowOp::kRmsNorm: return for_each_row<RmsNorm>(where, a);
+    case RowOp::kRmsNormBackward: return for_each_row<RmsNormBackward>(where, a);
     case RowOp::kSoftmax: return for_each_row<Softmax>(where, a);
     case RowOp::kSoftmaxBackward: return for_each_row<SoftmaxBackward>(where, a);
     case RowOp::kCrossEntropy: return for_each_row<CrossEntropy>(where, a);

@@ -27,7 +27,7 @@ struct RowArgs {
   int64_t rows = 0, cols = 0;
   RowOperand out[kMaxRowOuts];
   RowOperand in[kMaxRowIns];
-  double epsilon = 0;           // added to the variance
+  double epsilon = 0;           // added to the variance, or to the mean square
   double loss_gradient = 0;     // gradient of the summed loss, as predicted in the forward pass
   double drop_probability = 0;  // [0, 1)
   int64_t ignored_target = 0;   // rows with this target have no loss
@@ -42,6 +42,8 @@ enum class RowOp : uint8_t {
   kLayerNorm,     // epsilon
   kAddLayerNorm,  // kLayerNorm of a + b, which is written to kSum; epsilon
   kLayerNormBackward,
+  kRmsNorm,  // epsilon
+  kRmsNormBackward,
   kSoftmax,
   kSoftmaxBackward,
   kCrossEntropy,           // ignored_target
@@ -65,6 +67,14 @@ struct AddLayerNormRows : LayerNormRows {
 };
 struct LayerNormBackwardRows {
   static constexpr RowIn kG{0}, kX{1}, kWeight{2}, kMean{3}, kRstd{4}, kAddend{5};  // the addend may be absent
+  static constexpr RowOut kDx{0};
+};
+struct RmsNormRows {
+  static constexpr RowIn kX{0}, kWeight{1};  // weight [cols]
+  static constexpr RowOut kY{0}, kRstd{1};   // 1 / root mean square [rows]
+};
+struct RmsNormBackwardRows {
+  static constexpr RowIn kG{0}, kX{1}, kWeight{2}, kRstd{3}, kAddend{4};  // the addend may be absent
   static constexpr RowOut kDx{0};
 };
 struct SoftmaxRows {

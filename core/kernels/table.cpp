@@ -35,6 +35,7 @@ const KernelTable table = {
     .conv_backward_weight = conv_backward_weight,
     .max_pool = max_pool,
     .max_pool_backward = max_pool_backward,
+    .rotary = rotary,
     .attention = attention,
     .attention_backward = attention_backward,
     .initial = initial,

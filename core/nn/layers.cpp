@@ -30,6 +30,9 @@ AddLayerNorm LayerNorm::of_sum(const Tensor& a, const Tensor& b) {
   return out;
 }
 
+RmsNorm::RmsNorm(int64_t width, double eps) : weight_(parameter("weight", {width}, Init::ones())), eps_(eps) {}
+Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, weight_, eps_); }
+
 Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(parameter("weight", {count, width}, init)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }
 

@@ -38,6 +38,16 @@ class LayerNorm : public Module {
   double eps_;
 };
 
+class RmsNorm : public Module {
+ public:
+  explicit RmsNorm(int64_t width, double eps = 1e-5);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor& weight_;
+  double eps_;
+};
+
 class Embedding : public Module {
  public:
   Embedding(int64_t count, int64_t width, Init init);

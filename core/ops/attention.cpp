@@ -6,45 +6,92 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kName = "causal_attention";
+
 // Everything but the addresses.
-AttentionArgs arguments(const Tensor& qkv, int64_t heads) {
+AttentionArgs arguments(int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window,
+                        DType dtype) {
   AttentionArgs a;
-  a.batch = qkv.dim(0), a.time = qkv.dim(1), a.heads = heads, a.dim = qkv.dim(2) / (3 * heads);
-  a.scale = 1.0 / std::sqrt(static_cast<double>(a.dim));
-  a.dtype = qkv.dtype();
+  a.batch = batch, a.time = time, a.heads = heads, a.kv_heads = kv_heads, a.dim = dim;
+  a.window = window < time ? window : 0;
+  a.scale = 1.0 / std::sqrt(static_cast<double>(dim));
+  a.dtype = dtype;
   return a;
+}
+
+HeadRows rows_of(const Tensor& dense, void* data) { return {data, dense.dim(2) * dense.dim(3)}; }
+HeadRows read_rows(const Tensor& dense) { return rows_of(dense, const_cast<void*>(dense.read())); }
+
+// a.q, a.k and a.v are set.
+struct Attended {
+  explicit Attended(AttentionArgs a)
+      : y(Tensor::empty({a.batch, a.time, a.heads * a.dim}, a.dtype)),
+        lse(Tensor::empty({a.batch, a.heads, a.time}, a.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32)) {
+    a.y = y.write(), a.lse = lse.write();
+    raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention(p, args); }, a);
+  }
+  Tensor y, lse;
+};
+
+// a.q, a.k, a.v and their gradients are set.
+void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Tensor& gradient) {
+  const Tensor g = raw::contiguous(gradient);
+  a.y = const_cast<void*>(y.get(kName).read());
+  a.lse = const_cast<void*>(lse.get(kName).read());
+  a.dy = const_cast<void*>(g.read());
+  raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, a);
 }
 
 }  // namespace
 
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
-  const TraceOp op("causal_attention");
+  const TraceOp op(kName);
   check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, "causal_attention: ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
-  AttentionArgs a = arguments(qkv, heads);
+  const AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), 0, qkv.dtype());
   const Tensor packed = raw::contiguous(qkv.detach());
-  Tensor y = Tensor::empty({a.batch, a.time, a.heads * a.dim}, qkv.dtype());
-  Tensor lse =
-      Tensor::empty({a.batch, a.heads, a.time}, qkv.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
-  a.qkv = const_cast<void*>(packed.read());
-  a.y = y.write();
-  a.lse = lse.write();
-  raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention(p, args); }, a);
+  AttentionArgs a = sizes;
+  a.unpack(const_cast<void*>(packed.read()), nullptr);
+  const Attended out(a);
   return result_of(
-      "causal_attention", place, y, {&qkv},
-      [qkv = Saved(packed), y = Saved(y), lse = Saved(lse), heads](const Tensor& gradient, Gradients& grads) {
-        const Tensor g = raw::contiguous(gradient);
-        const Tensor& packed = qkv.get("causal_attention");
-        Tensor dqkv = Tensor::empty(packed.shape(), packed.dtype());
-        AttentionArgs b = arguments(packed, heads);
-        b.qkv = const_cast<void*>(packed.read());
-        b.y = const_cast<void*>(y.get("causal_attention").read());
-        b.lse = const_cast<void*>(lse.get("causal_attention").read());
-        b.dy = const_cast<void*>(g.read());
-        b.dqkv = dqkv.write();
-        raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, b);
+      kName, place, out.y, {&qkv},
+      [sizes, qkv = Saved(packed), y = Saved(out.y), lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
+        const Tensor& packed = qkv.get(kName);
+        const Tensor dqkv = Tensor::empty(packed.shape(), packed.dtype());
+        AttentionArgs b = sizes;
+        b.unpack(const_cast<void*>(packed.read()), dqkv.write());
+        attend_backward(b, y, lse, gradient);
         grads.add(0, dqkv);
       });
+}
+
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
+  const TraceOp op(kName);
+  check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(1) == k.dim(1) &&
+            q.dim(3) == k.dim(3) && k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() &&
+            k.dtype() == v.dtype() && window >= 0,
+        "causal_attention: queries ", q, ", keys ", k, ", values ", v, ", window ", window,
+        "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
+  const AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), window, q.dtype());
+  const Tensor queries = raw::contiguous(q.detach()), keys = raw::contiguous(k.detach()),
+               values = raw::contiguous(v.detach());
+  AttentionArgs a = sizes;
+  a.q = read_rows(queries), a.k = read_rows(keys), a.v = read_rows(values);
+  const Attended out(a);
+  return result_of(kName, place, out.y.reshape(q.shape()), {&q, &k, &v},
+                   [sizes, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
+                    lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
+                     const Tensor &queries = q.get(kName), &keys = k.get(kName), &values = v.get(kName);
+                     const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); };
+                     const Tensor dq = like(queries), dk = like(keys), dv = like(values);
+                     AttentionArgs b = sizes;
+                     b.q = read_rows(queries), b.k = read_rows(keys), b.v = read_rows(values);
+                     b.dq = rows_of(dq, dq.write()), b.dk = rows_of(dk, dk.write()), b.dv = rows_of(dv, dv.write());
+                     attend_backward(b, y, lse, gradient);
+                     if (grads.wanted(0)) grads.add(0, dq);
+                     if (grads.wanted(1)) grads.add(1, dk);
+                     if (grads.wanted(2)) grads.add(2, dv);
+                   });
 }
 
 }  // namespace lockstep

@@ -85,6 +85,54 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   return recorded(norm, x, dense, weight, bias, place);
 }
 
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, Place place) {
+  const TraceOp op("rms_norm");
+  check_norm("rms_norm", x, weight, {});
+  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const Tensor dense = raw::contiguous(x.detach()), y = Tensor::empty(x.shape(), x.dtype());
+  RowArgs a;
+  a.cols = x.dim(-1);
+  a.rows = a.cols ? x.numel() / a.cols : 0;
+  a.epsilon = eps;
+  const Tensor rstd = Tensor::empty({a.rows}, wide);
+  a[RmsNormRows::kX] = raw::rows_of(dense, a.cols);
+  a[RmsNormRows::kWeight] = raw::same_row(weight);
+  a[RmsNormRows::kY] = raw::write_rows(y, a.cols);
+  a[RmsNormRows::kRstd] = raw::write_one_per_row(rstd);
+  raw::row(RowOp::kRmsNorm, a);
+  return result_of("rms_norm", place, y, {&x, &weight},
+                   [x = Saved(dense), w = Saved(weight), rstd = Saved(rstd), rows = a.rows, cols = a.cols](
+                       const Tensor& gradient, Gradients& grads) {
+                     const Tensor g = raw::contiguous(gradient);
+                     const Tensor &input = x.get("rms_norm"), &inverse = rstd.get("rms_norm");
+                     if (grads.wanted(1)) {
+                       NormColumnsArgs c;
+                       c.rows = rows, c.cols = cols;
+                       c.g = g.read(), c.g_dtype = g.dtype();
+                       c.x = input.read(), c.x_dtype = input.dtype();
+                       c.rstd = inverse.read();
+                       Tensor dw = grads.target(1, c.accumulate_weight);
+                       c.dweight = dw.write(), c.dweight_dtype = dw.dtype();
+                       raw::launch([](Parallel& p, const NormColumnsArgs& args) { kernels(p).norm_columns(p, args); },
+                                   c);
+                     }
+                     if (grads.wanted(0)) {
+                       auto [dx, addend] = grads.sum_target(0);  // the residual's gradient is added in the same pass
+                       using B = RmsNormBackwardRows;
+                       RowArgs b;
+                       b.rows = rows, b.cols = cols;
+                       b[B::kG] = raw::rows_of(g, cols);
+                       b[B::kX] = raw::rows_of(input, cols);
+                       b[B::kWeight] = raw::same_row(w.get("rms_norm"));
+                       b[B::kRstd] = raw::one_per_row(inverse);
+                       const Tensor before = addend ? raw::contiguous(addend) : addend;
+                       if (before) b[B::kAddend] = raw::rows_of(before, cols);
+                       b[B::kDx] = raw::write_rows(dx, cols);
+                       raw::row(RowOp::kRmsNormBackward, b);
+                     }
+                   });
+}
+
 AddLayerNorm add_layer_norm(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias, double eps,
                             Place place) {
   const TraceOp op("add_layer_norm");

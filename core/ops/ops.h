@@ -28,6 +28,8 @@ inline Tensor relu(const Tensor& x, Place place = Place::current()) { return una
 inline Tensor gelu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kGelu, x, place); }
 // x * sigmoid(x), also called swish.
 inline Tensor silu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kSilu, x, place); }
+// silu(a) * b, of equal shapes: the gate of SwiGLU (Shazeer 2020).
+Tensor silu_mul(const Tensor& a, const Tensor& b, Place place = Place::current());
 Tensor cast(const Tensor& x, DType dtype, Place place = Place::current());
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -89,6 +91,12 @@ struct BatchNormOptions {
 };
 BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options = {},
                        Place place = Place::current());
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5, Place place = Place::current());
+// Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], in its rotate-half form: elements i and
+// i + D / 2 of a head at position t, counted from 0 in each sequence, are rotated by t * frequencies[i] radians.
+// `frequencies` has D / 2 values, at most RotaryArgs::kMostPairs; core/nn/rotary.h computes them.
+Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, Place place = Place::current());
 // Rows of table[V, C] by index[...] (int32): [..., C]. Throws ExitCode::kBadData for an index outside [0, V): at once
 // on a CPU, on a GPU when the host next waits for the stream.
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
@@ -113,5 +121,10 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
 // Causal self-attention on packed queries, keys, values [B, T, 3C]: [B, T, C], C = heads * dim. Memory grows linearly
 // with T.
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
+// The same of queries q [B, T, heads, D] and keys and values k, v [B, T, kv_heads, D]: [B, T, heads, D]. Each head of k
+// and v serves heads / kv_heads neighbouring heads of q (Ainslie et al. 2023). With a window W > 0 a query sees the
+// last W keys at most, itself among them.
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
+                        Place place = Place::current());
 
 }  // namespace lockstep

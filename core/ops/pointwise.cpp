@@ -96,6 +96,21 @@ Tensor unary(PointwiseOp forward, const Tensor& x, Place place) {
       });
 }
 
+Tensor silu_mul(const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("silu_mul");
+  check(a.shape() == b.shape(), "silu_mul: ", a, " and ", b, " (of equal shapes)");
+  return result_of("silu_mul", place, apply2(PointwiseOp::kSiluMul, a, b, "silu_mul"), {&a, &b},
+                   [a = Saved(a), b = Saved(b)](const Tensor& g, Gradients& grads) {
+                     const Tensor &x = a.get("silu_mul"), &y = b.get("silu_mul");
+                     if (grads.wanted(0)) {
+                       Tensor da = like(g);
+                       raw::pointwise(PointwiseOp::kSiluMulBackward, {da}, {g, x, y});
+                       grads.add(0, da);
+                     }
+                     if (grads.wanted(1)) grads.add(1, apply2(PointwiseOp::kSiluMul, x, g, "silu_mul"));
+                   });
+}
+
 Tensor cast(const Tensor& x, DType dtype, Place place) {
   const TraceOp op("cast");
   if (x.dtype() == dtype) return x;

@@ -69,10 +69,11 @@ struct Attended {
 template <class Kernel, class Backward>
 Attended attend(Parallel& where, Kernel forward, Backward backward, AttentionArgs a, uint32_t seed) {
   std::mt19937 random(seed);
-  const int64_t n = a.batch * a.time * a.heads * a.dim;
-  Array qkv(random, a.dtype, 3 * n), dy(random, a.dtype, n), y(a.dtype, n), dqkv(a.dtype, 3 * n);
+  const int64_t n = a.batch * a.time * a.heads * a.dim, packed = n + 2 * a.batch * a.time * a.kv_heads * a.dim;
+  Array qkv(random, a.dtype, packed), dy(random, a.dtype, n), y(a.dtype, n), dqkv(a.dtype, packed);
   Array lse(a.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, a.batch * a.heads * a.time);
-  a.qkv = qkv.data(), a.y = y.data(), a.dy = dy.data(), a.dqkv = dqkv.data(), a.lse = lse.data();
+  a.unpack(qkv.data(), dqkv.data());
+  a.y = y.data(), a.dy = dy.data(), a.lse = lse.data();
   forward(where, a);
   backward(where, a);
   return {y.values(), lse.values(), dqkv.values()};
@@ -80,14 +81,19 @@ Attended attend(Parallel& where, Kernel forward, Backward backward, AttentionArg
 
 TEST(TiledAttention, AgreesWithTheCpu) {
   struct Case {
-    int64_t batch, time, heads, dim;
+    int64_t batch, time, heads, dim, kv_heads = 0, window = 0;  // no kv_heads: as many as heads
   };
-  for (const Case& c : {Case{2, 1, 1, 8}, Case{1, 33, 2, 16}, Case{2, 70, 3, 20}, Case{1, 97, 1, 64}, Case{1, 40, 2, 5},
-                        Case{1, 35, 1, 128}, Case{1, 9, 1, 300}, Case{3, 64, 1, 1}, Case{0, 4, 1, 8}, Case{2, 0, 1, 8}})
+  for (const Case& c :
+       {Case{2, 1, 1, 8}, Case{1, 33, 2, 16}, Case{2, 70, 3, 20}, Case{1, 97, 1, 64}, Case{1, 40, 2, 5},
+        Case{1, 35, 1, 128}, Case{1, 9, 1, 300}, Case{3, 64, 1, 1}, Case{0, 4, 1, 8}, Case{2, 0, 1, 8},
+        Case{2, 70, 6, 20, 2}, Case{2, 33, 4, 8, 1}, Case{1, 97, 2, 16, 2, 1}, Case{1, 150, 2, 8, 2, 33},
+        Case{2, 100, 4, 12, 2, 50}, Case{1, 40, 2, 8, 1, 40}, Case{1, 40, 2, 8, 1, 1000}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
-      SCOPED_TRACE(cat(c.batch, " x ", c.time, " x ", c.heads, " x ", c.dim, " in ", dtype));
+      SCOPED_TRACE(cat(c.batch, " x ", c.time, " x ", c.heads, " x ", c.dim, ", ", c.kv_heads,
+                       " heads of keys, window ", c.window, " in ", dtype));
       AttentionArgs a;
       a.batch = c.batch, a.time = c.time, a.heads = c.heads, a.dim = c.dim, a.dtype = dtype;
+      a.kv_heads = c.kv_heads > 0 ? c.kv_heads : c.heads, a.window = c.window;
       a.scale = 1.0 / std::sqrt(static_cast<double>(c.dim));
       ThreadPool cpu(1);
       const Attended expected = attend(cpu, kernels().attention, kernels().attention_backward, a, 1);
@@ -106,7 +112,7 @@ TEST(TiledAttention, AgreesWithTheCpu) {
 // Scores whose exponentials would overflow, and rows of equal ones.
 TEST(TiledAttention, LargeScores) {
   AttentionArgs a;
-  a.batch = 1, a.time = 70, a.heads = 1, a.dim = 16, a.scale = 40;
+  a.batch = 1, a.time = 70, a.heads = a.kv_heads = 1, a.dim = 16, a.scale = 40;
   ThreadPool cpu(1);
   const Attended expected = attend(cpu, kernels().attention, kernels().attention_backward, a, 3);
   const Attended actual = attend(*make_queue(132), tiled_attention, tiled_attention_backward, a, 3);
@@ -117,7 +123,7 @@ TEST(TiledAttention, LargeScores) {
 
 TEST(TiledAttention, HeadsTooWide) {
   AttentionArgs a;
-  a.batch = a.time = a.heads = 1, a.dim = 20000;
+  a.batch = a.time = a.heads = a.kv_heads = 1, a.dim = 20000;
   try {
     tiled_attention(*make_queue(1), a);
     FAIL() << "no error";

@@ -1,5 +1,5 @@
 // The row-wise kernels of a GPU on a stand-in for CUDA, against the CPU's generic level: rows that a warp takes, that a
-// block takes, that are kept near, and that are too long for it.
+// block takes, that are kept near, and that are too long for it. And rotary embeddings.
 #include <gtest/gtest.h>
 
 #include "tests/core/on_stand_in.h"
@@ -44,6 +44,32 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
               if (cols > 1) table.row(where, RowOp::kLayerNormBackward, d);  // of one column: a difference of roundings
               else raw::fill(dx, 0);
               return Values{y.to_vector(), mean.to_vector(), rstd.to_vector(), dx.to_vector()};
+            },
+            4 * tolerance);
+      for (bool addend : {false, true})
+        expect_near(
+            [&](const KernelTable& table, Parallel& where) {
+              const Tensor y = Tensor::empty({rows, cols}, dtype), rstd = Tensor::empty({rows}, wide),
+                           dx = Tensor::empty({rows, cols}, dtype), dw = Tensor::empty({cols}, wide);
+              using F = RmsNormRows;
+              RowArgs a;
+              a.rows = rows, a.cols = cols, a.epsilon = 1e-5;
+              a[F::kX] = raw::rows_of(x, cols), a[F::kWeight] = raw::same_row(w);
+              a[F::kY] = raw::write_rows(y, cols), a[F::kRstd] = raw::write_one_per_row(rstd);
+              table.row(where, RowOp::kRmsNorm, a);
+              using B = RmsNormBackwardRows;
+              RowArgs d;
+              d.rows = rows, d.cols = cols;
+              d[B::kG] = raw::rows_of(g, cols), d[B::kX] = raw::rows_of(x, cols), d[B::kWeight] = raw::same_row(w);
+              d[B::kRstd] = raw::one_per_row(rstd), d[B::kDx] = raw::write_rows(dx, cols);
+              if (addend) d[B::kAddend] = raw::rows_of(add, cols);
+              if (cols > 1) table.row(where, RowOp::kRmsNormBackward, d);  // of one column: a difference of roundings
+              else raw::fill(dx, 0);
+              NormColumnsArgs c;
+              c.rows = rows, c.cols = cols, c.g = g.read(), c.x = x.read(), c.g_dtype = c.x_dtype = dtype;
+              c.rstd = rstd.read(), c.dweight = dw.write(), c.dweight_dtype = wide;
+              table.norm_columns(where, c);
+              return Values{y.to_vector(), rstd.to_vector(), dx.to_vector(), dw.to_vector()};
             },
             4 * tolerance);
       expect_near(
@@ -190,6 +216,22 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
       expect_near(work(true, 0.9 * known), 4 * rounding_of(dtype));
       if (dtype == DType::kFloat32) expect_equal_on_each(work(true, 0.5 * known), work(false, known));
     }
+}
+
+TEST(CudaRows, RotaryHasTheBitsOfTheCpu) {
+  for (DType dtype : kFloats)
+    for (const auto& [time, heads, dim] : {std::tuple{1, 1, 2}, std::tuple{40, 3, 6}, std::tuple{130, 2, 64}})
+      for (bool back : {false, true})
+        expect_equal([&, dtype, back, time = time, heads = heads, dim = dim](const KernelTable& table,
+                                                                             Parallel& where) {
+          const Tensor x = random_tensor({2, time, heads, dim}, 1, -1, 1, dtype), y = Tensor::empty(x.shape(), dtype);
+          RotaryArgs a;
+          a.batch = 2, a.time = time, a.heads = heads, a.dim = dim, a.dtype = dtype, a.back = back;
+          a.x = x.read(), a.y = y.write();
+          for (int i = 0; i < dim / 2; ++i) a.frequencies[i] = std::pow(500.0, -2.0 * i / dim);
+          table.rotary(where, a);
+          return Values{y.to_vector()};
+        });
 }
 
 TEST(CudaRows, Dropout) {

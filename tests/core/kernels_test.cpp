@@ -94,6 +94,9 @@ TEST(EveryThreadCount, ImagesAndAttention) {
        {{1, 20, 20, 16}, {3, 3, 3, 16}});
   same("max pool", [](const Inputs& x) { return max_pool2d(x[0], 3, 2); }, {{5, 15, 16, 20}});
   same("attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {{2, 150, 3 * 3 * 20}});
+  same("attention of groups in a window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 40); },
+       {{2, 150, 4, 20}, {2, 150, 2, 20}, {2, 150, 2, 20}});
+  same("rotary", [](const Inputs& x) { return rotary(x[0], {1, 0.1}); }, {{3, 1500, 3, 4}});
   same("attention of one head", [](const Inputs& x) { return causal_attention(x[0], 1); }, {{1, 65, 3 * 8}});
 }
 
@@ -233,6 +236,72 @@ TEST(Attention, LooksBackOnly) {
   const auto after = causal_attention(x, 2).to_vector();
   for (size_t i = 0; i < 60 * 8; ++i) ASSERT_EQ(after[i], before[i]) << "time " << i / 8;
   EXPECT_NE(after, before);
+}
+
+using AttentionValues = std::vector<std::vector<double>>;
+
+// Result and gradients.
+AttentionValues attended(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
+  std::vector<Tensor> in{q.detach(), k.detach(), v.detach()};
+  for (Tensor& t : in) require_grad(t);
+  const Tensor y = causal_attention(in[0], in[1], in[2], window);
+  backward(sum(mul(y, y)));
+  return {y.to_vector(), grad_of(in[0]).to_vector(), grad_of(in[1]).to_vector(), grad_of(in[2]).to_vector()};
+}
+
+TEST(Attention, OfPartsHasTheBitsOfPacked) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const int64_t batch = 2, time = 100, heads = 3, dim = 8;
+    Tensor qkv = random_tensor({batch, time, 3, heads, dim}, 1, -1, 1, dtype);
+    require_grad(qkv);
+    const Tensor y = causal_attention(reshape(qkv, {batch, time, 3 * heads * dim}), heads);
+    backward(sum(mul(y, y)));
+    auto part = [&](const Tensor& t, int64_t i) { return t.detach().slice(2, i, i + 1).permute({0, 1, 3, 4, 2}); };
+    auto as_heads = [&](int64_t i) { return raw::contiguous(part(qkv, i)).reshape({batch, time, heads, dim}); };
+    const AttentionValues got = attended(as_heads(0), as_heads(1), as_heads(2), 0);
+    EXPECT_EQ(got[0], y.to_vector());
+    for (int64_t i = 0; i < 3; ++i)
+      EXPECT_EQ(got[static_cast<size_t>(i + 1)], raw::contiguous(part(grad_of(qkv), i)).to_vector()) << "part " << i;
+  }
+}
+
+TEST(Attention, ShownAllKeysByItsWindowHasTheSameBits) {
+  const Tensor q = random_tensor({1, 70, 2, 8}, 1, -1, 1, DType::kFloat32),
+               k = random_tensor({1, 70, 1, 8}, 2, -1, 1, DType::kFloat32),
+               v = random_tensor({1, 70, 1, 8}, 3, -1, 1, DType::kFloat32);
+  EXPECT_EQ(attended(q, k, v, 70), attended(q, k, v, 0));
+  EXPECT_EQ(attended(q, k, v, 1000), attended(q, k, v, 0));
+  EXPECT_NE(attended(q, k, v, 69), attended(q, k, v, 0));
+}
+
+// Each key beyond the window, each value beyond it, and each other group's head is without effect.
+TEST(Attention, SeesItsWindowAndItsGroupOnly) {
+  const int64_t time = 200, window = 5, changed = 90;
+  const Tensor q = random_tensor({1, time, 4, 4}, 1, -1, 1), k = random_tensor({1, time, 2, 4}, 2, -1, 1),
+               v = random_tensor({1, time, 2, 4}, 3, -1, 1);
+  const auto before = causal_attention(q, k, v, window).to_vector();
+  for (const Tensor* t : {&k, &v}) {
+    const auto kept = t->to_vector();
+    for (int64_t i = 0; i < 4; ++i) t->mutable_values<double>()[(changed * 2 + 1) * 4 + i] += 1;  // of the second group
+    const auto after = causal_attention(q, k, v, window).to_vector();
+    for (int64_t at = 0; at < time; ++at)
+      for (int64_t h = 0; h < 4; ++h) {
+        bool same = true;
+        for (int64_t i = 0; i < 4; ++i) {
+          const auto e = static_cast<size_t>((at * 4 + h) * 4 + i);
+          same &= before[e] == after[e];
+        }
+        EXPECT_EQ(same, h < 2 || at < changed || at >= changed + window) << "position " << at << ", head " << h;
+      }
+    for (size_t i = 0; i < kept.size(); ++i) t->mutable_values<double>()[i] = kept[i];
+  }
+}
+
+TEST(Attention, OfHeadsThatDoNotFitIsRefused) {
+  const Tensor q = Tensor::zeros({1, 3, 4, 2});
+  for (const Tensor& k : {Tensor::zeros({1, 3, 3, 2}), Tensor::zeros({1, 2, 2, 2}), Tensor::zeros({1, 3, 2, 3}),
+                          Tensor::zeros({1, 3, 2, 2}, DType::kBFloat16)})
+    EXPECT_THROW(causal_attention(q, k, k), Error) << to_text(k);
 }
 
 TEST(Attention, MemoryGrowsLinearlyWithTime) {

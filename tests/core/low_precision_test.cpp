@@ -6,6 +6,7 @@
 
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
+#include "core/models/llama.h"
 #include "core/models/mlp.h"
 #include "core/nn/metric.h"
 #include "core/nn/recompute.h"
@@ -131,23 +132,32 @@ std::pair<Tensor, Tensor> texts(int64_t step) {  // each token tells the next
 }
 
 std::vector<Task> tasks() {
-  return {{"mlp",
-           [] {
-             return std::make_unique<Mlp>(MlpOptions{.hidden = {24, 16}}, TaskSpec{{8, 8, 1}, 4});
-           },
-           images, 0.02},
-          {"convnet",
-           [] {
-             return std::make_unique<Convnet>(ConvnetOptions{.channels = {6, 8}, .hidden = 16, .dropout = 0.1},
-                                              TaskSpec{{8, 8, 1}, 4});
-           },
-           images, 0.05},
-          {"gpt",
-           [] {
-             return std::make_unique<Gpt>(GptOptions{.layers = 3, .heads = 2, .width = 32, .dropout = 0.1},
-                                          TaskSpec{{10}, 11});
-           },
-           texts, 0.1}};
+  return {
+      {"mlp",
+       [] {
+         return std::make_unique<Mlp>(MlpOptions{.hidden = {24, 16}}, TaskSpec{{8, 8, 1}, 4});
+       },
+       images, 0.02},
+      {"convnet",
+       [] {
+         return std::make_unique<Convnet>(ConvnetOptions{.channels = {6, 8}, .hidden = 16, .dropout = 0.1},
+                                          TaskSpec{{8, 8, 1}, 4});
+       },
+       images, 0.05},
+      {"gpt",
+       [] {
+         return std::make_unique<Gpt>(GptOptions{.layers = 3, .heads = 2, .width = 32, .dropout = 0.1},
+                                      TaskSpec{{10}, 11});
+       },
+       texts, 0.1},
+      {"llama",
+       [] {
+         return std::make_unique<Llama>(
+             LlamaOptions{
+                 .layers = 3, .heads = 4, .width = 32, .kv_heads = 2, .window = 6, .qkv_bias = true, .qk_norm = true},
+             TaskSpec{{10}, 11});
+       },
+       texts, 0.1}};
 }
 
 // The loss of each step, and the masters at the end.

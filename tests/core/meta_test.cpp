@@ -9,6 +9,7 @@
 #include "core/device/allocator.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
+#include "core/models/llama.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/core/op_cases.h"
@@ -78,6 +79,13 @@ TEST(Meta, AStepOfAModelCountsWhatTheCpuTakes) {
   expect_same_figures([&] {
     WithRandom random(key);
     Gpt model({.layers = 2, .heads = 2, .width = 24, .dropout = 0.1}, {{10}, 17});
+    place_parameters(model, 1);
+    const Tensor tokens = Tensor::of(std::vector<int32_t>(30, 3), {3, 10});
+    backward(model.loss(model(tokens), tokens));
+  });
+  expect_same_figures([&] {
+    Llama model({.layers = 2, .heads = 4, .width = 24, .kv_heads = 2, .window = 4, .qkv_bias = true, .qk_norm = true},
+                {{10}, 17});
     place_parameters(model, 1);
     const Tensor tokens = Tensor::of(std::vector<int32_t>(30, 3), {3, 10});
     backward(model.loss(model(tokens), tokens));

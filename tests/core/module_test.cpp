@@ -11,6 +11,7 @@
 #include "core/device/allocator.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
+#include "core/models/llama.h"
 #include "core/models/mlp.h"
 #include "core/nn/layers.h"
 #include "core/nn/metric.h"
@@ -167,6 +168,101 @@ TEST(Gpt, TiesItsHeadToItsEmbedding) {
     }
 }
 
+LlamaOptions small_llama() { return {.layers = 2, .heads = 4, .width = 16, .kv_heads = 2, .hidden = 24}; }
+
+TEST(Llama, NamesItsTree) {
+  EXPECT_EQ(names(Llama({.layers = 1, .heads = 2, .width = 8, .qkv_bias = true, .qk_norm = true}, {{4}, 11})),
+            (std::vector<std::string>{
+                "wte.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.q.weight",
+                "blocks.0.attention.q.bias", "blocks.0.attention.k.weight", "blocks.0.attention.k.bias",
+                "blocks.0.attention.v.weight", "blocks.0.attention.v.bias", "blocks.0.attention.q_norm.weight",
+                "blocks.0.attention.k_norm.weight", "blocks.0.attention.proj.weight", "blocks.0.norm.weight",
+                "blocks.0.gate.weight", "blocks.0.up.weight", "blocks.0.down.weight", "norm.weight", "head.weight"}));
+  LlamaOptions tied = small_llama();
+  tied.tied = true;
+  for (const std::string& name : names(Llama(tied, {{4}, 11}))) EXPECT_NE(name, "head.weight");
+}
+
+TEST(Llama, ReplacesTheZerosOfItsOptions) {
+  const LlamaOptions o = LlamaOptions{.heads = 8, .width = 1024}.resolved();
+  EXPECT_EQ(o.kv_heads, 8);
+  EXPECT_EQ(o.head_width, 128);
+  EXPECT_EQ(o.hidden, 2752) << "8/3 of the width are 2730.7";
+}
+
+TEST(Llama, LooksBackOnlyAndNoFurtherThanItsWindows) {
+  LlamaOptions options = small_llama();
+  options.window = 2;  // in two blocks: a token depends on the two before it
+  for (int64_t window : {int64_t(0), options.window}) {
+    options.window = window;
+    Llama model(options, {{6}, 11});
+    place_parameters(model, 1);
+    const auto a = model(tokens({1, 2, 3, 4, 5, 6}, 1)).to_vector(),
+               b = model(tokens({9, 2, 3, 4, 5, 8}, 1)).to_vector();
+    for (size_t t = 0; t < 6; ++t) {
+      const bool same =
+          std::equal(a.begin() + static_cast<int64_t>(t) * 11, a.begin() + static_cast<int64_t>(t + 1) * 11,
+                     b.begin() + static_cast<int64_t>(t) * 11);
+      EXPECT_EQ(same, window > 0 && t >= 3 && t < 5) << "token " << t << ", window " << window;
+    }
+    EXPECT_EQ(model(tokens({1, 2, 3}, 1)).to_vector(), std::vector<double>(a.begin(), a.begin() + 33))
+        << "a shorter text is a prefix";
+  }
+}
+
+TEST(Llama, KnowsTheOrderOfTokens) {
+  Llama model({.layers = 1, .heads = 2, .width = 8}, {{4}, 11});
+  place_parameters(model, 1);
+  const auto a = model(tokens({1, 2, 3, 4}, 1)).to_vector(), b = model(tokens({2, 1, 3, 4}, 1)).to_vector();
+  EXPECT_NE(std::vector<double>(a.end() - 11, a.end()), std::vector<double>(b.end() - 11, b.end()));
+}
+
+TEST(Llama, FrequenciesFollowTheirScaling) {
+  const std::vector<double> plain = rope_frequencies({.theta = 500000}, 128);
+  ASSERT_EQ(plain.size(), 64u);
+  EXPECT_EQ(plain[0], 1);
+  EXPECT_NEAR(plain[32], 1 / std::sqrt(500000.0), 1e-16);
+  const auto linear = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLinear, .factor = 4}, 128);
+  const auto llama3 = rope_frequencies({.theta = 500000, .scaling = RopeScaling::kLlama3, .factor = 8}, 128);
+  int kept = 0, between = 0, divided = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(linear[i], plain[i] / 4);
+    EXPECT_LE(llama3[i], i ? llama3[i - 1] : 1);
+    const double wavelength = 2 * 3.14159265358979 / plain[i];
+    if (llama3[i] == plain[i]) {
+      ++kept;
+      EXPECT_LT(wavelength, 2048);
+    } else if (llama3[i] == plain[i] / 8) {
+      ++divided;
+      EXPECT_GT(wavelength, 8192);
+    } else {
+      ++between;
+      EXPECT_TRUE(wavelength >= 2048 && wavelength <= 8192) << wavelength;
+    }
+  }
+  EXPECT_EQ(kept, 29);  // ln(2048 / 2 pi) / ln(500000) * 64 = 28.2
+  EXPECT_EQ(divided, 29);
+  EXPECT_EQ(between, 6);
+}
+
+TEST(Llama, SizesThatDoNotFitTogetherNameTheKey) {
+  const auto refused = [](const LlamaOptions& o, std::initializer_list<std::string> words) {
+    expect_error(ExitCode::kConfig, words, [&] { Llama(o, {{4}, 11}); });
+  };
+  refused({.heads = 3, .width = 16}, {"model.heads: 3", "model.width: 16"});
+  refused({.heads = 4, .width = 16, .kv_heads = 3}, {"model.kv_heads: 3", "model.heads: 4"});
+  refused({.heads = 4, .width = 16, .kv_heads = 8}, {"model.kv_heads: 8", "model.heads: 4"});
+  refused({.heads = 4, .width = 12}, {"model.heads: 4", "width 3", "even"});
+  refused({.heads = 4, .width = 12, .head_width = 5}, {"model.head_width: 5", "even"});
+  refused({.heads = 1, .width = 512}, {"model.heads: 1", "width 512", "256"});
+  refused({.rope = {.scaling = RopeScaling::kLlama3, .low_factor = 4, .high_factor = 4}},
+          {"model.rope_low_factor: 4", "model.rope_high_factor: 4"});
+  expect_error(ExitCode::kConfig, {"llama needs tokens", "[8, 8, 1]"}, [] { Llama(small_llama(), {{8, 8, 1}, 10}); });
+  Llama model(small_llama(), {{4}, 11});
+  place_parameters(model, 1);
+  EXPECT_THROW(model(tokens({1, 2, 3, 4, 5}, 1)), Error);
+}
+
 TEST(Models, TrainOnSamplesIndependently) {
   Convnet model({.channels = {3, 4}, .hidden = 6}, {{8, 7, 2}, 5});
   place_parameters(model, 1);
@@ -223,12 +319,16 @@ TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {
   expect_error(ExitCode::kBadData, {"index 11"}, [&] { model(tokens({1, 2, 11, 4}, 1)); });
 }
 
-// By hand: a GPT of 2 blocks of width 8 on 5 tokens of 11 kinds; the convnet of 28 x 28 images.
+// By hand: a GPT of 2 blocks of width 8 on 5 tokens of 11 kinds, a Llama of width 16; the convnet of 28 x 28 images.
 TEST(Flops, AreThoseOfAStepsMatrixProducts) {
   const Gpt gpt(small_gpt(), {{5}, 11});
   int64_t n = 0;
   for (auto& p : gpt.parameters()) n += p.parameter->value.numel();
   EXPECT_EQ(gpt.flops(), 5.0 * static_cast<double>(6 * n + 6 * 2 * 8 * 5));
+  const Llama llama(small_llama(), {{5}, 11});
+  n = -11 * 16;  // the embedding, whose rows are looked up
+  for (auto& p : llama.parameters()) n += p.parameter->value.numel();
+  EXPECT_EQ(llama.flops(), 5.0 * static_cast<double>(6 * n + 6 * 2 * 16 * 5));
   EXPECT_EQ(Convnet({}, {{28, 28, 1}, 10}).flops(),
             2.0 * (2 * 676 * 9 * 32 + 3 * 576 * 9 * 32 * 64 + 3 * 9216 * 128 + 3 * 128 * 10));
   EXPECT_EQ(Mlp({}, {{6}, 3}).flops(), 0) << "not known";

@@ -60,10 +60,19 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_max_pool", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({3, 18, 22, 37})}});
   c.push_back(
       {"large_attention", [](const Inputs& x) { return causal_attention(x[0], 3); }, {r({2, 150, 3 * 3 * 40})}});
+  for (const auto& [name, window] : {std::pair{"large_attention_grouped", 0}, std::pair{"large_attention_window", 70}})
+    c.push_back({name,
+                 [window = window](const Inputs& x) { return causal_attention(x[0], x[1], x[2], window); },
+                 {r({2, 150, 4, 40}), r({2, 150, 2, 40}), r({2, 150, 2, 40})}});
   c.push_back({"large_softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({5, 1003})}});
   c.push_back({"large_layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({41, 771}), r({771}), r({771})}});
+  c.push_back({"large_rms_norm", [](const Inputs& x) { return rms_norm(x[0], x[1]); }, {r({41, 771}), r({771})}});
+  c.push_back({"large_rotary",
+               [](const Inputs& x) { return rotary(x[0], std::vector<double>(37, 0.7)); },
+               {r({2, 150, 3, 74})}});
+  c.push_back({"large_silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({11, 1237}), r({11, 1237})}});
   c.push_back({"large_gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({11, 1237})}});
   c.push_back({"large_sum", [](const Inputs& x) { return sum(x[0], {0}); }, {r({211, 1237})}});
   return c;

@@ -179,6 +179,15 @@ std::vector<OpCase> op_cases() {
                {r({2, 3, 19}, 1), r({2, 3, 19}, 2), r({19}, 3), r({19}, 4)},
                1e-5,
                3});
+  c.push_back(
+      {"rms_norm", [](const Inputs& x) { return rms_norm(x[0], x[1]); }, {r({2, 3, 19}, 1), r({19}, 2)}, 1e-5, 3});
+  c.push_back({"residual_rms_norm",
+               [](const Inputs& x) { return add(x[0], rms_norm(x[0], x[1])); },
+               {r({4, 19}, 1), r({19}, 2)},
+               1e-5,
+               3});
+  c.push_back({"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({3, 7}, 1, -4, 4), r({3, 7}, 2)}});
+  c.push_back({"rotary", [](const Inputs& x) { return rotary(x[0], {1, 0.3, 0.07}); }, {r({2, 5, 3, 6}, 1)}, 1e-6, 2});
   c.push_back({"embedding",
                [](const Inputs& x) { return embedding(x[0], x[1]); },
                {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})},
@@ -224,6 +233,14 @@ std::vector<OpCase> op_cases() {
                {r({1, 70, 6}, 1)},
                1e-6,
                3});
+  for (const auto& [name, heads, kv_heads, time, window] :
+       {std::tuple{"attention_of_parts", 2, 2, 5, 0}, std::tuple{"attention_grouped", 4, 2, 5, 0},
+        std::tuple{"attention_window", 2, 2, 9, 3}, std::tuple{"attention_grouped_window_tiles", 2, 1, 70, 11}})
+    c.push_back({name,
+                 [window = window](const Inputs& x) { return causal_attention(x[0], x[1], x[2], window); },
+                 {r({2, time, heads, 4}, 1), r({2, time, kv_heads, 4}, 2), r({2, time, kv_heads, 4}, 3)},
+                 1e-6,
+                 3});
   return c;
 }
 

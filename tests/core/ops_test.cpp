@@ -39,6 +39,50 @@ TEST(Silu, IsXTimesSigmoid) {
     EXPECT_NEAR(got[i], rounded[i] / (1 + std::exp(-rounded[i])), 1e-6 * (1e-3 + std::abs(rounded[i])));
 }
 
+TEST(SiluMul, IsSiluTimesTheOther) {
+  const Tensor a = random_tensor({31}, 1, -30, 30), b = random_tensor({31}, 2, -2, 2);
+  EXPECT_EQ(silu_mul(a, b).to_vector(), mul(silu(a), b).to_vector());
+}
+
+TEST(RmsNorm, DividesByTheRootMeanSquare) {
+  const Tensor x = random_tensor({5, 19}, 1, -2, 2), w = random_tensor({19}, 2, 0.5, 2);
+  const auto in = x.to_vector(), weight = w.to_vector(), y = rms_norm(x, w, 0.01).to_vector();
+  for (size_t row = 0; row < 5; ++row) {
+    double squares = 0;
+    for (size_t i = 0; i < 19; ++i) squares += in[row * 19 + i] * in[row * 19 + i];
+    for (size_t i = 0; i < 19; ++i)
+      EXPECT_NEAR(y[row * 19 + i], in[row * 19 + i] / std::sqrt(squares / 19 + 0.01) * weight[i], 1e-14);
+  }
+}
+
+// The formula, and that of its inverse; positions begin at 0 in each sequence.
+TEST(Rotary, TurnsPairsHalfAHeadApart) {
+  const std::vector<double> frequencies{1, 0.1, 0.002};
+  const int64_t batch = 2, time = 400, heads = 2;
+  const Tensor x = random_tensor({batch, time, heads, 6}, 1, -1, 1);
+  const auto in = x.to_vector(), y = rotary(x, frequencies).to_vector();
+  for (size_t row = 0; row < in.size() / 6; ++row)
+    for (size_t i = 0; i < 3; ++i) {
+      const double angle = static_cast<double>(row / heads % time) * frequencies[i];
+      const double a = in[row * 6 + i], b = in[row * 6 + 3 + i];
+      ASSERT_NEAR(y[row * 6 + i], a * std::cos(angle) - b * std::sin(angle), 1e-14);
+      ASSERT_NEAR(y[row * 6 + 3 + i], b * std::cos(angle) + a * std::sin(angle), 1e-14);
+    }
+  EXPECT_EQ(rotary(x.slice(1, 0, 1), frequencies).to_vector(), x.slice(1, 0, 1).to_vector()) << "position 0";
+  EXPECT_EQ(rotary(x.slice(0, 1, 2), frequencies).to_vector(),
+            std::vector<double>(y.begin() + static_cast<int64_t>(y.size()) / 2, y.end()));
+}
+
+TEST(Rotary, RefusesHeadsThatDoNotFit) {
+  for (const Shape& shape : {Shape{2, 3, 2, 5}, Shape{2, 3, 4}, Shape{2, 3, 2, 6}}) try {
+      rotary(Tensor::zeros(shape), {1, 0.5});
+      ADD_FAILURE() << to_text(Tensor::zeros(shape));
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("2 frequencies"), std::string::npos) << e.what();
+    }
+  EXPECT_THROW(rotary(Tensor::zeros({1, 1, 1, 258}), std::vector<double>(129)), Error);
+}
+
 TEST(Dropout, KeepsByGlobalSampleAndSiteOnly) {
   Tensor x = random_tensor({4, 3, 50}, 1, 1, 2, DType::kFloat32);
   auto run = [&](std::vector<int64_t> samples, Tensor in, uint64_t site, int64_t step) {

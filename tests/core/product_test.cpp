@@ -194,19 +194,26 @@ TEST(Product, OfConvolutionsInBf16HasTheSameBitsAtEachLevel) {
 
 TEST(Product, OfAttentionInBf16HasTheSameBitsAtEachLevelWithFusedMultiplyAdd) {
   flush_denormals();
-  for (const auto& [batch, time, heads, dim] :
-       {std::tuple<int64_t, int64_t, int64_t, int64_t>{2, 150, 2, 24}, {1, 64, 3, 64}, {3, 7, 1, 40}}) {
+  struct Case {
+    int64_t batch, time, heads, dim, kv_heads, window;
+  };
+  for (const auto& [batch, time, heads, dim, kv_heads, window] :
+       {Case{2, 150, 2, 24, 2, 0}, Case{1, 64, 3, 64, 3, 0}, Case{3, 7, 1, 40, 1, 0}, Case{2, 150, 4, 24, 2, 0},
+        Case{1, 200, 2, 64, 1, 37}, Case{1, 130, 2, 40, 2, 64}}) {
     Numbers numbers(11);
     AttentionArgs a;
-    a.batch = batch, a.time = time, a.heads = heads, a.dim = dim, a.dtype = DType::kBFloat16, a.scale = 0.125;
-    auto qkv = bf16_numbers(numbers, batch * time * 3 * heads * dim),
+    a.batch = batch, a.time = time, a.heads = heads, a.kv_heads = kv_heads, a.dim = dim, a.dtype = DType::kBFloat16,
+    a.scale = 0.125;
+    a.window = window;
+    auto qkv = bf16_numbers(numbers, batch * time * (heads + 2 * kv_heads) * dim),
          dy = bf16_numbers(numbers, batch * time * heads * dim);
     std::vector<uint16_t> first_y, first_dqkv;
     for (const KernelTable& table : tables(IsaLevel::kAvx2)) {
       ThreadPool pool(2);
       std::vector<uint16_t> y(dy.size()), dqkv(qkv.size());
       std::vector<float> lse(static_cast<size_t>(batch * heads * time));
-      a.qkv = qkv.data(), a.y = y.data(), a.dy = dy.data(), a.dqkv = dqkv.data(), a.lse = lse.data();
+      a.unpack(qkv.data(), dqkv.data());
+      a.y = y.data(), a.dy = dy.data(), a.lse = lse.data();
       table.attention(pool, a);
       table.attention_backward(pool, a);
       if (first_y.empty()) first_y = y, first_dqkv = dqkv;

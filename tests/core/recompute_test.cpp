@@ -6,6 +6,7 @@
 
 #include "core/device/allocator.h"
 #include "core/models/gpt.h"
+#include "core/models/llama.h"
 #include "core/models/mlp.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -268,11 +269,8 @@ Tensor tokens(int64_t rows, int64_t time, int seed) {
   return Tensor::of(v, {rows, time});
 }
 
-// Two micro-batches of a gpt with dropout and a tied head.
-Swept gpt_steps(const std::function<void(Gpt&)>& prepare) {
-  Gpt model({.layers = 3, .heads = 2, .width = 16, .dropout = 0.2}, {{6}, 11});
-  place_parameters(model, 3);
-  prepare(model);
+// Two micro-batches.
+Swept two_steps(Model& model) {
   Swept out;
   for (auto& p : model.parameters())
     if (requires_grad(p.parameter->value))
@@ -289,6 +287,26 @@ Swept gpt_steps(const std::function<void(Gpt&)>& prepare) {
   for (auto& p : model.parameters())
     if (requires_grad(p.parameter->value)) out.values.push_back(grad_of(p.parameter->value).to_vector());
   return out;
+}
+
+// With dropout and a tied head.
+Swept gpt_steps(const std::function<void(Gpt&)>& prepare) {
+  Gpt model({.layers = 3, .heads = 2, .width = 16, .dropout = 0.2}, {{6}, 11});
+  place_parameters(model, 3);
+  prepare(model);
+  return two_steps(model);
+}
+Swept llama_steps(Recompute mode) {
+  Llama model({.layers = 3, .heads = 4, .width = 16, .kv_heads = 2, .window = 4, .tied = true, .qk_norm = true},
+              {{6}, 11});
+  place_parameters(model, 3);
+  EXPECT_EQ(apply_recompute(model, mode), mode == Recompute::kNone ? 0 : 3);
+  return two_steps(model);
+}
+
+TEST(Modules, RecomputeALlamaWithTheSameBitsAndHooks) {
+  for (Recompute mode : {Recompute::kBlock, Recompute::kAttention})
+    expect_same(llama_steps(Recompute::kNone), llama_steps(mode), cat("mode ", static_cast<int>(mode)));
 }
 
 TEST(Modules, RecomputeInEveryModeWithTheSameBitsAndHooks) {

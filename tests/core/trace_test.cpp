@@ -185,11 +185,17 @@ TEST(Cost, CountsOperandsOnceAndProductsOperations) {
   EXPECT_EQ(cost_of(PointwiseOp::kCopy, p).bytes, 3 * 4 + 6 * 2);
 
   AttentionArgs a;
-  a.batch = 2, a.time = 3, a.heads = 4, a.dim = 5;
-  a.qkv = a.y = &some;
+  a.batch = 2, a.time = 3, a.heads = a.kv_heads = 4, a.dim = 5;
+  a.unpack(&some, nullptr);
+  a.y = &some;
   EXPECT_EQ(cost_of(a).flops, 2.0 * 2 * (2 * 4 * 6) * 5);
   EXPECT_EQ(cost_of(a).bytes, 4 * 4 * (2 * 3 * 4 * 5));
-  a.dy = a.dqkv = &some;
+  a.window = 2, a.kv_heads = 2;
+  EXPECT_EQ(cost_of(a).flops, 2.0 * 2 * (2 * 4 * 5) * 5);
+  EXPECT_EQ(cost_of(a).bytes, 4 * 3 * (2 * 3 * 4 * 5));
+  a.window = 0, a.kv_heads = 4;
+  a.unpack(&some, &some);
+  a.dy = &some;
   EXPECT_EQ(cost_of(a).flops, 2.0 * 5 * (2 * 4 * 6) * 5);
 
   RowArgs r;

@@ -69,6 +69,8 @@ inline const std::vector<std::string_view>& config_words() {
                                          "sgd",
                                          "adamw",
                                          "gpt",
+                                         "llama",
+                                         "llama3",
                                          "mlp",
                                          "convnet",
                                          "linear",

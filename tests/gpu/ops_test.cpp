@@ -48,11 +48,11 @@ INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachOp, OnTheGpu) {
-  const std::string
-      broadcast = " add_broadcast sub mul expand ",
-      exact =
-          " mul_with_itself div affine exp log sqrt tanh relu gelu silu reshape permute slice slice_twice "
-          "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
+  const std::string broadcast = " add_broadcast sub mul expand ",
+                    exact =
+                        " mul_with_itself div affine exp log sqrt tanh relu gelu silu silu_mul rotary reshape permute "
+                        "slice slice_twice "
+                        "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
   const auto is_among = [](const std::string& names, const char* name) {
     return names.find(cat(" ", name, " ")) != names.npos;
   };
@@ -159,6 +159,10 @@ std::vector<Case> rows() {
                      },
                      {{{n, cols}}, {{n, cols}}, {{cols}}, {{cols}}},
                      {terms, 12}});
+      out.push_back({cat("rms_norm_", cols),
+                     [](const Inputs& x) { return rms_norm(x[0], x[1]); },
+                     {{{n, cols}}, {{cols}}},
+                     {terms, 12}});
     }
     out.push_back(
         {cat("softmax_", cols), [](const Inputs& x) { return softmax(x[0]); }, {{{n, cols}, -3, 3}}, {terms, 8}});
@@ -247,6 +251,17 @@ std::vector<Case> attentions() {
                    {{{batch, time, 3 * heads * dim}}},
                    {static_cast<double>(time), 16}});
   };
+  auto add_grouped = [&](int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window) {
+    out.push_back({cat(batch, "_", time, "_", heads, "_", kv_heads, "_", dim, "_window_", window),
+                   [window](const Inputs& x) { return causal_attention(x[0], x[1], x[2], window); },
+                   {{{batch, time, heads, dim}}, {{batch, time, kv_heads, dim}}, {{batch, time, kv_heads, dim}}},
+                   {static_cast<double>(time * heads / kv_heads), 16}});
+  };
+  add_grouped(2, gpu_is_fake() ? 128 : 1024, 12, 4, 64, 0);
+  add_grouped(1, 300, 8, 1, 128, 0);
+  add_grouped(2, gpu_is_fake() ? 128 : 1024, 4, 4, 64, 100);
+  add_grouped(2, 130, 4, 2, 32, 1);
+  add_grouped(1, 97, 4, 2, 6, 40);  // no multiple of 8: not for a library's kernel
   add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
   add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);
   add_attention(2, 130, 3, 128);

@@ -99,8 +99,8 @@ def ops(file):
     op_case(file, "causal_attention_tiles", lambda x: attention(x, 1), numbers(1, 70, 12, low=-2, high=2))
 
 
-def model_case(file, name, shapes, forward, x, y):
-    """shapes: parameter name to shape, as lockstep names and lays them out."""
+def model_case(file, name, shapes, forward, x, y, gradients=lambda name: True):
+    """shapes: parameter name to shape, as lockstep names and lays them out. gradients: of which parameters they are kept."""
     group = file.create_group(f"models/{name}")
     values = {n: numbers(*s, low=-0.6, high=0.6) for n, s in shapes.items()}
     parameters = {n: double(v) for n, v in values.items()}
@@ -113,7 +113,8 @@ def model_case(file, name, shapes, forward, x, y):
     put(group, "loss", loss)
     for n in shapes:
         put(group, f"parameters/{n}", values[n])
-        put(group, f"gradients/{n}", parameters[n].grad)
+        if gradients(n):
+            put(group, f"gradients/{n}", parameters[n].grad)
 
 
 def mlp(p, x):
@@ -268,9 +269,11 @@ def resnet_case(file, name, depth, large, width, shape, classes=3):
             h = torch.relu(y + (conv_norm(h, f"{block}.downsample.0") if down else h))
         return F.linear(h.mean((1, 2)), p["fc.weight"], p["fc.bias"])
 
-    model_case(file, name, shapes, forward, numbers(*shape), rng.integers(0, classes, shape[0]).astype(np.int32))
+    model_case(file, name, shapes, forward, numbers(*shape), rng.integers(0, classes, shape[0]).astype(np.int32),
+               lambda n: not n.startswith(("layer2", "layer3")))
     for n, value in statistics.items():
-        put(file[f"models/{name}"], f"buffers/{n}", value)
+        if not n.startswith(("layer2", "layer3")):
+            put(file[f"models/{name}"], f"buffers/{n}", value)
 
 
 def conv_transpose(x, w, b=None, **options):  # weight [I, KH, KW, O]
@@ -363,6 +366,103 @@ def more(file):
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
 
 
+def frequencies(dim, theta=10000.0, scaling=None):
+    """As transformers computes them; scaling: ("linear", factor) or ("llama3", factor, low, high, context)."""
+    f = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    if scaling and scaling[0] == "linear":
+        return f / scaling[1]
+    if scaling:
+        _, factor, low, high, context = scaling
+        wavelength = 2 * torch.pi / f
+        smooth = (context / wavelength - low) / (high - low)
+        between = (1 - smooth) * f / factor + smooth * f
+        f = torch.where(wavelength > context / low, f / factor, torch.where(wavelength < context / high, f, between))
+    return f
+
+
+def rotary(x, f):  # x [B, T, heads, D]
+    angle = torch.outer(torch.arange(x.shape[1], dtype=torch.float64), f)
+    cos, sin = (torch.cat((t, t), -1)[:, None, :] for t in (angle.cos(), angle.sin()))
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat((-high, low), -1) * sin
+
+
+def grouped_attention(q, k, v, window=0):  # [B, T, heads, D]
+    time, group = q.shape[1], q.shape[2] // k.shape[2]
+    k, v = (t.repeat_interleave(group, dim=2) for t in (k, v))
+    row, column = torch.arange(time)[:, None], torch.arange(time)[None, :]
+    seen = (column <= row) & (column > row - (window or time))
+    y = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), attn_mask=seen)
+    return y.transpose(1, 2)
+
+
+def rms_norm(x, w, eps=1e-5):
+    return F.rms_norm(x, (x.shape[-1],), w, eps)
+
+
+def llama_ops(file):
+    """With numbers of its own, and so the models below."""
+    global rng
+    rng = np.random.default_rng(22)
+    op_case(file, "rms_norm", rms_norm, numbers(2, 3, 19), numbers(19))
+    op_case(file, "silu_mul", lambda a, b: F.silu(a) * b, numbers(60, low=-6, high=6), numbers(60))
+    op_case(file, "rotary", lambda x: rotary(x, frequencies(8)), numbers(2, 40, 2, 8))
+    op_case(file, "attention_grouped", grouped_attention, *(numbers(1, 70, h, 6, low=-2, high=2) for h in (4, 2, 2)))
+    op_case(file, "attention_window", lambda q, k, v: grouped_attention(q, k, v, 9),
+            *(numbers(1, 100, h, 6, low=-2, high=2) for h in (2, 1, 1)))
+
+
+def llama(p, tokens, heads, kv_heads, f, layers=2, window=0):
+    def line(h, name):
+        return F.linear(h, p[f"{name}.weight"], p.get(f"{name}.bias"))
+
+    def norm(h, name):
+        return rms_norm(h, p[f"{name}.weight"]) if f"{name}.weight" in p else h
+
+    h = p["wte.weight"][tokens]
+    for i in range(layers):
+        b, a = f"blocks.{i}.", f"blocks.{i}.attention."
+        x = norm(h, a + "norm")
+        q, k, v = (line(x, a + n).unflatten(-1, (count, -1)) for n, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+        q, k = rotary(norm(q, a + "q_norm"), f), rotary(norm(k, a + "k_norm"), f)
+        h = h + line(grouped_attention(q, k, v, window).flatten(2), a + "proj")
+        x = norm(h, b + "norm")
+        h = h + line(F.silu(line(x, b + "gate")) * line(x, b + "up"), b + "down")
+    return F.linear(norm(h, "norm"), p["head.weight"] if "head.weight" in p else p["wte.weight"])
+
+
+def llama_shapes(width, heads, kv_heads, head, hidden, tied, qkv_bias, qk_norm, layers=2, vocabulary=13):
+    shapes = {"wte.weight": (vocabulary, width), "norm.weight": (width,)}
+    for i in range(layers):
+        b, a = f"blocks.{i}.", f"blocks.{i}.attention."
+        for name in (a + "norm", b + "norm"):
+            shapes[name + ".weight"] = (width,)
+        for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+            shapes[f"{a}{name}.weight"] = (count * head, width)
+            if qkv_bias:
+                shapes[f"{a}{name}.bias"] = (count * head,)
+        if qk_norm:
+            shapes[a + "q_norm.weight"] = shapes[a + "k_norm.weight"] = (head,)
+        shapes[a + "proj.weight"] = (width, heads * head)
+        shapes[b + "gate.weight"] = shapes[b + "up.weight"] = (hidden, width)
+        shapes[b + "down.weight"] = (width, hidden)
+    if not tied:
+        shapes["head.weight"] = (vocabulary, width)
+    return shapes
+
+
+def llamas(file):
+    def tokens():
+        return rng.integers(0, 13, (3, 9)).astype(np.int32)
+
+    y = tokens()
+    y[1, 2:4] = -100
+    model_case(file, "llama", llama_shapes(12, 2, 1, 6, 32, False, False, False, layers=1),
+               lambda p, x: llama(p, x, 2, 1, frequencies(6, 10000.0, ("linear", 4.0)), layers=1), tokens(), y)
+    model_case(file, "llama_of_relatives", llama_shapes(12, 4, 2, 4, 20, True, True, True),
+               lambda p, x: llama(p, x, 4, 2, frequencies(4, 500.0, ("llama3", 8.0, 1.0, 4.0, 32)), window=4), tokens(), y)
+
+
 with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
     golden.attrs["torch"] = str(torch.__version__)
     ops(golden)
@@ -370,3 +470,5 @@ with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
     optimizers(golden)
     schedules(golden)
     more(golden)
+    llama_ops(golden)
+    llamas(golden)

@@ -220,7 +220,12 @@ void reach(PoolArgs& a) {
   gpu().reach(a.index);
 }
 void reach(AttentionArgs& a) {
-  for (void** p : {&a.qkv, &a.y, &a.dy, &a.dqkv, &a.lse}) gpu().reach(*p);
+  for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
+  for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
+}
+void reach(RotaryArgs& a) {
+  gpu().reach(a.x);
+  gpu().reach(a.y);
 }
 void reach(InitialArgs& a) { gpu().reach(a.out); }
 void reach(TreeSumsArgs& a) {
@@ -289,6 +294,7 @@ const KernelTable& table() {
       .conv_backward_weight = run<&KernelTable::conv_backward_weight, ConvArgs>,
       .max_pool = run<&KernelTable::max_pool, PoolArgs>,
       .max_pool_backward = run<&KernelTable::max_pool_backward, PoolArgs>,
+      .rotary = run<&KernelTable::rotary, RotaryArgs>,
       .attention = run<&KernelTable::attention, AttentionArgs>,
       .attention_backward = run<&KernelTable::attention_backward, AttentionArgs>,
       .initial = run<&KernelTable::initial, InitialArgs>,

@@ -62,7 +62,7 @@ struct NormTerm {
     T mean, rstd;
   };
   __device__ Row load_row(int64_t r, int64_t at, int left) const {
-    return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), mean[r], rstd[r]};
+    return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), mean ? mean[r] : T(0), rstd[r]};
   }
   __device__ void add(const Row& row, Chunk<T>* sums) const {
     const Chunk<T> gs = value_of<T>(row.g, g_dtype), xs = value_of<T>(row.x, x_dtype);

@@ -186,6 +186,27 @@ void* aligned_out(CudaQueue& queue, void* data, int64_t bytes, int slot) {
   return is_aligned(data) ? data : queue.scratch_memory(slot, bytes);
 }
 
+// The same for several inputs: copies share one slot, 0.
+struct Input {
+  const void* data;
+  int64_t bytes;
+};
+template <size_t N>
+std::array<void*, N> aligned_inputs(CudaQueue& queue, const std::array<Input, N>& inputs) {
+  int64_t room = 0;
+  for (const Input& in : inputs) room += is_aligned(in.data) ? 0 : round_up(in.bytes, 16);
+  char* copy = room > 0 ? static_cast<char*>(queue.scratch_memory(0, room)) : nullptr;
+  std::array<void*, N> out;
+  for (size_t i = 0; i < N; ++i) {
+    out[i] = const_cast<void*>(inputs[i].data);
+    if (is_aligned(inputs[i].data)) continue;
+    out[i] = copy;
+    queue.copy(copy, inputs[i].data, inputs[i].bytes);
+    copy += round_up(inputs[i].bytes, 16);
+  }
+  return out;
+}
+
 struct ConvSizes {
   explicit ConvSizes(const ConvArgs& a)
       : x{a.images, a.in_channels, a.height, a.width},
@@ -295,36 +316,46 @@ bool gradient_by_dnn(CudaQueue& queue, Kind kind, const ConvArgs& a, Name name, 
   return true;
 }
 
-Sizes heads_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, a.dim}; }
-
-// [batch, heads, time, dim] as it lies in memory: `parts` matrices side by side in a row.
-Node heads(Graph& graph, Name name, const AttentionArgs& a, int64_t parts) {
-  const int64_t row = parts * a.heads * a.dim;
-  return graph.tensor(Tensor_attributes()
-                          .set_uid(name)
-                          .set_dim(heads_sizes(a))
-                          .set_stride({a.time * row, a.dim, row, 1})
-                          .set_data_type(type_of(a.dtype)));
+// [batch, heads, time, dim] as it lies in memory.
+Tensor_attributes head_attributes(Name name, const AttentionArgs& a, int64_t heads, int64_t stride) {
+  return Tensor_attributes()
+      .set_uid(name)
+      .set_dim({a.batch, heads, a.time, a.dim})
+      .set_stride({a.time * stride, a.dim, stride, 1})
+      .set_data_type(type_of(a.dtype));
 }
-void make_heads_output(const Node& node, Name name, const AttentionArgs& a, int64_t parts) {
-  const int64_t row = parts * a.heads * a.dim;
+void make_heads_output(const Node& node, Name name, const AttentionArgs& a, int64_t heads, int64_t stride) {
   node->set_output(true)
       .set_uid(name)
-      .set_dim(heads_sizes(a))
-      .set_stride({a.time * row, a.dim, row, 1})
+      .set_dim({a.batch, heads, a.time, a.dim})
+      .set_stride({a.time * stride, a.dim, stride, 1})
       .set_data_type(type_of(a.dtype));
+}
+
+// Bytes from the first element of `heads` heads to behind the last.
+int64_t bytes_of(const AttentionArgs& a, const HeadRows& rows, int64_t heads) {
+  return ((a.batch * a.time - 1) * rows.stride + heads * a.dim) * size_of(a.dtype);
 }
 
 // Log-sum-exp of scaled scores, to base e: the same as ours.
 Sizes stats_sizes(const AttentionArgs& a) { return {a.batch, a.heads, a.time, 1}; }
 Sizes stats_strides(const AttentionArgs& a) { return {a.heads * a.time, a.time, 1, 1}; }
 
+// What both directions share; a window counts the query's own key, as ours does.
+template <class Attributes>
+Attributes causal(const AttentionArgs& a) {
+  Attributes out;
+  out.set_causal_mask(true).set_attn_scale(static_cast<float>(a.scale));
+  if (a.window > 0) out.set_sliding_window_length(narrow<int>(a.window));
+  return out;
+}
+
 void describe_attention(Graph& graph, const AttentionArgs& a) {
-  auto [y, stats] =
-      graph.sdpa(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
-                 fe::graph::SDPA_attributes().set_generate_stats(true).set_causal_mask(true).set_attn_scale(
-                     static_cast<float>(a.scale)));
-  make_heads_output(y, kY, a, 1);
+  auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, a.heads, a.q.stride)),
+                               graph.tensor(head_attributes(kK, a, a.kv_heads, a.k.stride)),
+                               graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
+                               causal<fe::graph::SDPA_attributes>(a).set_generate_stats(true));
+  make_heads_output(y, kY, a, a.heads, a.heads * a.dim);
   stats->set_output(true)
       .set_uid(kStats)
       .set_dim(stats_sizes(a))
@@ -338,15 +369,16 @@ void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast
                                       .set_dim(stats_sizes(a))
                                       .set_stride(stats_strides(a))
                                       .set_data_type(fe::DataType_t::FLOAT));
-  auto [dq, dk, dv] = graph.sdpa_backward(heads(graph, kQ, a, 3), heads(graph, kK, a, 3), heads(graph, kV, a, 3),
-                                          heads(graph, kY, a, 1), heads(graph, kDy, a, 1), stats,
-                                          fe::graph::SDPA_backward_attributes()
-                                              .set_causal_mask(true)
-                                              .set_attn_scale(static_cast<float>(a.scale))
-                                              .set_deterministic_algorithm(!fast));
-  make_heads_output(dq, kDq, a, 3);
-  make_heads_output(dk, kDk, a, 3);
-  make_heads_output(dv, kDv, a, 3);
+  auto [dq, dk, dv] =
+      graph.sdpa_backward(graph.tensor(head_attributes(kQ, a, a.heads, a.q.stride)),
+                          graph.tensor(head_attributes(kK, a, a.kv_heads, a.k.stride)),
+                          graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
+                          graph.tensor(head_attributes(kY, a, a.heads, a.heads * a.dim)),
+                          graph.tensor(head_attributes(kDy, a, a.heads, a.heads * a.dim)), stats,
+                          causal<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
+  make_heads_output(dq, kDq, a, a.heads, a.dq.stride);
+  make_heads_output(dk, kDk, a, a.kv_heads, a.dk.stride);
+  make_heads_output(dv, kDv, a, a.kv_heads, a.dv.stride);
 }
 
 const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) {
@@ -354,20 +386,31 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
   int32_t scale_bits = 0;
   memcpy(&scale_bits, &scale, sizeof scale);
   const bool fast = queue.is_fast();
-  const Key key{
-      static_cast<int64_t>(kind), static_cast<int64_t>(a.dtype), a.batch, a.time, a.heads, a.dim, scale_bits, fast};
+  const Key key{static_cast<int64_t>(kind),
+                static_cast<int64_t>(a.dtype),
+                a.batch,
+                a.time,
+                a.heads,
+                a.kv_heads,
+                a.dim,
+                a.window,
+                a.q.stride,
+                a.k.stride,
+                a.v.stride,
+                a.dq.stride,
+                a.dk.stride,
+                a.dv.stride,
+                scale_bits,
+                fast};
   auto describe = [&](Graph& graph) {
     kind == Kind::kAttention ? describe_attention(graph, a) : describe_attention_backward(graph, a, fast);
   };
   auto text = [&] {
     return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
-               a.heads, " x ", a.dim, ", ", a.dtype);
+               a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : cat(", ", a.kv_heads, " heads of keys"),
+               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype);
   };
   return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
-}
-
-void* part(void* packed, const AttentionArgs& a, int64_t which) {
-  return static_cast<char*>(packed) + which * a.heads * a.dim * size_of(a.dtype);
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
@@ -436,10 +479,11 @@ void attention(Parallel& parallel, const AttentionArgs& a) {
   const Plan& plan = attention_plan(queue, Kind::kAttention, a);
   if (!plan.graph) return tiled_attention(parallel, a);
   const int64_t bytes = a.batch * a.time * a.heads * a.dim * size_of(a.dtype);
-  void* const qkv = aligned_in(queue, a.qkv, 3 * bytes, 0);
+  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q, a.heads)},
+                                                    {a.k.data, bytes_of(a, a.k, a.kv_heads)},
+                                                    {a.v.data, bytes_of(a, a.v, a.kv_heads)}}});
   void* const y = aligned_out(queue, a.y, bytes, 1);
-  Dnn::of(queue).run(queue, plan, {{kQ, qkv}, {kK, part(qkv, a, 1)}, {kV, part(qkv, a, 2)}, {kY, y}, {kStats, a.lse}},
-                     "attention");
+  Dnn::of(queue).run(queue, plan, {{kQ, q}, {kK, k}, {kV, v}, {kY, y}, {kStats, a.lse}}, "attention");
   if (y != a.y) queue.copy(a.y, y, bytes);
 }
 
@@ -451,29 +495,38 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   for (int64_t first = 0; first < a.batch; first += at_once) {
     AttentionArgs some = a;
     some.batch = std::min(at_once, a.batch - first);
-    const int64_t row = a.time * a.heads * a.dim * size_of(a.dtype), bytes = some.batch * row;
-    auto from = [&](void* data, int64_t parts) { return static_cast<char*>(data) + first * parts * row; };
-    some.qkv = from(a.qkv, 3), some.y = from(a.y, 1), some.dy = from(a.dy, 1), some.dqkv = from(a.dqkv, 3);
+    auto from = [&](void* data, int64_t stride) {
+      return static_cast<char*>(data) + first * a.time * stride * size_of(a.dtype);
+    };
+    for (HeadRows* rows : {&some.q, &some.k, &some.v, &some.dq, &some.dk, &some.dv})
+      rows->data = from(rows->data, rows->stride);
+    const int64_t width = a.heads * a.dim;
+    some.y = from(a.y, width), some.dy = from(a.dy, width);
     some.lse = static_cast<float*>(a.lse) + first * a.heads * a.time;
     const Plan& plan = attention_plan(queue, Kind::kAttentionBackward, some);
     if (!plan.graph) {
       tiled_attention_backward(parallel, some);
       continue;
     }
-    void* const qkv = aligned_in(queue, some.qkv, 3 * bytes, 0);
-    void* const dqkv = aligned_out(queue, some.dqkv, 3 * bytes, 1);
+    const int64_t bytes = some.batch * a.time * width * size_of(a.dtype);
+    const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{some.q.data, bytes_of(some, some.q, a.heads)},
+                                                             {some.k.data, bytes_of(some, some.k, a.kv_heads)},
+                                                             {some.v.data, bytes_of(some, some.v, a.kv_heads)},
+                                                             {some.y, bytes},
+                                                             {some.dy, bytes}}});
+    check(is_aligned(some.dq.data) && is_aligned(some.dk.data) && is_aligned(some.dv.data),
+          "attention's gradient into memory that is not aligned to 16 bytes");  // the operation allocates it
     Dnn::of(queue).run(queue, plan,
-                       {{kQ, qkv},
-                        {kK, part(qkv, a, 1)},
-                        {kV, part(qkv, a, 2)},
-                        {kY, aligned_in(queue, some.y, bytes, 2)},
-                        {kDy, aligned_in(queue, some.dy, bytes, 3)},
+                       {{kQ, q},
+                        {kK, k},
+                        {kV, v},
+                        {kY, y},
+                        {kDy, dy},
                         {kStats, some.lse},
-                        {kDq, dqkv},
-                        {kDk, part(dqkv, a, 1)},
-                        {kDv, part(dqkv, a, 2)}},
+                        {kDq, some.dq.data},
+                        {kDk, some.dk.data},
+                        {kDv, some.dv.data}},
                        "attention's gradient");
-    if (dqkv != some.dqkv) queue.copy(some.dqkv, dqkv, 3 * bytes);
   }
 }
 

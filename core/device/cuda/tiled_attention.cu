@@ -8,19 +8,27 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Element offsets of one head of one sample: row t of a packed or plain matrix starts at `from + t * step`.
+// One head of one sample: row t is the `dim` elements of `data` from `from + t * step` on.
 struct Rows {
+  void* data = nullptr;
   int64_t from = 0, step = 0;
 };
-enum class Part { kQueries, kKeys, kValues };
-HD inline Rows packed_rows(const AttentionArgs& a, int64_t item, Part part) {
-  const int64_t b = item / a.heads, h = item % a.heads, width = a.heads * a.dim;
-  return {b * a.time * 3 * width + static_cast<int64_t>(part) * width + h * a.dim, 3 * width};
+HD inline Rows rows_of(const AttentionArgs& a, const HeadRows& rows, int64_t sample, int64_t head) {
+  return {rows.data, sample * a.time * rows.stride + head * a.dim, rows.stride};
 }
-HD inline Rows plain_rows(const AttentionArgs& a, int64_t item) {
-  const int64_t b = item / a.heads, h = item % a.heads, width = a.heads * a.dim;
-  return {b * a.time * width + h * a.dim, width};
+// `item`: of [batch, heads].
+HD inline Rows query_rows(const AttentionArgs& a, const HeadRows& rows, int64_t item) {
+  return rows_of(a, rows, item / a.heads, item % a.heads);
 }
+HD inline Rows plain_rows(const AttentionArgs& a, void* data, int64_t item) {
+  return query_rows(a, {data, a.heads * a.dim}, item);
+}
+// Of the keys or values that a head of queries sees.
+HD inline Rows key_rows(const AttentionArgs& a, const HeadRows& rows, int64_t item) {
+  return rows_of(a, rows, item / a.heads, item % a.heads / (a.heads / a.kv_heads));
+}
+// The first tile of keys that one of the queries from q0 on sees.
+HD inline int64_t first_tile(const AttentionArgs& a, int64_t q0, int keys) { return a.first_key(q0) / keys * keys; }
 
 // Extents of the tiles; they follow from the head's size and type alone, and so does the order of every sum.
 struct Tiles {
@@ -47,22 +55,21 @@ class Shared {
 
 // [rows, dim] at `to`, rows `stride` apart; rows past the end of the sequence are zero.
 template <class T>
-__device__ void load_tile(const AttentionArgs& a, const void* data, Rows rows, int64_t first, int count, T* to,
-                          int64_t stride) {
+__device__ void load_tile(const AttentionArgs& a, Rows rows, int64_t first, int count, T* to, int64_t stride) {
   const int dim = static_cast<int>(a.dim);
   for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
     const int r = i / dim, d = i % dim;
     const int64_t t = first + r;
-    to[r * stride + d] = t < a.time ? load_element<T>(data, a.dtype, rows.from + t * rows.step + d) : T(0);
+    to[r * stride + d] = t < a.time ? load_element<T>(rows.data, a.dtype, rows.from + t * rows.step + d) : T(0);
   }
 }
 
 template <class T>
-__device__ void store_tile(const AttentionArgs& a, void* data, Rows rows, int64_t first, int count, const T* from) {
+__device__ void store_tile(const AttentionArgs& a, Rows rows, int64_t first, int count, const T* from) {
   const int dim = static_cast<int>(a.dim);
   for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
     const int64_t t = first + i / dim;
-    if (t < a.time) store_element<T>(data, a.dtype, rows.from + t * rows.step + i % dim, from[i]);
+    if (t < a.time) store_element<T>(rows.data, a.dtype, rows.from + t * rows.step + i % dim, from[i]);
   }
 }
 
@@ -99,17 +106,17 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
   const int64_t q0 = (blocks - 1 - blockIdx.x % blocks) * R;  // those with most keys start first
   const T scale = static_cast<T>(a.scale);
 
-  load_tile(a, a.qkv, packed_rows(a, item, Part::kQueries), q0, R, m.q, dim + 1);
+  load_tile(a, query_rows(a, a.q, item), q0, R, m.q, dim + 1);
   for (int i = lane; i < R * dim; i += blockDim.x) m.y[i] = T(0);
   for (int r = lane; r < R; r += blockDim.x) m.max[r] = T(-INFINITY), m.sum[r] = T(0);
   const int64_t end = q0 + R < a.time ? q0 + R : a.time;
-  for (int64_t k0 = 0; k0 < end; k0 += K) {
-    load_tile(a, a.qkv, packed_rows(a, item, Part::kKeys), k0, K, m.k, dim + 1);
-    load_tile(a, a.qkv, packed_rows(a, item, Part::kValues), k0, K, m.v, dim);
+  for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
+    load_tile(a, key_rows(a, a.k, item), k0, K, m.k, dim + 1);
+    load_tile(a, key_rows(a, a.v, item), k0, K, m.v, dim);
     __syncthreads();
     for (int i = lane; i < R * K; i += blockDim.x) {
       const int r = i / K, j = i % K;
-      const bool seen = k0 + j <= q0 + r && k0 + j < a.time;
+      const bool seen = k0 + j <= q0 + r && k0 + j < a.time && k0 + j >= a.first_key(q0 + r);
       m.scores[r * (K + 1) + j] = seen ? dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim) : T(-INFINITY);
     }
     __syncthreads();
@@ -119,8 +126,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
         const T s = m.scores[r * (K + 1) + j];
         max = s > max ? s : max;
       }
-      // Key 0 is in the first tile and seen by all: from there on the maximum is finite.
-      m.factor[r] = k0 == 0 ? T(0) : exp_of((m.max[r] - max) * scale);
+      // Infinite until a tile has a key that the row sees.
+      m.factor[r] = m.max[r] == T(-INFINITY) ? T(0) : exp_of((m.max[r] - max) * scale);
       m.max[r] = max;
     }
     __syncthreads();
@@ -147,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
   for (int r = lane; r < R; r += blockDim.x)
     if (q0 + r < a.time) static_cast<T*>(a.lse)[item * a.time + q0 + r] = fused(m.max[r], scale, log_of(m.sum[r]));
   __syncthreads();
-  store_tile(a, a.y, plain_rows(a, item), q0, R, m.y);
+  store_tile(a, plain_rows(a, a.y, item), q0, R, m.y);
 }
 
 // delta[item, t] = y . dy, a thread a row.
@@ -155,7 +162,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) delta_kernel(AttentionArgs a, T* delta) {
   const int64_t rows = a.batch * a.heads * a.time, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += step) {
-    const Rows r = plain_rows(a, i / a.time);
+    const Rows r = plain_rows(a, nullptr, i / a.time);
     const int64_t at = r.from + i % a.time * r.step;
     T sum = T(0);
     for (int64_t d = 0; d < a.dim; ++d)
@@ -181,8 +188,8 @@ struct BackwardMemory {
   }
 
   __device__ void load_queries(const AttentionArgs& a, int64_t item, int64_t q0, Tiles tiles, const T* deltas) const {
-    load_tile(a, a.qkv, packed_rows(a, item, Part::kQueries), q0, tiles.queries, q, a.dim + 1);
-    load_tile(a, a.dy, plain_rows(a, item), q0, tiles.queries, dy, a.dim + 1);
+    load_tile(a, query_rows(a, a.q, item), q0, tiles.queries, q, a.dim + 1);
+    load_tile(a, plain_rows(a, a.dy, item), q0, tiles.queries, dy, a.dim + 1);
     for (int r = threadIdx.x; r < tiles.queries; r += blockDim.x) {
       const bool there = q0 + r < a.time;
       const int64_t at = item * a.time + q0 + r;
@@ -191,8 +198,8 @@ struct BackwardMemory {
     }
   }
   __device__ void load_keys(const AttentionArgs& a, int64_t item, int64_t k0, Tiles tiles) const {
-    load_tile(a, a.qkv, packed_rows(a, item, Part::kKeys), k0, tiles.keys, k, a.dim + 1);
-    load_tile(a, a.qkv, packed_rows(a, item, Part::kValues), k0, tiles.keys, v, a.dim + 1);
+    load_tile(a, key_rows(a, a.k, item), k0, tiles.keys, k, a.dim + 1);
+    load_tile(a, key_rows(a, a.v, item), k0, tiles.keys, v, a.dim + 1);
   }
   // p and ds of the tiles that are loaded; 0 where a query does not see a key, or either is past the end.
   __device__ void scores(const AttentionArgs& a, int64_t q0, int64_t k0, Tiles tiles) const {
@@ -201,7 +208,7 @@ struct BackwardMemory {
     for (int i = threadIdx.x; i < tiles.queries * K; i += blockDim.x) {
       const int r = i / K, j = i % K, at = r * (K + 1) + j;
       p[at] = ds[at] = T(0);
-      if (k0 + j > q0 + r || q0 + r >= a.time) continue;
+      if (k0 + j > q0 + r || q0 + r >= a.time || k0 + j < a.first_key(q0 + r)) continue;
       const T s = dot(q + r * (dim + 1), k + j * (dim + 1), dim);
       const T dp = dot(dy + r * (dim + 1), v + j * (dim + 1), dim);
       p[at] = exp_of(fused(s, scale, -lse[r]));
@@ -228,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs 
   const int64_t q0 = (blocks - 1 - blockIdx.x % blocks) * R;
   m.load_queries(a, item, q0, tiles, deltas);
   for (int i = threadIdx.x; i < R * dim; i += blockDim.x) m.dq[i] = T(0);
-  for (int64_t k0 = 0; k0 < q0 + R && k0 < a.time; k0 += K) {
+  for (int64_t k0 = first_tile(a, q0, K); k0 < q0 + R && k0 < a.time; k0 += K) {
     m.load_keys(a, item, k0, tiles);
     __syncthreads();
     m.scores(a, q0, k0, tiles);
@@ -241,7 +248,7 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs 
     }
     __syncthreads();
   }
-  store_tile(a, a.dqkv, packed_rows(a, item, Part::kQueries), q0, R, m.dq);
+  store_tile(a, query_rows(a, a.dq, item), q0, R, m.dq);
 }
 
 template <class T>
@@ -253,34 +260,37 @@ struct KeyGradientMemory : BackwardMemory<T> {
   }
 };
 
-// A block owns a tile of keys and walks over the queries that see one of them.
+// A block owns a tile of a head's keys and walks over the queries that see one of them, in each head that shares them.
 template <class T>
 __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionArgs a, Tiles tiles, const T* deltas) {
   __shared__ double memory[Grid::kMostShared / sizeof(double)];
   Shared<T> shared(reinterpret_cast<T*>(memory));
   const KeyGradientMemory<T> m(shared, tiles, a.dim);
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys;
-  const int64_t blocks = (a.time + K - 1) / K, item = blockIdx.x / blocks, k0 = blockIdx.x % blocks * K;
+  const int64_t blocks = (a.time + K - 1) / K, k0 = blockIdx.x % blocks * K, group = a.heads / a.kv_heads;
+  const int64_t item = blockIdx.x / blocks * group;  // the first of the heads of queries
+  const int64_t end = a.window > 0 && k0 + K - 1 + a.window < a.time ? k0 + K - 1 + a.window : a.time;
   m.load_keys(a, item, k0, tiles);
   for (int i = threadIdx.x; i < K * dim; i += blockDim.x) m.dk[i] = m.dv[i] = T(0);
-  for (int64_t q0 = k0 / R * R; q0 < a.time; q0 += R) {
-    m.load_queries(a, item, q0, tiles, deltas);
-    __syncthreads();
-    m.scores(a, q0, k0, tiles);
-    __syncthreads();
-    for (int i = threadIdx.x; i < K * dim; i += blockDim.x) {
-      const int j = i / dim, d = i % dim;
-      T dk = m.dk[i], dv = m.dv[i];
-      for (int r = 0; r < R; ++r) {
-        dk = fused(m.ds[r * (K + 1) + j], m.q[r * (dim + 1) + d], dk);
-        dv = fused(m.p[r * (K + 1) + j], m.dy[r * (dim + 1) + d], dv);
+  for (int64_t member = 0; member < group; ++member)
+    for (int64_t q0 = k0 / R * R; q0 < end; q0 += R) {
+      m.load_queries(a, item + member, q0, tiles, deltas);
+      __syncthreads();
+      m.scores(a, q0, k0, tiles);
+      __syncthreads();
+      for (int i = threadIdx.x; i < K * dim; i += blockDim.x) {
+        const int j = i / dim, d = i % dim;
+        T dk = m.dk[i], dv = m.dv[i];
+        for (int r = 0; r < R; ++r) {
+          dk = fused(m.ds[r * (K + 1) + j], m.q[r * (dim + 1) + d], dk);
+          dv = fused(m.p[r * (K + 1) + j], m.dy[r * (dim + 1) + d], dv);
+        }
+        m.dk[i] = dk, m.dv[i] = dv;
       }
-      m.dk[i] = dk, m.dv[i] = dv;
+      __syncthreads();
     }
-    __syncthreads();
-  }
-  store_tile(a, a.dqkv, packed_rows(a, item, Part::kKeys), k0, K, m.dk);
-  store_tile(a, a.dqkv, packed_rows(a, item, Part::kValues), k0, K, m.dv);
+  store_tile(a, key_rows(a, a.dk, item), k0, K, m.dk);
+  store_tile(a, key_rows(a, a.dv, item), k0, K, m.dv);
 }
 
 // The largest tiles whose memory a block has.
@@ -295,12 +305,14 @@ Tiles tiles_for(int64_t dim) {
                                      " do not fit into a GPU's shared memory; use more heads, or bf16"));
 }
 
-int64_t blocks_of(const AttentionArgs& a, int64_t rows) { return a.batch * a.heads * ((a.time + rows - 1) / rows); }
+int64_t blocks_of(const AttentionArgs& a, int64_t heads, int64_t rows) {
+  return a.batch * heads * ((a.time + rows - 1) / rows);
+}
 
 template <class T>
 void forward(CudaQueue& queue, const AttentionArgs& a) {
   const Tiles tiles = tiles_for<ForwardMemory<T>, T>(a.dim);
-  launch(forward_kernel<T>, queue, blocks_of(a, tiles.queries), kThreads, a, tiles);
+  launch(forward_kernel<T>, queue, blocks_of(a, a.heads, tiles.queries), kThreads, a, tiles);
 }
 
 template <class T>
@@ -309,8 +321,8 @@ void backward(CudaQueue& queue, const AttentionArgs& a) {
   T* const deltas = static_cast<T*>(queue.scratch_memory(0, rows * static_cast<int64_t>(sizeof(T))));
   launch(delta_kernel<T>, queue, blocks_for(queue, rows, kThreads), kThreads, a, deltas);
   const Tiles dq = tiles_for<QueryGradientMemory<T>, T>(a.dim), dk = tiles_for<KeyGradientMemory<T>, T>(a.dim);
-  launch(query_gradient_kernel<T>, queue, blocks_of(a, dq.queries), kThreads, a, dq, deltas);
-  launch(key_gradient_kernel<T>, queue, blocks_of(a, dk.keys), kThreads, a, dk, deltas);
+  launch(query_gradient_kernel<T>, queue, blocks_of(a, a.heads, dq.queries), kThreads, a, dq, deltas);
+  launch(key_gradient_kernel<T>, queue, blocks_of(a, a.kv_heads, dk.keys), kThreads, a, dk, deltas);
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }

@@ -9,8 +9,8 @@
 
 namespace lockstep::cuda {
 
-// `queue`: a CudaQueue. Sums in fp32, in fp64 where qkv is. Throws Error(kConfig) where a head is too wide for a
-// block's shared memory (beyond 2,000 elements).
+// `queue`: a CudaQueue. Sums in fp32, in fp64 where q, k and v are. Throws Error(kConfig) where a head is too wide for
+// a block's shared memory (beyond 2,000 elements).
 void tiled_attention(Parallel& queue, const AttentionArgs& a);
 void tiled_attention_backward(Parallel& queue, const AttentionArgs& a);
 

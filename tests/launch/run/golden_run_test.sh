@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Twenty steps of a small GPT and of a small convolutional network learn, and give the bits that this repository keeps: one digest for CPUs
-# with AVX2, AVX-512 or AMX, another for code without them (bits_of_isa in core/kernels/kernels.h). A change of bits that is meant changes
-# the digests here, and says why in its commit. Usage: golden_run_test.sh LOCKSTEP
+# Twenty steps of a small GPT, a small Llama and a small convolutional network learn, and give the bits that this repository keeps: one
+# digest for CPUs with AVX2, AVX-512 or AMX, another for code without them (bits_of_isa in core/kernels/kernels.h). A change of bits that is
+# meant changes the digests here, and says why in its commit. Usage: golden_run_test.sh LOCKSTEP
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
@@ -20,10 +20,13 @@ golden() { # KIND LEVEL BOUND DIGEST [KEY=VALUE]
 }
 golden text generic 2.5 08d985bf9cf42deb4c0a395583ef2151
 golden text avx2 2.5 1bb45b3a4ac7e6254b763b793f9afb6c
+golden llama generic 2.5 5abea7bba77dd456ac0f0f2432f935c1
+golden llama avx2 2.5 3ec896610cc8aa8b886a214c081cbce9
 golden images generic 1.0 6a5f9504c468c4cd201b154511a0b170
 golden images avx2 1.0 acb654e68a2f531bd428a761edb09c4d
 for level in avx2 avx512 amx; do
   golden text $level 2.5 84e0e4c533a07a84009ab8146dd51f6c precision.compute=bf16
+  golden llama $level 2.5 e2fcf42de0a1b326a7c46ab098af8918 precision.compute=bf16
   golden images $level 1.0 63d1eba38581ae15be395984949e8333 precision.compute=bf16
 done
 finish

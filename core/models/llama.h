@@ -1,0 +1,74 @@
+// Llama: a decoder-only transformer with RMS norms, rotary positions, grouped queries and SwiGLU (Touvron et al. 2023),
+// and what its relatives change: a sliding window (Mistral), biases of queries, keys and values (Qwen2), norms of
+// queries and keys (Qwen3).
+#pragma once
+
+#include "core/base/field.h"
+#include "core/models/model.h"
+#include "core/nn/layers.h"
+#include "core/nn/rotary.h"
+
+namespace lockstep {
+
+struct LlamaOptions {
+  int64_t layers = 4, heads = 4, width = 128;
+  int64_t kv_heads = 0;    // 0: as many as heads
+  int64_t head_width = 0;  // 0: width / heads
+  int64_t hidden = 0;      // 0: 8/3 of the width, rounded up to a multiple of 32
+  int64_t window = 0;      // 0: none
+  double norm_eps = 1e-5;
+  bool tied = false, qkv_bias = false, qk_norm = false;
+  RopeOptions rope = {};
+
+  // With the zeros above replaced. Throws ExitCode::kConfig, naming the key, where sizes do not fit together.
+  LlamaOptions resolved() const;
+};
+std::vector<Field> fields(LlamaOptions& o);
+
+// Both take resolved options.
+class LlamaAttention : public Module {
+ public:
+  explicit LlamaAttention(const LlamaOptions& options);
+  Tensor forward(const Tensor& x_BTC) override;
+
+ private:
+  int64_t heads_, kv_heads_, head_width_, window_;
+  std::vector<double> frequencies_;
+  RmsNorm& norm_;
+  Linear &q_, &k_, &v_;
+  RmsNorm *q_norm_ = nullptr, *k_norm_ = nullptr;  // of each head; null without qk_norm
+  Linear& proj_;
+};
+
+class LlamaBlock : public Module {
+ public:
+  explicit LlamaBlock(const LlamaOptions& options);
+  Tensor forward(const Tensor& x_BTC) override;
+  int recompute_attention(bool on) override;
+
+ private:
+  LlamaAttention& attention_;
+  RmsNorm& norm_;
+  Linear &gate_, &up_, &down_;
+};
+
+class Llama : public Model {
+ public:
+  Llama(const LlamaOptions& options, const TaskSpec& task);
+  std::vector<TensorNeed> reads() const override {
+    return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
+  }
+  Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+  // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
+  double flops() const override;
+
+ private:
+  LlamaOptions options_;  // resolved
+  int64_t context_;
+  Embedding& wte_;
+  std::vector<LlamaBlock*> blocks_;
+  RmsNorm* norm_;
+  Linear* head_ = nullptr;  // null where it is tied to wte
+};
+
+}  // namespace lockstep

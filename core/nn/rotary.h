@@ -1,0 +1,33 @@
+// Frequencies of rotary position embeddings: the options, and how they become the numbers that rotary()
+// (core/ops/ops.h) takes. Plain functions and values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/field.h"
+
+namespace lockstep {
+
+// How a model trained on short texts is stretched to longer ones.
+enum class RopeScaling {
+  kNone,
+  kLinear,  // all frequencies divided by `factor` (Chen et al. 2023)
+  kLlama3,  // low frequencies divided by `factor`, high ones kept, those in between interpolated (Llama 3.1)
+};
+
+struct RopeOptions {
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 8;
+  // kLlama3: wavelengths above context / low_factor positions are divided, those below context / high_factor are kept.
+  double low_factor = 1, high_factor = 4;
+  int64_t context = 8192;  // of the model before it was stretched, in positions
+};
+std::vector<Field> fields(RopeOptions& o);
+
+// Radians a position for each of the dim / 2 pairs of elements of a head: theta^(-2 i / dim), scaled. Throws
+// ExitCode::kConfig, naming the key, where low_factor is not below high_factor.
+std::vector<double> rope_frequencies(const RopeOptions& o, int64_t dim);
+
+}  // namespace lockstep
