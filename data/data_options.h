@@ -20,6 +20,7 @@ struct DataOptions {
   double validation = 0.1;
   bool shuffle = true;
   std::vector<int64_t> ignore_tokens = {};
+  double mask = 0;
   int64_t threads = 1;
   int64_t prefetch = 2;
   int64_t memory = 1024;  // MiB

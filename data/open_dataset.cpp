@@ -36,12 +36,12 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
   int64_t tokens = source->size(), middle = validation_begin(tokens, o.validation);
-  const WindowOptions in_order{o.context, o.ignore_tokens, false, 0};
+  const WindowOptions in_order{o.context, o.ignore_tokens, false, 0, o.mask};
   if (o.measured)
     return measured(o, middle, tokens, [&](Range r) { return std::make_shared<TokenDataset>(source, r, in_order); });
   Datasets out;
-  out.train =
-      std::make_shared<TokenDataset>(source, Range{0, middle}, WindowOptions{o.context, o.ignore_tokens, true, seed});
+  out.train = std::make_shared<TokenDataset>(source, Range{0, middle},
+                                             WindowOptions{o.context, o.ignore_tokens, true, seed, o.mask});
   if (o.validation > 0) out.validation = std::make_shared<TokenDataset>(source, Range{middle, tokens}, in_order);
   return out;
 }
@@ -51,6 +51,7 @@ Datasets images(int64_t count, const DataOptions& o, Part part) {
   require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is images: leave it out");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the data is images: leave it out");
+  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is images: leave it out");
   int64_t middle = validation_begin(count, o.validation);
   if (o.measured) return measured(o, middle, count, part);
   require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
@@ -78,16 +79,24 @@ Field ignore_field(DataOptions& o) {
       .at_least(0);
 }
 
+Field mask_field(DataOptions& o) {
+  return field(
+             "mask", o.mask,
+             "probability with which a token is hidden and trained on, as masked language models are; 0: each token's "
+             "target is the one that follows")
+      .with_range(0, 0.9);
+}
+
 class Hdf5Source final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
-    return {
-        // The path does not affect results; the identity hash of the content does.
-        field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(), context_field(o), ignore_field(o),
-        field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
-            .with_unit("MiB")
-            .with_range(1, 1 << 30)
-            .without_effect_on_math()};
+    return {// The path does not affect results; the identity hash of the content does.
+            field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(), context_field(o),
+            ignore_field(o), mask_field(o),
+            field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
+                .with_unit("MiB")
+                .with_range(1, 1 << 30)
+                .without_effect_on_math()};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
 };
@@ -96,7 +105,7 @@ class SyntheticTokensSource final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
     return {
-        context_field(o), ignore_field(o),
+        context_field(o), ignore_field(o), mask_field(o),
         field("synthetic.tokens", o.synthetic.tokens, "length of the generated text").with_unit("tokens").at_least(2),
         field("synthetic.vocabulary", o.synthetic.vocabulary, "number of different tokens of the generated text")
             .with_range(2, 1 << 30)};

@@ -4,13 +4,14 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/trace.h"
 #include "data/sampler.h"
 
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kOrigin = 0x6f726967696e;
+constexpr uint64_t kOrigin = 0x6f726967696e, kMask = 0x6d61736b;
 
 template <class T>
 void widen(const uint8_t* bytes, int64_t count, int32_t* out) {
@@ -45,7 +46,7 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part
   size_ = options_.moving_origin ? std::max<int64_t>(1, tokens / context - 1) : ceil_div(tokens - 1, context);
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
-           source_->vocabulary_size(),
+           source_->vocabulary_size() + (options_.mask > 0),
            "tokens",
            context};
 }
@@ -56,6 +57,20 @@ int64_t TokenDataset::origin(int64_t epoch) const {
   return random_below(places, kOrigin, options_.seed, epoch);
 }
 
+void TokenDataset::hide(int64_t epoch, int64_t index, int64_t count, int32_t* ids, int32_t* target) const {
+  const int64_t vocabulary = source_->vocabulary_size();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t key[] = {epoch, index, i};
+    const uint64_t random = hash64(key, sizeof key, options_.seed ^ kMask);
+    const bool hidden = static_cast<double>(random >> 40) < options_.mask * (1 << 24);
+    target[i] = hidden ? ids[i] : kIgnoreIndex;
+    if (!hidden) continue;
+    const uint64_t kind = random % 10, other = random / 10 % static_cast<uint64_t>(vocabulary);
+    if (kind < 8) ids[i] = static_cast<int32_t>(vocabulary);
+    else if (kind == 8) ids[i] = static_cast<int32_t>(other);
+  }
+}
+
 void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   trace_mark();
   check(index >= 0 && index < size_, "sample ", index, " of ", size_);
@@ -63,8 +78,12 @@ void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   int64_t count = std::min(context, part_.end - 1 - begin);  // positions that have a target
   int32_t *ids = static_cast<int32_t*>(sample[0]), *target = static_cast<int32_t*>(sample[1]);
   source_->read({begin, begin + count}, ids);
-  std::copy(ids + 1, ids + count, target);
-  source_->read({begin + count, begin + count + 1}, target + count - 1);
+  if (options_.mask > 0) {
+    hide(epoch, index, count, ids, target);
+  } else {
+    std::copy(ids + 1, ids + count, target);
+    source_->read({begin + count, begin + count + 1}, target + count - 1);
+  }
   const auto& ignored = options_.ignore_tokens;
   if (!ignored.empty())
     for (int64_t i = 0; i < count; ++i)

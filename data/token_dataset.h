@@ -1,4 +1,5 @@
-// TokenDataset: samples of text, windows of `context` tokens; the target of each token is the token that follows. The
+// TokenDataset: samples of text, windows of `context` tokens; the target of each token is the token that follows, or,
+// with masks, what a hidden token was. The
 // training and the validation dataset share one TokenSource.
 #pragma once
 
@@ -45,6 +46,10 @@ struct WindowOptions {
   // first is a target.
   bool moving_origin = false;
   uint64_t seed = 0;
+  // Above 0: masked language modelling (Devlin et al., "BERT", 2019). Each token is a target with this probability, a
+  // function of (seed, epoch, sample, position), and the only kind of target; of ten targets eight are shown as the
+  // mask, an additional token after the vocabulary's, one as any token, and one as it is.
+  double mask = 0;
 };
 
 class TokenDataset final : public Dataset {
@@ -59,6 +64,8 @@ class TokenDataset final : public Dataset {
   int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the start of the part
 
  private:
+  void hide(int64_t epoch, int64_t index, int64_t count, int32_t* ids, int32_t* target) const;
+
   std::shared_ptr<const TokenSource> source_;
   Range part_;
   WindowOptions options_;

@@ -157,7 +157,9 @@ struct HeadRows {
 // Causal self-attention. Each head of k and v serves heads / kv_heads neighbouring heads of q.
 struct AttentionArgs {
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
-  int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself
+  bool causal = true;  // a query sees no key after itself
+  int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself; causal only
+  const int32_t* lengths = nullptr;  // [batch]: of each sample, at least 1; later keys are seen by none; may be absent
   HeadRows q, k, v, dq, dk, dv;
   void *y = nullptr, *dy = nullptr;  // [batch, time, heads * dim]
   DType dtype = DType::kFloat32;     // of all eight
@@ -176,6 +178,11 @@ struct AttentionArgs {
   // The first key that a query at this position sees.
   constexpr int64_t first_key(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  // The end of the keys that it sees.
+  constexpr int64_t end_key(int64_t sample, int64_t position) const {
+    const int64_t end = causal ? position + 1 : time;
+    return lengths && lengths[sample] < end ? lengths[sample] : end;
   }
 };
 

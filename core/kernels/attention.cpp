@@ -37,11 +37,11 @@ Head<T> head_of(const AttentionArgs& a, int64_t item) {
 
 // A block of queries and the keys that any of them sees.
 struct QueryBlock {
-  QueryBlock(const AttentionArgs& a, int64_t from)
+  QueryBlock(const AttentionArgs& a, int64_t sample, int64_t from)
       : q0(from),
         rows(a.time - from < kQueries ? a.time - from : kQueries),
         k0(a.first_key(from)),
-        keys(from + rows - k0),
+        keys(a.end_key(sample, from + rows - 1) - k0),
         ld(whole_lanes(keys)) {}
   int64_t q0, rows, k0, keys;
   int64_t ld;  // elements from one row of scores to the next
@@ -105,16 +105,17 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
     T* scores = static_cast<T*>(parallel.scratch(kScores, room * static_cast<int64_t>(sizeof(T) + sizeof(uint16_t))));
     void* low = scores + room;
     for (int64_t item = begin; item < end; ++item) {
+      const int64_t sample = item / a.heads;
       const Head<T> h = head_of<T>(a, item);
       for (int64_t from = 0; from < a.time; from += kQueries) {
-        const QueryBlock block(a, from);
+        const QueryBlock block(a, sample, from);
         const auto [q0, rows, k0, keys, ld] = block;
         const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
         multiply<T>(parallel, rows, keys, a.dim, block_of(h.q, q0, 0), transposed(k), dense(scores, ld));
         for (int64_t r = 0; r < rows; ++r) {
           T* s = scores + r * ld;
-          // Keys that come later, or before the window, have no weight: so a row is folded in whole lanes.
-          const int64_t before = a.first_key(q0 + r) - k0, seen = q0 + r + 1 - k0, n = whole_lanes(seen);
+          // Keys that it does not see have no weight: so a row is folded in whole lanes.
+          const int64_t before = a.first_key(q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0, n = whole_lanes(seen);
           for (int64_t i = 0; i < before; ++i) s[i] = -std::numeric_limits<T>::infinity();
           for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
           const T max = lane_fold<T>(
@@ -147,15 +148,16 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       *low = dy + a.dim;
     for (int64_t item = begin; item < end; ++item) {
       // The last block of queries of the first head sees every key, so going backwards its products set dk and dv, and
-      // the others add. Not so with a window: there all add to 0.
-      bool more = a.window > 0;
+      // the others add. Not so with a window, or where keys end early: there all add to 0.
+      bool more = a.window > 0 || a.lengths;
       if (more)
         for (int64_t i = 0; i < 2 * sums; ++i) dk[i] = T(0);
       const int64_t blocks = (a.time + kQueries - 1) / kQueries;
       for (int64_t member = 0; member < group; ++member) {
         const Head<T> h = head_of<T>(a, item * group + member);
         for (int64_t b = blocks - 1; b >= 0; --b) {
-          const QueryBlock block(a, b * kQueries);
+          const int64_t sample = item / a.kv_heads;
+          const QueryBlock block(a, sample, b * kQueries);
           const auto [q0, rows, k0, keys, ld] = block;
           const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
           const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
@@ -163,7 +165,8 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld));
           for (int64_t r = 0; r < rows; ++r) {
             T *s = scores + r * ld, *d = dscores + r * ld;
-            const int64_t before = a.first_key(q0 + r) - k0, seen = q0 + r + 1 - k0, n = whole_lanes(seen);
+            const int64_t before = a.first_key(q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
+                          n = whole_lanes(seen);
             const T lse = h.lse[q0 + r];
             load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
             load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);

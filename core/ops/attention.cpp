@@ -42,19 +42,18 @@ void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Te
   raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, a);
 }
 
-}  // namespace
-
-Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
-  const TraceOp op(kName);
-  check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, "causal_attention: ", qkv,
+Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool causal, Place place) {
+  const TraceOp op(name);
+  check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, name, ": ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
-  const AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), 0, qkv.dtype());
+  AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), 0, qkv.dtype());
+  sizes.causal = causal;
   const Tensor packed = raw::contiguous(qkv.detach());
   AttentionArgs a = sizes;
   a.unpack(const_cast<void*>(packed.read()), nullptr);
   const Attended out(a);
   return result_of(
-      kName, place, out.y, {&qkv},
+      name, place, out.y, {&qkv},
       [sizes, qkv = Saved(packed), y = Saved(out.y), lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
         const Tensor& packed = qkv.get(kName);
         const Tensor dqkv = Tensor::empty(packed.shape(), packed.dtype());
@@ -65,26 +64,33 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
       });
 }
 
-Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
-  const TraceOp op(kName);
+Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window,
+              const Tensor& lengths, Place place) {
+  const TraceOp op(name);
   check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(1) == k.dim(1) &&
             q.dim(3) == k.dim(3) && k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() &&
-            k.dtype() == v.dtype() && window >= 0,
-        "causal_attention: queries ", q, ", keys ", k, ", values ", v, ", window ", window,
+            k.dtype() == v.dtype() && window >= 0 &&
+            (!lengths || (lengths.dtype() == DType::kInt32 && lengths.numel() == q.dim(0))),
+        name, ": queries ", q, ", keys ", k, ", values ", v, ", window ", window,
+        lengths ? cat(", lengths ", lengths) : "",
         "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
-  const AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), window, q.dtype());
+  AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), window, q.dtype());
+  sizes.causal = causal;
   const Tensor queries = raw::contiguous(q.detach()), keys = raw::contiguous(k.detach()),
                values = raw::contiguous(v.detach());
+  const auto of_keys = [](const Tensor& t) { return t ? static_cast<const int32_t*>(t.read()) : nullptr; };
   AttentionArgs a = sizes;
+  a.lengths = of_keys(lengths);
   a.q = read_rows(queries), a.k = read_rows(keys), a.v = read_rows(values);
   const Attended out(a);
-  return result_of(kName, place, out.y.reshape(q.shape()), {&q, &k, &v},
-                   [sizes, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
+  return result_of(name, place, out.y.reshape(q.shape()), {&q, &k, &v},
+                   [sizes, of_keys, lengths, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
                     lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
                      const Tensor &queries = q.get(kName), &keys = k.get(kName), &values = v.get(kName);
                      const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); };
                      const Tensor dq = like(queries), dk = like(keys), dv = like(values);
                      AttentionArgs b = sizes;
+                     b.lengths = of_keys(lengths);
                      b.q = read_rows(queries), b.k = read_rows(keys), b.v = read_rows(values);
                      b.dq = rows_of(dq, dq.write()), b.dk = rows_of(dk, dk.write()), b.dv = rows_of(dv, dv.write());
                      attend_backward(b, y, lse, gradient);
@@ -92,6 +98,21 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64
                      if (grads.wanted(1)) grads.add(1, dk);
                      if (grads.wanted(2)) grads.add(2, dv);
                    });
+}
+
+}  // namespace
+
+Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
+  return attend_packed(kName, qkv, heads, true, place);
+}
+Tensor attention(const Tensor& qkv, int64_t heads, Place place) {
+  return attend_packed("attention", qkv, heads, false, place);
+}
+Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
+  return attend(kName, q, k, v, true, window, {}, place);
+}
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths, Place place) {
+  return attend("attention", q, k, v, false, 0, lengths, place);
 }
 
 }  // namespace lockstep

@@ -126,5 +126,10 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::c
 // last W keys at most, itself among them.
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
                         Place place = Place::current());
+// The same without order, packed as above or apart: every query sees every key, or, with lengths [B] (int32, at least
+// 1), the first so many of its sample.
+Tensor attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {},
+                 Place place = Place::current());
 
 }  // namespace lockstep

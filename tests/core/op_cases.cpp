@@ -214,6 +214,18 @@ std::vector<OpCase> op_cases() {
                1e-6,
                6});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  c.push_back({"attention",
+               [](const Inputs& x) { return attention(x[0], x[1], x[2]); },
+               {r({2, 9, 4, 3}, 1, -2, 2), r({2, 9, 2, 3}, 2, -2, 2), r({2, 9, 2, 3}, 3)},
+               1e-6,
+               4});
+  c.push_back({"attention_with_lengths",
+               [](const Inputs& x) {
+                 return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 70}, {2}));
+               },
+               {r({2, 70, 1, 3}, 1, -2, 2), r({2, 70, 1, 3}, 2, -2, 2), r({2, 70, 1, 3}, 3)},
+               1e-6,
+               4});
   c.push_back({"conv_transpose2d",
                [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); },
                {r({2, 3, 4, 5}, 1), r({5, 2, 2, 3}, 2), r({3}, 3)},

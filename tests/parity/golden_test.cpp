@@ -115,6 +115,11 @@ std::vector<OpGolden> op_list() {
            [](const Inputs& x) {
              return concat({x[0], x[1], x[0]}, 1);
            }},
+          {"attention", [](const Inputs& x) { return attention(x[0], x[1], x[2]); }},
+          {"attention_with_lengths",
+           [](const Inputs& x) {
+             return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 20}, {2}));
+           }},
           {"conv_transpose2d", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); }},
           {"conv_transpose2d_padded", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], Tensor(), 2, 1); }},
           {"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }},

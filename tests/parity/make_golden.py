@@ -339,6 +339,13 @@ def recurrent_model(cell, layers=2):
     return forward
 
 
+def open_attention(q, k, v, lengths=None):  # [B, T, heads, D]; fewer heads of keys serve several of queries
+    group = q.shape[2] // k.shape[2]
+    q, k, v = (t.transpose(1, 2) for t in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
+    mask = None if lengths is None else (torch.arange(k.shape[2]) < torch.tensor(lengths)[:, None])[:, None, None]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
+
+
 def more(file):
     """With numbers of its own, so that those above stay."""
     global rng
@@ -361,6 +368,9 @@ def more(file):
     op_case(file, "concat", lambda a, b: torch.cat((a, b, a), 1), numbers(2, 3, 4), numbers(2, 1, 4))
     op_case(file, "conv_transpose2d", lambda x, w, b: conv_transpose(x, w, b, stride=2), numbers(2, 3, 4, 5), numbers(5, 2, 2, 3), numbers(3))
     op_case(file, "conv_transpose2d_padded", lambda x, w: conv_transpose(x, w, stride=2, padding=1), numbers(2, 3, 4, 3), numbers(3, 4, 4, 2))
+    op_case(file, "attention", open_attention, numbers(2, 9, 4, 3), numbers(2, 9, 2, 3), numbers(2, 9, 2, 3))
+    op_case(file, "attention_with_lengths", lambda q, k, v: open_attention(q, k, v, [7, 20]), numbers(2, 20, 2, 3), numbers(2, 20, 2, 3),
+            numbers(2, 20, 2, 3))
     unet_case(file)
     resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))

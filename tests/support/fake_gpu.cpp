@@ -220,6 +220,7 @@ void reach(PoolArgs& a) {
   gpu().reach(a.index);
 }
 void reach(AttentionArgs& a) {
+  gpu().reach(a.lengths);
   for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
   for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
 }

@@ -343,9 +343,9 @@ Sizes stats_strides(const AttentionArgs& a) { return {a.heads * a.time, a.time, 
 
 // What both directions share; a window counts the query's own key, as ours does.
 template <class Attributes>
-Attributes causal(const AttentionArgs& a) {
+Attributes masked(const AttentionArgs& a) {
   Attributes out;
-  out.set_causal_mask(true).set_attn_scale(static_cast<float>(a.scale));
+  out.set_causal_mask(a.causal).set_attn_scale(static_cast<float>(a.scale));
   if (a.window > 0) out.set_sliding_window_length(narrow<int>(a.window));
   return out;
 }
@@ -354,7 +354,7 @@ void describe_attention(Graph& graph, const AttentionArgs& a) {
   auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, a.heads, a.q.stride)),
                                graph.tensor(head_attributes(kK, a, a.kv_heads, a.k.stride)),
                                graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
-                               causal<fe::graph::SDPA_attributes>(a).set_generate_stats(true));
+                               masked<fe::graph::SDPA_attributes>(a).set_generate_stats(true));
   make_heads_output(y, kY, a, a.heads, a.heads * a.dim);
   stats->set_output(true)
       .set_uid(kStats)
@@ -375,7 +375,7 @@ void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast
                           graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
                           graph.tensor(head_attributes(kY, a, a.heads, a.heads * a.dim)),
                           graph.tensor(head_attributes(kDy, a, a.heads, a.heads * a.dim)), stats,
-                          causal<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
+                          masked<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
   make_heads_output(dq, kDq, a, a.heads, a.dq.stride);
   make_heads_output(dk, kDk, a, a.kv_heads, a.dk.stride);
   make_heads_output(dv, kDv, a, a.kv_heads, a.dv.stride);
@@ -394,6 +394,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
                 a.kv_heads,
                 a.dim,
                 a.window,
+                a.causal,
                 a.q.stride,
                 a.k.stride,
                 a.v.stride,
@@ -474,7 +475,7 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
 
 void attention(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
-  if (!is_narrow(a.dtype)) return tiled_attention(parallel, a);
+  if (!is_narrow(a.dtype) || a.lengths) return tiled_attention(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const Plan& plan = attention_plan(queue, Kind::kAttention, a);
   if (!plan.graph) return tiled_attention(parallel, a);
@@ -489,7 +490,7 @@ void attention(Parallel& parallel, const AttentionArgs& a) {
 
 void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
-  if (!is_narrow(a.dtype)) return tiled_attention_backward(parallel, a);
+  if (!is_narrow(a.dtype) || a.lengths) return tiled_attention_backward(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const int64_t at_once = samples_at_once(a);
   for (int64_t first = 0; first < a.batch; first += at_once) {

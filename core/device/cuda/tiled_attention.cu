@@ -109,14 +109,14 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
   load_tile(a, query_rows(a, a.q, item), q0, R, m.q, dim + 1);
   for (int i = lane; i < R * dim; i += blockDim.x) m.y[i] = T(0);
   for (int r = lane; r < R; r += blockDim.x) m.max[r] = T(-INFINITY), m.sum[r] = T(0);
-  const int64_t end = q0 + R < a.time ? q0 + R : a.time;
+  const int64_t sample = item / a.heads, end = a.end_key(sample, q0 + R < a.time ? q0 + R - 1 : a.time - 1);
   for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
     load_tile(a, key_rows(a, a.k, item), k0, K, m.k, dim + 1);
     load_tile(a, key_rows(a, a.v, item), k0, K, m.v, dim);
     __syncthreads();
     for (int i = lane; i < R * K; i += blockDim.x) {
       const int r = i / K, j = i % K;
-      const bool seen = k0 + j <= q0 + r && k0 + j < a.time && k0 + j >= a.first_key(q0 + r);
+      const bool seen = q0 + r < a.time && k0 + j < a.end_key(sample, q0 + r) && k0 + j >= a.first_key(q0 + r);
       m.scores[r * (K + 1) + j] = seen ? dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim) : T(-INFINITY);
     }
     __syncthreads();
@@ -202,13 +202,13 @@ struct BackwardMemory {
     load_tile(a, key_rows(a, a.v, item), k0, tiles.keys, v, a.dim + 1);
   }
   // p and ds of the tiles that are loaded; 0 where a query does not see a key, or either is past the end.
-  __device__ void scores(const AttentionArgs& a, int64_t q0, int64_t k0, Tiles tiles) const {
+  __device__ void scores(const AttentionArgs& a, int64_t sample, int64_t q0, int64_t k0, Tiles tiles) const {
     const int dim = static_cast<int>(a.dim), K = tiles.keys;
     const T scale = static_cast<T>(a.scale);
     for (int i = threadIdx.x; i < tiles.queries * K; i += blockDim.x) {
       const int r = i / K, j = i % K, at = r * (K + 1) + j;
       p[at] = ds[at] = T(0);
-      if (k0 + j > q0 + r || q0 + r >= a.time || k0 + j < a.first_key(q0 + r)) continue;
+      if (q0 + r >= a.time || k0 + j >= a.end_key(sample, q0 + r) || k0 + j < a.first_key(q0 + r)) continue;
       const T s = dot(q + r * (dim + 1), k + j * (dim + 1), dim);
       const T dp = dot(dy + r * (dim + 1), v + j * (dim + 1), dim);
       p[at] = exp_of(fused(s, scale, -lse[r]));
@@ -235,10 +235,11 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs 
   const int64_t q0 = (blocks - 1 - blockIdx.x % blocks) * R;
   m.load_queries(a, item, q0, tiles, deltas);
   for (int i = threadIdx.x; i < R * dim; i += blockDim.x) m.dq[i] = T(0);
-  for (int64_t k0 = first_tile(a, q0, K); k0 < q0 + R && k0 < a.time; k0 += K) {
+  const int64_t sample = item / a.heads, end = a.end_key(sample, q0 + R < a.time ? q0 + R - 1 : a.time - 1);
+  for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
     m.load_keys(a, item, k0, tiles);
     __syncthreads();
-    m.scores(a, q0, k0, tiles);
+    m.scores(a, sample, q0, k0, tiles);
     __syncthreads();
     for (int i = threadIdx.x; i < R * dim; i += blockDim.x) {
       const int r = i / dim, d = i % dim;
@@ -273,10 +274,10 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionArgs a,
   m.load_keys(a, item, k0, tiles);
   for (int i = threadIdx.x; i < K * dim; i += blockDim.x) m.dk[i] = m.dv[i] = T(0);
   for (int64_t member = 0; member < group; ++member)
-    for (int64_t q0 = k0 / R * R; q0 < end; q0 += R) {
+    for (int64_t q0 = a.causal ? k0 / R * R : 0; q0 < end; q0 += R) {
       m.load_queries(a, item + member, q0, tiles, deltas);
       __syncthreads();
-      m.scores(a, q0, k0, tiles);
+      m.scores(a, item / a.heads, q0, k0, tiles);
       __syncthreads();
       for (int i = threadIdx.x; i < K * dim; i += blockDim.x) {
         const int j = i / dim, d = i % dim;

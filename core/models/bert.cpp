@@ -1,0 +1,54 @@
+#include "core/models/bert.h"
+
+#include "core/ops/ops.h"
+
+namespace lockstep {
+namespace {
+Init weights() { return Init::normal(0.02); }
+constexpr double kEps = 1e-12;
+}  // namespace
+
+std::vector<Field> fields(BertOptions& o) {
+  return {
+      field("layers", o.layers, "transformer blocks").with_range(1, 1000),
+      field("heads", o.heads, "attention heads; must divide the width").with_range(1, 1024),
+      field("width", o.width, "features of a token").with_unit("features").with_range(1, 65536),
+      field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
+          .with_range(0, 0.99)};
+}
+
+BertTransform::BertTransform(int64_t width)
+    : dense_(child<Linear>("dense", width, width, true, weights())), ln_(child<LayerNorm>("ln", width, true, kEps)) {}
+Tensor BertTransform::forward(const Tensor& x) { return ln_(gelu(dense_(x))); }
+
+Bert::Bert(const BertOptions& o, const TaskSpec& task)
+    : context_(task.input.rank() == 1 ? task.input[0] : 0),
+      head_bias_(parameter("head_bias", {task.classes}, Init::zeros())),
+      tokens_(child<Embedding>("tokens", task.classes, o.width, weights())),
+      positions_(child<Embedding>("positions", context_, o.width, weights())),
+      ln_(child<LayerNorm>("ln", o.width, true, kEps)),
+      drop_(child<Dropout>("drop", o.dropout)) {
+  require(task.input.rank() == 1, ExitCode::kConfig, "model.name: bert needs tokens, not samples of shape ",
+          task.input);
+  require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
+          " does not divide model.width: ", o.width);
+  for (int64_t i = 0; i < o.layers; ++i)
+    blocks_.push_back(
+        &child<EncoderBlock>(cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, false, kEps}));
+  transform_ = &child<BertTransform>("transform", o.width);
+  flops_ = 6 * static_cast<double>(context_) *
+           (static_cast<double>(o.layers) * EncoderBlock::products(o.width, context_) +
+            static_cast<double>(o.width * (o.width + task.classes)));
+}
+
+Tensor Bert::forward(const Tensor& tokens_BT) {
+  check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "bert: tokens ", tokens_BT, " for a context of ",
+        context_);
+  Tensor h = drop_(ln_(add(tokens_(tokens_BT), slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
+  for (EncoderBlock* block : blocks_) h = (*block)(h);
+  return linear((*transform_)(h), tokens_.weight(), head_bias_);
+}
+
+Choice<ModelKind> bert_choice() { return model_choice<Bert, BertOptions>("bert"); }
+
+}  // namespace lockstep

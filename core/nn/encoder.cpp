@@ -1,0 +1,45 @@
+#include "core/nn/encoder.h"
+
+#include "core/autograd/node.h"
+
+namespace lockstep {
+namespace {
+Init weights() { return Init::normal(0.02); }
+}  // namespace
+
+EncoderBlock::EncoderBlock(const Options& o)
+    : options_(o),
+      ln1_(child<LayerNorm>("ln1", o.width, true, o.eps)),
+      ln2_(child<LayerNorm>("ln2", o.width, true, o.eps)),
+      qkv_(child<Linear>("qkv", o.width, 3 * o.width, true, weights())),
+      proj_(child<Linear>("proj", o.width, o.width, true, weights())),
+      up_(child<Linear>("up", o.width, 4 * o.width, true, weights())),
+      down_(child<Linear>("down", 4 * o.width, o.width, true, weights())),
+      drop1_(child<Dropout>("drop1", o.dropout)),
+      drop2_(child<Dropout>("drop2", o.dropout)) {}
+
+int EncoderBlock::recompute_attention(bool on) {
+  attend_again_ = on;
+  return 1;
+}
+
+Tensor EncoderBlock::attend(const Tensor& x) {
+  return proj_(attention(qkv_(options_.pre_norm ? ln1_(x) : x), options_.heads));
+}
+
+Tensor EncoderBlock::forward(const Tensor& x_BTC) {
+  const Tensor attended = drop1_(attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
+                                                            [this](const Tensor& x) { return attend(x); })
+                                               : attend(x_BTC));
+  const auto feed = [&](const Tensor& x) {
+    return drop2_(feed_forward(x, up_.weight(), up_.bias(), down_.weight(), down_.bias()));
+  };
+  if (options_.pre_norm) {
+    const auto [x, normed] = ln2_.of_sum(x_BTC, attended);
+    return add(x, feed(normed));
+  }
+  const Tensor x = ln1_.of_sum(x_BTC, attended).y;
+  return ln2_.of_sum(x, feed(x)).y;
+}
+
+}  // namespace lockstep
