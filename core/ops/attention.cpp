@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kName = "causal_attention";
+constexpr const char* kCausalAttention = "causal_attention";
 
 // Everything but the addresses.
 AttentionArgs arguments(int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window,
@@ -36,8 +36,8 @@ struct Attended {
 // a.q, a.k, a.v and their gradients are set.
 void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Tensor& gradient) {
   const Tensor g = raw::contiguous(gradient);
-  a.y = const_cast<void*>(y.get(kName).read());
-  a.lse = const_cast<void*>(lse.get(kName).read());
+  a.y = const_cast<void*>(y.get(kCausalAttention).read());
+  a.lse = const_cast<void*>(lse.get(kCausalAttention).read());
   a.dy = const_cast<void*>(g.read());
   raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, a);
 }
@@ -45,7 +45,7 @@ void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Te
 }  // namespace
 
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
-  const TraceOp op(kName);
+  const TraceOp op(kCausalAttention);
   check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, "causal_attention: ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
   const AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), 0, qkv.dtype());
@@ -54,9 +54,9 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
   a.unpack(const_cast<void*>(packed.read()), nullptr);
   const Attended out(a);
   return result_of(
-      kName, place, out.y, {&qkv},
+      kCausalAttention, place, out.y, {&qkv},
       [sizes, qkv = Saved(packed), y = Saved(out.y), lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
-        const Tensor& packed = qkv.get(kName);
+        const Tensor& packed = qkv.get(kCausalAttention);
         const Tensor dqkv = Tensor::empty(packed.shape(), packed.dtype());
         AttentionArgs b = sizes;
         b.unpack(const_cast<void*>(packed.read()), dqkv.write());
@@ -66,7 +66,7 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
 }
 
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
-  const TraceOp op(kName);
+  const TraceOp op(kCausalAttention);
   check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(1) == k.dim(1) &&
             q.dim(3) == k.dim(3) && k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() &&
             k.dtype() == v.dtype() && window >= 0,
@@ -78,10 +78,11 @@ Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64
   AttentionArgs a = sizes;
   a.q = read_rows(queries), a.k = read_rows(keys), a.v = read_rows(values);
   const Attended out(a);
-  return result_of(kName, place, out.y.reshape(q.shape()), {&q, &k, &v},
+  return result_of(kCausalAttention, place, out.y.reshape(q.shape()), {&q, &k, &v},
                    [sizes, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
                     lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
-                     const Tensor &queries = q.get(kName), &keys = k.get(kName), &values = v.get(kName);
+                     const Tensor &queries = q.get(kCausalAttention), &keys = k.get(kCausalAttention),
+                                  &values = v.get(kCausalAttention);
                      const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); };
                      const Tensor dq = like(queries), dk = like(keys), dv = like(values);
                      AttentionArgs b = sizes;
