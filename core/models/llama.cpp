@@ -52,7 +52,7 @@ LlamaOptions LlamaOptions::resolved() const {
 }
 
 namespace {
-Init weights() { return Init::normal(0.02); }
+Init llama_weights() { return Init::normal(0.02); }
 // Each block adds two branches to the residual stream: scaled so that its variance does not grow with depth.
 Init branch_end(const LlamaOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
 }  // namespace
@@ -64,9 +64,9 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o)
       window_(o.window),
       frequencies_(rope_frequencies(o.rope, o.head_width)),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
-      q_(child<Linear>("q", o.width, o.heads * o.head_width, o.qkv_bias, weights())),
-      k_(child<Linear>("k", o.width, o.kv_heads * o.head_width, o.qkv_bias, weights())),
-      v_(child<Linear>("v", o.width, o.kv_heads * o.head_width, o.qkv_bias, weights())),
+      q_(child<Linear>("q", o.width, o.heads * o.head_width, o.qkv_bias, llama_weights())),
+      k_(child<Linear>("k", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
+      v_(child<Linear>("v", o.width, o.kv_heads * o.head_width, o.qkv_bias, llama_weights())),
       q_norm_(o.qk_norm ? &child<RmsNorm>("q_norm", o.head_width, o.norm_eps) : nullptr),
       k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", o.head_width, o.norm_eps) : nullptr),
       proj_(child<Linear>("proj", o.heads * o.head_width, o.width, false, branch_end(o))) {}
@@ -87,8 +87,8 @@ Tensor LlamaAttention::forward(const Tensor& x_BTC) {
 LlamaBlock::LlamaBlock(const LlamaOptions& o)
     : attention_(child<LlamaAttention>("attention", o)),
       norm_(child<RmsNorm>("norm", o.width, o.norm_eps)),
-      gate_(child<Linear>("gate", o.width, o.hidden, false, weights())),
-      up_(child<Linear>("up", o.width, o.hidden, false, weights())),
+      gate_(child<Linear>("gate", o.width, o.hidden, false, llama_weights())),
+      up_(child<Linear>("up", o.width, o.hidden, false, llama_weights())),
       down_(child<Linear>("down", o.hidden, o.width, false, branch_end(o))) {}
 
 int LlamaBlock::recompute_attention(bool on) {
@@ -104,12 +104,12 @@ Tensor LlamaBlock::forward(const Tensor& x_BTC) {
 Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
     : options_(options.resolved()),
       context_(task.input.rank() == 1 ? task.input[0] : 0),
-      wte_(child<Embedding>("wte", task.classes, options_.width, weights())) {
+      wte_(child<Embedding>("wte", task.classes, options_.width, llama_weights())) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
   for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(cat("blocks.", i), options_));
   norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps);
-  if (!options_.tied) head_ = &child<Linear>("head", options_.width, task.classes, false, weights());
+  if (!options_.tied) head_ = &child<Linear>("head", options_.width, task.classes, false, llama_weights());
 }
 
 Tensor Llama::forward(const Tensor& tokens_BT) {

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kName = "causal_attention";
+constexpr const char* kCausalAttention = "causal_attention";
 
 // Everything but the addresses.
 AttentionArgs arguments(int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window,
@@ -36,8 +36,8 @@ struct Attended {
 // a.q, a.k, a.v and their gradients are set.
 void attend_backward(AttentionArgs a, const Saved& y, const Saved& lse, const Tensor& gradient) {
   const Tensor g = raw::contiguous(gradient);
-  a.y = const_cast<void*>(y.get(kName).read());
-  a.lse = const_cast<void*>(lse.get(kName).read());
+  a.y = const_cast<void*>(y.get(kCausalAttention).read());
+  a.lse = const_cast<void*>(lse.get(kCausalAttention).read());
   a.dy = const_cast<void*>(g.read());
   raw::launch([](Parallel& p, const AttentionArgs& args) { kernels(p).attention_backward(p, args); }, a);
 }
@@ -55,7 +55,7 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
   return result_of(
       name, place, out.y, {&qkv},
       [sizes, qkv = Saved(packed), y = Saved(out.y), lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
-        const Tensor& packed = qkv.get(kName);
+        const Tensor& packed = qkv.get(kCausalAttention);
         const Tensor dqkv = Tensor::empty(packed.shape(), packed.dtype());
         AttentionArgs b = sizes;
         b.unpack(const_cast<void*>(packed.read()), dqkv.write());
@@ -86,7 +86,8 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   return result_of(name, place, out.y.reshape(q.shape()), {&q, &k, &v},
                    [sizes, of_keys, lengths, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
                     lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
-                     const Tensor &queries = q.get(kName), &keys = k.get(kName), &values = v.get(kName);
+                     const Tensor &queries = q.get(kCausalAttention), &keys = k.get(kCausalAttention),
+                                  &values = v.get(kCausalAttention);
                      const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); };
                      const Tensor dq = like(queries), dk = like(keys), dv = like(values);
                      AttentionArgs b = sizes;
@@ -103,13 +104,13 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
 }  // namespace
 
 Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place) {
-  return attend_packed(kName, qkv, heads, true, place);
+  return attend_packed(kCausalAttention, qkv, heads, true, place);
 }
 Tensor attention(const Tensor& qkv, int64_t heads, Place place) {
   return attend_packed("attention", qkv, heads, false, place);
 }
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
-  return attend(kName, q, k, v, true, window, {}, place);
+  return attend(kCausalAttention, q, k, v, true, window, {}, place);
 }
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths, Place place) {
   return attend("attention", q, k, v, false, 0, lengths, place);

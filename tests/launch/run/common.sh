@@ -110,9 +110,6 @@ compute:
   threads: 1
 YAML
 }
-llama_config() { # the same as a Llama, with a window that is shorter than the context
-  text_config | sed 's/^  name: gpt$/  name: llama\n  kv_heads: 1\n  window: 7\n  qkv_bias: true\n  qk_norm: true/'
-}
 images_config() {
   cat <<'YAML'
 seed: 3
@@ -137,14 +134,13 @@ compute:
   threads: 1
 YAML
 }
-# Inputs and configurations of both kinds: text.h5 with text.yaml and llama.yaml, images.h5 with images.yaml
+# Inputs and configurations of both kinds: text.h5 and text.yaml, images.h5 and images.yaml
 make_inputs() {
   make_text text.txt 2300
   make_images images.idx labels.idx 200 12
   lockstep data import text text.txt text.h5 >/dev/null 2>&1
   lockstep data import idx images.idx labels.idx images.h5 >/dev/null 2>&1
   text_config >text.yaml
-  llama_config >llama.yaml
   images_config >images.yaml
 }
 

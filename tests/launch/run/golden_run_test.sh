@@ -5,6 +5,8 @@
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
+# The window is shorter than the context.
+sed 's/^  name: gpt$/  name: llama\n  kv_heads: 1\n  window: 7\n  qkv_bias: true\n  qk_norm: true/' text.yaml >llama.yaml
 golden() { # KIND LEVEL BOUND DIGEST [KEY=VALUE]
   local run=$1-$2
   rm -rf "$run"

@@ -18,6 +18,7 @@ proves() { # MODEL FILE keys...
     same "$1, $precision: no line differs" 0 "$(grep -ci differs out || true)"
   done
 }
+proves llama tokens model.layers=2 model.heads=4 model.kv_heads=2 model.width=32 model.window=7 model.qkv_bias=true model.qk_norm=true
 proves lstm tokens model.width=24
 proves gru tokens model.width=24 model.dropout=0.1
 proves resnet pictures model.stem=small model.width=4

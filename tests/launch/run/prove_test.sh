@@ -68,15 +68,6 @@ done
 succeeds "prove init.from" prove init.from=trained --ranks 1,2
 if [ "$(digests)" = "$(digest trained/checkpoints/step-00000005)" ]; then problem "init.from had no effect"; fi
 
-if [ "$kind" = text ]; then
-  llama=(optim.clip_norm=0.2 batch.global=21 batch.micro=3 --ranks 1,4)
-  succeeds "a llama" lockstep prove llama.yaml "${llama[@]}" --steps 10 --resume
-  same "a llama: one digest" 1 "$(digests | wc -l)"
-  expect "a llama: its blocks are recomputed" grep -qE '^4 +local +parameters +.* block .* equal$' out
-  succeeds "a llama in bf16" lockstep prove llama.yaml "${llama[@]}" --levels none,parameters precision.compute=bf16
-  same "a llama in bf16: one digest" 1 "$(digests | wc -l)"
-fi
-
 # A micro-batch that depends on the number of ranks is fixed, or refused.
 succeeds "batch.micro: 0" prove batch.micro=0 batch.global=24
 expect "batch.micro: 0: it says so" grep -q '^batch.micro is 0, a share for each rank: set to 6 here, the share of 4 ranks$' out
