@@ -82,18 +82,37 @@ Attended attend(Parallel& where, Kernel forward, Backward backward, AttentionArg
 TEST(TiledAttention, AgreesWithTheCpu) {
   struct Case {
     int64_t batch, time, heads, dim, kv_heads = 0, window = 0;  // no kv_heads: as many as heads
+    bool causal = true;
+    std::vector<int32_t> lengths = {};
   };
-  for (const Case& c :
-       {Case{2, 1, 1, 8}, Case{1, 33, 2, 16}, Case{2, 70, 3, 20}, Case{1, 97, 1, 64}, Case{1, 40, 2, 5},
-        Case{1, 35, 1, 128}, Case{1, 9, 1, 300}, Case{3, 64, 1, 1}, Case{0, 4, 1, 8}, Case{2, 0, 1, 8},
-        Case{2, 70, 6, 20, 2}, Case{2, 33, 4, 8, 1}, Case{1, 97, 2, 16, 2, 1}, Case{1, 150, 2, 8, 2, 33},
-        Case{2, 100, 4, 12, 2, 50}, Case{1, 40, 2, 8, 1, 40}, Case{1, 40, 2, 8, 1, 1000}})
+  for (const Case& c : {Case{2, 1, 1, 8},
+                        Case{1, 33, 2, 16},
+                        Case{2, 70, 3, 20},
+                        Case{1, 97, 1, 64},
+                        Case{1, 40, 2, 5},
+                        Case{1, 35, 1, 128},
+                        Case{1, 9, 1, 300},
+                        Case{3, 64, 1, 1},
+                        Case{0, 4, 1, 8},
+                        Case{2, 0, 1, 8},
+                        Case{2, 70, 6, 20, 2},
+                        Case{2, 33, 4, 8, 1},
+                        Case{1, 97, 2, 16, 2, 1},
+                        Case{1, 150, 2, 8, 2, 33},
+                        Case{2, 100, 4, 12, 2, 50},
+                        Case{1, 40, 2, 8, 1, 40},
+                        Case{1, 40, 2, 8, 1, 1000},
+                        Case{2, 70, 4, 8, 2, 0, false},
+                        Case{2, 70, 2, 8, 2, 0, false, {1, 69}},
+                        Case{3, 40, 1, 4, 1, 0, false, {40, 33, 32}},
+                        Case{2, 70, 2, 8, 2, 0, true, {5, 66}}})
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64}) {
       SCOPED_TRACE(cat(c.batch, " x ", c.time, " x ", c.heads, " x ", c.dim, ", ", c.kv_heads,
                        " heads of keys, window ", c.window, " in ", dtype));
       AttentionArgs a;
       a.batch = c.batch, a.time = c.time, a.heads = c.heads, a.dim = c.dim, a.dtype = dtype;
-      a.kv_heads = c.kv_heads > 0 ? c.kv_heads : c.heads, a.window = c.window;
+      a.kv_heads = c.kv_heads > 0 ? c.kv_heads : c.heads, a.window = c.window, a.causal = c.causal;
+      if (!c.lengths.empty()) a.lengths = c.lengths.data();
       a.scale = 1.0 / std::sqrt(static_cast<double>(c.dim));
       ThreadPool cpu(1);
       const Attended expected = attend(cpu, kernels().attention, kernels().attention_backward, a, 1);

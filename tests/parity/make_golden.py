@@ -346,6 +346,76 @@ def open_attention(q, k, v, lengths=None):  # [B, T, heads, D]; fewer heads of k
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
 
 
+def encoder_shapes(shapes, layers, width):
+    for i in range(layers):
+        b = f"blocks.{i}."
+        for part, out, into in (("qkv", 3 * width, width), ("proj", width, width), ("up", 4 * width, width), ("down", width, 4 * width)):
+            shapes[f"{b}{part}.weight"], shapes[f"{b}{part}.bias"] = (out, into), (out,)
+        for part in ("ln1", "ln2"):
+            shapes[f"{b}{part}.weight"] = shapes[f"{b}{part}.bias"] = (width,)
+
+
+def encoder(p, h, layers, heads, pre_norm, eps):
+    def norm(h, name):
+        return F.layer_norm(h, (h.shape[-1],), p[f"{name}.weight"], p[f"{name}.bias"], eps)
+
+    def line(h, name):
+        return F.linear(h, p[f"{name}.weight"], p[f"{name}.bias"])
+
+    def attend(h, b):
+        qkv = line(h, b + "qkv")
+        q, k, v = (t.reshape(*t.shape[:2], heads, -1) for t in qkv.split(qkv.shape[-1] // 3, -1))
+        return line(open_attention(q, k, v).flatten(2), b + "proj")
+
+    def feed(h, b):
+        return line(F.gelu(line(h, b + "up"), approximate="tanh"), b + "down")
+
+    for i in range(layers):
+        b = f"blocks.{i}."
+        if pre_norm:
+            h = h + attend(norm(h, b + "ln1"), b)
+            h = h + feed(norm(h, b + "ln2"), b)
+        else:
+            h = norm(h + attend(h, b), b + "ln1")
+            h = norm(h + feed(h, b), b + "ln2")
+    return h
+
+
+def vit_case(file, width=8, patch=3, size=(6, 9, 2), classes=5):
+    count = size[0] // patch * (size[1] // patch)
+    shapes = {"class_token": (1, 1, width), "patches.weight": (width, patch, patch, size[2]), "patches.bias": (width,),
+              "positions.weight": (count + 1, width), "ln.weight": (width,), "ln.bias": (width,),
+              "head.weight": (classes, width), "head.bias": (classes,)}
+    encoder_shapes(shapes, 2, width)
+
+    def forward(p, x):
+        h = conv(x, p["patches.weight"], p["patches.bias"], stride=patch).flatten(1, 2)
+        h = torch.cat((p["class_token"].expand(x.shape[0], 1, width), h), 1) + p["positions.weight"]
+        h = encoder(p, h, 2, 2, True, 1e-6)[:, 0]
+        return F.linear(F.layer_norm(h, (width,), p["ln.weight"], p["ln.bias"], 1e-6), p["head.weight"], p["head.bias"])
+
+    model_case(file, "vit", shapes, forward, numbers(3, *size), rng.integers(0, classes, 3).astype(np.int32))
+
+
+def bert_case(file, width=8, vocabulary=11, context=9):
+    shapes = {"head_bias": (vocabulary,), "tokens.weight": (vocabulary, width), "positions.weight": (context, width),
+              "ln.weight": (width,), "ln.bias": (width,), "transform.dense.weight": (width, width), "transform.dense.bias": (width,),
+              "transform.ln.weight": (width,), "transform.ln.bias": (width,)}
+    encoder_shapes(shapes, 2, width)
+
+    def forward(p, tokens):
+        def norm(h, name):
+            return F.layer_norm(h, (width,), p[f"{name}.weight"], p[f"{name}.bias"], 1e-12)
+
+        h = norm(p["tokens.weight"][tokens] + p["positions.weight"][: tokens.shape[1]], "ln")
+        h = encoder(p, h, 2, 2, False, 1e-12)
+        h = F.linear(h, p["transform.dense.weight"], p["transform.dense.bias"])
+        return F.linear(norm(F.gelu(h, approximate="tanh"), "transform.ln"), p["tokens.weight"], p["head_bias"])
+
+    model_case(file, "bert", shapes, forward, rng.integers(0, vocabulary, (3, 7)).astype(np.int32),
+               rng.integers(0, vocabulary, (3, 7)).astype(np.int32))
+
+
 def more(file):
     """With numbers of its own, so that those above stay."""
     global rng
@@ -372,6 +442,8 @@ def more(file):
     op_case(file, "attention_with_lengths", lambda q, k, v: open_attention(q, k, v, [7, 20]), numbers(2, 20, 2, 3), numbers(2, 20, 2, 3),
             numbers(2, 20, 2, 3))
     unet_case(file)
+    vit_case(file)
+    bert_case(file)
     resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
 

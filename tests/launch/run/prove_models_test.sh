@@ -21,6 +21,8 @@ proves() { # MODEL FILE keys...
 proves llama tokens model.layers=2 model.heads=4 model.kv_heads=2 model.width=32 model.window=7 model.qkv_bias=true model.qk_norm=true
 proves lstm tokens model.width=24
 proves gru tokens model.width=24 model.dropout=0.1
+proves bert tokens model.width=16 model.heads=2 model.dropout=0.1 data.mask=0.3
+proves vit pictures model.patch=4 model.width=16 model.heads=2 model.layers=2
 proves resnet pictures model.stem=small model.width=4
 proves unet shapes model.levels=2 model.width=4
 finish
