@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "data/import.h"
 #include "data/open_dataset.h"
 #include "data/sampler.h"
+#include "data/synthetic.h"
 #include "data/token_dataset.h"
 #include "tests/data/make_files.h"
 
@@ -389,6 +391,66 @@ TEST_F(DatasetFileTest, WrongImageFilesAreNamed) {
   }
   expect_error(ExitCode::kBadData, {path_, "label of image 77 is 3, not in [0, 3)"},
                [&] { open_datasets({.path = path_}, 0); });
+}
+
+TEST(TokenDataset, HiddenTokensAreTheTargets) {
+  auto source = std::make_shared<Counted>(4096);
+  const TokenDataset data(source, {0, 4096}, {.context = 64, .seed = 5, .mask = 0.25});
+  EXPECT_EQ(data.spec().classes, 4097);
+  int64_t targets = 0, masked = 0, kept = 0, other_epoch = 0;
+  for (int64_t i = 0; i + 1 < data.size(); ++i) {
+    const Sample s = sample_of(data, 0, i), again = sample_of(data, 0, i), later = sample_of(data, 1, i);
+    EXPECT_EQ(s.input, again.input);
+    EXPECT_EQ(s.target, again.target);
+    other_epoch += s.target != later.target;
+    for (int64_t t = 0; t < 64; ++t) {
+      const auto at = static_cast<size_t>(t);
+      const int32_t token = static_cast<int32_t>(i * 64 + t);
+      if (s.target[at] == kIgnoreIndex) {
+        EXPECT_EQ(s.input[at], token);
+        continue;
+      }
+      ++targets;
+      EXPECT_EQ(s.target[at], token);
+      masked += s.input[at] == 4096;
+      kept += s.input[at] == token;
+    }
+  }
+  const double all = static_cast<double>((data.size() - 1) * 64), hidden = static_cast<double>(targets);
+  EXPECT_NEAR(hidden / all, 0.25, 0.03);
+  EXPECT_NEAR(static_cast<double>(masked) / hidden, 0.8, 0.05);
+  EXPECT_NEAR(static_cast<double>(kept) / hidden, 0.1, 0.04);
+  EXPECT_EQ(other_epoch, data.size() - 1);
+}
+
+// No brightness tells the shapes from the ground.
+TEST(Synthetic, ShapesAreNotFoundByAThreshold) {
+  const DataOptions::Synthetic options{.images = 40, .height = 64, .width = 64};
+  const SyntheticShapes data(options, {0, 40});
+  std::vector<float> image(64 * 64);
+  std::vector<int32_t> label(64 * 64);
+  std::vector<std::pair<float, int32_t>> pixels;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    void* const memory[] = {image.data(), label.data()};
+    data.read(0, i, memory);
+    for (size_t p = 0; p < image.size(); ++p) {
+      EXPECT_TRUE(label[p] == 0 || label[p] == 1);
+      pixels.emplace_back(image[p], label[p]);
+    }
+  }
+  int64_t shapes = 0;
+  for (auto& [_, l] : pixels) shapes += l;
+  double best = 0;
+  for (int sign : {1, -1}) {
+    std::sort(pixels.begin(), pixels.end(), [&](auto& a, auto& b) { return sign * a.first > sign * b.first; });
+    int64_t found = 0, taken = 0;
+    for (auto& [_, l] : pixels) {
+      found += l, ++taken;
+      best = std::max(best, static_cast<double>(found) / static_cast<double>(taken + shapes - found));
+    }
+  }
+  EXPECT_GT(best, 0.2);
+  EXPECT_LT(best, 0.6);
 }
 
 TEST(Synthetic, IsAFunctionOfItsIndexAndInRange) {
