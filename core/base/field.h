@@ -42,11 +42,15 @@ struct Field {
   double max = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices = {};
   bool shapes_math = true;  // part of a run's digest and of what a resumed run must agree on
+  // At its default it is no part of these: for a key that came later, so that the digests and checkpoints of before
+  // stay.
+  bool absent_at_default = false;
 
   Field&& with_unit(std::string u) && { return unit = std::move(u), std::move(*this); }
   Field&& with_range(double lo, double hi) && { return min = lo, max = hi, std::move(*this); }
   Field&& at_least(double lo) && { return min = lo, std::move(*this); }
   Field&& with_choices(std::vector<std::string> c) && { return choices = std::move(c), std::move(*this); }
+  Field&& without_effect_at_default() && { return absent_at_default = true, std::move(*this); }
   Field&& without_effect_on_math() && { return shapes_math = false, std::move(*this); }
 };
 

@@ -21,7 +21,6 @@ struct Simd<float> {
   using V = __m512;
   static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
   static constexpr bool kManyRegisters = true;
-  static constexpr int kRowsByPairs = 7;  // 2 x 14 accumulators
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static V load(const uint16_t* p) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -52,7 +51,6 @@ struct Simd<float> {
   using V = __m256;
   static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
   static constexpr bool kManyRegisters = false;
-  static constexpr int kRowsByPairs = 3;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static V load(const uint16_t* p) {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -82,7 +80,6 @@ struct Simd<float> {
   using V = __m128;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
   static constexpr bool kManyRegisters = false;
-  static constexpr int kRowsByPairs = 2;
   static V load(const float* p) { return _mm_loadu_ps(p); }
   static V load(const uint16_t* p) {
     const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

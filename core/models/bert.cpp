@@ -4,8 +4,8 @@
 
 namespace lockstep {
 namespace {
-Init weights() { return Init::normal(0.02); }
-constexpr double kEps = 1e-12;
+Init bert_weights() { return Init::normal(0.02); }
+constexpr double kBertEpsilon = 1e-12;
 }  // namespace
 
 std::vector<Field> fields(BertOptions& o) {
@@ -18,23 +18,24 @@ std::vector<Field> fields(BertOptions& o) {
 }
 
 BertTransform::BertTransform(int64_t width)
-    : dense_(child<Linear>("dense", width, width, true, weights())), ln_(child<LayerNorm>("ln", width, true, kEps)) {}
+    : dense_(child<Linear>("dense", width, width, true, bert_weights())),
+      ln_(child<LayerNorm>("ln", width, true, kBertEpsilon)) {}
 Tensor BertTransform::forward(const Tensor& x) { return ln_(gelu(dense_(x))); }
 
 Bert::Bert(const BertOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
       head_bias_(parameter("head_bias", {task.classes}, Init::zeros())),
-      tokens_(child<Embedding>("tokens", task.classes, o.width, weights())),
-      positions_(child<Embedding>("positions", context_, o.width, weights())),
-      ln_(child<LayerNorm>("ln", o.width, true, kEps)),
+      tokens_(child<Embedding>("tokens", task.classes, o.width, bert_weights())),
+      positions_(child<Embedding>("positions", context_, o.width, bert_weights())),
+      ln_(child<LayerNorm>("ln", o.width, true, kBertEpsilon)),
       drop_(child<Dropout>("drop", o.dropout)) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: bert needs tokens, not samples of shape ",
           task.input);
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i)
-    blocks_.push_back(
-        &child<EncoderBlock>(cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, false, kEps}));
+    blocks_.push_back(&child<EncoderBlock>(cat("blocks.", i),
+                                           EncoderBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon}));
   transform_ = &child<BertTransform>("transform", o.width);
   flops_ = 6 * static_cast<double>(context_) *
            (static_cast<double>(o.layers) * EncoderBlock::products(o.width, context_) +

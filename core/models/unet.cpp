@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-Init for_relu(int64_t out) { return Init::normal(std::sqrt(2.0 / static_cast<double>(9 * out))); }
+Init unet_weights(int64_t out) { return Init::normal(std::sqrt(2.0 / static_cast<double>(9 * out))); }
 
 }  // namespace
 
@@ -21,8 +21,8 @@ std::vector<Field> fields(UnetOptions& o) {
 }
 
 UnetBlock::UnetBlock(int64_t in, int64_t out)
-    : conv1_(child<Conv2d>("conv1", in, out, 3, 1, 1, for_relu(out))),
-      conv2_(child<Conv2d>("conv2", out, out, 3, 1, 1, for_relu(out))),
+    : conv1_(child<Conv2d>("conv1", in, out, 3, 1, 1, unet_weights(out))),
+      conv2_(child<Conv2d>("conv2", out, out, 3, 1, 1, unet_weights(out))),
       norm1_(child<BatchNorm>("bn1", out)),
       norm2_(child<BatchNorm>("bn2", out)) {}
 

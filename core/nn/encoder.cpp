@@ -4,17 +4,17 @@
 
 namespace lockstep {
 namespace {
-Init weights() { return Init::normal(0.02); }
+Init encoder_weights() { return Init::normal(0.02); }
 }  // namespace
 
 EncoderBlock::EncoderBlock(const Options& o)
     : options_(o),
       ln1_(child<LayerNorm>("ln1", o.width, true, o.eps)),
       ln2_(child<LayerNorm>("ln2", o.width, true, o.eps)),
-      qkv_(child<Linear>("qkv", o.width, 3 * o.width, true, weights())),
-      proj_(child<Linear>("proj", o.width, o.width, true, weights())),
-      up_(child<Linear>("up", o.width, 4 * o.width, true, weights())),
-      down_(child<Linear>("down", 4 * o.width, o.width, true, weights())),
+      qkv_(child<Linear>("qkv", o.width, 3 * o.width, true, encoder_weights())),
+      proj_(child<Linear>("proj", o.width, o.width, true, encoder_weights())),
+      up_(child<Linear>("up", o.width, 4 * o.width, true, encoder_weights())),
+      down_(child<Linear>("down", 4 * o.width, o.width, true, encoder_weights())),
       drop1_(child<Dropout>("drop1", o.dropout)),
       drop2_(child<Dropout>("drop2", o.dropout)) {}
 

@@ -58,8 +58,10 @@ void Config::bind(const std::string& section, std::vector<Field> fields) {
     Value value;
     value.key = key;
     value.shapes_math = field.shapes_math;
+    const std::string by_default = value_text(field);
     const ConfigNode* node = node_at(key);
     if (node) read_value(field, *node, key);
+    if (field.absent_at_default && value_text(field) == by_default) value.shapes_math = false;
     value.origin = node ? node->where() : "default";
     value.text = value_text(field);
     value.math_text = value_text(field, true);
