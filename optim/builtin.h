@@ -23,6 +23,8 @@ std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
 // Adam (Kingma and Ba 2015): as AdamW, but for weight decay, which is added to the gradient.
 std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots);
+// LAMB (You et al. 2019): as AdamW, with a step for each parameter in proportion to its norm. Options are AdamW's.
+std::unique_ptr<Optimizer> make_lamb(const AdamWOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_lion(const LionOptions& o, const std::vector<Slot>& slots);
 
 }  // namespace lockstep

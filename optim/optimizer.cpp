@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
@@ -136,9 +137,25 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
   a.verdict = static_cast<const float*>(verdict.read());
   a.control = static_cast<float*>(control_.write());
   raw::launch([](Parallel& p, const UpdateControlArgs& args) { kernels(p).update_control(p, args); }, a);
-  for (size_t i = 0; i < slots.size(); ++i)
-    if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], a.control);
-    else update_slot(slots[i], moments_[i], a.control);
+  for (size_t first = 0, end = 0; first < slots.size(); first = end) {
+    end = end_of_group(slots, first);
+    update_group(slots, first, end, a.control);
+  }
+}
+
+void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
+  for (size_t i = first; i < end; ++i)
+    run_pass(slots, i,
+             [&](const Slot& part, const std::vector<Tensor>& moments) { update_slot(part, moments, control); });
+}
+
+void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float*) {
+  check(false, "an optimizer overrides update_slot() or update_group()");
+}
+
+void Optimizer::run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass) {
+  if (slots[i].in_host_memory) run_by_chunk(slots[i], moments_[i], pass);
+  else pass(slots[i], moments_[i]);
 }
 
 void Optimizer::settle(bool skipped) {
@@ -147,9 +164,8 @@ void Optimizer::settle(bool skipped) {
   if (!skipped) ++updates_;
 }
 
-// The device holds one chunk of the state at a time. The update is elementwise, so the bits do not depend on the
-// chunks.
-void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control) {
+// The device holds one chunk of the state at a time. A pass is elementwise, so the bits do not depend on the chunks.
+void Optimizer::run_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const Pass& pass) {
   std::vector<Tensor> state{slot.master};
   state.insert(state.end(), moments.begin(), moments.end());
   for (int64_t begin = 0; begin < slot.master.numel(); begin += kChunk) {
@@ -160,10 +176,11 @@ void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& mom
       raw::copy(here[i], state[i].slice(0, begin, end));
     }
     Slot part = slot;
+    part.offset = slot.offset + begin;
     part.master = here[0];
     part.gradient = slot.gradient.slice(0, begin, end);
     if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
-    update_slot(part, {here.begin() + 1, here.end()}, control);
+    pass(part, {here.begin() + 1, here.end()});
     for (size_t i = 0; i < state.size(); ++i) raw::copy(state[i].slice(0, begin, end), here[i]);
   }
 }
@@ -175,6 +192,16 @@ std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
     for (size_t k = 0; k < names.size(); ++k)
       out.push_back({cat(names[k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
   return out;
+}
+
+size_t end_of_group(const std::vector<Slot>& slots, size_t first) {
+  size_t end = first + 1;
+  while (slots[first].group && end < slots.size() && slots[end].group == slots[first].group) ++end;
+  return end;
+}
+
+int64_t group_total(const Slot& slot) {
+  return slot.group ? slot.group->total() : round_up(slot.master.numel(), kStateChunk);
 }
 
 PointwiseArgs update_args(const Slot& s, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {

@@ -2,6 +2,7 @@
 // optim/builtin.h. Owned by the trainer or a custom training loop; owns the moments.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,10 +71,18 @@ class Optimizer {
 
  protected:
   explicit Optimizer(const std::vector<Slot>& slots, int moments);
-  virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
+  // An optimizer overrides one of these two. Elementwise: updates a slot or a part of one.
+  virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
+  // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
+  // one whole parameter. By itself update_slot() of each.
+  virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
+  // For update_group(): an elementwise pass over slot i, with its moments. One call, or one for each part of a slot in
+  // host memory, with state that is on the device meanwhile; Slot::offset says where a part begins.
+  using Pass = std::function<void(const Slot& part, const std::vector<Tensor>& moments)>;
+  void run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass);
 
  private:
-  void update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
+  void run_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
   Tensor numbers_, control_, verdict_;        // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
@@ -94,6 +103,11 @@ std::vector<Choice<OptimizerKind>> builtin_optimizers();
 // Limits of optimizer options. A value above kMostRate can only be a mistake, and overflows fp32 within a few steps;
 // kMostBeta is the largest decay of a moment that is below 1 in fp32.
 constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;
+
+// One past the last slot of the group of slots[first].
+size_t end_of_group(const std::vector<Slot>& slots, size_t first);
+// Elements of that group's flat buffer.
+int64_t group_total(const Slot& slot);
 
 // For update_slot(): the kernel arguments of an update that reads `ins` and writes `outs`. If the slot has a copy of
 // its master in the compute type, the update writes that too.

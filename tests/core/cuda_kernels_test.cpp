@@ -135,6 +135,37 @@ TEST(CudaUpdate, OfEachOptimizer) {
         }
 }
 
+TEST(CudaUpdate, OfLamb) {
+  for (int64_t n : {64, 1003})
+    for (float skip : {0.0f, 1.0f})
+      for (bool copied : {false, true})
+        for (double adapts : {0.0, 1.0}) {
+          SCOPED_TRACE(cat(n, " elements, ", copied ? "copied" : "once"));
+          expect_equal([&](const KernelTable& table, Parallel& where) {
+            const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
+            const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
+                         m = random_tensor({n}, 2, -1, 1, DType::kFloat32),
+                         v = random_tensor({n}, 3, 0, 1, DType::kFloat32),
+                         g = random_tensor({n}, 4, -1, 1, DType::kFloat32), direction = Tensor::zeros({n}),
+                         copy = Tensor::zeros({n}, DType::kBFloat16), ratios = Tensor::zeros({3});
+            PointwiseArgs a = raw::pointwise_args({m, v, direction}, {p, m, v, g});
+            const double scalars[] = {0.9, 0.99, 1e-6, 0.1};
+            std::copy(std::begin(scalars), std::end(scalars), a.scalars);
+            a.control = control;
+            table.update(where, "lamb_direction", a);
+            const Tensor squares = Tensor::of<double>({4, 0, 2}, {3}), other = Tensor::of<double>({9, 1, 0}, {3});
+            table.update(where, "lamb_ratio", raw::pointwise_args({ratios}, {squares, other}));
+            PointwiseArgs b = raw::pointwise_args({p, copy}, {p, direction, ratios.slice(0, 0, 1).expand({n})});
+            if (!copied) --b.outs;
+            b.scalars[0] = 1, b.scalars[1] = adapts;
+            b.control = control;
+            table.update(where, "lamb", b);
+            EXPECT_EQ(ratios.to_vector(), (std::vector<double>{static_cast<float>(2.0 / 3), 1, 1}));
+            return Values{p.to_vector(), m.to_vector(), v.to_vector(), direction.to_vector(), copy.to_vector()};
+          });
+        }
+}
+
 // ----- Columns -----
 
 TEST(CudaColumns, Sums) {

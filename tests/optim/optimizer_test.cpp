@@ -42,11 +42,12 @@ void set_gradient(Slot& s, uint64_t step) {
   memcpy(s.gradient.mutable_values<float>(), g.data(), g.size() * sizeof(float));
 }
 
-// One step of one parameter, as the textbook has it.
+using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
+
+// One step of one element, as the textbook has it.
 using Reference = std::function<void(int64_t step, double lr, double g, double decay, double& p, double& a, double& b)>;
 
-void expect_follows(const std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>& make,
-                    double weight_decay, const Reference& reference) {
+void expect_follows(const Maker& make, double weight_decay, const Reference& reference) {
   std::vector<Slot> slots{slot("w", 1003, true), slot("bias", 67, false), slot("slow", 5, true, 0.1)};
   auto optimizer = make(slots);
   std::vector<std::vector<double>> p, a, b;
@@ -136,6 +137,62 @@ TEST(Lion, FollowsItsDefinition) {
         });
 }
 
+// One step of a whole parameter [n], as the textbook has it.
+using WholeReference = std::function<void(int64_t step, double lr, const std::vector<double>& g, bool decays,
+                                          std::vector<double>& p, std::vector<double>& a, std::vector<double>& b)>;
+
+void expect_follows_whole(const Maker& make, std::vector<Slot> slots, double tolerance,
+                          const WholeReference& reference) {
+  auto optimizer = make(slots);
+  std::vector<std::vector<double>> p, a, b;
+  for (const Slot& s : slots) {
+    p.push_back(s.master.to_vector());
+    a.emplace_back(p.back().size(), 0.0);
+    b.emplace_back(p.back().size(), 0.0);
+  }
+  for (int64_t step = 0; step < 12; ++step) {
+    const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
+    for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
+    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
+    for (size_t k = 0; k < slots.size(); ++k) {
+      auto g = slots[k].gradient.to_vector();
+      for (double& value : g) value *= grad_scale;
+      reference(step + 1, lr * slots[k].lr_scale, g, slots[k].decay, p[k], a[k], b[k]);
+      const auto got = slots[k].master.to_vector();
+      for (size_t i = 0; i < g.size(); ++i)
+        ASSERT_NEAR(got[i], p[k][i], tolerance) << slots[k].name << "[" << i << "] after step " << step;
+    }
+  }
+}
+
+TEST(Lamb, FollowsItsDefinition) {
+  for (double decay : {0.0, 0.1}) {
+    std::vector<Slot> slots{slot("w", 1003, true), slot("bias", 67, false), slot("slow", 5, true, 0.1),
+                            slot("zero", 70, true)};
+    std::fill_n(slots[3].master.mutable_values<float>(), 70, 0.0f);
+    expect_follows_whole(
+        [&](const std::vector<Slot>& s) {
+          return make_lamb({.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = decay}, s);
+        },
+        slots, 4e-6,
+        [=](int64_t step, double lr, const std::vector<double>& g, bool decays, std::vector<double>& p,
+            std::vector<double>& m, std::vector<double>& v) {
+          std::vector<double> direction;
+          double p_squares = 0, direction_squares = 0;
+          for (size_t i = 0; i < g.size(); ++i) {
+            m[i] = 0.9 * m[i] + 0.1 * g[i];
+            v[i] = 0.99 * v[i] + 0.01 * g[i] * g[i];
+            const double mh = m[i] / (1 - std::pow(0.9, step)), vh = v[i] / (1 - std::pow(0.99, step));
+            direction.push_back(mh / (std::sqrt(vh) + 1e-6) + (decays ? decay * p[i] : 0));
+            p_squares += p[i] * p[i];
+            direction_squares += direction[i] * direction[i];
+          }
+          const double ratio = decays && p_squares > 0 ? std::sqrt(p_squares / direction_squares) : 1;
+          for (size_t i = 0; i < g.size(); ++i) p[i] -= lr * ratio * direction[i];
+        });
+  }
+}
+
 // 1 - beta must not come from a rounded beta: that loses up to eps / (1 - beta) of each moment, and of each update.
 TEST(AdamW, BetasNearOneLoseNoAccuracy) {
   struct Betas {
@@ -170,12 +227,12 @@ TEST(AdamW, BetasNearOneLoseNoAccuracy) {
     }
 }
 
-using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
 const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },
     [](const std::vector<Slot>& s) { return make_adamw({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_adam({.weight_decay = 0.01}, s); },
-    [](const std::vector<Slot>& s) { return make_lion({.weight_decay = 0.01}, s); }};
+    [](const std::vector<Slot>& s) { return make_lion({.weight_decay = 0.01}, s); },
+    [](const std::vector<Slot>& s) { return make_lamb({.weight_decay = 0.01}, s); }};
 
 std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
   std::vector<std::vector<double>> out;
@@ -252,7 +309,18 @@ TEST(EachOptimizer, WritesTheMastersOnceMoreWhereASlotAsksForIt) {
       }
 }
 
-// Elementwise: whoever owns a slice computes the bits that the owner of the whole would.
+// Slices of one parameter, all in this process.
+class Slices final : public SlotGroup {
+ public:
+  explicit Slices(int64_t n) : total_(round_up(n, kStateChunk)) {}
+  int64_t total() const override { return total_; }
+  void gather_whole(const Tensor&, int64_t) const override {}
+
+ private:
+  int64_t total_;
+};
+
+// Whoever owns a slice computes the bits that the owner of the whole would.
 TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
   for (const Maker& make : kMakers) {
     const int64_t n = 40000;
@@ -261,8 +329,10 @@ TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
       WithStream with(stream);
       Slot whole = slot("w", n, true);
       std::vector<Slot> slots;
+      const Slices group(n);
       for (const Range& r : cuts) {
         slots.push_back(whole);
+        slots.back().group = &group;
         slots.back().offset = r.begin;
         slots.back().master = whole.master.slice(0, r.begin, r.end);
         slots.back().gradient = whole.gradient.slice(0, r.begin, r.end);
@@ -389,12 +459,9 @@ TEST(Rules, ThatMatchNothingAreErrors) {
 // step leaves everything.
 TEST(HostMemory, ChunksChangeNoBit) {
   const int64_t n = (int64_t(5) << 19) + 37;
-  for (bool adamw : {true, false}) {
+  for (const Maker& make : kMakers) {
     std::vector<Slot> here{slot("w", n, true)}, there{slot("w", n, true)};
     there[0].in_host_memory = true;
-    auto make = [&](const std::vector<Slot>& slots) {
-      return adamw ? make_adamw({.weight_decay = 0.1}, slots) : make_sgd({.momentum = 0.9}, slots);
-    };
     auto one = make(here), other = make(there);
     for (int64_t step = 0; step < 3; ++step) {
       for (auto* slots : {&here, &there}) set_gradient((*slots)[0], static_cast<uint64_t>(step));

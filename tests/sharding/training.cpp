@@ -67,14 +67,19 @@ std::string bits(double v) {
   return std::to_string(u);
 }
 
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const std::vector<Slot>& slots) {
+  if (name == "sgd") return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, slots);
+  if (name == "lamb") return make_lamb({.weight_decay = 0.1}, slots);
+  check(name == "adamw", "no optimizer ", name);
+  return make_adamw({.weight_decay = 0.1}, slots);
+}
+
 Outcome train_one(Communicator& comm, const Job& job) {
   std::unique_ptr<Model> model = job.make();
   const int places = apply_recompute(*model, job.recompute);
   EXPECT_EQ(places > 0, job.recompute != Recompute::kNone);
   DataParallel parallel(*model, comm, job.parallel);
-  std::vector<Slot> made_for = parallel.slots();
-  auto optimizer = job.sgd ? make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, made_for)
-                           : make_adamw({.weight_decay = 0.1}, made_for);
+  const auto optimizer = make_optimizer(job.optimizer, parallel.slots());
   Outcome out;
   out.overlapped = true;
   auto entries = [&] {
@@ -216,7 +221,7 @@ Job odd_job() {
   };
   job.parallel.frozen = [](const std::string& name) { return name == "frozen"; };
   job.clip = 0.01;
-  job.sgd = true;
+  job.optimizer = "sgd";
   job.steps = 4;
   return job;
 }
