@@ -1,17 +1,22 @@
-// What Adam, AdamW and LAMB share: two moments with bias corrections, the options of both, and a kind of optimizer with
-// these options.
+// What Adam, AdamW, LAMB and Muon share: two moments with bias corrections, AdamW's options and update, and a kind of
+// optimizer with these options.
 #pragma once
 
 #include <cmath>
 
-#include "core/kernels/pointwise.h"
+#include "core/kernels/kernels.h"
+#include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
 
 namespace lockstep {
 
 class AdamFamily : public Optimizer {
  protected:
-  AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 2), o_(o) {}
+  AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots, const std::string& name)
+      : Optimizer(slots, {name + ".m", name + ".v"}), o_(o) {}
+  AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots,
+             const std::function<std::vector<std::string>(const Slot&)>& moments)
+      : Optimizer(slots, moments), o_(o) {}
   void corrections(int64_t update, double& first, double& second) const final {
     first = weight_sum(o_.beta1, update);
     second = weight_sum(o_.beta2, update);
@@ -25,7 +30,22 @@ class AdamFamily : public Optimizer {
     a.control = control;
   }
 
+  void update_adamw(const Slot& s, const std::vector<Tensor>& moments, const float* control) const {
+    launch(s, moments, control, [](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); });
+  }
+  void update_adam(const Slot& s, const std::vector<Tensor>& moments, const float* control) const {
+    launch(s, moments, control, [](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adam", args); });
+  }
+
  private:
+  template <class Update>
+  void launch(const Slot& s, const std::vector<Tensor>& moments, const float* control, Update update) const {
+    PointwiseArgs a =
+        update_args(s, {s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
+    set_scalars(a, s, control);
+    a.scalars[4] = s.lr_scale;
+    raw::launch(update, a);
+  }
   // The bias correction of a moment after `update` updates, with the factors as the kernel rounds them: (1 - beta) * (1
   // + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
   static double weight_sum(double beta, int64_t update) {

@@ -17,6 +17,12 @@ struct LionOptions {
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
+struct MuonOptions {
+  AdamWOptions adamw = {};  // learning rate and weight decay are those of matrices too
+  double momentum = 0.95;
+  std::vector<std::string> adamw_for = {"wte.*", "wpe.*", "head.*", "fc2.*"};  // patterns, as in OptimRule
+};
+
 std::vector<Field> fields(AdamWOptions& o);  // beta1, beta2, epsilon
 
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
@@ -25,6 +31,8 @@ std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<S
 std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots);
 // LAMB (You et al. 2019): as AdamW, with a step for each parameter in proportion to its norm. Options are AdamW's.
 std::unique_ptr<Optimizer> make_lamb(const AdamWOptions& o, const std::vector<Slot>& slots);
+// Muon (Jordan et al. 2024) for matrices and larger tensors, AdamW for vectors and what `adamw_for` names.
+std::unique_ptr<Optimizer> make_muon(const MuonOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_lion(const LionOptions& o, const std::vector<Slot>& slots);
 
 }  // namespace lockstep

@@ -78,20 +78,22 @@ namespace {
 constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are copied to the device at a time
 }
 
-Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
+Optimizer::Optimizer(const std::vector<Slot>& slots,
+                     const std::function<std::vector<std::string>(const Slot&)>& moments) {
   WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
     WithMemoryFor named(s.name);
     moments_.emplace_back();
-    for (int i = 0; i < moments; ++i) {
+    moment_names_.push_back(moments(s));
+    const size_t count = moment_names_.back().size();
+    for (size_t i = 0; i < count; ++i) {
       WithMemoryUse place(s.in_host_memory ? MemoryUse::kInHost : MemoryUse::kMoments);
       Tensor moment = Tensor::unallocated({s.master.numel()}, DType::kFloat32, s.master.device());
       moment.allocate();
       raw::fill(moment, 0);
       moments_.back().push_back(std::move(moment));
     }
-    if (s.in_host_memory && staging_.empty())
-      for (int i = 0; i < 1 + moments; ++i) staging_.push_back(Tensor::empty({kChunk}));
+    while (s.in_host_memory && staging_.size() < 1 + count) staging_.push_back(Tensor::empty({kChunk}));
   }
   numbers_ = Tensor::zeros({UpdateControlArgs::kCount});
   control_ = Tensor::zeros({UpdateControl::kCount});
@@ -187,10 +189,10 @@ void Optimizer::run_by_chunk(const Slot& slot, const std::vector<Tensor>& moment
 
 std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
   std::vector<StateEntry> out;
-  const std::vector<std::string> names = moment_names();
   for (size_t i = 0; i < slots.size(); ++i)
-    for (size_t k = 0; k < names.size(); ++k)
-      out.push_back({cat(names[k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
+    for (size_t k = 0; k < moments_[i].size(); ++k)
+      out.push_back(
+          {cat(moment_names_[i][k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
   return out;
 }
 

@@ -67,10 +67,12 @@ class Optimizer {
   void set_updates(int64_t updates) { updates_ = updates; }
   // Moments by logical name.
   std::vector<StateEntry> state(const std::vector<Slot>& slots) const;
-  virtual std::vector<std::string> moment_names() const = 0;
 
  protected:
-  explicit Optimizer(const std::vector<Slot>& slots, int moments);
+  // `moments`: the names of a slot's moments, such as "adamw.m": of every slot, or by slot.
+  Optimizer(const std::vector<Slot>& slots, const std::vector<std::string>& moments)
+      : Optimizer(slots, [&](const Slot&) { return moments; }) {}
+  Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments);
   // An optimizer overrides one of these two. Elementwise: updates a slot or a part of one.
   virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
@@ -84,6 +86,7 @@ class Optimizer {
  private:
   void run_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
+  std::vector<std::vector<std::string>> moment_names_;
   std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
   Tensor numbers_, control_, verdict_;        // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
   std::vector<Tensor> staging_;               // device copies of a chunk's master and moments, for slots in host memory

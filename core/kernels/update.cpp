@@ -152,6 +152,48 @@ struct Lion {
   }
 };
 
+// m, g -> m, and Nesterov's form of it. Scalars: momentum. Jordan et al., "Muon" (2024).
+struct MuonMomentum {
+  static constexpr int kIns = 2, kOuts = 2;
+  float grad_scale, skip, momentum, rest;
+  HD explicit MuonMomentum(const PointwiseArgs& a)
+      : grad_scale(a.control[UpdateControl::kGradScale]),
+        skip(a.control[UpdateControl::kSkip]),
+        momentum(static_cast<float>(a.scalars[0])),
+        rest(static_cast<float>(1 - a.scalars[0])) {}
+  template <class T>
+  HD Many<T, 2> operator()(T m, T g) const {
+    const T part = T(rest) * (g * T(grad_scale));
+    const T m1 = fused(T(momentum), m, part);
+    return {{skip != 0 ? m : m1, fused(T(momentum), m1, part)}};
+  }
+};
+
+// Sum of squares -> 1 over the norm.
+struct MuonInverseNorm {
+  static constexpr int kIns = 1, kOuts = 1;
+  HD explicit MuonInverseNorm(const PointwiseArgs&) {}
+  template <class T>
+  HD T operator()(T squares) const {
+    return T(1) / (sqrt_of(squares) + T(1e-7));
+  }
+};
+
+// p, orthogonal matrix -> p. Scalars: weight decay, learning-rate scale, scale of the matrix.
+struct Muon {
+  static constexpr int kIns = 2, kOuts = 1;
+  float keep, step, skip;
+  HD explicit Muon(const PointwiseArgs& a) : skip(a.control[UpdateControl::kSkip]) {
+    const float lr = a.control[UpdateControl::kLr] * static_cast<float>(a.scalars[1]);
+    keep = 1.0f - lr * static_cast<float>(a.scalars[0]);
+    step = lr * static_cast<float>(a.scalars[2]);
+  }
+  template <class T>
+  HD T operator()(T p, T matrix) const {
+    return skip != 0 ? p : fused(-T(step), matrix, p * T(keep));
+  }
+};
+
 // The same, with the new parameter a second time, as another type has it: the copy that the next pass computes with.
 template <class F>
 struct AndCopy {
@@ -184,7 +226,10 @@ constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>},
                                     {"lion", update_by<Lion>},
                                     {"lamb_direction", update_by<LambDirection>},
                                     {"lamb_ratio", update_by<LambRatio>},
-                                    {"lamb", update_by<Lamb>}};
+                                    {"lamb", update_by<Lamb>},
+                                    {"muon_momentum", update_by<MuonMomentum>},
+                                    {"muon_inverse_norm", update_by<MuonInverseNorm>},
+                                    {"muon", update_by<Muon>}};
 
 }  // namespace
 

@@ -1,6 +1,4 @@
 // Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), which differ in weight decay.
-#include "core/kernels/kernels.h"
-#include "core/tensor/raw_ops.h"
 #include "optim/adam_family.h"
 
 namespace lockstep {
@@ -9,19 +7,12 @@ namespace {
 class Adam final : public AdamFamily {
  public:
   Adam(const AdamWOptions& o, bool decoupled, const std::vector<Slot>& slots)
-      : AdamFamily(o, slots), decoupled_(decoupled) {}
-  std::vector<std::string> moment_names() const override {
-    return decoupled_ ? std::vector<std::string>{"adamw.m", "adamw.v"} : std::vector<std::string>{"adam.m", "adam.v"};
-  }
+      : AdamFamily(o, slots, decoupled ? "adamw" : "adam"), decoupled_(decoupled) {}
 
  private:
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    PointwiseArgs a =
-        update_args(s, {s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
-    set_scalars(a, s, control);
-    a.scalars[4] = s.lr_scale;
-    if (decoupled_) raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
-    else raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adam", args); }, a);
+    if (decoupled_) update_adamw(s, moments, control);
+    else update_adam(s, moments, control);
   }
   bool decoupled_;
 };

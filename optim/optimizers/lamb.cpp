@@ -20,7 +20,7 @@ void chunk_squares(const Tensor& x, const Tensor& out) {
 
 class Lamb final : public AdamFamily {
  public:
-  Lamb(const AdamWOptions& o, const std::vector<Slot>& slots) : AdamFamily(o, slots) {
+  Lamb(const AdamWOptions& o, const std::vector<Slot>& slots) : AdamFamily(o, slots, "lamb") {
     for (size_t first = 0, end = 0; first < slots.size(); first = end) {
       end = end_of_group(slots, first);
       const int64_t chunks = group_total(slots[first]) / kStateChunk;
@@ -35,7 +35,6 @@ class Lamb final : public AdamFamily {
       ranges_[first] = Tensor::of(ranges, {static_cast<int64_t>(ranges.size())});
     }
   }
-  std::vector<std::string> moment_names() const override { return {"lamb.m", "lamb.v"}; }
 
  private:
   void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) override {

@@ -166,6 +166,32 @@ TEST(CudaUpdate, OfLamb) {
         }
 }
 
+TEST(CudaUpdate, OfMuon) {
+  for (int64_t n : {64, 1003})
+    for (float skip : {0.0f, 1.0f})
+      for (bool copied : {false, true}) {
+        SCOPED_TRACE(cat(n, " elements, ", copied ? "copied" : "once"));
+        expect_equal([&](const KernelTable& table, Parallel& where) {
+          const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip};
+          const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
+                       m = random_tensor({n}, 2, -1, 1, DType::kFloat32),
+                       g = random_tensor({n}, 4, -1, 1, DType::kFloat32), x = Tensor::zeros({n}),
+                       copy = Tensor::zeros({n}, DType::kBFloat16), inverse = Tensor::zeros({2});
+          PointwiseArgs a = raw::pointwise_args({m, x}, {m, g});
+          a.scalars[0] = 0.95;
+          a.control = control;
+          table.update(where, "muon_momentum", a);
+          table.update(where, "muon_inverse_norm", raw::pointwise_args({inverse}, {Tensor::of<double>({4, 0}, {2})}));
+          PointwiseArgs b = raw::pointwise_args({p, copy}, {p, x});
+          if (!copied) --b.outs;
+          b.scalars[0] = 0.1, b.scalars[1] = 1, b.scalars[2] = 0.5;
+          b.control = control;
+          table.update(where, "muon", b);
+          return Values{p.to_vector(), m.to_vector(), x.to_vector(), inverse.to_vector(), copy.to_vector()};
+        });
+      }
+}
+
 // ----- Columns -----
 
 TEST(CudaColumns, Sums) {

@@ -47,7 +47,7 @@ TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
 // Updates that depend on whole parameters, of which ranks hold slices.
 TEST_P(EachJob, HasOneDigestWithEachOptimizerOfWholeParameters) {
   Job job = GetParam().make();
-  for (const char* optimizer : {"lamb"}) {
+  for (const char* optimizer : {"lamb", "muon"}) {
     job.optimizer = optimizer;
     job.parallel = GetParam().make().parallel;
     const std::string expected = agreed_digest(job, 1);

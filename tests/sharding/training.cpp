@@ -70,6 +70,7 @@ std::string bits(double v) {
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const std::vector<Slot>& slots) {
   if (name == "sgd") return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, slots);
   if (name == "lamb") return make_lamb({.weight_decay = 0.1}, slots);
+  if (name == "muon") return make_muon({.adamw = {.weight_decay = 0.1}}, slots);
   check(name == "adamw", "no optimizer ", name);
   return make_adamw({.weight_decay = 0.1}, slots);
 }
