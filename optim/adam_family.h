@@ -12,8 +12,9 @@ namespace lockstep {
 
 class AdamFamily : public Optimizer {
  protected:
-  AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots, const std::string& name)
-      : Optimizer(slots, {name + ".m", name + ".v"}), o_(o) {}
+  AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots, const std::string& name,
+             Moments kept = Moments::kFloat32)
+      : Optimizer(slots, {name + ".m", name + ".v"}, kept), o_(o) {}
   AdamFamily(const AdamWOptions& o, const std::vector<Slot>& slots,
              const std::function<std::vector<std::string>(const Slot&)>& moments)
       : Optimizer(slots, moments), o_(o) {}

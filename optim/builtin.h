@@ -27,6 +27,8 @@ std::vector<Field> fields(AdamWOptions& o);  // beta1, beta2, epsilon
 
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<Slot>& slots);
+// AdamW, whose moments are 8-bit codes between updates (Dettmers et al. 2022).
+std::unique_ptr<Optimizer> make_adamw8bit(const AdamWOptions& o, const std::vector<Slot>& slots);
 // Adam (Kingma and Ba 2015): as AdamW, but for weight decay, which is added to the gradient.
 std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots);
 // LAMB (You et al. 2019): as AdamW, with a step for each parameter in proportion to its norm. Options are AdamW's.

@@ -79,21 +79,27 @@ constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that a
 }
 
 Optimizer::Optimizer(const std::vector<Slot>& slots,
-                     const std::function<std::vector<std::string>(const Slot&)>& moments) {
+                     const std::function<std::vector<std::string>(const Slot&)>& moments, Moments kept) {
   WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
     WithMemoryFor named(s.name);
     moments_.emplace_back();
-    moment_names_.push_back(moments(s));
-    const size_t count = moment_names_.back().size();
-    for (size_t i = 0; i < count; ++i) {
+    const int64_t n = s.master.numel();
+    const auto make = [&](int64_t count, DType type) {
       WithMemoryUse place(s.in_host_memory ? MemoryUse::kInHost : MemoryUse::kMoments);
-      Tensor moment = Tensor::unallocated({s.master.numel()}, DType::kFloat32, s.master.device());
-      moment.allocate();
-      raw::fill(moment, 0);
-      moments_.back().push_back(std::move(moment));
+      Tensor made = Tensor::unallocated({count}, type, s.master.device());
+      made.allocate();
+      raw::fill(made, 0);
+      return made;
+    };
+    for (const std::string& name : moments(s)) {
+      StateEntry e{cat(name, "/", s.name), s.global_shape, s.offset, {}};
+      e.data = make(n, kept == Moments::k8Bit ? DType::kUInt8 : DType::kFloat32);
+      if (kept == Moments::k8Bit) e.scales = make(ceil_div(n, kStateChunk), DType::kFloat32);
+      moments_.back().push_back(std::move(e));
     }
-    while (s.in_host_memory && staging_.size() < 1 + count) staging_.push_back(Tensor::empty({kChunk}));
+    while (s.in_host_memory && staging_.size() < 1 + moments_.back().size())
+      staging_.push_back(Tensor::empty({kChunk}));
   }
   numbers_ = Tensor::zeros({UpdateControlArgs::kCount});
   control_ = Tensor::zeros({UpdateControl::kCount});
@@ -156,8 +162,12 @@ void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float
 }
 
 void Optimizer::run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass) {
-  if (slots[i].in_host_memory) run_by_chunk(slots[i], moments_[i], pass);
-  else pass(slots[i], moments_[i]);
+  std::vector<Tensor> whole;
+  for (const StateEntry& e : moments_[i]) {
+    if (slots[i].in_host_memory || e.scales) return run_by_chunk(slots[i], moments_[i], pass);
+    whole.push_back(e.data);
+  }
+  pass(slots[i], whole);
 }
 
 void Optimizer::settle(bool skipped) {
@@ -166,33 +176,37 @@ void Optimizer::settle(bool skipped) {
   if (!skipped) ++updates_;
 }
 
-// The device holds one chunk of the state at a time. A pass is elementwise, so the bits do not depend on the chunks.
-void Optimizer::run_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const Pass& pass) {
-  std::vector<Tensor> state{slot.master};
-  state.insert(state.end(), moments.begin(), moments.end());
+// The device holds one chunk of the state in fp32 at a time. A pass is elementwise, so the bits do not depend on the
+// chunks.
+void Optimizer::run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass) {
+  WithMemoryUse use(MemoryUse::kScratch);
   for (int64_t begin = 0; begin < slot.master.numel(); begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, slot.master.numel());
-    std::vector<Tensor> here;
-    for (size_t i = 0; i < state.size(); ++i) {
-      here.push_back(staging_[i].slice(0, 0, end - begin));
-      raw::copy(here[i], state[i].slice(0, begin, end));
-    }
+    const auto bring = [&](size_t i, const Tensor& values) {
+      const Tensor here = staging_[i].slice(0, 0, end - begin);
+      raw::copy(here, values);
+      return here;
+    };
     Slot part = slot;
     part.offset = slot.offset + begin;
-    part.master = here[0];
+    part.master = slot.master.slice(0, begin, end);
     part.gradient = slot.gradient.slice(0, begin, end);
     if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
-    pass(part, {here.begin() + 1, here.end()});
-    for (size_t i = 0; i < state.size(); ++i) raw::copy(state[i].slice(0, begin, end), here[i]);
+    const Tensor master = part.master;
+    if (slot.in_host_memory) part.master = bring(moments.size(), master);
+    std::vector<Tensor> here;
+    for (const StateEntry& e : moments)
+      here.push_back(e.scales ? e.values(begin, end) : bring(here.size(), e.values(begin, end)));
+    pass(part, here);
+    for (size_t i = 0; i < moments.size(); ++i) moments[i].set_values(begin, here[i]);
+    if (slot.in_host_memory) raw::copy(master, part.master);
   }
 }
 
 std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
+  check(slots.size() == moments_.size(), "optimizer: the state of other slots than it was made for");
   std::vector<StateEntry> out;
-  for (size_t i = 0; i < slots.size(); ++i)
-    for (size_t k = 0; k < moments_[i].size(); ++k)
-      out.push_back(
-          {cat(moment_names_[i][k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
+  for (const auto& of_slot : moments_) out.insert(out.end(), of_slot.begin(), of_slot.end());
   return out;
 }
 

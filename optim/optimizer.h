@@ -47,6 +47,10 @@ struct UpdateScalars {
   bool skip = false;  // change nothing
 };
 
+// How an optimizer keeps its moments between updates. k8Bit: 1.06 bytes for each element instead of 4: codes with one
+// scale for each 64 elements (core/kernels/block_codes.h). Updates compute in fp32.
+enum class Moments { kFloat32, k8Bit };
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -70,26 +74,28 @@ class Optimizer {
 
  protected:
   // `moments`: the names of a slot's moments, such as "adamw.m": of every slot, or by slot.
-  Optimizer(const std::vector<Slot>& slots, const std::vector<std::string>& moments)
-      : Optimizer(slots, [&](const Slot&) { return moments; }) {}
-  Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments);
+  Optimizer(const std::vector<Slot>& slots, const std::vector<std::string>& moments, Moments kept = Moments::kFloat32)
+      : Optimizer(
+            slots, [&](const Slot&) { return moments; }, kept) {}
+  Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments,
+            Moments kept = Moments::kFloat32);
   // An optimizer overrides one of these two. Elementwise: updates a slot or a part of one.
   virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
   // one whole parameter. By itself update_slot() of each.
   virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
-  // For update_group(): an elementwise pass over slot i, with its moments. One call, or one for each part of a slot in
-  // host memory, with state that is on the device meanwhile; Slot::offset says where a part begins.
+  // For update_group(): an elementwise pass over slot i, with its moments. One call, or where the slot is in host
+  // memory or moments are 8 bits, one for each part, with fp32 state on the device; Slot::offset says where a part
+  // begins.
   using Pass = std::function<void(const Slot& part, const std::vector<Tensor>& moments)>;
   void run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass);
 
  private:
-  void run_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const Pass& pass);
+  void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
-  std::vector<std::vector<std::string>> moment_names_;
-  std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
-  Tensor numbers_, control_, verdict_;        // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
-  std::vector<Tensor> staging_;               // device copies of a chunk's master and moments, for slots in host memory
+  std::vector<std::vector<StateEntry>> moments_;  // [slot][moment], shaped as the slot
+  Tensor numbers_, control_, verdict_;  // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
+  std::vector<Tensor> staging_;         // device copies of a chunk's moments and master, for slots in host memory
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };

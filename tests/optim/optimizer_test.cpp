@@ -1,7 +1,6 @@
-// The optimizers against their definitions in fp64; slices, skipped steps, resumption and threads change no bit; rules
-// by name.
+// Every optimizer: slices, skipped steps, resumption and threads change no bit; rules by name. What each computes:
+// definitions_test.
 #include "core/tensor/raw_ops.h"
-#include "optim/builtin.h"
 
 #include <gtest/gtest.h>
 
@@ -9,287 +8,19 @@
 #include <cstring>
 
 #include "core/base/partition.h"
-#include "core/base/philox.h"
 #include "core/device/context.h"
 #include "optim/loss_scale.h"
+#include "tests/optim/slots.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
 namespace {
 
 using test::expect_error;
-
-std::vector<float> numbers(int64_t n, uint64_t seed, float scale = 1) {
-  std::vector<float> v;
-  for (int64_t i = 0; i < n; ++i)
-    v.push_back(scale * (2 * uniform_of(philox(seed, static_cast<uint64_t>(i), 0).v[0]) - 1));
-  return v;
-}
-
-Slot slot(const std::string& name, int64_t n, bool decay, double lr_scale = 1) {
-  Slot s;
-  s.name = name;
-  s.global_shape = {n};
-  s.master = Tensor::of(numbers(n, 1), {n});
-  s.gradient = Tensor::zeros({n});
-  s.decay = decay;
-  s.lr_scale = lr_scale;
-  return s;
-}
-
-Slot matrix(const std::string& name, const Shape& shape) {
-  Slot s = slot(name, shape.numel(), true);
-  s.global_shape = shape;
-  return s;
-}
-
-void set_gradient(Slot& s, uint64_t step) {
-  const auto g = numbers(s.gradient.numel(), 100 + step, 2);
-  memcpy(s.gradient.mutable_values<float>(), g.data(), g.size() * sizeof(float));
-}
-
-using Maker = std::function<std::unique_ptr<Optimizer>(const std::vector<Slot>&)>;
-
-// One step of one element, as the textbook has it.
-using Reference = std::function<void(int64_t step, double lr, double g, double decay, double& p, double& a, double& b)>;
-
-void expect_follows(const Maker& make, double weight_decay, const Reference& reference) {
-  std::vector<Slot> slots{slot("w", 1003, true), slot("bias", 67, false), slot("slow", 5, true, 0.1)};
-  auto optimizer = make(slots);
-  std::vector<std::vector<double>> p, a, b;
-  for (const Slot& s : slots) {
-    p.push_back(s.master.to_vector());
-    a.emplace_back(p.back().size(), 0.0);
-    b.emplace_back(p.back().size(), 0.0);
-  }
-  for (int64_t step = 0; step < 25; ++step) {
-    const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
-    for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
-    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
-    for (size_t k = 0; k < slots.size(); ++k) {
-      const auto g = slots[k].gradient.to_vector();
-      for (size_t i = 0; i < g.size(); ++i)
-        reference(step + 1, lr * slots[k].lr_scale, g[i] * grad_scale, slots[k].decay ? weight_decay : 0, p[k][i],
-                  a[k][i], b[k][i]);
-      const auto got = slots[k].master.to_vector();
-      for (size_t i = 0; i < g.size(); ++i)
-        ASSERT_NEAR(got[i], p[k][i], 2e-6) << slots[k].name << "[" << i << "] after step " << step;
-    }
-  }
-  EXPECT_EQ(optimizer->updates(), 25);
-}
-
-Reference sgd_reference(double momentum, bool nesterov) {
-  return [=](int64_t, double lr, double g, double decay, double& p, double& velocity, double&) {
-    g += decay * p;
-    velocity = momentum * velocity + g;
-    p -= lr * (nesterov ? g + momentum * velocity : velocity);
-  };
-}
-
-TEST(Sgd, FollowsItsDefinition) {
-  for (double momentum : {0.0, 0.9})
-    for (bool nesterov : {false, true})
-      for (double decay : {0.0, 0.05})
-        expect_follows(
-            [&](const std::vector<Slot>& s) {
-              return make_sgd({.momentum = momentum, .weight_decay = decay, .nesterov = nesterov}, s);
-            },
-            decay, sgd_reference(momentum, nesterov));
-}
-
-TEST(AdamW, FollowsItsDefinition) {
-  for (double decay : {0.0, 0.1})
-    for (double beta2 : {0.95, 0.999})
-      expect_follows(
-          [&](const std::vector<Slot>& s) {
-            return make_adamw({.beta1 = 0.9, .beta2 = beta2, .epsilon = 1e-8, .weight_decay = decay}, s);
-          },
-          decay,
-          [=](int64_t step, double lr, double g, double rate, double& p, double& m, double& v) {
-            p *= 1 - lr * rate;  // decoupled: not through the moments
-            m = 0.9 * m + 0.1 * g;
-            v = beta2 * v + (1 - beta2) * g * g;
-            const double mh = m / (1 - std::pow(0.9, step)), vh = v / (1 - std::pow(beta2, step));
-            p -= lr * mh / (std::sqrt(vh) + 1e-8);
-          });
-}
-
-TEST(Adam, FollowsItsDefinition) {
-  for (double decay : {0.0, 0.1})
-    expect_follows(
-        [&](const std::vector<Slot>& s) {
-          return make_adam({.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = decay}, s);
-        },
-        decay,
-        [=](int64_t step, double lr, double g, double rate, double& p, double& m, double& v) {
-          g += rate * p;  // through the moments
-          m = 0.9 * m + 0.1 * g;
-          v = 0.99 * v + 0.01 * g * g;
-          const double mh = m / (1 - std::pow(0.9, step)), vh = v / (1 - std::pow(0.99, step));
-          p -= lr * mh / (std::sqrt(vh) + 1e-6);
-        });
-}
-
-TEST(Lion, FollowsItsDefinition) {
-  for (double decay : {0.0, 0.1})
-    expect_follows(
-        [&](const std::vector<Slot>& s) { return make_lion({.beta1 = 0.9, .beta2 = 0.99, .weight_decay = decay}, s); },
-        decay,
-        [=](int64_t, double lr, double g, double rate, double& p, double& m, double&) {
-          const double direction = 0.9 * m + 0.1 * g;
-          p = p * (1 - lr * rate) - lr * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
-          m = 0.99 * m + 0.01 * g;
-        });
-}
-
-// One step of a whole parameter [n], as the textbook has it.
-using WholeReference = std::function<void(int64_t step, double lr, const std::vector<double>& g, bool decays,
-                                          std::vector<double>& p, std::vector<double>& a, std::vector<double>& b)>;
-
-void expect_follows_whole(const Maker& make, std::vector<Slot> slots, double tolerance,
-                          const WholeReference& reference) {
-  auto optimizer = make(slots);
-  std::vector<std::vector<double>> p, a, b;
-  for (const Slot& s : slots) {
-    p.push_back(s.master.to_vector());
-    a.emplace_back(p.back().size(), 0.0);
-    b.emplace_back(p.back().size(), 0.0);
-  }
-  for (int64_t step = 0; step < 12; ++step) {
-    const double lr = 0.02 / static_cast<double>(1 + step), grad_scale = step % 3 ? 0.5 : 1;
-    for (Slot& s : slots) set_gradient(s, static_cast<uint64_t>(step));
-    optimizer->step(slots, {.lr = lr, .grad_scale = grad_scale});
-    for (size_t k = 0; k < slots.size(); ++k) {
-      auto g = slots[k].gradient.to_vector();
-      for (double& value : g) value *= grad_scale;
-      reference(step + 1, lr * slots[k].lr_scale, g, slots[k].decay, p[k], a[k], b[k]);
-      const auto got = slots[k].master.to_vector();
-      for (size_t i = 0; i < g.size(); ++i)
-        ASSERT_NEAR(got[i], p[k][i], tolerance) << slots[k].name << "[" << i << "] after step " << step;
-    }
-  }
-}
-
-TEST(Lamb, FollowsItsDefinition) {
-  for (double decay : {0.0, 0.1}) {
-    std::vector<Slot> slots{slot("w", 1003, true), slot("bias", 67, false), slot("slow", 5, true, 0.1),
-                            slot("zero", 70, true)};
-    std::fill_n(slots[3].master.mutable_values<float>(), 70, 0.0f);
-    expect_follows_whole(
-        [&](const std::vector<Slot>& s) {
-          return make_lamb({.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = decay}, s);
-        },
-        slots, 4e-6,
-        [=](int64_t step, double lr, const std::vector<double>& g, bool decays, std::vector<double>& p,
-            std::vector<double>& m, std::vector<double>& v) {
-          std::vector<double> direction;
-          double p_squares = 0, direction_squares = 0;
-          for (size_t i = 0; i < g.size(); ++i) {
-            m[i] = 0.9 * m[i] + 0.1 * g[i];
-            v[i] = 0.99 * v[i] + 0.01 * g[i] * g[i];
-            const double mh = m[i] / (1 - std::pow(0.9, step)), vh = v[i] / (1 - std::pow(0.99, step));
-            direction.push_back(mh / (std::sqrt(vh) + 1e-6) + (decays ? decay * p[i] : 0));
-            p_squares += p[i] * p[i];
-            direction_squares += direction[i] * direction[i];
-          }
-          const double ratio = decays && p_squares > 0 ? std::sqrt(p_squares / direction_squares) : 1;
-          for (size_t i = 0; i < g.size(); ++i) p[i] -= lr * ratio * direction[i];
-        });
-  }
-}
-
-// [rows, columns] in place, by the iteration's definition.
-void orthogonalize(std::vector<double>& x, int64_t rows, int64_t columns) {
-  const auto product = [](const std::vector<double>& a, const std::vector<double>& b, int64_t m, int64_t k, int64_t n,
-                          bool transposed) {  // of b
-    std::vector<double> c(static_cast<size_t>(m * n));
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j)
-        for (int64_t l = 0; l < k; ++l)
-          c[static_cast<size_t>(i * n + j)] +=
-              a[static_cast<size_t>(i * k + l)] * b[static_cast<size_t>(transposed ? j * k + l : l * n + j)];
-    return c;
-  };
-  double squares = 0;
-  for (double v : x) squares += v * v;
-  for (double& v : x) v /= std::sqrt(squares) + 1e-7;
-  for (int i = 0; i < 5; ++i) {
-    const auto a = product(x, x, rows, columns, rows, true), aa = product(a, a, rows, rows, rows, false);
-    const auto ax = product(a, x, rows, rows, columns, false), aax = product(aa, x, rows, rows, columns, false);
-    for (size_t k = 0; k < x.size(); ++k) x[k] = 3.4445 * x[k] - 4.7750 * ax[k] + 2.0315 * aax[k];
-  }
-}
-
-TEST(Muon, FollowsItsDefinition) {
-  for (double decay : {0.0, 0.1})
-    for (const Shape& shape : {Shape{12, 20}, {33, 7}, {6, 3, 3, 2}, {1, 9}})
-      expect_follows_whole([&](const std::vector<Slot>& s) { return make_muon({.adamw = {.weight_decay = decay}}, s); },
-                           {matrix("w", shape)}, 2e-5,
-                           [&](int64_t, double lr, const std::vector<double>& g, bool decays, std::vector<double>& p,
-                               std::vector<double>& m, std::vector<double>&) {
-                             std::vector<double> x;
-                             for (size_t i = 0; i < g.size(); ++i) {
-                               m[i] = 0.95 * m[i] + 0.05 * g[i];
-                               x.push_back(0.05 * g[i] + 0.95 * m[i]);
-                             }
-                             const int64_t rows = shape[0], columns = shape.numel() / rows;
-                             orthogonalize(x, rows, columns);
-                             const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
-                             for (size_t i = 0; i < g.size(); ++i)
-                               p[i] = p[i] * (1 - lr * (decays ? decay : 0)) - lr * scale * x[i];
-                           });
-}
-
-TEST(Muon, LeavesVectorsAndNamedMatricesToAdamW) {
-  std::vector<Slot> slots{slot("bias", 67, false), matrix("wte.weight", {9, 7}), matrix("up.weight", {9, 7})};
-  std::vector<Slot> other{slot("bias", 67, false), matrix("wte.weight", {9, 7}), matrix("up.weight", {9, 7})};
-  auto muon = make_muon({.adamw = {.weight_decay = 0.1}}, slots);
-  auto adamw = make_adamw({.weight_decay = 0.1}, other);
-  for (uint64_t step = 0; step < 3; ++step) {
-    for (auto* all : {&slots, &other})
-      for (Slot& s : *all) set_gradient(s, step);
-    muon->step(slots, {.lr = 0.01});
-    adamw->step(other, {.lr = 0.01});
-  }
-  for (size_t i : {0, 1}) EXPECT_EQ(slots[i].master.to_vector(), other[i].master.to_vector()) << slots[i].name;
-  EXPECT_NE(slots[2].master.to_vector(), other[2].master.to_vector());
-  EXPECT_EQ(muon->state(slots).size(), 5u) << "a matrix has one moment";
-}
-
-// 1 - beta must not come from a rounded beta: that loses up to eps / (1 - beta) of each moment, and of each update.
-TEST(AdamW, BetasNearOneLoseNoAccuracy) {
-  struct Betas {
-    double first, second;
-  };
-  for (const auto [beta1, beta2] : {Betas{0.9, 0.999}, {0.9, 0.99999}, {0.999, 0.999}})
-    for (const int64_t steps : {5, 400}) {
-      SCOPED_TRACE(cat("beta1 ", beta1, ", beta2 ", beta2, ", ", steps, " steps"));
-      constexpr int64_t kCount = 257;
-      std::vector<Slot> slots{slot("w", kCount, false)};
-      std::fill_n(slots[0].master.mutable_values<float>(), kCount, 0.0f);  // else p itself would round
-      auto optimizer = make_adamw({.beta1 = beta1, .beta2 = beta2}, slots);
-      std::vector<double> p(kCount), m(kCount), v(kCount);
-      for (int64_t step = 1; step <= steps; ++step) {
-        set_gradient(slots[0], static_cast<uint64_t>(step));
-        const auto g = slots[0].gradient.to_vector();
-        optimizer->step(slots, {.lr = 1e-3});
-        for (size_t i = 0; i < g.size(); ++i) {
-          m[i] = beta1 * m[i] + (1 - beta1) * g[i];
-          v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
-          const double mh = m[i] / (1 - std::pow(beta1, step)), vh = v[i] / (1 - std::pow(beta2, step));
-          p[i] -= 1e-3 * mh / (std::sqrt(vh) + 1e-8);
-        }
-      }
-      const auto got = slots[0].master.to_vector();
-      double difference = 0, length = 0;
-      for (size_t i = 0; i < got.size(); ++i) {
-        difference += (got[i] - p[i]) * (got[i] - p[i]);
-        length += p[i] * p[i];
-      }
-      EXPECT_LT(std::sqrt(difference / length), 1e-6);
-    }
-}
+using testing::Maker;
+using testing::matrix;
+using testing::set_gradient;
+using testing::slot;
 
 const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, s); },
@@ -297,12 +28,13 @@ const Maker kMakers[] = {
     [](const std::vector<Slot>& s) { return make_adam({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_lion({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_lamb({.weight_decay = 0.01}, s); },
+    [](const std::vector<Slot>& s) { return make_adamw8bit({.weight_decay = 0.01}, s); },
     [](const std::vector<Slot>& s) { return make_muon({.adamw = {.weight_decay = 0.01}}, s); }};
 
 std::vector<std::vector<double>> everything(const Optimizer& o, const std::vector<Slot>& slots) {
   std::vector<std::vector<double>> out;
   for (const Slot& s : slots) out.push_back(s.master.to_vector());
-  for (const StateEntry& e : o.state(slots)) out.push_back(e.data.to_vector());
+  for (const StateEntry& e : o.state(slots)) out.push_back(e.values(0, e.data.numel()).to_vector());
   return out;
 }
 
@@ -430,8 +162,7 @@ TEST(EachOptimizer, ContinuesFromItsState) {
     ASSERT_FALSE(from.empty());
     for (size_t i = 0; i < from.size(); ++i) {
       EXPECT_EQ(from[i].name, to[i].name);
-      memcpy(to[i].data.mutable_values<float>(), from[i].data.values<float>(),
-             static_cast<size_t>(from[i].data.bytes()));
+      to[i].set_values(0, from[i].values(0, from[i].data.numel()));
     }
     second->set_updates(first->updates());
     for (uint64_t step = 3; step < 6; ++step) {
@@ -460,6 +191,7 @@ TEST(EachOptimizer, IsMadeByItsWord) {
   };
   EXPECT_EQ(moments("sgd"), (std::vector<std::string>{"sgd.momentum/w"}));
   EXPECT_EQ(moments("adamw"), (std::vector<std::string>{"adamw.m/w", "adamw.v/w"}));
+  EXPECT_EQ(moments("adamw8bit"), (std::vector<std::string>{"adamw8bit.m/w", "adamw8bit.v/w"}));
   EXPECT_EQ(moments("muon"), (std::vector<std::string>{"adamw.m/w", "adamw.v/w"})) << "a vector";
   EXPECT_EQ(moments("lamb"), (std::vector<std::string>{"lamb.m/w", "lamb.v/w"}));
 }

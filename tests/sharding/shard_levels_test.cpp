@@ -44,10 +44,10 @@ TEST_P(EachJob, HasOneDigestAtEveryLevelAndGroup) {
   }
 }
 
-// Updates that depend on whole parameters, of which ranks hold slices.
-TEST_P(EachJob, HasOneDigestWithEachOptimizerOfWholeParameters) {
+// Updates that depend on whole parameters, of which ranks hold slices, and moments that are no fp32 values.
+TEST_P(EachJob, HasOneDigestWithEachOptimizerThatIsNotElementwise) {
   Job job = GetParam().make();
-  for (const char* optimizer : {"lamb", "muon"}) {
+  for (const char* optimizer : {"lamb", "muon", "adamw8bit"}) {
     job.optimizer = optimizer;
     job.parallel = GetParam().make().parallel;
     const std::string expected = agreed_digest(job, 1);

@@ -71,6 +71,7 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const std::ve
   if (name == "sgd") return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, slots);
   if (name == "lamb") return make_lamb({.weight_decay = 0.1}, slots);
   if (name == "muon") return make_muon({.adamw = {.weight_decay = 0.1}}, slots);
+  if (name == "adamw8bit") return make_adamw8bit({.weight_decay = 0.1}, slots);
   check(name == "adamw", "no optimizer ", name);
   return make_adamw({.weight_decay = 0.1}, slots);
 }
@@ -91,9 +92,9 @@ Outcome train_one(Communicator& comm, const Job& job) {
   if (!job.state.empty()) {
     for (const StateEntry& e : entries())
       if (e.data.numel() > 0)
-        raw::copy(e.data, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
-                                                        job.state.at(e.name).begin() + e.offset + e.data.numel()),
-                                     e.data.shape()));
+        e.set_values(0, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
+                                                      job.state.at(e.name).begin() + e.end()),
+                                   e.data.shape()));
     parallel.state_was_loaded();
   }
   parallel.set_loss_scale(job.loss_scale);
@@ -123,7 +124,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
   }
   for (const StateEntry& e : entries()) {
     Outcome::Held h{e.name, e.shape.numel(), e.offset, {}};
-    if (e.data.numel() > 0) h.values = e.data.to_vector<float>();
+    if (e.data.numel() > 0) h.values = e.values(0, e.data.numel()).to_vector<float>();
     out.held.push_back(std::move(h));
   }
   return out;
