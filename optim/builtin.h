@@ -20,7 +20,8 @@ struct LionOptions {
 struct MuonOptions {
   AdamWOptions adamw = {};  // learning rate and weight decay are those of matrices too
   double momentum = 0.95;
-  std::vector<std::string> adamw_for = {"wte.*", "wpe.*", "head.*", "fc2.*"};  // patterns, as in OptimRule
+  std::vector<std::string> adamw_for = {"wte.*",  "wpe.*", "embedding.*",
+                                        "head.*", "fc.*",  "fc2.*"};  // patterns, as in OptimRule
 };
 
 std::vector<Field> fields(AdamWOptions& o);  // beta1, beta2, epsilon
