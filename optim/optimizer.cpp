@@ -162,11 +162,11 @@ void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float
 }
 
 void Optimizer::run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass) {
+  const std::vector<StateEntry>& moments = moments_[i];
+  const bool coded = !moments.empty() && moments[0].scales;
+  if (slots[i].in_host_memory || coded) return run_by_chunk(slots[i], moments, pass);
   std::vector<Tensor> whole;
-  for (const StateEntry& e : moments_[i]) {
-    if (slots[i].in_host_memory || e.scales) return run_by_chunk(slots[i], moments_[i], pass);
-    whole.push_back(e.data);
-  }
+  for (const StateEntry& e : moments) whole.push_back(e.data);
   pass(slots[i], whole);
 }
 
