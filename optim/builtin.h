@@ -20,8 +20,9 @@ struct LionOptions {
 struct MuonOptions {
   AdamWOptions adamw = {};  // learning rate and weight decay are those of matrices too
   double momentum = 0.95;
-  std::vector<std::string> adamw_for = {"wte.*",  "wpe.*", "embedding.*",
-                                        "head.*", "fc.*",  "fc2.*"};  // patterns, as in OptimRule
+  // Patterns, as in OptimRule; by default embeddings and heads of the built-in models.
+  std::vector<std::string> adamw_for = {"wte.*",       "wpe.*",  "embedding.*", "tokens.*", "positions.*",
+                                        "class_token", "head.*", "fc.*",        "fc2.*"};
 };
 
 std::vector<Field> fields(AdamWOptions& o);  // beta1, beta2, epsilon
