@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
@@ -77,20 +78,28 @@ namespace {
 constexpr int64_t kChunk = 1 << 20;  // elements of a slot in host memory that are copied to the device at a time
 }
 
-Optimizer::Optimizer(const std::vector<Slot>& slots, int moments) {
+Optimizer::Optimizer(const std::vector<Slot>& slots,
+                     const std::function<std::vector<std::string>(const Slot&)>& moments, Moments kept) {
   WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
     WithMemoryFor named(s.name);
     moments_.emplace_back();
-    for (int i = 0; i < moments; ++i) {
+    const int64_t n = s.master.numel();
+    const auto make = [&](int64_t count, DType type) {
       WithMemoryUse place(s.in_host_memory ? MemoryUse::kInHost : MemoryUse::kMoments);
-      Tensor moment = Tensor::unallocated({s.master.numel()}, DType::kFloat32, s.master.device());
-      moment.allocate();
-      raw::fill(moment, 0);
-      moments_.back().push_back(std::move(moment));
+      Tensor made = Tensor::unallocated({count}, type, s.master.device());
+      made.allocate();
+      raw::fill(made, 0);
+      return made;
+    };
+    for (const std::string& name : moments(s)) {
+      StateEntry e{cat(name, "/", s.name), s.global_shape, s.offset, {}};
+      e.data = make(n, kept == Moments::k8Bit ? DType::kUInt8 : DType::kFloat32);
+      if (kept == Moments::k8Bit) e.scales = make(ceil_div(n, kStateChunk), DType::kFloat32);
+      moments_.back().push_back(std::move(e));
     }
-    if (s.in_host_memory && staging_.empty())
-      for (int i = 0; i < 1 + moments; ++i) staging_.push_back(Tensor::empty({kChunk}));
+    while (s.in_host_memory && staging_.size() < 1 + moments_.back().size())
+      staging_.push_back(Tensor::empty({kChunk}));
   }
   numbers_ = Tensor::zeros({UpdateControlArgs::kCount});
   control_ = Tensor::zeros({UpdateControl::kCount});
@@ -136,9 +145,29 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
   a.verdict = static_cast<const float*>(verdict.read());
   a.control = static_cast<float*>(control_.write());
   raw::launch([](Parallel& p, const UpdateControlArgs& args) { kernels(p).update_control(p, args); }, a);
-  for (size_t i = 0; i < slots.size(); ++i)
-    if (slots[i].in_host_memory) update_by_chunk(slots[i], moments_[i], a.control);
-    else update_slot(slots[i], moments_[i], a.control);
+  for (size_t first = 0, end = 0; first < slots.size(); first = end) {
+    end = end_of_group(slots, first);
+    update_group(slots, first, end, a.control);
+  }
+}
+
+void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
+  for (size_t i = first; i < end; ++i)
+    run_pass(slots, i,
+             [&](const Slot& part, const std::vector<Tensor>& moments) { update_slot(part, moments, control); });
+}
+
+void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float*) {
+  check(false, "an optimizer overrides update_slot() or update_group()");
+}
+
+void Optimizer::run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass) {
+  const std::vector<StateEntry>& moments = moments_[i];
+  const bool coded = !moments.empty() && moments[0].scales;
+  if (slots[i].in_host_memory || coded) return run_by_chunk(slots[i], moments, pass);
+  std::vector<Tensor> whole;
+  for (const StateEntry& e : moments) whole.push_back(e.data);
+  pass(slots[i], whole);
 }
 
 void Optimizer::settle(bool skipped) {
@@ -147,34 +176,48 @@ void Optimizer::settle(bool skipped) {
   if (!skipped) ++updates_;
 }
 
-// The device holds one chunk of the state at a time. The update is elementwise, so the bits do not depend on the
+// The device holds one chunk of the state in fp32 at a time. A pass is elementwise, so the bits do not depend on the
 // chunks.
-void Optimizer::update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control) {
-  std::vector<Tensor> state{slot.master};
-  state.insert(state.end(), moments.begin(), moments.end());
+void Optimizer::run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass) {
+  WithMemoryUse use(MemoryUse::kScratch);
   for (int64_t begin = 0; begin < slot.master.numel(); begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, slot.master.numel());
-    std::vector<Tensor> here;
-    for (size_t i = 0; i < state.size(); ++i) {
-      here.push_back(staging_[i].slice(0, 0, end - begin));
-      raw::copy(here[i], state[i].slice(0, begin, end));
-    }
+    const auto bring = [&](size_t i, const Tensor& values) {
+      const Tensor here = staging_[i].slice(0, 0, end - begin);
+      raw::copy(here, values);
+      return here;
+    };
     Slot part = slot;
-    part.master = here[0];
+    part.offset = slot.offset + begin;
+    part.master = slot.master.slice(0, begin, end);
     part.gradient = slot.gradient.slice(0, begin, end);
     if (slot.copy) part.copy = slot.copy.slice(0, begin, end);
-    update_slot(part, {here.begin() + 1, here.end()}, control);
-    for (size_t i = 0; i < state.size(); ++i) raw::copy(state[i].slice(0, begin, end), here[i]);
+    const Tensor master = part.master;
+    if (slot.in_host_memory) part.master = bring(moments.size(), master);
+    std::vector<Tensor> here;
+    for (const StateEntry& e : moments)
+      here.push_back(e.scales ? e.values(begin, end) : bring(here.size(), e.values(begin, end)));
+    pass(part, here);
+    for (size_t i = 0; i < moments.size(); ++i) moments[i].set_values(begin, here[i]);
+    if (slot.in_host_memory) raw::copy(master, part.master);
   }
 }
 
 std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
+  check(slots.size() == moments_.size(), "optimizer: the state of other slots than it was made for");
   std::vector<StateEntry> out;
-  const std::vector<std::string> names = moment_names();
-  for (size_t i = 0; i < slots.size(); ++i)
-    for (size_t k = 0; k < names.size(); ++k)
-      out.push_back({cat(names[k], "/", slots[i].name), slots[i].global_shape, slots[i].offset, moments_[i][k]});
+  for (const auto& of_slot : moments_) out.insert(out.end(), of_slot.begin(), of_slot.end());
   return out;
+}
+
+size_t end_of_group(const std::vector<Slot>& slots, size_t first) {
+  size_t end = first + 1;
+  while (slots[first].group && end < slots.size() && slots[end].group == slots[first].group) ++end;
+  return end;
+}
+
+int64_t group_total(const Slot& slot) {
+  return slot.group ? slot.group->total() : round_up(slot.master.numel(), kStateChunk);
 }
 
 PointwiseArgs update_args(const Slot& s, std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins) {

@@ -2,6 +2,7 @@
 // optim/builtin.h. Owned by the trainer or a custom training loop; owns the moments.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,10 @@ struct UpdateScalars {
   bool skip = false;  // change nothing
 };
 
+// How an optimizer keeps its moments between updates. k8Bit: 1.06 bytes for each element instead of 4: codes with one
+// scale for each 64 elements (core/kernels/block_codes.h). Updates compute in fp32.
+enum class Moments { kFloat32, k8Bit };
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -66,18 +71,31 @@ class Optimizer {
   void set_updates(int64_t updates) { updates_ = updates; }
   // Moments by logical name.
   std::vector<StateEntry> state(const std::vector<Slot>& slots) const;
-  virtual std::vector<std::string> moment_names() const = 0;
 
  protected:
-  explicit Optimizer(const std::vector<Slot>& slots, int moments);
-  virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control) = 0;
+  // `moments`: the names of a slot's moments, such as "adamw.m": of every slot, or by slot.
+  Optimizer(const std::vector<Slot>& slots, const std::vector<std::string>& moments, Moments kept = Moments::kFloat32)
+      : Optimizer(
+            slots, [&](const Slot&) { return moments; }, kept) {}
+  Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments,
+            Moments kept = Moments::kFloat32);
+  // An optimizer overrides one of these two. Elementwise: updates a slot or a part of one.
+  virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
+  // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
+  // one whole parameter. By itself update_slot() of each.
+  virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
+  // For update_group(): an elementwise pass over slot i, with its moments. One call, or where the slot is in host
+  // memory or moments are 8 bits, one for each part, with fp32 state on the device; Slot::offset says where a part
+  // begins.
+  using Pass = std::function<void(const Slot& part, const std::vector<Tensor>& moments)>;
+  void run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass);
 
  private:
-  void update_by_chunk(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
+  void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
-  std::vector<std::vector<Tensor>> moments_;  // [slot][moment], fp32, shaped as the slot
-  Tensor numbers_, control_, verdict_;        // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
-  std::vector<Tensor> staging_;               // device copies of a chunk's master and moments, for slots in host memory
+  std::vector<std::vector<StateEntry>> moments_;  // [slot][moment], shaped as the slot
+  Tensor numbers_, control_, verdict_;  // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
+  std::vector<Tensor> staging_;         // device copies of a chunk's moments and master, for slots in host memory
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };
@@ -94,6 +112,11 @@ std::vector<Choice<OptimizerKind>> builtin_optimizers();
 // Limits of optimizer options. A value above kMostRate can only be a mistake, and overflows fp32 within a few steps;
 // kMostBeta is the largest decay of a moment that is below 1 in fp32.
 constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;
+
+// One past the last slot of the group of slots[first].
+size_t end_of_group(const std::vector<Slot>& slots, size_t first);
+// Elements of that group's flat buffer.
+int64_t group_total(const Slot& slot);
 
 // For update_slot(): the kernel arguments of an update that reads `ins` and writes `outs`. If the slot has a copy of
 // its master in the compute type, the update writes that too.

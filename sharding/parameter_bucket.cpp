@@ -128,9 +128,20 @@ std::vector<Slot> ParameterBucket::slots() const {
     if (!streamed_ && !master_.same_place(whole_.slice(0, slice_.begin, slice_.end)))
       s.copy = of_slice(whole_.slice(0, slice_.begin, slice_.end), i);
     s.decay = members_[i].parameter->decay;
+    s.group = this;
+    s.place = p.offset;
     out.push_back(std::move(s));
   }
   return out;
+}
+
+void ParameterBucket::gather_whole(const Tensor& whole, int64_t per_chunk) const {
+  if (mesh_.shards() == 1) return;
+  const auto values_of = [&](int64_t elements) { return elements / BucketLayout::kUnit * per_chunk; };
+  std::vector<int64_t> counts;
+  for (int64_t size : BucketLayout::cut_sizes(layout_.all(), mesh_.shards())) counts.push_back(values_of(size));
+  const Tensor mine = whole.slice(0, values_of(slice_.begin), values_of(slice_.end));
+  mesh_.gathers().all_gather(whole, mine, counts, cat("update of ", name_)).wait();
 }
 
 std::vector<StateEntry> ParameterBucket::state() const {

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-class ParameterBucket {
+class ParameterBucket final : public SlotGroup {
  public:
   // Places the parameters in the flat buffer and fills this rank's slice with initial values. Collective.
   ParameterBucket(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
@@ -48,6 +48,8 @@ class ParameterBucket {
 
   // One for each trainable parameter, without its gradient; empty where this rank has no part of it.
   std::vector<Slot> slots() const;
+  int64_t total() const override { return layout_.total(); }
+  void gather_whole(const Tensor& whole, int64_t per_chunk) const override;
   std::vector<StateEntry> state() const;
   // The whole copy by parameter, in its compute type, as the last step used it; nothing where the state is that copy,
   // or parameters come and go.

@@ -51,7 +51,7 @@ class PartReader {
   // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
   // stream.
   void read(const StoredSlice& s, Range range, const StateEntry& e) {
-    if (e.data.device().in_host_memory())
+    if (e.data.device().in_host_memory() && !e.scales)
       return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
     Tensor pieces[2];
     Event copied[2];
@@ -66,7 +66,7 @@ class PartReader {
       return static_cast<float*>(pieces[turn].write());
     };
     read_pieces(s, range, room, [&](Range r) {
-      raw::copy(e.data.slice(0, r.begin - e.offset, r.end - e.offset), pieces[turn].slice(0, 0, r.size()));
+      e.set_values(r.begin - e.offset, pieces[turn].slice(0, 0, r.size()));
       copied[turn] = current_stream().record();
     });
   }

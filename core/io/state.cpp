@@ -11,13 +11,36 @@ namespace {
 constexpr int64_t kStretch = 1 << 20;  // a multiple of kStateChunk
 }  // namespace
 
+StateEntry StateEntry::part(int64_t begin, int64_t end) const {
+  StateEntry out{name, shape, offset + begin, data.slice(0, begin, end)};
+  if (!scales) return out;
+  check(begin % kStateChunk == 0 && (end % kStateChunk == 0 || end == data.numel()), name, ": elements [", begin, ", ",
+        end, ") of the slice are no whole blocks of codes");
+  out.scales = scales.slice(0, begin / kStateChunk, ceil_div(end, kStateChunk));
+  return out;
+}
+
+Tensor StateEntry::values(int64_t begin, int64_t end) const {
+  const StateEntry from = part(begin, end);
+  if (!scales) return raw::cast(from.data, DType::kFloat32);
+  const Tensor out = Tensor::empty({end - begin});
+  raw::decode_blocks(out, from.data, from.scales);
+  return out;
+}
+
+void StateEntry::set_values(int64_t begin, const Tensor& from) const {
+  const StateEntry to = part(begin, begin + from.numel());
+  if (!scales) raw::copy(to.data, from);
+  else raw::encode_blocks(to.data, to.scales, raw::to_device(from, data.device()));
+}
+
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size) {
   std::vector<StateEntry> out;
   for (const StateEntry& e : entries) {
     const Range chunks = split_evenly(ceil_div(e.data.numel(), kStateChunk), size, rank);
     const Range r{chunks.begin * kStateChunk, std::min(chunks.end * kStateChunk, e.data.numel())};
     if (r.empty()) continue;
-    out.push_back({e.name, e.shape, e.offset + r.begin, e.data.slice(0, r.begin, r.end)});
+    out.push_back(e.part(r.begin, r.end));
   }
   return out;
 }
@@ -25,7 +48,7 @@ std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int
 void for_each_stretch(const StateEntry& entry, int64_t most,
                       const std::function<void(int64_t at, const float* values, int64_t n)>& visit) {
   const int64_t n = entry.data.numel();
-  if (entry.data.device().in_host_memory()) {
+  if (entry.data.device().in_host_memory() && !entry.scales) {
     const float* values = entry.data.values<float>();
     for (int64_t at = 0; at < n; at += most) visit(at, values + at, std::min(most, n - at));
     return;
@@ -40,7 +63,7 @@ void for_each_stretch(const StateEntry& entry, int64_t most,
       copies[turn] = Tensor::unallocated({count}, DType::kFloat32, host_memory_of(entry.data.device()));
       copies[turn].allocate();
     }
-    raw::copy(copies[turn].slice(0, 0, count), entry.data.slice(0, at, at + count));
+    raw::copy(copies[turn].slice(0, 0, count), entry.values(at, at + count));
     there[turn] = current_stream().record();
   };
   fetch(0, 0);

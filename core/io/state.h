@@ -17,9 +17,15 @@ struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."
   Shape shape;         // of the whole tensor
   int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of kStateChunk
-  Tensor data;         // fp32 [n], on any device
+  Tensor data;         // fp32 [n], on any device; or with `scales` codes
+  Tensor scales = {};  // if defined: of blocks of 8-bit codes (raw::encode_blocks), whose values the state is
 
   int64_t end() const { return offset + data.numel(); }
+  // Elements [begin, end) of the slice in fp32: its own, or a copy. The slice's elements from `begin` on become `from`,
+  // fp32. Of codes these are whole blocks.
+  Tensor values(int64_t begin, int64_t end) const;
+  void set_values(int64_t begin, const Tensor& from) const;
+  StateEntry part(int64_t begin, int64_t end) const;  // as a slice of its own
 };
 
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.

@@ -195,6 +195,14 @@ struct TreeSumsArgs {
   double* out = nullptr;
 };
 
+// Values and their 8-bit codes with a scale for each kStateChunk of them (core/kernels/block_codes.h).
+struct BlockCodesArgs {
+  int64_t count = 0;  // values
+  float* values = nullptr;
+  uint8_t* codes = nullptr;
+  float* scales = nullptr;
+};
+
 // The outcome of a step, from values gathered from all ranks: mean loss, norm of the mean gradient, whether both are
 // finite, and the factor for gradients.
 struct StepOutcomeArgs {

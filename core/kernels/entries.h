@@ -34,6 +34,8 @@ void initial(Parallel&, const InitialArgs&);
 void tree_add(Parallel&, float*, const float*, int64_t);
 void chunk_norms(Parallel&, const float*, int64_t, double*);
 void tree_sums(Parallel&, const TreeSumsArgs&);
+void encode_blocks(Parallel&, const BlockCodesArgs&);
+void decode_blocks(Parallel&, const BlockCodesArgs&);
 void store(Parallel&, const StoreArgs&);
 void step_outcome(Parallel&, const StepOutcomeArgs&);
 void update_control(Parallel&, const UpdateControlArgs&);

@@ -38,6 +38,8 @@ struct KernelTable {
   void (*chunk_norms)(Parallel&, const float* x, int64_t n,
                       double* out);  // fp64 sums of squares by kStateChunk elements
   void (*tree_sums)(Parallel&, const TreeSumsArgs&);
+  void (*encode_blocks)(Parallel&, const BlockCodesArgs&);  // values -> codes, scales
+  void (*decode_blocks)(Parallel&, const BlockCodesArgs&);  // codes, scales -> values
   void (*store)(Parallel&, const StoreArgs&);
   void (*step_outcome)(Parallel&, const StepOutcomeArgs&);
   void (*update_control)(Parallel&, const UpdateControlArgs&);

@@ -1,5 +1,5 @@
-// Slot: a parameter, or this rank's slice of it, as an optimizer sees it.
-// Values; the memory belongs to DataParallel's buckets.
+// Slot: a parameter, or this rank's slice of it, as an optimizer sees it. SlotGroup: the parameters that are cut into
+// slices together, for updates that depend on whole parameters. Values; the memory belongs to DataParallel's buckets.
 #pragma once
 
 #include <string>
@@ -7,6 +7,18 @@
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
+
+// Parameters in one flat buffer, each from a multiple of kStateChunk elements on. Every rank of a shard group keeps a
+// slice of the buffer, cut at such a multiple too.
+class SlotGroup {
+ public:
+  virtual ~SlotGroup() = default;
+  virtual int64_t total() const = 0;  // elements of the flat buffer, a multiple of kStateChunk
+  // Completes `whole` [total() / kStateChunk * per_chunk], of which this rank has written what belongs to its slice:
+  // the values of the other ranks' slices come from them. In the order of the current stream. Collective in the shard
+  // group.
+  virtual void gather_whole(const Tensor& whole, int64_t per_chunk) const = 0;
+};
 
 struct Slot {
   std::string name;             // dotted name of the parameter
@@ -18,6 +30,8 @@ struct Slot {
   bool in_host_memory = false;  // master and moments are; updates copy them to the device chunk by chunk
   bool decay = false;
   double lr_scale = 1;
+  const SlotGroup* group = nullptr;  // its slots are consecutive. Null: this slot is a whole parameter
+  int64_t place = 0;                 // of the whole parameter in the group's flat buffer, elements
 };
 
 }  // namespace lockstep

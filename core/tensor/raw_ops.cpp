@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/base/state_chunk.h"
+
 namespace lockstep::raw {
 namespace {
 
@@ -143,6 +145,31 @@ Tensor to_device(const Tensor& t, Device device) {
 
 Tensor to_host(const Tensor& t) {
   return to_device(t, t.device().in_host_memory() ? t.device() : host_memory_of(t.device()));
+}
+
+namespace {
+BlockCodesArgs block_codes(const Tensor& values, const Tensor& codes, const Tensor& scales) {
+  check(codes.numel() == values.numel() && scales.numel() == (codes.numel() + kStateChunk - 1) / kStateChunk &&
+            codes.dtype() == DType::kUInt8 && values.dtype() == DType::kFloat32,
+        "block codes: ", values, ", codes ", codes, ", scales ", scales);
+  return {.count = values.numel()};
+}
+}  // namespace
+void encode_blocks(const Tensor& codes, const Tensor& scales, const Tensor& values) {
+  BlockCodesArgs a = block_codes(values, codes, scales);
+  if (a.count == 0) return;
+  a.values = static_cast<float*>(const_cast<void*>(values.read()));
+  a.codes = static_cast<uint8_t*>(codes.write());
+  a.scales = static_cast<float*>(scales.write());
+  launch([](Parallel& p, const BlockCodesArgs& args) { kernels(p).encode_blocks(p, args); }, a);
+}
+void decode_blocks(const Tensor& values, const Tensor& codes, const Tensor& scales) {
+  BlockCodesArgs a = block_codes(values, codes, scales);
+  if (a.count == 0) return;
+  a.values = static_cast<float*>(values.write());
+  a.codes = static_cast<uint8_t*>(const_cast<void*>(codes.read()));
+  a.scales = static_cast<float*>(const_cast<void*>(scales.read()));
+  launch([](Parallel& p, const BlockCodesArgs& args) { kernels(p).decode_blocks(p, args); }, a);
 }
 
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate) {

@@ -42,6 +42,10 @@ Tensor cast(const Tensor& t, DType dtype);
 Tensor to_device(const Tensor& t, Device device);  // contiguous
 // Contiguous, in memory that the host can read once the current stream is synchronised.
 Tensor to_host(const Tensor& t);
+// fp32 values [n] to 8-bit codes (uint8 [n]) with a scale for each kStateChunk of them (fp32 [n / kStateChunk, rounded
+// up]), and back. Values that were decoded are encoded without loss.
+void encode_blocks(const Tensor& codes, const Tensor& scales, const Tensor& values);
+void decode_blocks(const Tensor& values, const Tensor& codes, const Tensor& scales);
 // Sums over `dims` (sorted); in `out` these dimensions have extent 1 or are left out.
 void sum_dims(const Tensor& out, const Tensor& in, const std::vector<int>& dims, bool accumulate = false);
 // The reverse of broadcasting: sums `in` to `shape`; returns `in` itself if it has that shape.

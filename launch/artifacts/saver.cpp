@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr int64_t kDecoded = 1 << 20;  // elements at a time, whose copy takes memory on the device
 constexpr std::chrono::milliseconds kPollInterval{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -112,8 +113,16 @@ void Saver::copy(const std::vector<StateEntry>& entries) {
   int64_t at = 0;
   for (StateEntry& e : entries_) {
     const int64_t n = e.data.numel();
+    const StateEntry of_codes = e.scales ? e : StateEntry();
     const Tensor live = std::exchange(e.data, buffer_.slice(0, at, at + n));
     at += n;
+    if (std::exchange(e.scales, Tensor())) {
+      for (int64_t begin = 0; begin < n; begin += kDecoded) {
+        const int64_t end = std::min(n, begin + kDecoded);
+        raw::copy(e.data.slice(0, begin, end), of_codes.values(begin, end));
+      }
+      continue;
+    }
     if (now.device_queue()) {
       raw::copy(e.data, live);
       continue;

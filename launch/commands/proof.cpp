@@ -55,8 +55,7 @@ void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
       query.back() = {e.name, e.shape, e.offset + at, Tensor::unallocated({n}, DType::kFloat32, Device{})};
       query.back().data.allocate();
       load_entries(checkpoint, query);
-      visit({e.name, e.shape, e.offset + at, raw::to_host(e.data.slice(0, at, at + n))},
-            query.back().data.values<float>());
+      visit({e.name, e.shape, e.offset + at, raw::to_host(e.values(at, at + n))}, query.back().data.values<float>());
     }
   }
 }

@@ -48,7 +48,7 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     if (n == 0) continue;
     if (e.data.dtype() != DType::kFloat32) {
       for (int64_t at = 0; at < n; at += kDigested) {
-        const Tensor part = raw::cast(e.data.slice(0, at, std::min(n, at + kDigested)), DType::kFloat32);
+        const Tensor part = e.values(at, std::min(n, at + kDigested));
         out[i] += digests_of({{e.name, e.shape, e.offset + at, part}})[0];
       }
       continue;

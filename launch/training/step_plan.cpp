@@ -45,7 +45,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
     plan.wire = std::max(plan.wire, comm->bytes_sent() - before);
   }
   int64_t copy = 0;
-  for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.bytes();
+  for (const StateEntry& e : trainer.entries_to_save()) copy += e.data.numel() * size_of(DType::kFloat32);
   plan.copy = std::max(plan.copy, copy);
   if (rank != 0) return;
   plan.stats = allocator_stats(device);

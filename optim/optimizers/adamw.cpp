@@ -1,60 +1,20 @@
 // Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), which differ in weight decay.
-#include <cmath>
-
-#include "core/kernels/kernels.h"
-#include "core/tensor/raw_ops.h"
-#include "optim/builtin.h"
+#include "optim/adam_family.h"
 
 namespace lockstep {
 namespace {
 
-class Adam final : public Optimizer {
+class Adam final : public AdamFamily {
  public:
   Adam(const AdamWOptions& o, bool decoupled, const std::vector<Slot>& slots)
-      : Optimizer(slots, 2), o_(o), decoupled_(decoupled) {}
-  std::vector<std::string> moment_names() const override {
-    return decoupled_ ? std::vector<std::string>{"adamw.m", "adamw.v"} : std::vector<std::string>{"adam.m", "adam.v"};
-  }
+      : AdamFamily(o, slots, decoupled ? "adamw" : "adam"), decoupled_(decoupled) {}
 
  private:
-  void corrections(int64_t update, double& first, double& second) const override {
-    first = weight_sum(o_.beta1, update);
-    second = weight_sum(o_.beta2, update);
-  }
-  // The bias correction of a moment after `update` updates, with the factors as the kernel rounds them: (1 - beta) * (1
-  // + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
-  static double weight_sum(double beta, int64_t update) {
-    const double kept = static_cast<float>(beta), rest = static_cast<float>(1 - beta);
-    return rest * (1 - std::pow(kept, static_cast<double>(update))) / (1 - kept);
-  }
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    PointwiseArgs a =
-        update_args(s, {s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
-    a.scalars[0] = o_.beta1;
-    a.scalars[1] = o_.beta2;
-    a.scalars[2] = o_.epsilon;
-    a.scalars[3] = s.decay ? o_.weight_decay : 0;
-    a.scalars[4] = s.lr_scale;
-    a.control = control;
-    if (decoupled_) raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
-    else raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adam", args); }, a);
+    if (decoupled_) update_adamw(s, moments, control);
+    else update_adam(s, moments, control);
   }
-  AdamWOptions o_;
   bool decoupled_;
-};
-
-class AdamWKind final : public OptimizerKind {
- public:
-  std::vector<Field> options() override { return fields(o_); }
-  std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const override {
-    AdamWOptions o = o_;
-    o.lr = common.lr;
-    o.weight_decay = common.weight_decay;
-    return make_adamw(o, slots);
-  }
-
- private:
-  AdamWOptions o_;
 };
 
 }  // namespace
@@ -71,6 +31,6 @@ std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& o, const std::vector<S
 std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots) {
   return std::make_unique<Adam>(o, false, slots);
 }
-Choice<OptimizerKind> adamw_choice() { return choice<OptimizerKind, AdamWKind>("adamw"); }
+Choice<OptimizerKind> adamw_choice() { return choice<OptimizerKind, AdamFamilyKind<make_adamw>>("adamw"); }
 
 }  // namespace lockstep

@@ -8,8 +8,7 @@ namespace {
 
 class Lion final : public Optimizer {
  public:
-  Lion(const LionOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 1), o_(o) {}
-  std::vector<std::string> moment_names() const override { return {"lion.m"}; }
+  Lion(const LionOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"lion.m"}), o_(o) {}
 
  private:
   void corrections(int64_t, double&, double&) const override {}

@@ -8,8 +8,7 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, 1), o_(o) {}
-  std::vector<std::string> moment_names() const override { return {"sgd.momentum"}; }
+  Sgd(const SgdOptions& o, const std::vector<Slot>& slots) : Optimizer(slots, {"sgd.momentum"}), o_(o) {}
 
  private:
   void corrections(int64_t, double&, double&) const override {}

@@ -1,5 +1,6 @@
 // The kernels of a GPU, their very text, on a stand-in for CUDA: against the CPU's generic level, to the bit where the
-// order of sums is the same, and whatever the number of multiprocessors. Rows: cuda_rows_test.
+// order of sums is the same, and whatever the number of multiprocessors. Rows: cuda_rows_test; optimizers:
+// cuda_updates_test.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -107,32 +108,6 @@ TEST(CudaPointwise, Conversions) {
       const Tensor y = random_tensor({3, 75}, 2, 0, 4, DType::kFloat32);
       expect_pointwise(PointwiseOp::kAdd, {x, y}, {3, 75}, to);
     }
-}
-
-TEST(CudaUpdate, OfEachOptimizer) {
-  for (DType gradient : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
-    for (int64_t n : {64, 1003})
-      for (float skip : {0.0f, 1.0f})
-        for (auto [op, copied] : {std::pair{"sgd", false}, std::pair{"adamw", false}, std::pair{"sgd", true},
-                                  std::pair{"adamw", true}, std::pair{"adam", true}, std::pair{"lion", true}}) {
-          SCOPED_TRACE(cat(op, ", gradient in ", gradient, ", ", n, " elements, ", copied ? "copied" : "once"));
-          expect_equal([&, op = op, copied = copied](const KernelTable& table, Parallel& where) {
-            const float control[UpdateControl::kCount] = {0.01f, 0.5f, skip, 0.3f, 0.2f};
-            const Tensor p = random_tensor({n}, 1, -1, 1, DType::kFloat32),
-                         m = random_tensor({n}, 2, -1, 1, DType::kFloat32),
-                         v = random_tensor({n}, 3, 0, 1, DType::kFloat32), g = random_tensor({n}, 4, -1, 1, gradient);
-            const bool adam = std::string_view(op).starts_with("adam");
-            const Tensor copy = Tensor::zeros({n}, gradient);
-            PointwiseArgs a = adam ? raw::pointwise_args({p, m, v, copy}, {p, m, v, g})
-                                   : raw::pointwise_args({p, m, copy}, {p, m, g});
-            if (!copied) --a.outs;
-            const double scalars[] = {0.9, adam ? 0.99 : 0.01, adam ? 1e-8 : 1, adam ? 0.1 : 1, 1};
-            std::copy(std::begin(scalars), std::end(scalars), a.scalars);
-            a.control = control;
-            table.update(where, op, a);
-            return Values{p.to_vector(), m.to_vector(), v.to_vector(), copy.to_vector()};
-          });
-        }
 }
 
 // ----- Columns -----

@@ -91,6 +91,15 @@ TEST(Levels, RowReductionsAndNormsOfGradients) {
     kernels(level).chunk_norms(pool, x.values<float>(), 7021, out.data());
     return out;
   });
+  expect_agreement("block codes", Agreement::kAll, 0, [&](IsaLevel level) {
+    std::vector<uint8_t> codes(7021);
+    std::vector<float> scales(110), values = x.flatten().to_vector<float>();
+    const BlockCodesArgs a{7021, values.data(), codes.data(), scales.data()};
+    ThreadPool pool(1);
+    kernels(level).encode_blocks(pool, a);
+    kernels(level).decode_blocks(pool, a);
+    return std::vector<double>(values.begin(), values.end());
+  });
   expect_agreement("column sum", Agreement::kAll, 0, [&](IsaLevel level) {
     const Tensor out = Tensor::empty({1003});
     ColumnArgs a;

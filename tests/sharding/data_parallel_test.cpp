@@ -55,7 +55,7 @@ TEST_P(EachJob, IgnoresGroupsThreadsAndDevices) {
 
 TEST_P(EachJob, FastReductionIsCloseToExact) {
   Job job = GetParam().make();
-  job.sgd = true;  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
+  job.optimizer = "sgd";  // AdamW's first steps turn a rounding error in a tiny gradient into a step of full size
   const std::vector<float> exact = train(job, 1)[0].parameters;
   job.parallel.reduce = ReduceMode::kFast;
   for (int ranks : {1, 2, 4}) {

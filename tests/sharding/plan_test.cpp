@@ -28,6 +28,7 @@ struct Case {
   DType compute = DType::kFloat32;
   bool offload = false;
   int64_t micro_batches = 8;
+  const char* optimizer = "adamw";
 };
 
 struct Figures {
@@ -50,7 +51,7 @@ void train(const Case& c, Communicator& comm, const std::function<void()>& look)
   options.compute = c.compute;
   options.offload_optimizer = c.offload;
   DataParallel parallel(*model, comm, options);
-  const auto optimizer = make_adamw({}, parallel.slots());
+  const auto optimizer = make_choice(builtin_optimizers(), c.optimizer)->build({}, parallel.slots());
   for (int64_t step = 0; step < 3; ++step) {
     parallel.begin_step(c.micro_batches, c.micro_batches * kMicro);
     for (int64_t index : parallel.my_micro_batches()) {
@@ -136,6 +137,12 @@ std::vector<Case> cases() {
       out.push_back({"gpt", level, 4, group});
       out.back().micro_batches = 5;
     }
+  for (const char* optimizer : {"lamb", "muon", "adamw8bit"})
+    for (auto level : {ShardLevel::kNone, ShardLevel::kOptimizer, ShardLevel::kParameters}) {
+      out.push_back({"gpt", level, 4, level == ShardLevel::kNone ? 0 : 2});
+      out.back().offload = level == ShardLevel::kParameters;
+      out.back().optimizer = optimizer;
+    }
   return out;
 }
 
@@ -144,7 +151,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   return cat(c.model, c.ranks, "Ranks", kLevels[static_cast<int>(c.level)], c.group ? cat("GroupOf", c.group) : "",
              c.reduce == ReduceMode::kFast ? "Fast" : "", c.compute == DType::kBFloat16 ? "Bf16" : "",
-             c.offload ? "Offloaded" : "", c.micro_batches == 8 ? "" : cat("MicroBatches", c.micro_batches));
+             c.offload ? "Offloaded" : "", c.micro_batches == 8 ? "" : cat("MicroBatches", c.micro_batches),
+             std::string_view(c.optimizer) == "adamw" ? "" : c.optimizer);
 }
 INSTANTIATE_TEST_SUITE_P(Levels, PlannedStep, ::testing::ValuesIn(cases()), name_of);
 

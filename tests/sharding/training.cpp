@@ -67,14 +67,21 @@ std::string bits(double v) {
   return std::to_string(u);
 }
 
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const std::vector<Slot>& slots) {
+  if (name == "sgd") return make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, slots);
+  if (name == "lamb") return make_lamb({.weight_decay = 0.1}, slots);
+  if (name == "muon") return make_muon({.adamw = {.weight_decay = 0.1}}, slots);
+  if (name == "adamw8bit") return make_adamw8bit({.weight_decay = 0.1}, slots);
+  check(name == "adamw", "no optimizer ", name);
+  return make_adamw({.weight_decay = 0.1}, slots);
+}
+
 Outcome train_one(Communicator& comm, const Job& job) {
   std::unique_ptr<Model> model = job.make();
   const int places = apply_recompute(*model, job.recompute);
   EXPECT_EQ(places > 0, job.recompute != Recompute::kNone);
   DataParallel parallel(*model, comm, job.parallel);
-  std::vector<Slot> made_for = parallel.slots();
-  auto optimizer = job.sgd ? make_sgd({.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, made_for)
-                           : make_adamw({.weight_decay = 0.1}, made_for);
+  const auto optimizer = make_optimizer(job.optimizer, parallel.slots());
   Outcome out;
   out.overlapped = true;
   auto entries = [&] {
@@ -85,9 +92,9 @@ Outcome train_one(Communicator& comm, const Job& job) {
   if (!job.state.empty()) {
     for (const StateEntry& e : entries())
       if (e.data.numel() > 0)
-        raw::copy(e.data, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
-                                                        job.state.at(e.name).begin() + e.offset + e.data.numel()),
-                                     e.data.shape()));
+        e.set_values(0, Tensor::of(std::vector<float>(job.state.at(e.name).begin() + e.offset,
+                                                      job.state.at(e.name).begin() + e.end()),
+                                   e.data.shape()));
     parallel.state_was_loaded();
   }
   parallel.set_loss_scale(job.loss_scale);
@@ -117,7 +124,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
   }
   for (const StateEntry& e : entries()) {
     Outcome::Held h{e.name, e.shape.numel(), e.offset, {}};
-    if (e.data.numel() > 0) h.values = e.data.to_vector<float>();
+    if (e.data.numel() > 0) h.values = e.values(0, e.data.numel()).to_vector<float>();
     out.held.push_back(std::move(h));
   }
   return out;
@@ -216,7 +223,7 @@ Job odd_job() {
   };
   job.parallel.frozen = [](const std::string& name) { return name == "frozen"; };
   job.clip = 0.01;
-  job.sgd = true;
+  job.optimizer = "sgd";
   job.steps = 4;
   return job;
 }

@@ -23,7 +23,7 @@ struct Job {
   int64_t nominal_targets = 13;
   double clip = 0;
   DataParallelOptions parallel = {};
-  bool sgd = false;
+  std::string optimizer = "adamw";
   Recompute recompute = Recompute::kNone;
   // Where to go on: what `Outcome::state` of an earlier run holds after its steps.
   int64_t first_step = 0;

@@ -234,6 +234,10 @@ void reach(TreeSumsArgs& a) {
   gpu().reach(a.ranges);
   gpu().reach(a.out);
 }
+void reach(BlockCodesArgs& a) {
+  for (float** p : {&a.values, &a.scales}) gpu().reach(*p);
+  gpu().reach(a.codes);
+}
 void reach(StoreArgs& a) { gpu().reach(a.out); }
 void reach(StepOutcomeArgs& a) {
   gpu().reach(a.values);
@@ -302,6 +306,8 @@ const KernelTable& table() {
       .tree_add = tree_add,
       .chunk_norms = chunk_norms,
       .tree_sums = run<&KernelTable::tree_sums, TreeSumsArgs>,
+      .encode_blocks = run<&KernelTable::encode_blocks, BlockCodesArgs>,
+      .decode_blocks = run<&KernelTable::decode_blocks, BlockCodesArgs>,
       .store = run<&KernelTable::store, StoreArgs>,
       .step_outcome = run<&KernelTable::step_outcome, StepOutcomeArgs>,
       .update_control = run<&KernelTable::update_control, UpdateControlArgs>,

@@ -36,6 +36,8 @@ const KernelTable& cuda_kernels() {
       .tree_add = tree_add,
       .chunk_norms = chunk_norms,
       .tree_sums = tree_sums,
+      .encode_blocks = encode_blocks,
+      .decode_blocks = decode_blocks,
       .store = store,
       .step_outcome = step_outcome,
       .update_control = update_control,

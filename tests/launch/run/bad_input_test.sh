@@ -21,7 +21,7 @@ sed 's/  lr: 0.003/  lr: fast/' text.yaml >type.yaml
 refuses "wrong type" 78 "type.yaml:15: optim.lr: .*'fast'" lockstep train type.yaml run.dir=new
 refuses "out of range" 78 'override 2 \(model.dropout=1.5\): model.dropout: ' lockstep train text.yaml run.dir=new model.dropout=1.5
 refuses "no such choice" 78 'override 2 \(optim.name=adan\): .*adamw' lockstep train text.yaml run.dir=new optim.name=adan
-refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.momentum: key without effect in this run: .*optim.name: sgd' \
+refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.momentum: key without effect in this run: .*optim.name: muon or sgd' \
   lockstep train text.yaml run.dir=new optim.momentum=0.9
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
 refuses "sharing of GPUs on CPUs" 78 '.*share_gpu: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu share_gpu=true
