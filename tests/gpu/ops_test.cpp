@@ -260,7 +260,7 @@ std::vector<Case> attentions() {
   add_grouped(2, gpu_is_fake() ? 128 : 1024, 12, 4, 64, 0);
   add_grouped(1, 300, 8, 1, 128, 0);
   add_grouped(2, gpu_is_fake() ? 128 : 1024, 4, 4, 64, 100);
-  add_grouped(2, 130, 4, 2, 32, 1);
+  add_grouped(2, 130, 4, 2, 32, 3);
   add_grouped(1, 97, 4, 2, 6, 40);  // no multiple of 8: not for a library's kernel
   add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
   add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);
