@@ -84,7 +84,8 @@ Field mask_field(DataOptions& o) {
              "mask", o.mask,
              "probability with which a token is hidden and trained on, as masked language models are; 0: each token's "
              "target is the one that follows")
-      .with_range(0, 0.9);
+      .with_range(0, 0.9)
+      .without_effect_at_default();
 }
 
 class Hdf5Source final : public DataSource {
