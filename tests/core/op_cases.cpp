@@ -96,9 +96,10 @@ std::vector<OpCase> op_cases() {
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
                1e-6,
                3});
+  // Multiplied by something: the sum of what is normalised does not depend on x.
   c.push_back({"batch_norm",
-               [](const Inputs& x) { return batch_norm(x[0], x[1], x[2]).y; },
-               {r({3, 4, 2, 5}, 1), r({5}, 2, 0.5, 2), r({5}, 3)},
+               [](const Inputs& x) { return mul(batch_norm(x[0], x[1], x[2]).y, x[3]); },
+               {r({3, 4, 2, 5}, 1), r({5}, 2, 0.5, 2), r({5}, 3), r({3, 4, 2, 5}, 4)},
                1e-5,
                4});
   c.push_back({"batch_norm_relu",
@@ -114,7 +115,7 @@ std::vector<OpCase> op_cases() {
                [](const Inputs& x) {
                  BatchNormOptions o;
                  o.addend = x[3];
-                 return batch_norm(x[0], x[1], x[2], o).y;
+                 return mul(batch_norm(x[0], x[1], x[2], o).y, x[3]);
                },
                {r({2, 3, 8}, 1), r({8}, 2, 0.5, 2), r({8}, 3), r({2, 3, 8}, 4)},
                1e-5,

@@ -53,7 +53,7 @@ enum class Kind : int64_t {
   kAttention,
   kAttentionBackward
 };
-using Key = std::array<int64_t, 16>;
+using Key = std::array<int64_t, 17>;
 struct KeyHash {
   size_t operator()(const Key& key) const {
     uint64_t h = 0;
