@@ -99,20 +99,40 @@ inline bool repeats_in_tiles(const PointwiseArgs& a, const Operand& o) {
   return a.dims == 2 && o.strides[0] == 0 && kTile % a.sizes[1] == 0;
 }
 
+// The loop of one functor over a dense tile.
+template <class T>
+using TileLoop = void (*)(const PointwiseArgs& a, const T* const* in, T* const* out, int64_t n);
+
 template <class F, class T>
-void pointwise_range(const PointwiseArgs& a, int64_t begin, int64_t end) {
+void tile_loop(const PointwiseArgs& a, const T* const* in, T* const* out, int64_t n) {
   const F f(a);
-  constexpr int kIns = F::kIns, kOuts = F::kOuts;
-  alignas(64) T in_tile[kIns > 0 ? kIns : 1][kTile];
-  alignas(64) T out_tile[kOuts][kTile];
-  bool in_direct[kIns > 0 ? kIns : 1], out_direct[kOuts];
-  for (int j = 0; j < kIns; ++j) in_direct[j] = a.in[j].dtype == kTypeOf<T> && is_linear(a, a.in[j]);
-  for (int j = 0; j < kOuts; ++j) out_direct[j] = a.out[j].dtype == kTypeOf<T> && is_linear(a, a.out[j]);
+  const T* from[F::kIns > 0 ? F::kIns : 1];
+  T* to[F::kOuts];
+  for (int j = 0; j < F::kIns; ++j) from[j] = in[j];
+  for (int j = 0; j < F::kOuts; ++j) to[j] = out[j];
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    T v[F::kIns > 0 ? F::kIns : 1];
+    for (int j = 0; j < F::kIns; ++j) v[j] = from[j][i];
+    auto r = call<F, T>(f, v);
+    for (int j = 0; j < F::kOuts; ++j) to[j][i] = pick<F::kOuts>(r, j);
+  }
+}
+
+// All that does not depend on the functor, so that a program has it once: brings operands into dense tiles, and back.
+template <class T>
+[[gnu::noinline]] void pointwise_range(const PointwiseArgs& a, int ins, int outs, int64_t begin, int64_t end,
+                                       TileLoop<T> loop) {
+  alignas(64) T in_tile[kMaxIns][kTile];
+  alignas(64) T out_tile[kMaxOuts][kTile];
+  bool in_direct[kMaxIns], out_direct[kMaxOuts];
+  for (int j = 0; j < ins; ++j) in_direct[j] = a.in[j].dtype == kTypeOf<T> && is_linear(a, a.in[j]);
+  for (int j = 0; j < outs; ++j) out_direct[j] = a.out[j].dtype == kTypeOf<T> && is_linear(a, a.out[j]);
   for (int64_t at = begin; at < end; at += kTile) {
     const int64_t n = end - at < kTile ? end - at : kTile;
-    const T* in[kIns > 0 ? kIns : 1];
-    T* out[kOuts];
-    for (int j = 0; j < kIns; ++j) {
+    const T* in[kMaxIns];
+    T* out[kMaxOuts];
+    for (int j = 0; j < ins; ++j) {
       const Operand& o = a.in[j];
       if (in_direct[j]) {
         in[j] = static_cast<const T*>(o.data) + at;
@@ -125,15 +145,9 @@ void pointwise_range(const PointwiseArgs& a, int64_t begin, int64_t end) {
         in[j] = in_tile[j];
       }
     }
-    for (int j = 0; j < kOuts; ++j) out[j] = out_direct[j] ? static_cast<T*>(a.out[j].data) + at : out_tile[j];
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) {
-      T v[kIns > 0 ? kIns : 1];
-      for (int j = 0; j < kIns; ++j) v[j] = in[j][i];
-      auto r = call<F, T>(f, v);
-      for (int j = 0; j < kOuts; ++j) out[j][i] = pick<kOuts>(r, j);
-    }
-    for (int j = 0; j < kOuts; ++j) {
+    for (int j = 0; j < outs; ++j) out[j] = out_direct[j] ? static_cast<T*>(a.out[j].data) + at : out_tile[j];
+    loop(a, in, out, n);
+    for (int j = 0; j < outs; ++j) {
       const Operand& o = a.out[j];
       if (!out_direct[j])
         walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
@@ -147,10 +161,20 @@ template <class F>
 void for_each(Parallel& parallel, const PointwiseArgs& a) {
   const bool wide = any_wide(a);
   auto body = [&](int64_t begin, int64_t end) {
-    if (wide) pointwise_range<F, double>(a, begin, end);
-    else pointwise_range<F, float>(a, begin, end);
+    if (wide) pointwise_range<double>(a, F::kIns, F::kOuts, begin, end, tile_loop<F, double>);
+    else pointwise_range<float>(a, F::kIns, F::kOuts, begin, end, tile_loop<F, float>);
   };
   parallel.run(a.numel, kPointwiseGrain, body);
+}
+
+// A row, converted: once in a program, not once in each functor.
+template <class T>
+[[gnu::noinline]] void load_dense(const RowOperand& o, int64_t row, int64_t n, T* to) {
+  load_run<T>(o.data, o.dtype, row * o.row_stride, 1, n, to);
+}
+template <class T>
+[[gnu::noinline]] void store_dense(const RowOperand& o, int64_t row, int64_t n, const T* from) {
+  store_run<T>(o.data, o.dtype, row * o.row_stride, 1, n, from);
 }
 
 // What a row functor sees: its row's operands in type T, and reductions whose order depends on the length alone (32
@@ -169,7 +193,7 @@ class CpuRow {
     const RowOperand& o = of(j);
     if (o.dtype == kTypeOf<T>) return static_cast<const T*>(o.data) + row * o.row_stride;
     T* staged = scratch(static_cast<int>(j));
-    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, staged);
+    load_dense<T>(o, row, args.cols, staged);
     return staged;
   }
   // Element i of row j; of an operand with one value a row, that value.
@@ -193,7 +217,7 @@ class CpuRow {
     if (!staged_[static_cast<int>(j)]) return;
     const RowOperand& o = of(j);
     write_out(j);
-    load_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, out_scratch(j));
+    load_dense<T>(o, row, args.cols, out_scratch(j));
     staged_[static_cast<int>(j)] = false;
   }
   void out_value(RowOut j, T v) { store_element<T>(of(j).data, of(j).dtype, row * of(j).row_stride, v); }
@@ -229,7 +253,7 @@ class CpuRow {
   const RowOperand& of(RowOut j) const { return args.out[static_cast<int>(j)]; }
   void write_out(RowOut j) {
     const RowOperand& o = of(j);
-    store_run<T>(o.data, o.dtype, row * o.row_stride, 1, args.cols, out_scratch(j));
+    store_dense<T>(o, row, args.cols, out_scratch(j));
   }
   T* out_scratch(RowOut j) { return scratch(kMaxRowIns + static_cast<int>(j)); }
   // Only where a row is stored in another type: one long row in its own type costs no memory.
