@@ -28,6 +28,11 @@ std::vector<Field> fields(OptimOptions& o) {
       field("skip_limit", o.skip_limit, "stop after this many steps in a row without a finite gradient")
           .with_unit("steps")
           .at_least(1),
+      field("ema", o.ema,
+            "decay of a moving average of the parameters, which is saved beside them: eval, generate and export take "
+            "it with --ema; 0: none")
+          .with_range(0, kMostBeta)
+          .without_effect_at_default(),
       list_field("rules", o.rules, "overrides by parameter name; the last match applies")};
 }
 

@@ -29,6 +29,7 @@ struct OptimOptions {
   bool decay_vectors = false;  // weight decay also for norms and biases
   double clip_norm = 0;
   int64_t skip_limit = 10;
+  double ema = 0;  // decay of the average of the parameters (WeightAverage); 0: none is kept
   std::vector<OptimRule> rules;
 };
 std::vector<Field> fields(OptimOptions& o);  // all except `name`

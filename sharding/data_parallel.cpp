@@ -75,11 +75,21 @@ DataParallel::~DataParallel() {
   // Collectives under way need ranks that will not come.
   if (std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
   for (Module* m : hooked_) m->set_hooks({});  // the model may outlive us
+  train_only({});
 }
 
-void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets) {
+void DataParallel::train_only(std::string_view module) {
+  if (module == trained_module_) return;
+  trained_module_ = module;
+  for (auto& b : trainable_)
+    for (const NamedParameter& p : b->members())
+      set_requires_grad(p.parameter->value, module.empty() || is_of_module(p.name, module));
+}
+
+void DataParallel::begin_step(int64_t micro_count, int64_t nominal_targets, std::string_view module) {
   check(micro_count > 0 && nominal_targets > 0, "begin_step: ", micro_count, " micro-batches, ", nominal_targets,
         " nominal targets");
+  train_only(module);
   micro_count_ = micro_count;
   nominal_ = nominal_targets;
   backward_end_s_ = 0;

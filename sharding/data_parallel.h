@@ -32,8 +32,9 @@ class DataParallel {
   ~DataParallel();
 
   // A step of micro_count micro-batches in all begins. `nominal_targets` is the constant by which backward divides: the
-  // targets of a full, unpadded step.
-  void begin_step(int64_t micro_count, int64_t nominal_targets);
+  // targets of a full, unpadded step. `module`: a child of the root, whose parameters alone take gradients in this
+  // step; the others' are zero. Empty: all do.
+  void begin_step(int64_t micro_count, int64_t nominal_targets, std::string_view module = {});
   // How micro-batches are dealt at this level, and those that this rank must run, in this order.
   MicroSchedule schedule() const { return reductions_->micro_schedule(); }
   std::vector<int64_t> my_micro_batches() const { return reductions_->my_micro_batches(); }
@@ -87,6 +88,7 @@ class DataParallel {
 
  private:
   void make_buckets();
+  void train_only(std::string_view module);
   void call_on_passes(size_t block, const std::vector<Module*>& modules);
   void announce_round();
   StepReducer& reducer_of(int64_t micro_count);
@@ -107,6 +109,7 @@ class DataParallel {
   std::map<int64_t, StepReducer> reducers_;  // by micro-batches of a step
 
   int64_t micro_count_ = 0, nominal_ = 1;
+  std::string trained_module_;
   double loss_scale_ = 1;
   std::vector<std::pair<Tensor, int64_t>> losses_;  // of my micro-batches: summed loss, targets
   double backward_end_s_ = 0;

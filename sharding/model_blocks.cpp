@@ -37,6 +37,10 @@ ModelBlocks blocks_of(Module& model, const DataParallelOptions& options) {
   size_t of_children = 0;
   for (auto& [name, child] : model.children()) of_children += child->parameters().size();
   take(out.root, all.size() - of_children);
+  const auto is_apart = [&](const std::string& name) {
+    return std::find(options.apart.begin(), options.apart.end(), name) != options.apart.end();
+  };
+  bool closed = true;  // the last block takes no more
   for (auto& [name, child] : model.children()) {
     const size_t count = child->parameters().size();
     if (count == 0) continue;
@@ -44,11 +48,13 @@ ModelBlocks blocks_of(Module& model, const DataParallelOptions& options) {
       take(out.root, count);
       continue;
     }
-    if (out.blocks.empty() || bytes_of(out.blocks.back()) >= least) out.blocks.emplace_back();
+    if (closed || is_apart(name) || bytes_of(out.blocks.back()) >= least) out.blocks.emplace_back();
+    closed = is_apart(name);
     out.blocks.back().modules.push_back(child.get());
     take(out.blocks.back(), count);
   }
-  if (out.blocks.size() > 1 && bytes_of(out.blocks.back()) < least) {  // the last is small: it joins the one before
+  // The last is small: it joins the one before.
+  if (options.apart.empty() && out.blocks.size() > 1 && bytes_of(out.blocks.back()) < least) {
     const ModelBlock last = std::move(out.blocks.back());
     out.blocks.pop_back();
     append(out.blocks.back().modules, last.modules);

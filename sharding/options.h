@@ -47,6 +47,7 @@ struct DataParallelOptions {
   DType reduce_dtype = DType::kFloat32;  // of each micro-batch's gradient, once it is formed
   uint64_t seed = 1;                     // of initial values
   std::function<bool(const std::string& name)> frozen = {};  // parameters that take no gradient; none where empty
+  std::vector<std::string> apart = {};  // children of the root that share no bucket with other children
 };
 std::vector<Field> fields(DataParallelOptions& o);
 

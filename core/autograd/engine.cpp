@@ -256,6 +256,12 @@ Tensor& require_grad(Tensor& t, bool on) {
   return t;
 }
 
+void set_requires_grad(const Tensor& leaf, bool on) {
+  check(leaf.record() && leaf.record()->node && !leaf.record()->node->leaf.expired(), "set_requires_grad of ", leaf,
+        ", which is no leaf");
+  leaf.record()->requires_grad = on;
+}
+
 bool requires_grad(const Tensor& t) { return grad_node(t) != nullptr; }
 Tensor grad_of(const Tensor& leaf) { return leaf.record() ? leaf.record()->grad : Tensor(); }
 void clear_grad(const Tensor& leaf) {

@@ -94,6 +94,8 @@ inline Node* grad_node(const Tensor& t) {
 // Makes `t` a leaf, a tensor that keeps its gradient. Returns t.
 Tensor& require_grad(Tensor& t, bool on = true);
 bool requires_grad(const Tensor& t);
+// Whether operations see that leaf as one: off, they record nothing for it, and it keeps what it has.
+void set_requires_grad(const Tensor& leaf, bool on);
 // The gradient of a leaf; undefined before the first contribution.
 Tensor grad_of(const Tensor& leaf);
 void clear_grad(const Tensor& leaf);

@@ -387,9 +387,12 @@ void verify_checkpoint(const Checkpoint& c, int reader, int readers) {
 
 Hash128 digest_of(const CheckpointInfo& i) {
   const bool scaled = i.loss_scale != 1 || i.good_steps != 0;
+  std::string later;
+  for (int64_t updates : i.later_updates) later += cat("updates of a later phase ", updates, "\n");
   return hash128(cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates,
                      "\nskipped ", i.skipped, "\ndataset ", i.dataset, "\n",
-                     scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", i.math_text));
+                     scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later,
+                     i.math_text));
 }
 
 Hash128 digest_of(const Checkpoint& c) {

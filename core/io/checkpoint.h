@@ -21,8 +21,9 @@
 
 namespace lockstep {
 
-// 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. All up to this one are read.
-constexpr int64_t kCheckpointVersion = 2;
+// 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. 3: later_updates; a checkpoint
+// without any is still written as 2. All up to this one are read.
+constexpr int64_t kCheckpointVersion = 3;
 
 // What a run knows of its validation loss.
 struct ValidationRecord {
@@ -37,9 +38,10 @@ struct ValidationRecord {
 
 // What a run needs beside its tensors.
 struct CheckpointInfo {
-  int64_t step = 0;                 // steps done
-  int64_t epoch = 0, position = 0;  // data cursor
-  int64_t updates = 0;              // of the optimizer
+  int64_t step = 0;                    // steps done
+  int64_t epoch = 0, position = 0;     // data cursor
+  int64_t updates = 0;                 // of the optimizer: of a step's first phase, and
+  std::vector<int64_t> later_updates;  // of the phases after it
   int64_t skipped_in_row = 0, skipped = 0;
   ValidationRecord validation;
   double loss_scale = 1;   // of fp16: what the loss is multiplied by, and

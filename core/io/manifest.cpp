@@ -18,7 +18,10 @@ namespace {
 
 constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes, of any run; most are far below:
 constexpr int64_t kManifestBase = 16 << 20;             // configuration, vocabulary and the like
+constexpr int64_t kMostPhases = 64;                     // of a step
 constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
+
+std::string updates_key(size_t phase) { return cat("updates_of_phase_", phase); }
 
 std::string shape_text(const Shape& shape) {
   std::string out;
@@ -144,7 +147,7 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
                     int parts) {
   JsonObject head{{"format", std::string("lockstep checkpoint")},
-                  {"version", kCheckpointVersion},
+                  {"version", info.later_updates.empty() ? 2 : kCheckpointVersion},
                   {"writer", info.writer},
                   {"step", info.step},
                   {"epoch", info.epoch},
@@ -169,6 +172,8 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
   if (v.best) head.emplace_back("best_validation_loss", *v.best);
   if (v.best) head.emplace_back("best_validation_step", v.best_step);
   if (v.since_best > 0) head.emplace_back("evaluations_since_best", v.since_best);
+  if (!info.later_updates.empty()) head.emplace_back("phases", static_cast<int64_t>(1 + info.later_updates.size()));
+  for (size_t i = 0; i < info.later_updates.size(); ++i) head.emplace_back(updates_key(i + 1), info.later_updates[i]);
   const std::string text = cat(json_line(head), "\n", slices_text(slices));
   const std::string path = cat(pending, "/", kManifest);
   {
@@ -230,6 +235,15 @@ Checkpoint open_checkpoint(const std::string& dir) {
     v.best_step = json_int(*head, "best_validation_step", path);
   }
   if (has("evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
+  if (has("phases")) {
+    const int64_t phases = json_int(*head, "phases", path);
+    require(phases >= 1 && phases <= kMostPhases, ExitCode::kBadData, path, ": a step of ", phases, " phases");
+    for (size_t k = 1; k < static_cast<size_t>(phases); ++k) {
+      i.later_updates.push_back(json_int(*head, updates_key(k), path));
+      require(i.later_updates.back() >= 0 && i.later_updates.back() <= kLargestCount, ExitCode::kBadData, path, ": \"",
+              updates_key(k), "\" is ", i.later_updates.back(), "; a number in [0, 2^48] was expected");
+    }
+  }
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);

@@ -2,6 +2,7 @@
 #include "core/kernels/rows.h"
 #include "core/base/philox.h"
 #include "core/kernels/apply.h"
+#include "core/kernels/initial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
@@ -245,6 +246,24 @@ struct Dropout : DropoutRows {
   }
 };
 
+// Numbers are a function of (key, sample, element), as in Dropout.
+struct Noise : NoiseRows {
+  static constexpr unsigned kKept = 0, kPassed = operand_bit(kY);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    const uint64_t sample = static_cast<uint64_t>(row.in_integer(kSamples, row.row / row.args.rows_per_sample));
+    const uint64_t part = static_cast<uint64_t>(row.row % row.args.rows_per_sample);
+    const uint64_t key = mix(row.args.seed, row.args.step), high = mix(row.args.site, sample);
+    const uint64_t groups = static_cast<uint64_t>((n + 3) / 4);
+    auto y = row.out(kY);
+    row.each(n, [&](int64_t i) {
+      const Philox4 r = philox(key, part * groups + static_cast<uint64_t>(i) / 4, high);
+      y[i] = static_cast<T>(normal_of(symmetric_of(r.v[i % 4])));
+    });
+  }
+};
+
 struct Sum : ReduceRows {
   static constexpr unsigned kKept = 0, kPassed = operand_bit(kX);
   template <class T, class Row>
@@ -291,6 +310,7 @@ void row(Parallel& where, RowOp op, const RowArgs& a) {
     case RowOp::kCrossEntropyInOnePass: return for_each_row<CrossEntropyInOnePass>(where, a);
     case RowOp::kRescale: return for_each_row<Rescale>(where, a);
     case RowOp::kDropout: return for_each_row<Dropout>(where, a);
+    case RowOp::kNoise: return for_each_row<Noise>(where, a);
     case RowOp::kSum: return for_each_row<Sum>(where, a);
     case RowOp::kMax: return for_each_row<Max>(where, a);
     case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);

@@ -51,6 +51,7 @@ enum class RowOp : uint8_t {
   kCrossEntropyInOnePass,  // loss and gradient at once; loss_gradient, ignored_target
   kRescale,                // x *= g / loss_gradient, where they differ
   kDropout,                // drop_probability, rows_per_sample, seed, step, site
+  kNoise,                  // standard normal; rows_per_sample, seed, step, site
   kSum,
   kMax,
   kNormSquared,  // sum of squares, in fp64
@@ -103,6 +104,10 @@ struct RescaleRows {
 };
 struct DropoutRows {
   static constexpr RowIn kX{0}, kSamples{1};  // samples int64, an id for each rows_per_sample rows
+  static constexpr RowOut kY{0};
+};
+struct NoiseRows {
+  static constexpr RowIn kSamples{0};  // int64, an id for each rows_per_sample rows
   static constexpr RowOut kY{0};
 };
 struct ReduceRows {  // kSum, kMax, kNormSquared

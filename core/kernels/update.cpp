@@ -194,6 +194,19 @@ struct Muon {
   }
 };
 
+// Average, parameter -> average. The part of the way that it goes is the first correction; 1: all of it.
+struct Average {
+  static constexpr int kIns = 2, kOuts = 1;
+  float rate, skip;
+  HD explicit Average(const PointwiseArgs& a)
+      : rate(a.control[UpdateControl::kCorrection1]), skip(a.control[UpdateControl::kSkip]) {}
+  template <class T>
+  HD T operator()(T average, T p) const {
+    const T moved = rate == 1 ? p : fused(T(rate), p - average, average);
+    return skip != 0 ? average : moved;
+  }
+};
+
 // The same, with the new parameter a second time, as another type has it: the copy that the next pass computes with.
 template <class F>
 struct AndCopy {
@@ -229,7 +242,8 @@ constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>},
                                     {"lamb", update_by<Lamb>},
                                     {"muon_momentum", update_by<MuonMomentum>},
                                     {"muon_inverse_norm", update_by<MuonInverseNorm>},
-                                    {"muon", update_by<Muon>}};
+                                    {"muon", update_by<Muon>},
+                                    {"average", for_each<Average>}};
 
 }  // namespace
 

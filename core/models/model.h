@@ -27,6 +27,11 @@ struct TensorNeed {
   int rank = -1;  // of one sample; negative: any
 };
 
+// A part of a step: it goes over all micro-batches with a loss of its own, and updates the parameters of one module.
+struct StepPhase {
+  std::string module;  // a child's name, which is also the phase's in metrics; empty: all parameters
+};
+
 class Model : public Module {
  public:
   // What this model reads of a batch; data without it is refused before the first step. By default the data's first
@@ -41,9 +46,18 @@ class Model : public Module {
   // By default, cross-entropy of [..., classes] against int32 labels [...], which may overwrite the output with its
   // gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
+  // The phases of a step, in order: each sees what those before it updated (two networks that are trained against each
+  // other). Between them they update every parameter that is not frozen, none of them twice. By default there is one.
+  virtual std::vector<StepPhase> phases() const { return {{}}; }
+  // The phase, an index into phases(), whose output and loss the next passes compute. Evaluations are of phase 0.
+  void set_phase(size_t phase) { phase_ = phase; }
+  size_t phase() const { return phase_; }
   // Floating-point operations of the matrix products in one sample's forward and backward pass, from which the
   // utilisation of the machine is computed; 0: not known.
   virtual double flops() const { return 0; }
+
+ private:
+  size_t phase_ = 0;
 };
 
 // In words, what `needs` asks for that the data lacks; empty where all is there.

@@ -44,6 +44,11 @@ struct NamedBuffer {
   Buffer* buffer;
 };
 
+// Is the dotted name that of something below the module with that name?
+inline bool is_of_module(std::string_view name, std::string_view module) {
+  return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
+}
+
 struct ModuleHooks {
   std::function<void()> before_forward, after_forward, before_backward;
 };

@@ -103,6 +103,8 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::
 // Zeroes elements with probability p and scales the rest by 1 / (1 - p). Dimension 0 is that of the samples in
 // context().random, which with `site` (random_site) is the key of the random numbers.
 Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::current());
+// Standard normal numbers of that shape and floating-point type, without gradient; their key is as dropout's.
+Tensor noise(const Shape& shape, uint64_t site, DType type = DType::kFloat32);
 // x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
               Place place = Place::current());

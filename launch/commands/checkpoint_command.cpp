@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kCompared = 1 << 20;  // elements read at a time
-const std::string kParameters = "parameters/";
+const std::string kParameters = "parameters/", kBuffers = "buffers/", kAverages = "ema/";
 
 // One tensor of a checkpoint, merged from all its slices.
 struct StoredTensor {
@@ -232,14 +232,20 @@ class Comparison {
   bool equal_ = true;
 };
 
-void export_parameters(const Checkpoint& c, const std::string& output, bool json) {
+void export_parameters(const Checkpoint& c, const std::string& output, bool averages, bool json) {
   PendingFile pending(output, false);
   Hdf5File file = Hdf5File::create(pending.temporary());
   int64_t tensors = 0;
   std::vector<float> values;
-  for (auto& [full_name, t] : tensors_of(c)) {
-    if (!full_name.starts_with(kParameters)) continue;
-    const std::string name = full_name.substr(kParameters.size());
+  const auto stored = tensors_of(c);
+  int64_t averaged = 0;
+  for (auto& [own_name, t] : stored) {
+    const bool parameter = own_name.starts_with(kParameters);
+    if (!parameter && !own_name.starts_with(kBuffers)) continue;
+    const std::string name = own_name.substr((parameter ? kParameters : kBuffers).size());
+    const bool average = averages && parameter && stored.contains(kAverages + name);  // not of one that was frozen
+    averaged += average;
+    const std::string full_name = average ? kAverages + name : own_name;
     const Shape shape = t.shape.rank() > 0 ? t.shape : Shape{1};
     file.create_dataset(name, StoredType::kFloat32, shape);
     ++tensors;
@@ -252,6 +258,8 @@ void export_parameters(const Checkpoint& c, const std::string& output, bool json
     }
   }
   require(tensors > 0, ExitCode::kBadData, c.dir, ": holds no parameters");
+  require(!averages || averaged > 0, ExitCode::kConfig, c.dir,
+          ": has no averages of its parameters; it was trained without optim.ema");
   file.set_attribute("", "step", c.info.step);
   file.set_attribute("", "digest", to_hex(digest_of(c)));
   file.close();
@@ -281,8 +289,12 @@ std::vector<Command> checkpoint_forms() {
        "Prints how two states differ, independent of their layouts; exit code 1 if they differ. A and B are\n"
        "checkpoints, or run directories, which stand for their newest valid ones.",
        json, 2, 2},
-      {"checkpoint export", "checkpoint export DIR OUT.h5 [--json]",
-       "Writes the parameters alone, unsharded and by name, to a new HDF5 file.\n" + dir, json, 2, 2}};
+      {"checkpoint export",
+       "checkpoint export DIR OUT.h5 [--ema] [--json]",
+       "Writes parameters and buffers, unsharded and by name, to a new HDF5 file.\n" + dir,
+       {{"ema", "the averages of the parameters (optim.ema)"}, json[0]},
+       2,
+       2}};
 }
 
 int checkpoint_command(const App&, const std::vector<std::string>& given) {
@@ -300,7 +312,7 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
     return d.equal() ? 0 : 1;
   }
   if (a.form == "export") {
-    export_parameters(c, a.positional[1], json);
+    export_parameters(c, a.positional[1], a.has("ema"), json);
   } else if (a.form == "inspect") {
     print(json ? json_line(described(c)) + "\n" : describe(c));
   } else {

@@ -27,13 +27,14 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
 std::vector<Command> eval_forms() {
   return {
       {"eval",
-       "eval RUN [key.path=value ...] [--on PART] [--ranks N]",
+       "eval RUN [key.path=value ...] [--on PART] [--ranks N] [--ema]",
        "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
        "it as one JSON object.\n"
        "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
        "data.context with a shorter one.",
        {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
         {"ranks", "ranks in this process", "N", "0"},
+        {"ema", "with the averages of the parameters (optim.ema)"},
         {"json", "no effect: the result is always one JSON object"}},
        1}};
 }
@@ -46,12 +47,13 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   auto settings = settings_of_checkpoint(app, open_newest(run, false), arguments.rest());
   const std::string& on = arguments.text("on");
   settings->data.measured = part_of(on);
+  settings->train.eval_ema = false;  // what is loaded is measured
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
     fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });
     Trainer trainer(*settings, data, comm, task);
-    fail_together(comm, [&] { trainer.load_parameters(checkpoint); });
+    fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},

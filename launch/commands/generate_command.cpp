@@ -16,13 +16,14 @@ namespace lockstep {
 std::vector<Command> generate_forms() {
   return {
       {"generate",
-       "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S]",
+       "generate RUN [--prompt TEXT] [--tokens N] [--temperature X] [--top-k K] [--seed S] [--ema]",
        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint.",
        {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
         {"tokens", "how many tokens to add", "N", "200"},
         {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
         {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
-        {"seed", "seed of the sampling", "S", "1"}},
+        {"seed", "seed of the sampling", "S", "1"},
+        {"ema", "with the averages of the parameters (optim.ema)"}},
        1,
        1}};
 }
@@ -45,7 +46,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   const auto settings = settings_of_checkpoint(app, checkpoint);
   Stream stream(place_alone(settings->device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
-  const auto model = load_model(*settings, checkpoint);
+  const auto model = load_model(*settings, checkpoint, arguments.has("ema"));
   const std::string prompt = arguments.text("prompt");
   std::vector<int32_t> tokens = vocabulary->encode(prompt);
   require(!tokens.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");

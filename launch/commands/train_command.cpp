@@ -261,6 +261,10 @@ class Run {
                     {"comm_ms", r.result.exposed_ms},
                     {"optimizer_ms", r.optimizer_ms}};
     if (!r.result.finite) line.emplace_back("skipped", true);
+    for (auto& [name, one] : r.phases) {
+      line.emplace_back("loss/" + name, one.loss);
+      line.emplace_back("grad_norm/" + name, one.grad_norm);
+    }
     if (comm_.size() > 1) {
       BucketSizeAdvice step;
       step.add(r.transfers, seconds);
@@ -275,6 +279,7 @@ class Run {
                                                         {"train/lr", r.lr},
                                                         {"train/grad_norm", r.result.grad_norm},
                                                         {"speed/" + trainer_.items_unit() + "_per_s", rate}};
+    for (auto& [name, one] : r.phases) scalars.emplace_back("train/loss/" + name, one.loss);
     if (e) {
       line.emplace_back("val_loss", e->loss);
       scalars.emplace_back("validation/loss", e->loss);

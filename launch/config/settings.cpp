@@ -26,6 +26,8 @@ std::vector<Field> fields(TrainOptions& o) {
               .with_unit("steps")
               .at_least(0)
               .without_effect_on_math(),
+          field("eval_ema", o.eval_ema, "measure it with the averages of the parameters (optim.ema)")
+              .without_effect_on_math(),
           field("patience", o.patience,
                 "end the run, with exit code 0, once the validation loss has not been lower than before for N "
                 "evaluations in a row; 0: train all steps")
@@ -283,6 +285,8 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
          "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
   refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
+  refuse(!s->train.eval_ema || s->optim.ema > 0, "train.eval_ema",
+         "there are no averages without optim.ema, their decay; 0.999 is usual");
   refuse(s->train.patience == 0 || s->train.eval_every > 0, "train.patience",
          "has an effect only with train.eval_every, which evaluates during the run");
   refuse(s->checkpoint.keep_best == 0 || s->train.eval_every > 0, "checkpoint.keep_best",

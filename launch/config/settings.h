@@ -23,6 +23,7 @@ struct TrainOptions {
   int64_t steps = 1000;
   int64_t eval_every = 0;
   int64_t patience = 0;  // 0: no early stopping
+  bool eval_ema = false;
   bool anomaly = false;
 };
 struct BatchOptions {

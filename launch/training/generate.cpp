@@ -6,6 +6,7 @@
 #include "core/autograd/node.h"
 #include "core/base/philox.h"
 #include "core/tensor/raw_ops.h"
+#include "optim/weight_average.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,7 @@ int32_t choose(const Ranked& ranked, const GenerateOptions& o, double uniform) {
 
 }  // namespace
 
-std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint) {
+std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
   auto model = settings.model->build({checkpoint.info.input, checkpoint.info.classes});
   place_parameters(*model, 1);
   model->eval();
@@ -49,6 +50,7 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   for (auto& b : model->buffers())
     entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
   load_entries(checkpoint, entries);
+  if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
   return model;
 }
 

@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// The model of `settings` with the parameters of `checkpoint`, on the current stream's device, for evaluation. Throws
-// ExitCode::kBadData for a checkpoint of another model.
-std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint);
+// The model of `settings` with the parameters of `checkpoint`, or with their averages, on the current stream's device,
+// for evaluation. Throws ExitCode::kBadData for a checkpoint of another model, kConfig for one without averages.
+std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages = false);
 
 struct GenerateOptions {
   int64_t tokens = 200;      // to add

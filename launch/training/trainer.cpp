@@ -66,17 +66,24 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.writer = kVersion;
   info_.ranks = comm_.size();
   fail_together(comm_, [&] {
-    parallel_ = std::make_unique<DataParallel>(*model_, comm_, settings_.parallel);
+    DataParallelOptions options = settings_.parallel;
+    if (const auto phases = model_->phases(); phases.size() > 1)
+      for (const StepPhase& p : phases) options.apart.push_back(p.module);
+    parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
     info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
     std::vector<std::string> names;
     for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, parallel_->slots(), names);
-    if (!measured) optimizer_ = settings_.optimizer->build(settings_.optim, parallel_->slots());
+    phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, !measured);
+    info_.later_updates.assign(phases_->count() - 1, 0);
     const bool scales = settings_.parallel.compute == DType::kFloat16;
     if (scales) loss_scale_ = LossScale::dynamic();
-    runs_ahead_ = current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly;
+    runs_ahead_ =
+        current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly && phases_->count() == 1;
     if (settings_.graph) {
-      const std::string why = parallel_->why_not_recorded();
+      const std::string why = phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ",
+                                                         phases_->count(), " phases, between which the host waits")
+                                                   : parallel_->why_not_recorded();
       require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
     }
   });
@@ -183,7 +190,7 @@ void Trainer::start(const StepRequests& requests) {
                             settings_.train.steps);
   report.items = batch.samples * data_.train->spec().units;
   parallel_->set_loss_scale(loss_scale_.value());
-  optimizer_->prepare(report.lr);
+  phases_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
   const bool reads_copies = copy_sentinel_ && verifies_after(report.step);
@@ -213,6 +220,13 @@ StepReport Trainer::finish() {
     FlightPhase phase("wait for the step");
     report.result = outcome_of(step);
   }
+  if (phases_->count() == 1) {
+    phases_->settle(0, !report.result.finite);
+  } else {
+    report.phases.emplace_back(phases_->module(report.phases.size()), report.result);
+    for (size_t i = 0; i < phases_->count(); ++i) phases_->settle(i, !report.phases[i].second.finite);
+    report.result = joined(report.phases);
+  }
   // The mean of nothing is no loss of 0. A whole part without targets was refused before the first step.
   if (report.result.targets == 0 && current_device().has_bytes()) {
     report.result.loss = std::numeric_limits<double>::quiet_NaN();
@@ -221,14 +235,15 @@ StepReport Trainer::finish() {
                       settings_.config.place("data.ignore_tokens"), "): it has no loss and no gradient"));
   }
   const bool finite = report.result.finite;
-  optimizer_->settle(!finite);
   loss_scale_.update(finite);
   info_.loss_scale = loss_scale_.value();
   info_.good_steps = loss_scale_.good_steps();
   ++info_.step;
   info_.epoch = step.next.epoch;
   info_.position = step.next.position;
-  info_.updates = optimizer_->updates();
+  const std::vector<int64_t> updates = phases_->updates();
+  info_.updates = updates[0];
+  info_.later_updates.assign(updates.begin() + 1, updates.end());
   info_.skipped_in_row = finite ? 0 : info_.skipped_in_row + 1;
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
@@ -279,11 +294,23 @@ StepResult Trainer::outcome_of(const UnderWay& step) {
   }
 }
 
-// A step's work from its data to the update, in the order of the stream.
+// A step's work from its data to the update, in the order of the stream. The host learns a phase's outcome before the
+// next one begins.
 PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
                          StepReport& report, UnderWay* verified) {
+  for (size_t i = 0; i + 1 < phases_->count(); ++i) {
+    const StepResult result = run_phase(i, batch, mine, {}, report, nullptr).wait();
+    report.phases.emplace_back(phases_->module(i), result);
+  }
+  return run_phase(phases_->count() - 1, batch, mine, requests, report, verified);
+}
+
+PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
+                               const StepRequests& requests, StepReport& report, UnderWay* verified) {
   trace_mark();
-  parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets());
+  model_->set_phase(index);
+  parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets(),
+                        phases_->module(index));
   double loss_gradient = parallel_->loss_gradient();
   if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
   if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, *model_);
@@ -318,27 +345,37 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   WithProfilerRange range("optimizer");
   FlightPhase phase("optimizer");
   const auto update = Clock::now();
-  optimizer_->update(parallel_->slots(), outcome.verdict());
-  report.optimizer_ms = ms_since(update);
+  phases_->update(index, outcome.verdict());
+  report.optimizer_ms += ms_since(update);
   return outcome;
 }
 
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
   check_at_rest("evaluate");
-  return lockstep::evaluate(*model_, *parallel_, comm_, *data_.validation,
-                            {.micro_batch = settings_.batch.micro,
-                             .loader_threads = static_cast<int>(settings_.data.threads),
-                             .compute = settings_.parallel.compute,
-                             .seed = static_cast<uint64_t>(settings_.seed),
-                             .step = info_.step,
-                             .metrics = settings_.metrics});
+  model_->set_phase(0);
+  if (settings_.train.eval_ema) swap_averages();
+  const EvalReport report = lockstep::evaluate(*model_, *parallel_, comm_, *data_.validation,
+                                               {.micro_batch = settings_.batch.micro,
+                                                .loader_threads = static_cast<int>(settings_.data.threads),
+                                                .compute = settings_.parallel.compute,
+                                                .seed = static_cast<uint64_t>(settings_.seed),
+                                                .step = info_.step,
+                                                .metrics = settings_.metrics});
+  if (settings_.train.eval_ema) swap_averages();
+  return report;
+}
+
+void Trainer::swap_averages() {
+  phases_->swap_averages();
+  parallel_->state_was_loaded();
+  recorded_.reset();
 }
 
 std::vector<StateEntry> Trainer::state() const {
   trace_mark();
   std::vector<StateEntry> out = parallel_->state();
-  for (StateEntry& e : optimizer_->state(parallel_->slots())) out.push_back(std::move(e));
+  for (StateEntry& e : phases_->state()) out.push_back(std::move(e));
   return out;
 }
 
@@ -357,11 +394,13 @@ void Trainer::require_vocabulary_of(const Checkpoint& c) const {
                       "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
 }
 
-void Trainer::load_parameters(const Checkpoint& c) {
+void Trainer::load_parameters(const Checkpoint& c, bool averages) {
   check_at_rest("parameters are loaded");
   require_vocabulary_of(c);
   load_entries(c, parallel_->state());
+  if (averages) load_entries(c, averages_of(c, parallel_->state()));
   parallel_->state_was_loaded();
+  phases_->restart_averages();
   recorded_.reset();  // it has the copies that an update writes, and no others
 }
 
@@ -413,7 +452,12 @@ void Trainer::resume(const Checkpoint& c) {
   info_.writer = here.writer;
   info_.ranks = here.ranks;
   info_.layout = here.layout;
-  optimizer_->set_updates(info_.updates);
+  std::vector<int64_t> updates{info_.updates};
+  updates.insert(updates.end(), info_.later_updates.begin(), info_.later_updates.end());
+  require(updates.size() == phases_->count(), ExitCode::kBadData, c.dir, ": its steps had ",
+          static_cast<int64_t>(updates.size()), " phases, those of ", settings_.model_name, " have ",
+          static_cast<int64_t>(phases_->count()));
+  phases_->set_updates(updates);
   const bool was_fp16 =
       std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
   if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);

@@ -16,15 +16,16 @@
 #include "launch/training/evaluate.h"
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
+#include "launch/training/step_phases.h"
 #include "optim/loss_scale.h"
-#include "optim/optimizer.h"
 #include "sharding/data_parallel.h"
 
 namespace lockstep {
 
 struct StepReport {
-  int64_t step = 0;  // done, from 1
-  StepResult result;
+  int64_t step = 0;     // done, from 1
+  StepResult result;    // of several phases: joined()
+  PhaseResults phases;  // where there are several
   double lr = 0;
   int64_t items = 0;  // tokens, images or the like, of all ranks
   double step_ms = 0, data_ms = 0, forward_ms = 0, backward_ms = 0,
@@ -58,13 +59,15 @@ class Trainer {
   // May a step be started now? Where the host is the device, or must know a step's outcome for the next one (the loss
   // scale of fp16), or verifies the state that it leaves, only when none is under way.
   bool may_start() const;
-  // Over the validation part; the same bits at every number of ranks. Collective.
+  // Over the validation part, by the averages of the parameters where train.eval_ema says so; the same bits at every
+  // number of ranks. Collective.
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
 
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
   void resume(const Checkpoint& checkpoint);
-  void load_parameters(const Checkpoint& checkpoint);
+  // `averages`: those of the parameters in their place, throws ExitCode::kConfig where it has none.
+  void load_parameters(const Checkpoint& checkpoint, bool averages = false);
   // What these two refuse by the checkpoint's manifest alone, before they read tensors. The first returns the
   // differences that are accepted, of which rank 0 warns.
   std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;
@@ -106,7 +109,10 @@ class Trainer {
   StepBatch next_batch();
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
                   StepReport& report, UnderWay* verified = nullptr);
+  PendingStep run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
+                        const StepRequests& requests, StepReport& report, UnderWay* verified);
   StepResult outcome_of(const UnderWay& step);
+  void swap_averages();
 
   const Settings& settings_;
   const Datasets& data_;
@@ -114,7 +120,7 @@ class Trainer {
   const int exceptions_;  // under way when this was made
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<StepPhases> phases_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there

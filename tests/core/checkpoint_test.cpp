@@ -371,10 +371,10 @@ TEST(Damage, MissingFilesAreNamed) {
 TEST(Lies, OfANewerVersionAreToldApart) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 1, state());
-  rewrite_manifest(dir, "\"version\":2", "\"version\":3");
-  expect_error(ExitCode::kBadData, {"manifest.json", "format version 3", "0.1.0", "newer"},
+  rewrite_manifest(dir, "\"version\":2", "\"version\":4");
+  expect_error(ExitCode::kBadData, {"manifest.json", "format version 4", "0.1.0", "newer"},
                [&] { open_checkpoint(dir); });
-  rewrite_manifest(dir, "\"version\":3", "\"version\":0");
+  rewrite_manifest(dir, "\"version\":4", "\"version\":0");
   expect_error(ExitCode::kBadData, {"manifest.json", "no format version 0"}, [&] { open_checkpoint(dir); });
 }
 

@@ -9,6 +9,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/models/bert.h"
 #include "core/models/convnet.h"
+#include "core/models/gan.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/models/lstm.h"
@@ -232,6 +233,18 @@ TEST(GoldenModel, Bert) {
 TEST(GoldenModel, Unet) {
   Unet model({.levels = 2, .width = 3}, {{8, 12, 2}, 3});
   expect_model(model, "unet", 5e-5);
+}
+
+// Both networks as one.
+class JoinedGan : public Gan {
+ public:
+  using Gan::Gan;
+  Tensor forward(const Tensor& noise) override { return discriminator()(generator()(noise)); }
+};
+
+TEST(GoldenModel, Gan) {
+  JoinedGan model({.latent = 5, .width = 2, .low = -1, .high = 2}, {{8, 12, 3}, 2});
+  expect_model(model, "gan", 5e-5);
 }
 
 TEST(GoldenModel, Resnet) {

@@ -318,6 +318,32 @@ def unet_case(file, levels=2, width=3, shape=(2, 8, 12, 2), classes=3):
     model_case(file, "unet", shapes, forward, numbers(*shape), rng.integers(0, classes, shape[:3]).astype(np.int32))
 
 
+def gan_case(file, latent=5, width=2, image=(8, 12, 3), images=4):
+    """Both networks: what the discriminator says of what the generator makes."""
+    h, w, channels = image[0] // 4, image[1] // 4, image[2]
+    d, g = "discriminator.", "generator."
+    shapes = {d + "conv1.weight": (width, 4, 4, channels), d + "conv2.weight": (2 * width, 4, 4, width),
+              d + "bn.weight": (2 * width,), d + "bn.bias": (2 * width,), d + "linear.weight": (2, 2 * width * h * w), d + "linear.bias": (2,),
+              g + "linear.weight": (2 * width * h * w, latent), g + "linear.bias": (2 * width * h * w,),
+              g + "bn1.weight": (2 * width,), g + "bn1.bias": (2 * width,), g + "bn2.weight": (width,), g + "bn2.bias": (width,),
+              g + "up1.weight": (2 * width, 4, 4, width), g + "up1.bias": (width,),
+              g + "up2.weight": (width, 4, 4, channels), g + "up2.bias": (channels,)}
+
+    def forward(p, z):
+        def norm(x, name):
+            return nhwc(F.batch_norm(nchw(x), None, None, p[name + ".weight"], p[name + ".bias"], training=True))
+
+        x = F.linear(z, p[g + "linear.weight"], p[g + "linear.bias"]).reshape(images, h, w, 2 * width)
+        x = torch.relu(norm(x, g + "bn1"))
+        x = torch.relu(norm(conv_transpose(x, p[g + "up1.weight"], p[g + "up1.bias"], stride=2, padding=1), g + "bn2"))
+        x = torch.tanh(conv_transpose(x, p[g + "up2.weight"], p[g + "up2.bias"], stride=2, padding=1)) * 1.5 + 0.5  # from -1 to 2
+        x = F.leaky_relu(conv(x, p[d + "conv1.weight"], stride=2, padding=1), 0.2)
+        x = F.leaky_relu(norm(conv(x, p[d + "conv2.weight"], stride=2, padding=1), d + "bn"), 0.2)
+        return F.linear(x.reshape(images, -1), p[d + "linear.weight"], p[d + "linear.bias"])
+
+    model_case(file, "gan", shapes, forward, numbers(images, latent), rng.integers(0, 2, images).astype(np.int32))
+
+
 def recurrent_op(cell, reverse):
     """The layer of torch.nn, given tensors in place of its parameters."""
     def run(x, *weights):
@@ -446,6 +472,7 @@ def more(file):
     bert_case(file)
     resnet_case(file, "resnet18", 18, False, 2, (4, 12, 10, 3))
     resnet_case(file, "resnet50", 50, True, 1, (3, 37, 41, 2))
+    gan_case(file)
 
 
 def frequencies(dim, theta=10000.0, scaling=None):

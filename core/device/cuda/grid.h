@@ -323,7 +323,7 @@ class GridRow {
   __device__ int open(int q) {
     base_ = begin_of(q);
     const int left = left_at(q);
-    Loaded<T> ins[kMaxRowIns], outs[kMaxRowOuts];
+    Loaded<T> ins[kMaxRowIns], outs[kMaxRowOuts] = {};
 #pragma unroll
     for (int j = 0; j < kMaxRowIns; ++j)
       if (is_passed(operand_bit(RowIn(j))) && in_open_[j])

@@ -141,6 +141,18 @@ expect "checkpoint diff: the step" grep -qx 'step: 30 in A, 20 in B' out
 expect "checkpoint diff: a tensor" grep -qE '^parameters/blocks\.1\.down\.weight \[32, 128\]: [0-9]+ of 4096 elements differ, by 0\.[0-9e-]+ at most; the first at \[' out
 succeeds "checkpoint export" lockstep checkpoint export ranks exported.h5
 refuses "checkpoint export to a file that is there" 73 'exported.h5: is already there' lockstep checkpoint export ranks exported.h5
+
+# Averages of the parameters.
+succeeds "train with averages" lockstep train text.yaml run.dir=averaged optim.ema=0.9 train.eval_ema=true checkpoint.every=30 --ranks 2
+same "eval: averages change no parameter" "$(lockstep eval run | field loss)" "$(lockstep eval averaged | field loss)"
+same "eval --ema: what train.eval_ema measured" "$(field val_loss <averaged/metrics.jsonl | tail -n 1)" "$(lockstep eval averaged --ema | field loss)"
+expect "eval --ema: another loss" test "$(lockstep eval averaged --ema | field loss)" != "$(lockstep eval averaged | field loss)"
+refuses "eval --ema without averages" 78 'run/checkpoints/step-00000030: has no averages of its parameters' lockstep eval run --ema
+succeeds "checkpoint export --ema" lockstep checkpoint export averaged averages.h5 --ema
+refuses "checkpoint export --ema without averages" 78 '.*has no averages of its parameters.*' lockstep checkpoint export run none.h5 --ema
+expect "checkpoint export --ema: nothing is left" test ! -e none.h5
+succeeds "generate --ema" lockstep generate averaged --tokens 20 --ema
+refuses "train.eval_ema without averages" 78 '.*train\.eval_ema: there are no averages' lockstep train text.yaml run.dir=no train.eval_ema=true
 for run in run ranks; do
   for step in 10 20 30; do expect "the log says what saving took" grep -q "saved the checkpoint of step $step in " $run/log.txt; done
   for key in checkpoint_s checkpoint_stall_ms; do # the last one ends after the last line, a slow disk's others may

@@ -6,10 +6,12 @@
 #   llama, lstm, gru, bert  configs/models on the text of LOCKSTEP_SHAKESPEARE (1.1 million characters): the validation loss; exit 77 without.
 #           What bert reaches is below the text's bigram entropy, 2.45 nats.
 #   resnet, vit  configs/models on MNIST, as images; unet  on generated shapes: intersection over union
-# Usage: learn_test.sh KIND REPOSITORY LOCKSTEP [MPIRUN]
+#   gan  configs/models on MNIST: a classifier of configs/mnist.yaml names at least 85% of 1,000 generated digits with a probability of 0.9, each
+#           digit at least 4% of them, and they lie at most three times as far from digits of the data as others of the data do (gan_quality.cpp)
+# Usage: learn_test.sh KIND REPOSITORY GAN_QUALITY LOCKSTEP [MPIRUN]
 # shellcheck source=tests/launch/run/common.sh
-. "$(dirname "$0")/common.sh" "${@:3}"
-kind=$1 repository=$2
+. "$(dirname "$0")/common.sh" "${@:4}"
+kind=$1 repository=$2 gan_quality=$3
 config=models/$kind more=(data.path=data.h5)
 case $kind in
   text) config=quickstart wanted=loss bound=1.45 more+=(train.steps=2000) ;;
@@ -20,6 +22,7 @@ case $kind in
   resnet) wanted=accuracy bound=0.989 ;;
   vit) wanted=accuracy bound=0.965 ;;
   unet) wanted=iou bound=0.85 more=() ;;
+  gan) wanted="" ;;
 esac
 case $kind in
   text)
@@ -34,7 +37,7 @@ case $kind in
     fi
     succeeds "import" lockstep data import text "$LOCKSTEP_SHAKESPEARE" data.h5
     ;;
-  images | resnet | vit)
+  images | resnet | vit | gan)
     images=$(find "${LOCKSTEP_MNIST:-/nonexistent}" -name '*images-idx3-ubyte*' 2>/dev/null | sort -r | head -n 1)
     if [ -z "$images" ]; then
       echo "skipped: LOCKSTEP_MNIST names no folder with MNIST's files"
@@ -48,6 +51,17 @@ if with_mpi; then
   succeeds "2 processes" mpi 2 "$binary" train "${keys[@]}"
 else
   succeeds "2 ranks" lockstep train "${keys[@]}" --ranks 2
+fi
+if [ "$kind" = gan ]; then
+  succeeds "the classifier" lockstep train "$repository/configs/mnist.yaml" data.path=data.h5 run.dir=classifier
+  succeeds "the images" "$gan_quality" classifier run 1000
+  cat out
+  for law in "confident > 0.85" "least > 0.04" "distance < 3"; do
+    read -r what than bound <<<"$law"
+    expect "$law" awk -v found="$(field "$what" <out)" -v than="$than" -v bound="$bound" \
+      'BEGIN { exit !(found != "" && (than == ">" ? found >= bound : found <= bound)) }'
+  done
+  finish
 fi
 succeeds "eval" lockstep eval run
 found=$(field "$wanted" <out)

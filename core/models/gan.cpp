@@ -1,0 +1,94 @@
+#include "core/models/gan.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kSlope = 0.2;  // of the discriminator's leaky relu
+enum : int32_t { kGenerated = 0, kReal = 1 };
+
+Init gan_weights() { return Init::normal(0.02); }
+
+Tensor leaky(const Tensor& x) { return relu(x) - affine(relu(affine(x, -1)), kSlope); }
+
+Tensor quarter_of(const Shape& image, int64_t images, int64_t channels, const Tensor& x) {
+  return reshape(x, {images, image[0] / 4, image[1] / 4, channels});
+}
+
+}  // namespace
+
+std::vector<Field> fields(GanOptions& o) {
+  return {
+      field("latent", o.latent, "random numbers that an image is made of").with_range(1, 65536),
+      field("width", o.width, "channels of the layers at half the image's size; those at a quarter have twice as many")
+          .with_unit("channels")
+          .with_range(1, 4096),
+      field("low", o.low, "lowest value of a generated pixel; data is normalised by its mean and deviation"),
+      field("high", o.high, "highest value of a generated pixel")};
+}
+
+GanGenerator::GanGenerator(const GanOptions& o, const Shape& image)
+    : image_(image),
+      channels_(2 * o.width),
+      scale_((o.high - o.low) / 2),
+      shift_((o.high + o.low) / 2),
+      linear_(child<Linear>("linear", o.latent, channels_ * (image[0] / 4) * (image[1] / 4), true, gan_weights())),
+      norm1_(child<BatchNorm>("bn1", channels_)),
+      norm2_(child<BatchNorm>("bn2", o.width)),
+      up1_(child<ConvTranspose2d>("up1", channels_, o.width, 4, 2, 1)),
+      up2_(child<ConvTranspose2d>("up2", o.width, image[2], 4, 2, 1)) {}
+
+Tensor GanGenerator::forward(const Tensor& noise) {
+  const Tensor seed = norm1_(quarter_of(image_, noise.dim(0), channels_, linear_(noise)), true);
+  return affine(tanh(up2_(norm2_(up1_(seed), true))), scale_, shift_);
+}
+
+GanDiscriminator::GanDiscriminator(const GanOptions& o, const Shape& image)
+    : conv1_(child<Conv2d>("conv1", image[2], o.width, 4, 2, 1, gan_weights())),
+      conv2_(child<Conv2d>("conv2", o.width, 2 * o.width, 4, 2, 1, gan_weights())),
+      norm_(child<BatchNorm>("bn", 2 * o.width)),
+      linear_(child<Linear>("linear", 2 * o.width * (image[0] / 4) * (image[1] / 4), 2, true, gan_weights())) {}
+
+Tensor GanDiscriminator::forward(const Tensor& images) {
+  const Tensor x = leaky(norm_(conv2_(leaky(conv1_(images)))));
+  return linear_(reshape(x, {images.dim(0), -1}));
+}
+
+Gan::Gan(const GanOptions& o, const TaskSpec& task)
+    : latent_(o.latent),
+      discriminator_(
+          (require(task.input.rank() == 3 && task.input[0] % 4 == 0 && task.input[1] % 4 == 0, ExitCode::kConfig,
+                   "model.name: gan needs images [H, W, C], with height and width that are ",
+                   "multiples of 4, not samples of shape ", task.input),
+           child<GanDiscriminator>("discriminator", o, task.input))),
+      generator_(child<GanGenerator>("generator", o, task.input)) {
+  require(o.low < o.high, ExitCode::kConfig, "model.low: ", o.low, " must be below model.high, ", o.high);
+}
+
+Tensor Gan::noise(int64_t count, DType type) const {
+  return lockstep::noise({count, latent_}, random_site("noise"), type);
+}
+
+Tensor Gan::forward(const Tensor& noise) { return generator_(noise); }
+
+Tensor Gan::output_of(const Batch& batch) {
+  const Tensor& real = batch[reads()[0].name];
+  return surrounded([&] {
+    const Tensor generated = generator_(noise(real.dim(0), real.dtype()));
+    if (phase() == 1) return discriminator_(generated);
+    // Apart, for batch norm: each has statistics of its own.
+    const Tensor of_real = discriminator_(real);
+    return concat({of_real, discriminator_(generated)}, 0);
+  });
+}
+
+Tensor Gan::batch_loss(Tensor output, const Batch& batch) {
+  const int64_t images = batch[reads()[0].name].dim(0);
+  std::vector<int32_t> target(static_cast<size_t>(output.dim(0)), kReal);
+  if (phase() == 0) std::fill(target.begin() + images, target.end(), kGenerated);
+  const Tensor wanted = Tensor::of(target, {output.dim(0)});
+  return cross_entropy(std::move(output), wanted);
+}
+
+Choice<ModelKind> gan_choice() { return model_choice<Gan, GanOptions>("gan"); }
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// Generative adversarial network of convolutions: a generator makes images of noise, a discriminator tells them from
+// the data's, and each step trains one after the other. Goodfellow et al., "Generative adversarial nets" (2014); layers
+// of Radford et al., "Unsupervised representation learning with deep convolutional generative adversarial networks"
+// (2015).
+#pragma once
+
+#include <vector>
+
+#include "core/base/field.h"
+#include "core/models/model.h"
+#include "core/nn/layers.h"
+
+namespace lockstep {
+
+struct GanOptions {
+  int64_t latent = 64;  // numbers that an image is made of
+  int64_t width = 32;   // channels at half the image's size; twice as many at a quarter
+  double low = -1;      // of the images' values, which tanh reaches
+  double high = 1;
+};
+std::vector<Field> fields(GanOptions& o);
+
+// Noise [B, latent] -> images [B, H, W, C].
+class GanGenerator : public Module {
+ public:
+  GanGenerator(const GanOptions& options, const Shape& image);
+  Tensor forward(const Tensor& noise) override;
+
+ private:
+  Shape image_;
+  int64_t channels_;
+  double scale_, shift_;
+  Linear& linear_;
+  BatchNorm &norm1_, &norm2_;
+  ConvTranspose2d &up1_, &up2_;
+};
+
+// Images [B, H, W, C] -> logits [B, 2]: of an image that was generated, and of one of the data.
+class GanDiscriminator : public Module {
+ public:
+  GanDiscriminator(const GanOptions& options, const Shape& image);
+  Tensor forward(const Tensor& images) override;
+
+ private:
+  Conv2d &conv1_, &conv2_;
+  BatchNorm& norm_;
+  Linear& linear_;
+};
+
+// Phases: the discriminator learns to tell a micro-batch's images from as many that are generated; then the generator
+// learns to make it take its images for the data's. In both, and in evaluations, noise is a function of seed, step and
+// sample.
+class Gan : public Model {
+ public:
+  Gan(const GanOptions& options, const TaskSpec& task);
+  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  std::vector<StepPhase> phases() const override { return {{"discriminator"}, {"generator"}}; }
+  Tensor forward(const Tensor& noise) override;  // the generator's
+  Tensor output_of(const Batch& batch) override;
+  Tensor batch_loss(Tensor output, const Batch& batch) override;
+  GanDiscriminator& discriminator() { return discriminator_; }
+  GanGenerator& generator() { return generator_; }
+  // Noise for `count` images in `type`: standard normal numbers, of the samples in context().random.
+  Tensor noise(int64_t count, DType type) const;
+
+ private:
+  int64_t latent_;
+  GanDiscriminator& discriminator_;
+  GanGenerator& generator_;
+};
+
+}  // namespace lockstep
