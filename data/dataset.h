@@ -25,6 +25,7 @@ struct DataSpec {
   int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels
   std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
   int64_t units = 1;             // per sample
+  bool next_tokens = false;      // labels are the tokens after those of the input
 
   const TensorSpec& input() const { return tensors.front(); }
   const TensorSpec* find(std::string_view name) const {

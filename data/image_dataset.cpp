@@ -5,7 +5,7 @@
 namespace lockstep {
 
 DataSpec image_spec(const Shape& shape, int64_t classes) {
-  return {{{"images", DType::kFloat32, shape}, {std::string(kLabels), DType::kInt32, {}}}, classes, "images", 1};
+  return {{{"images", DType::kFloat32, shape}, {std::string(kLabels), DType::kInt32, {}}}, classes, "images", 1, false};
 }
 
 ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part) : file_(std::move(file)), part_(part) {

@@ -48,7 +48,8 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
            source_->vocabulary_size() + (options_.mask > 0),
            "tokens",
-           context};
+           context,
+           options_.mask == 0};
 }
 
 int64_t TokenDataset::origin(int64_t epoch) const {

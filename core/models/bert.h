@@ -32,6 +32,7 @@ class Bert : public Model {
   std::vector<TensorNeed> reads() const override {
     return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
   }
+  bool sees_ahead() const override { return true; }
   Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
   double flops() const override { return flops_; }
 

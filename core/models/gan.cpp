@@ -23,7 +23,8 @@ std::vector<Field> fields(GanOptions& o) {
           .with_unit("channels")
           .with_range(1, 4096),
       field("low", o.low, "lowest value of a generated pixel; data is normalised by its mean and deviation"),
-      field("high", o.high, "highest value of a generated pixel")};
+      field("high", o.high, "highest value of a generated pixel"),
+      field("dropout", o.dropout, "probability of dropout after the discriminator's convolutions").with_range(0, 0.9)};
 }
 
 GanGenerator::GanGenerator(const GanOptions& o, const Shape& image)
@@ -46,10 +47,11 @@ GanDiscriminator::GanDiscriminator(const GanOptions& o, const Shape& image)
     : conv1_(child<Conv2d>("conv1", image[2], o.width, 4, 2, 1, gan_weights())),
       conv2_(child<Conv2d>("conv2", o.width, 2 * o.width, 4, 2, 1, gan_weights())),
       norm_(child<BatchNorm>("bn", 2 * o.width)),
-      linear_(child<Linear>("linear", 2 * o.width * (image[0] / 4) * (image[1] / 4), 2, true, gan_weights())) {}
+      linear_(child<Linear>("linear", 2 * o.width * (image[0] / 4) * (image[1] / 4), 2, true, gan_weights())),
+      drop_(child<Dropout>("drop", o.dropout)) {}
 
 Tensor GanDiscriminator::forward(const Tensor& images) {
-  const Tensor x = leaky(norm_(conv2_(leaky(conv1_(images)))));
+  const Tensor x = drop_(leaky(norm_(conv2_(drop_(leaky(conv1_(images)))))));
   return linear_(reshape(x, {images.dim(0), -1}));
 }
 

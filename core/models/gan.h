@@ -17,6 +17,7 @@ struct GanOptions {
   int64_t width = 32;   // channels at half the image's size; twice as many at a quarter
   double low = -1;      // of the images' values, which tanh reaches
   double high = 1;
+  double dropout = 0;  // of the discriminator
 };
 std::vector<Field> fields(GanOptions& o);
 
@@ -45,6 +46,7 @@ class GanDiscriminator : public Module {
   Conv2d &conv1_, &conv2_;
   BatchNorm& norm_;
   Linear& linear_;
+  Dropout& drop_;
 };
 
 // Phases: the discriminator learns to tell a micro-batch's images from as many that are generated; then the generator

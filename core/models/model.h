@@ -37,6 +37,9 @@ class Model : public Module {
   // What this model reads of a batch; data without it is refused before the first step. By default the data's first
   // tensor, and "labels".
   virtual std::vector<TensorNeed> reads() const { return {{}, {std::string(kLabels), TensorNeed::Type::kInteger}}; }
+  // Whether what it says of a position depends on later ones, so that data whose targets are the next
+  // tokens is refused.
+  virtual bool sees_ahead() const { return false; }
   // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);

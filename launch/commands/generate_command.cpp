@@ -47,6 +47,8 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   Stream stream(place_alone(settings->device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
   const auto model = load_model(*settings, checkpoint, arguments.has("ema"));
+  require(!model->sees_ahead(), ExitCode::kUsage, checkpoint.dir, ": its model, ", settings->model_name,
+          ", does not predict the next token of a text; there is nothing to generate");
   const std::string prompt = arguments.text("prompt");
   std::vector<int32_t> tokens = vocabulary->encode(prompt);
   require(!tokens.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");

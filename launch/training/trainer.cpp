@@ -12,6 +12,7 @@
 #include "core/kernels/kernels.h"
 #include "data/vocabulary.h"
 #include "launch/config/resumed_config.h"
+#include "launch/training/trial_pass.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -44,6 +45,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     const std::string unmet = unmet_need(model_->reads(), spec.tensors);
     require(unmet.empty(), ExitCode::kConfig, settings_.config.place("model.name"), ": ", settings_.model_name,
             " does not fit the data: ", unmet);
+    require(!model_->sees_ahead() || !spec.next_tokens, ExitCode::kConfig, settings_.config.place("data.mask"), ": ",
+            settings_.model_name,
+            " sees a sample as a whole, with each token's target, the token after it; set it, such as to 0.15, to hide "
+            "tokens and make them the targets");
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
@@ -88,7 +93,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     }
   });
   preflight();
-  fail_together(comm_, [&] { require_targets(measured.has_value()); });
+  fail_together(comm_, [&] {
+    require_targets(measured.has_value());
+    if (comm_.rank() == 0 && !measured && current_device().has_bytes()) try_pass(settings_, spec);
+  });
   if (measured) return;
   if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);

@@ -25,6 +25,24 @@ refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.moment
   lockstep train text.yaml run.dir=new optim.momentum=0.9
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
 refuses "sharing of GPUs on CPUs" 78 '.*share_gpu: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu share_gpu=true
+# Models that do not fit their data: before the first step, and nothing is written.
+misfits() { # TEXT FILE keys...
+  refuses "$1" 78 "$1.*" lockstep train "$2" run.dir=new "${@:3}"
+}
+sed -e '/^model:/,/^optim:/{/^optim:/!d}' text.yaml >tokens.yaml
+sed -e '/^model:/,/^optim:/{/^optim:/!d}' images.yaml >pictures.yaml
+misfits 'model.heads: 5 does not divide model.width: 32' tokens.yaml model.name=llama model.heads=5 model.width=32
+misfits 'model.kv_heads: 3 does not divide model.heads: 4' tokens.yaml model.name=llama model.heads=4 model.kv_heads=3 model.width=32
+misfits 'model.heads: 16 makes heads of width 3, but rotary' tokens.yaml model.name=llama model.heads=16 model.width=48
+misfits '.*bert sees a sample as a whole, .*set it' tokens.yaml model.name=bert model.heads=4 model.width=32
+misfits 'model.name: resnet needs images \[H, W, C\]' tokens.yaml model.name=resnet
+misfits 'model.name: bert needs tokens' pictures.yaml model.name=bert
+misfits 'model.levels: 4 halvings of images of' pictures.yaml model.name=unet model.levels=4
+misfits 'model.depth: 20 is none of' pictures.yaml model.name=resnet model.depth=20
+misfits 'model.low: 2 must be below' pictures.yaml model.name=gan model.low=2 model.high=1
+misfits '.*did you mean resnet' pictures.yaml model.name=resnett
+misfits 'module layer.*: batch norm of .*one value a channel has no variance' pictures.yaml model.name=resnet model.stem=large model.width=2 \
+  batch.micro=1
 printf 'seed: [1\n' >broken.yaml
 refuses "no YAML" 78 'broken.yaml:[0-9]+' lockstep train broken.yaml
 refuses "a shard group that does not divide the ranks" 78 'override [0-9] \(sharding.group=2\): sharding.group: 2 does not divide the 3 ranks' \

@@ -6,7 +6,6 @@
 // the same of COUNT other images of the data.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 #include <limits>
 
@@ -75,7 +74,7 @@ int measure(const std::string& classifier_run, const std::string& gan_run, int64
   const Checkpoint of_classifier = open_newest(classifier_run), of_gan = open_newest(gan_run);
   const auto settings = settings_of_checkpoint(builtin(), of_classifier);
   const auto classifier = load_model(*settings, of_classifier);
-  const auto gan = load_model(*settings_of_checkpoint(builtin(), of_gan), of_gan, !getenv("OWN"));
+  const auto gan = load_model(*settings_of_checkpoint(builtin(), of_gan), of_gan, true);
   const Datasets data = settings->source->open(settings->data, static_cast<uint64_t>(settings->seed));
 
   const Rows made = of_generated(*classifier, dynamic_cast<Gan&>(*gan), count);

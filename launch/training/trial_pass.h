@@ -1,0 +1,13 @@
+// A forward pass that computes nothing, to find shapes that do not fit before a run begins. A plain function.
+#pragma once
+
+#include "data/dataset.h"
+#include "launch/config/settings.h"
+
+namespace lockstep {
+
+// Builds the model of `settings` on a meta device, which has no bytes, and runs each phase's forward pass and loss on a
+// micro-batch of `data`'s shapes. Throws what that throws: ExitCode::kConfig where the model does not fit the data.
+void try_pass(const Settings& settings, const DataSpec& data);
+
+}  // namespace lockstep
