@@ -9,6 +9,7 @@
 
 #include "core/base/choice.h"
 #include "core/io/state.h"
+#include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
 
 namespace lockstep {
@@ -80,7 +81,8 @@ class Optimizer {
             slots, [&](const Slot&) { return moments; }, kept) {}
   Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments,
             Moments kept = Moments::kFloat32);
-  // An optimizer overrides one of these two. Elementwise: updates a slot or a part of one.
+  // An optimizer overrides one of these two; `control` is UpdateControl's, on the slots' device. Elementwise: updates a
+  // slot or a part of one.
   virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
   // one whole parameter. By itself update_slot() of each.

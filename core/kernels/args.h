@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
+#include "core/kernels/update_control.h"
 
 namespace lockstep {
 
@@ -12,10 +13,6 @@ namespace lockstep {
 // Learning rate, gradient scale and skip flag are read from `control` when the update runs. An additional output
 // receives the first one again, converted to its type.
 using UpdateOp = const char*;
-// Indices into the control buffer.
-struct UpdateControl {
-  static constexpr int kLr = 0, kGradScale = 1, kSkip = 2, kCorrection1 = 3, kCorrection2 = 4, kCount = 8;
-};
 // Fills the control buffer from the host's numbers (learning rate, bias corrections) and the device's verdict (gradient
 // scale, skip). Bias corrections depend on the number of updates done. While the host does not know whether the
 // previous update was skipped (kUnsettled), it passes the corrections of both cases, and the kernel chooses by the

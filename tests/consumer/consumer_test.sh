@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A user's own project: installs this build, builds tests/consumer against the installed package alone, and runs its two programs.
+# A user's own project: installs this build, builds tests/consumer against the installed package alone, and runs its programs.
 # Usage: consumer_test.sh LOCKSTEP BUILD_FOLDER CMAKE [MPIRUN]
 source=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/launch/run/common.sh
@@ -26,7 +26,7 @@ expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockste
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
-cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_loop.cpp} . # nothing of the repository beside them
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi
@@ -53,6 +53,15 @@ succeeds "own_model eval" $own eval one
 expect "own_model eval: a line of JSON" grep -qE '^\{.*"loss":[0-9.]+' out
 refuses "lockstep itself does not know the model" 78 '.*gated' prefix/bin/lockstep train own_model.yaml run.dir=no
 refuses "own_model: a key it has not" 78 '.*model.layers' $own train own_model.yaml run.dir=no model.layers=3
+
+own=build/own_task
+succeeds "own_task, 2 ranks" $own train own_task.yaml run.dir=task --ranks 2
+expect "own_task learns" awk -v first="$(field loss <task/metrics.jsonl | head -n 1)" -v last="$(field val_loss <task/metrics.jsonl | tail -n 1)" \
+  'BEGIN { exit !(last != "" && last < 0.02 && last < first / 10) }'
+expect "own_task: its metric" grep -q '"val_worst_error":0\.' task/metrics.jsonl
+succeeds "own_task prove" $own prove own_task.yaml --ranks 1,2,3 --resume
+expect "own_task prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
+refuses "own_task: a key of its optimizer alone" 78 '.*optim.epsilon: 2 .*' $own train own_task.yaml run.dir=no optim.epsilon=2
 
 succeeds "own_loop, 1 rank" build/own_loop loop1 300
 wanted=$(tail -n 1 out)

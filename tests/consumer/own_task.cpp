@@ -1,0 +1,138 @@
+// The lockstep program with a task of its own: data, model, loss, metric and optimizer. `own_task train own_task.yaml`,
+// with every command, option and number of ranks.
+#include <cmath>
+
+#include "core/kernels/parallel.h"
+#include "core/nn/layers.h"
+#include "core/ops/ops.h"
+#include "launch/app.h"
+
+using namespace lockstep;
+
+namespace {
+
+// Points of the plane with a height each, which a model is to learn.
+class Hills final : public Dataset {
+ public:
+  explicit Hills(int64_t size) : size_(size) {
+    spec_.tensors = {{"points", DType::kFloat32, {2}}, {"heights", DType::kFloat32, {1}}};
+    spec_.unit = "points";
+  }
+  int64_t size() const override { return size_; }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override { return hash128(cat("hills ", size_)); }
+  const Vocabulary* vocabulary() const override { return nullptr; }
+  void read(int64_t, int64_t index, SampleMemory sample) const override {
+    auto* point = static_cast<float*>(sample[0]);
+    point[0] = static_cast<float>(index * 37 % 101) / 50 - 1;
+    point[1] = static_cast<float>(index * 53 % 103) / 51 - 1;
+    *static_cast<float*>(sample[1]) = std::sin(3 * point[0]) * point[1];
+  }
+
+ private:
+  int64_t size_;
+  DataSpec spec_;
+};
+
+class HillsSource final : public DataSource {
+ public:
+  std::vector<Field> options(DataOptions&) override {
+    return {field("points", points_, "how many points").at_least(8)};
+  }
+  Datasets open(const DataOptions&, uint64_t) const override {
+    return {.train = std::make_shared<Hills>(points_), .validation = std::make_shared<Hills>(points_ / 4)};
+  }
+
+ private:
+  int64_t points_ = 1000;
+};
+
+struct RegressionOptions {
+  int64_t width = 32;
+};
+std::vector<Field> fields(RegressionOptions& o) {
+  return {field("width", o.width, "features of the hidden layers").at_least(1)};
+}
+
+// Its loss is the squared error, summed; the step divides by the number of samples.
+class Regression : public Model {
+ public:
+  Regression(const RegressionOptions& o, const TaskSpec& task)
+      : in_(child<Linear>("in", task.input.numel(), o.width)),
+        middle_(child<Linear>("middle", o.width, o.width)),
+        out_(child<Linear>("out", o.width, 1)) {}
+  std::vector<TensorNeed> reads() const override {
+    return {{"points", TensorNeed::Type::kFloating, 1}, {"heights", TensorNeed::Type::kFloating, 1}};
+  }
+  Tensor forward(const Tensor& x) override { return out_(tanh(middle_(tanh(in_(x))))); }
+  Tensor batch_loss(Tensor output, const Batch& batch) override {
+    const Tensor error = cast(output - batch["heights"], DType::kFloat32);
+    return sum(error * error);
+  }
+
+ private:
+  Linear &in_, &middle_, &out_;
+};
+
+// The largest error of a micro-batch, averaged over micro-batches.
+Metric worst_error() {
+  return {.name = "worst_error", .sum = [](const Tensor& output, const Batch& batch) {
+            const auto found = output.detach().to_vector(), wanted = batch["heights"].to_vector();
+            double worst = 0;
+            for (size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - wanted[i]));
+            return MetricSum{worst, 1};
+          }};
+}
+
+// Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon). A task of the stream, on a CPU.
+class Adagrad final : public Optimizer {
+ public:
+  Adagrad(double epsilon, const std::vector<Slot>& slots)
+      : Optimizer(slots, {"adagrad.s"}), epsilon_(static_cast<float>(epsilon)) {}
+
+ private:
+  void corrections(int64_t, double&, double&) const override {}
+  void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control) override {
+    auto* w = static_cast<float*>(slot.master.write());
+    auto* s = static_cast<float*>(moments[0].write());
+    const auto* g = static_cast<const float*>(slot.gradient.read());
+    const float scale = static_cast<float>(slot.lr_scale);
+    current_stream().enqueue([=, n = slot.master.numel(), epsilon = epsilon_](Parallel& threads) {
+      if (control[UpdateControl::kSkip] != 0) return;
+      const float lr = scale * control[UpdateControl::kLr], grad_scale = control[UpdateControl::kGradScale];
+      auto part = [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const float gradient = g[i] * grad_scale;
+          s[i] += gradient * gradient;
+          w[i] -= lr * gradient / (std::sqrt(s[i]) + epsilon);
+        }
+      };
+      threads.run(n, 16384, part);
+    });
+  }
+  float epsilon_;
+};
+
+class AdagradKind final : public OptimizerKind {
+ public:
+  std::vector<Field> options() override {
+    return {field("epsilon", epsilon_, "added to the root of the squares' sum").with_range(1e-12, 1)};
+  }
+  std::unique_ptr<Optimizer> build(const OptimOptions&, const std::vector<Slot>& slots) const override {
+    return std::make_unique<Adagrad>(epsilon_, slots);
+  }
+
+ private:
+  double epsilon_ = 1e-8;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  App app = builtin();
+  app.data.push_back(choice<DataSource, HillsSource>("hills"));
+  app.models.push_back(model_choice<Regression, RegressionOptions>("regression"));
+  app.optimizers.push_back(choice<OptimizerKind, AdagradKind>("adagrad"));
+  app.metrics.push_back(worst_error());
+  return run(argc, argv, app);
+}
