@@ -44,6 +44,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     const std::string unmet = unmet_need(model_->reads(), spec.tensors);
     require(unmet.empty(), ExitCode::kConfig, settings_.config.place("model.name"), ": ", settings_.model_name,
             " does not fit the data: ", unmet);
+    model_->set_label_smoothing(settings_.train.label_smoothing);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,
