@@ -206,6 +206,8 @@ class CpuRow {
     return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[row * o.row_stride + i]
                                     : static_cast<const int32_t*>(o.data)[row * o.row_stride + i];
   }
+  // Element i of row j, whose length is its row_stride; 0 outside.
+  T in_at(RowIn j, int64_t i) const { return i < 0 || i >= of(j).row_stride ? T(0) : in_value(j, i); }
   T* out(RowOut j) {
     const RowOperand& o = of(j);
     if (o.dtype == kTypeOf<T>) return static_cast<T*>(o.data) + row * o.row_stride;
@@ -222,10 +224,23 @@ class CpuRow {
   }
   void out_value(RowOut j, T v) { store_element<T>(of(j).data, of(j).dtype, row * of(j).row_stride, v); }
   void out_wide(RowOut j, double v) { static_cast<double*>(of(j).data)[row * of(j).row_stride] = v; }
+  // Element i of a row of int32; of any row, set, or added to (in in_order alone; nothing outside the row).
+  void out_index(RowOut j, int64_t i, int32_t v) { static_cast<int32_t*>(of(j).data)[row * of(j).row_stride + i] = v; }
+  void out_at(RowOut j, int64_t i, T v) { store_element<T>(of(j).data, of(j).dtype, row * of(j).row_stride + i, v); }
+  void add_at(RowOut j, int64_t i, T v) {
+    const RowOperand& o = of(j);
+    if (i < 0 || i >= o.row_stride) return;
+    out_at(j, i, load_element<T>(o.data, o.dtype, row * o.row_stride + i) + v);
+  }
 
   template <class G>
   void each(int64_t n, G g) {
 #pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) g(i);
+  }
+  // One after another; g reads by in_value and writes by out_at and add_at.
+  template <class G>
+  void in_order(int64_t n, G g) {
     for (int64_t i = 0; i < n; ++i) g(i);
   }
   // g is given every fourth element, and deals with those that follow it as well, where they are below n.

@@ -230,7 +230,7 @@ struct StoreArgs {
 // Checks that every index is `ignored` or in [0, end). Otherwise throws ExitCode::kBadData naming the first: at once on
 // a CPU, on an accelerator when the host next waits for the stream.
 struct IndexCheckArgs {
-  enum class Use : uint8_t { kEmbedding, kTarget };
+  enum class Use : uint8_t { kEmbedding, kTarget, kElement };
   const int32_t* index = nullptr;
   int64_t count = 0, end = 0;
   int64_t ignored = INT64_MIN;  // none

@@ -57,6 +57,28 @@ enum class PointwiseOp : uint8_t {
   kSiluMul,          // silu(a) * b
   kSiluMulBackward,  // g * b * silu'(a): the gradient of a  (g, a, b)
   kSquare,
+  kSigmoid,
+  kSigmoidBackward,   // g * y * (1 - y)            (g, y)
+  kSoftplus,          // log(1 + e^x)
+  kSoftplusBackward,  // g * sigmoid(x)             (g, x)
+  kGeluErf,           // x * the normal distribution function of x
+  kGeluErfBackward,   // (g, x)
+  kByParts,           // a where x > 0, s0 * a where x < 0, else s1 * a  (a, x)
+  kClamp,             // the value in [s0, s1] that is nearest to x
+  kPower,             // s1 * x^s0
+  kMaximum,           // the larger of a and b where s0 is 1, the smaller where it is -1; NaN if either is
+  kCompare,           // 1 where a and b relate as s0, a Comparison, says; else 0
+  kWhere,             // a where c is not 0, else b  (c, a, b)
+};
+
+// The relations for which it holds, as a sum: less 1, equal 2, greater 4, unordered (either is NaN) 8.
+enum class Comparison : uint8_t {
+  kLess = 1,
+  kEqual = 2,
+  kLessEqual = 3,
+  kGreater = 4,
+  kGreaterEqual = 6,
+  kNotEqual = 13
 };
 
 struct PointwiseInfo {
@@ -92,6 +114,18 @@ inline constexpr PointwiseInfo kPointwiseOps[] = {
     {PointwiseOp::kSiluMul, "silu_mul", 2, 8},
     {PointwiseOp::kSiluMulBackward, "silu_mul backward", 3, 8},
     {PointwiseOp::kSquare, "square", 1, 0},
+    {PointwiseOp::kSigmoid, "sigmoid", 1, 4},
+    {PointwiseOp::kSigmoidBackward, "sigmoid backward", 2, 0},
+    {PointwiseOp::kSoftplus, "softplus", 1, 8},
+    {PointwiseOp::kSoftplusBackward, "softplus backward", 2, 4},
+    {PointwiseOp::kGeluErf, "gelu_erf", 1, 8},
+    {PointwiseOp::kGeluErfBackward, "gelu_erf backward", 2, 8},
+    {PointwiseOp::kByParts, "by parts", 2, 0},
+    {PointwiseOp::kClamp, "clamp", 1, 0},
+    {PointwiseOp::kPower, "power", 1, 8},
+    {PointwiseOp::kMaximum, "maximum", 2, 0},
+    {PointwiseOp::kCompare, "compare", 2, 0},
+    {PointwiseOp::kWhere, "where", 3, 0},
 };
 
 // Differentiable functions of one input: y = forward(x), and the gradient of x is backward(g, what was saved).
@@ -110,6 +144,9 @@ inline constexpr UnaryFunction kUnaryFunctions[] = {
     {PointwiseOp::kRelu, PointwiseOp::kReluBackward, "relu", UnaryFunction::Saves::kResult, -1, 1},
     {PointwiseOp::kGelu, PointwiseOp::kGeluBackward, "gelu", UnaryFunction::Saves::kInput, -4, 4},
     {PointwiseOp::kSilu, PointwiseOp::kSiluBackward, "silu", UnaryFunction::Saves::kInput, -4, 4},
+    {PointwiseOp::kSigmoid, PointwiseOp::kSigmoidBackward, "sigmoid", UnaryFunction::Saves::kResult, -4, 4},
+    {PointwiseOp::kSoftplus, PointwiseOp::kSoftplusBackward, "softplus", UnaryFunction::Saves::kInput, -4, 4},
+    {PointwiseOp::kGeluErf, PointwiseOp::kGeluErfBackward, "gelu_erf", UnaryFunction::Saves::kInput, -4, 4},
 };
 
 }  // namespace lockstep

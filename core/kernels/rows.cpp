@@ -158,6 +158,15 @@ HD T log_sum_exp(Row& row, const X& x) {
   return max + log_of(sum);
 }
 
+// x[target], or with label smoothing its mean with all of x, weighted by their shares of the target.
+template <class T, class Row, class X>
+HD T smoothed(Row& row, const X& x, T at_target) {
+  const double share = row.args.label_smoothing;
+  if (share == 0) return at_target;
+  const T sum = row.sum(row.args.cols, [&](int64_t i) -> T { return x[i]; });
+  return static_cast<T>(1 - share) * at_target + static_cast<T>(share / static_cast<double>(row.args.cols)) * sum;
+}
+
 // loss = log(sum exp(x)) - x[target]; 0 where the target is the ignored one.
 struct CrossEntropy : CrossEntropyRows {
   static constexpr unsigned kKept = operand_bit(kLogits), kPassed = 0;
@@ -167,14 +176,17 @@ struct CrossEntropy : CrossEntropyRows {
     auto x = row.in(kLogits);
     const T lse = log_sum_exp<T>(row, x);
     row.out_value(kLse, lse);
-    row.out_value(kLoss, target == row.args.ignored_target ? T(0) : lse - row.in_value(kLogits, target));
+    if (target == row.args.ignored_target) row.out_value(kLoss, T(0));
+    else row.out_value(kLoss, lse - smoothed<T>(row, x, row.in_value(kLogits, target)));
   }
 };
 
-// dx = g * (softmax(x) - onehot(target)); 0 for an ignored row.
+// dx = g * (softmax(x) - target's share of each class), which is 0 or 1 without label smoothing; 0 for an ignored row.
 template <class T, class Row, class X, class Dx>
 HD void cross_entropy_gradient(Row& row, const X& x, Dx& dx, T lse, T g, int64_t target) {
-  row.each(row.args.cols, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? T(1) : T(0))); });
+  const double share = row.args.label_smoothing, of_all = share / static_cast<double>(row.args.cols);
+  const T others = static_cast<T>(of_all), own = static_cast<T>(1 - share + of_all);
+  row.each(row.args.cols, [&](int64_t i) { dx[i] = g * (exp_of(x[i] - lse) - (i == target ? own : others)); });
 }
 
 struct CrossEntropyBackward : CrossEntropyBackwardRows {
@@ -205,7 +217,7 @@ struct CrossEntropyInOnePass : CrossEntropyInOnePassRows {
     auto x = row.in(kLogits);
     const T at_target = row.in_value(kLogits, target);  // before dx, which may lie there, is written
     const T lse = log_sum_exp<T>(row, x);
-    row.out_value(kLoss, lse - at_target);
+    row.out_value(kLoss, lse - smoothed<T>(row, x, at_target));
     cross_entropy_gradient<T>(row, x, dx, lse, static_cast<T>(row.args.loss_gradient), target);
   }
 };
@@ -220,6 +232,93 @@ struct Rescale : RescaleRows {
     auto x = row.in(kX);
     auto y = row.out(kY);
     row.each(row.args.cols, [&](int64_t i) { y[i] = x[i] * ratio; });
+  }
+};
+
+struct LogSoftmax : MapRows {
+  static constexpr unsigned kKept = operand_bit(kX), kPassed = operand_bit(kY);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    auto x = row.in(kX);
+    auto y = row.out(kY);
+    const T lse = log_sum_exp<T>(row, x);
+    row.each(row.args.cols, [&](int64_t i) { y[i] = x[i] - lse; });
+  }
+};
+
+struct LogSoftmaxBackward : LogSoftmaxBackwardRows {
+  static constexpr unsigned kKept = operand_bit(kG), kPassed = operand_bit(kY) | operand_bit(kDx);
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    auto g = row.in(kG);
+    auto y = row.in(kY);
+    auto dx = row.out(kDx);
+    const T sum = row.sum(n, [&](int64_t i) -> T { return g[i]; });
+    row.each(n, [&](int64_t i) { dx[i] = g[i] - exp_of(y[i]) * sum; });
+  }
+};
+
+// One after another: the largest of those that come after the one before, by value and then by index. NaN counts as
+// infinity. Indices are exact in fp32 up to 2^24.
+struct TopIndices : TopIndicesRows {
+  static constexpr unsigned kKept = operand_bit(kX), kPassed = 0;
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    const T infinity = T(INFINITY);
+    auto x = row.in(kX);
+    T value = infinity, index = T(-1);  // of the one before
+    for (int64_t k = 0; k < row.args.top; ++k) {
+      const auto candidate = [&](int64_t i, T& v) {
+        v = x[i];
+        v = v != v ? infinity : v;
+        return v < value || (v == value && static_cast<T>(i) > index);
+      };
+      const T largest = row.max(n, [&](int64_t i) -> T {
+        T v;
+        return candidate(i, v) ? v : -infinity;
+      });
+      const T first = -row.max(n, [&](int64_t i) -> T {
+        T v;
+        return candidate(i, v) && v == largest ? static_cast<T>(-i) : -infinity;
+      });
+      row.out_index(kIndex, k, static_cast<int32_t>(first));
+      value = largest, index = first;
+    }
+  }
+};
+
+struct Pick : PickRows {
+  static constexpr unsigned kKept = 0, kPassed = 0;
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    row.each(n, [&](int64_t i) {
+      if (i < n) row.out_at(kY, i, row.in_at(kX, row.in_integer(kIndex, i)));
+    });
+  }
+};
+
+struct AddAt : AddAtRows {
+  static constexpr unsigned kKept = 0, kPassed = 0;
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    row.in_order(row.args.cols, [&](int64_t i) { row.add_at(kY, row.in_integer(kIndex, i), row.in_value(kX, i)); });
+  }
+};
+
+struct Cumulate : MapRows {
+  static constexpr unsigned kKept = 0, kPassed = 0;
+  template <class T, class Row>
+  HD static void run(Row& row) {
+    const int64_t n = row.args.cols;
+    T sum = T(0);
+    row.in_order(n, [&](int64_t k) {
+      const int64_t i = row.args.backwards ? n - 1 - k : k;
+      sum += row.in_value(kX, i);
+      row.out_at(kY, i, sum);
+    });
   }
 };
 
@@ -314,6 +413,12 @@ void row(Parallel& where, RowOp op, const RowArgs& a) {
     case RowOp::kSum: return for_each_row<Sum>(where, a);
     case RowOp::kMax: return for_each_row<Max>(where, a);
     case RowOp::kNormSquared: return for_each_row<NormSquared>(where, a);
+    case RowOp::kLogSoftmax: return for_each_row<LogSoftmax>(where, a);
+    case RowOp::kLogSoftmaxBackward: return for_each_row<LogSoftmaxBackward>(where, a);
+    case RowOp::kTopIndices: return for_each_row<TopIndices>(where, a);
+    case RowOp::kPick: return for_each_row<Pick>(where, a);
+    case RowOp::kAddAt: return for_each_row<AddAt>(where, a);
+    case RowOp::kCumulate: return for_each_row<Cumulate>(where, a);
   }
 }
 

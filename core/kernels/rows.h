@@ -31,6 +31,9 @@ struct RowArgs {
   double loss_gradient = 0;     // gradient of the summed loss, as predicted in the forward pass
   double drop_probability = 0;  // [0, 1)
   int64_t ignored_target = 0;   // rows with this target have no loss
+  double label_smoothing = 0;   // [0, 1]: the share of the target that all classes get in equal parts
+  int64_t top = 1;              // how many of the largest elements
+  bool backwards = false;       // from the last element to the first
   int64_t rows_per_sample = 1;
   uint64_t seed = 0, step = 0, site = 0;  // key of the random numbers
 
@@ -46,15 +49,21 @@ enum class RowOp : uint8_t {
   kRmsNormBackward,
   kSoftmax,
   kSoftmaxBackward,
-  kCrossEntropy,           // ignored_target
-  kCrossEntropyBackward,   // ignored_target
-  kCrossEntropyInOnePass,  // loss and gradient at once; loss_gradient, ignored_target
+  kCrossEntropy,           // ignored_target, label_smoothing
+  kCrossEntropyBackward,   // ignored_target, label_smoothing
+  kCrossEntropyInOnePass,  // loss and gradient at once; loss_gradient, ignored_target, label_smoothing
   kRescale,                // x *= g / loss_gradient, where they differ
   kDropout,                // drop_probability, rows_per_sample, seed, step, site
   kNoise,                  // standard normal; rows_per_sample, seed, step, site
   kSum,
   kMax,
   kNormSquared,  // sum of squares, in fp64
+  kLogSoftmax,
+  kLogSoftmaxBackward,
+  kTopIndices,  // where each row's largest elements are; top
+  kPick,        // elements of each row by their index
+  kAddAt,       // adds to elements of each row by their index, in the order of the indices
+  kCumulate,    // running sums; backwards
 };
 
 // Operands of each operation. [rows, cols] where no other shape is given.
@@ -108,6 +117,27 @@ struct DropoutRows {
 };
 struct NoiseRows {
   static constexpr RowIn kSamples{0};  // int64, an id for each rows_per_sample rows
+  static constexpr RowOut kY{0};
+};
+struct LogSoftmaxBackwardRows {
+  static constexpr RowIn kG{0}, kY{1};
+  static constexpr RowOut kDx{0};
+};
+// Rows of another length than `cols` have that of their row_stride.
+struct TopIndicesRows {
+  static constexpr RowIn kX{0};
+  static constexpr RowOut kIndex{0};  // int32 [rows, top]
+};
+struct PickRows {
+  static constexpr RowIn kX{0}, kIndex{1};  // x [rows, any], indices int32
+  static constexpr RowOut kY{0};
+};
+struct AddAtRows {
+  static constexpr RowIn kX{0}, kIndex{1};  // indices int32
+  static constexpr RowOut kY{0};            // [rows, any]
+};
+struct MapRows {  // kLogSoftmax, kCumulate
+  static constexpr RowIn kX{0};
   static constexpr RowOut kY{0};
 };
 struct ReduceRows {  // kSum, kMax, kNormSquared

@@ -8,7 +8,9 @@
 
 namespace lockstep {
 
-Tensor Model::loss(Tensor output, const Tensor& target) { return cross_entropy(std::move(output), target); }
+Tensor Model::loss(Tensor output, const Tensor& target) {
+  return cross_entropy(std::move(output), target, kIgnoreIndex, training() ? label_smoothing_ : 0);
+}
 
 Tensor Model::output_of(const Batch& batch) {
   trace_mark();

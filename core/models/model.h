@@ -46,9 +46,10 @@ class Model : public Module {
   // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex
   // add 0. By default loss() against the labels.
   virtual Tensor batch_loss(Tensor output, const Batch& batch) { return loss(std::move(output), batch[kLabels]); }
-  // By default, cross-entropy of [..., classes] against int32 labels [...], which may overwrite the output with its
-  // gradient if the caller keeps no other handle to it.
+  // By default, cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing; it may
+  // overwrite the output with its gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
+  void set_label_smoothing(double share) { label_smoothing_ = share; }  // [0, 1]; 0 until it is called
   // The phases of a step, in order: each sees what those before it updated (two networks that are trained against each
   // other). Between them they update every parameter that is not frozen, none of them twice. By default there is one.
   virtual std::vector<StepPhase> phases() const { return {{}}; }
@@ -61,6 +62,7 @@ class Model : public Module {
 
  private:
   size_t phase_ = 0;
+  double label_smoothing_ = 0;
 };
 
 // In words, what `needs` asks for that the data lacks; empty where all is there.

@@ -30,11 +30,47 @@ inline Tensor gelu(const Tensor& x, Place place = Place::current()) { return una
 inline Tensor silu(const Tensor& x, Place place = Place::current()) { return unary(PointwiseOp::kSilu, x, place); }
 // silu(a) * b, of equal shapes: the gate of SwiGLU (Shazeer 2020).
 Tensor silu_mul(const Tensor& a, const Tensor& b, Place place = Place::current());
+inline Tensor sigmoid(const Tensor& x, Place place = Place::current()) {
+  return unary(PointwiseOp::kSigmoid, x, place);
+}
+// log(1 + e^x)
+inline Tensor softplus(const Tensor& x, Place place = Place::current()) {
+  return unary(PointwiseOp::kSoftplus, x, place);
+}
+// log(sigmoid(x))
+inline Tensor log_sigmoid(const Tensor& x, Place place = Place::current()) {
+  return affine(softplus(affine(x, -1, 0, place), place), -1, 0, place);
+}
+// In its exact form, by the error function.
+inline Tensor gelu_erf(const Tensor& x, Place place = Place::current()) {
+  return unary(PointwiseOp::kGeluErf, x, place);
+}
+// x where it is positive, else slope * x.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01, Place place = Place::current());
+Tensor abs(const Tensor& x, Place place = Place::current());  // with the gradient 0 at 0
+// x^exponent; NaN for negative x unless the exponent is a whole number.
+Tensor pow(const Tensor& x, double exponent, Place place = Place::current());
+// The value in [low, high] that is nearest to x; elements outside take no gradient.
+Tensor clamp(const Tensor& x, double low, double high, Place place = Place::current());
+// Element by element, with broadcasting; NaN if either is. Where both are equal, a takes the gradient.
+Tensor maximum(const Tensor& a, const Tensor& b, Place place = Place::current());
+Tensor minimum(const Tensor& a, const Tensor& b, Place place = Place::current());
 Tensor cast(const Tensor& x, DType dtype, Place place = Place::current());
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+
+// Masks, with broadcasting and without gradient: 1 where the relation holds, else 0, of a's type.
+Tensor compare(Comparison relation, const Tensor& a, const Tensor& b);
+inline Tensor eq(const Tensor& a, const Tensor& b) { return compare(Comparison::kEqual, a, b); }
+inline Tensor ne(const Tensor& a, const Tensor& b) { return compare(Comparison::kNotEqual, a, b); }
+inline Tensor lt(const Tensor& a, const Tensor& b) { return compare(Comparison::kLess, a, b); }
+inline Tensor le(const Tensor& a, const Tensor& b) { return compare(Comparison::kLessEqual, a, b); }
+inline Tensor gt(const Tensor& a, const Tensor& b) { return compare(Comparison::kGreater, a, b); }
+inline Tensor ge(const Tensor& a, const Tensor& b) { return compare(Comparison::kGreaterEqual, a, b); }
+// a where the condition (of any type) is not 0, else b; with broadcasting, of a's type.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Place place = Place::current());
 
 // In place, without gradient.
 void add_in_place(const Tensor& a, const Tensor& b);
@@ -47,10 +83,39 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, Place place =
 Tensor expand(const Tensor& x, const Shape& shape, Place place = Place::current());
 // Tensors of equal shapes but for dimension `dim`, side by side along it.
 Tensor concat(const std::vector<Tensor>& parts, int dim, Place place = Place::current());
+// Tensors of equal shapes, side by side along a new dimension `dim`.
+Tensor stack(const std::vector<Tensor>& parts, int dim, Place place = Place::current());
+// Views of consecutive parts of dimension `dim`, whose extents must add up to its own.
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int dim,
+                          Place place = Place::current());
+// x surrounded by `value`: before and after each dimension in turn as many elements as `around` says (not negative).
+struct Padding {
+  int64_t before = 0, after = 0;
+};
+Tensor pad(const Tensor& x, const std::vector<Padding>& around, double value = 0, Place place = Place::current());
 
 // Reductions over `dims` (empty: all), which the result does not have any more.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
+// The first of equal elements takes the gradient. NaN counts as infinity.
+Tensor max(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
+Tensor min(const Tensor& x, const std::vector<int>& dims = {}, Place place = Place::current());
+
+// Along the last dimension, of at most 2^24 elements. Indices are int32.
+struct TopK {
+  Tensor values, indices;  // [..., k]
+};
+// The k largest elements, largest first, the first of equal ones before later ones. NaN counts as infinity. Time grows
+// with k times the extent.
+TopK topk(const Tensor& x, int64_t k, Place place = Place::current());
+Tensor argmax(const Tensor& x);  // [...]: the index of the largest element, of the first if several are equal
+Tensor cumsum(const Tensor& x,
+              Place place = Place::current());  // y[..., i] = x[..., 0] + ... + x[..., i], in that order
+// y[..., i] = x[..., index[..., i]]. Throws ExitCode::kBadData for an index outside x's last dimension, as embedding
+// does.
+Tensor gather(const Tensor& x, const Tensor& index, Place place = Place::current());
+// x with source[..., i] added to its elements index[..., i], in the order of i. Throws likewise.
+Tensor scatter_add(const Tensor& x, const Tensor& index, const Tensor& source, Place place = Place::current());
 
 // [..., m, k] x [k, n], or batched with equal leading extents.
 Tensor matmul(const Tensor& a, const Tensor& b, Place place = Place::current());
@@ -62,13 +127,35 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Pl
 Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                     const Tensor& down_bias, Place place = Place::current());
 
-Tensor softmax(const Tensor& x, Place place = Place::current());  // last dimension
-// Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` add 0. fp32 scalar [1]. If the
+Tensor softmax(const Tensor& x, Place place = Place::current());      // last dimension
+Tensor log_softmax(const Tensor& x, Place place = Place::current());  // last dimension
+// Sum over rows of -log softmax(logits[..., V])[target]; rows whose target is `ignored` add 0. fp32 scalar [1]. With
+// label smoothing s each row's loss is 1 - s times that plus s / V times the sum of it over all classes. If the
 // logits are moved in and no other tensor shares them, their gradient overwrites them, which saves memory and passes:
 // in the backward pass, or in the forward pass within WithLossGradient (core/device/context.h), which says what a wrong
 // prediction costs.
-Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex,
+Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                      Place place = Place::current());
+// More losses, in fp32 whatever the type of their inputs (fp64 for fp64): sums, as scalars [1]. Targets may have a
+// gradient, too. x and target, or what stands in their place, have equal shapes.
+Tensor mse_loss(const Tensor& x, const Tensor& target, Place place = Place::current());  // (x - target)^2
+// With d = |x - target|: d^2 / 2 where d <= delta, else delta (d - delta / 2).
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta = 1, Place place = Place::current());
+// -target log(sigmoid(logits)) - (1 - target) log(1 - sigmoid(logits)); targets in [0, 1].
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Place place = Place::current());
+// target (log(target) - log_p), 0 where the target is 0: probabilities and log-probabilities.
+Tensor kl_div(const Tensor& log_p, const Tensor& target, Place place = Place::current());
+// Focal loss (Lin et al. 2017): -weight (1 - p)^gamma log(p), where p is the probability of the target and the weight
+// is alpha for targets of 1 and 1 - alpha for those of 0. Targets are 0 or 1.
+Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alpha = 0.25, double gamma = 2,
+                         Place place = Place::current());
+// The same over classes, -(1 - p)^gamma log(p) with p = softmax(logits[..., V])[target]; targets int32 [...], of which
+// those that are `ignored` add 0.
+Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma = 2, int64_t ignored = kIgnoreIndex,
+                  Place place = Place::current());
+// Dice loss (Milletari et al. 2016) of probabilities p [N, ...]: sum over samples of
+// 1 - (2 sum(p target) + smooth) / (sum(p) + sum(target) + smooth).
+Tensor dice_loss(const Tensor& p, const Tensor& target, double smooth = 1, Place place = Place::current());
 // (x - mean) / sqrt(var + eps) * weight + bias over the last dimension; bias may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
                   Place place = Place::current());

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "core/ops/ops.h"
@@ -15,10 +16,22 @@ Tensor apply(PointwiseOp op, const Tensor& x, double s0 = 0, double s1 = 0) {
   return y;
 }
 
-Tensor apply2(PointwiseOp op, const Tensor& a, const Tensor& b, const char* name) {
+Tensor apply2(PointwiseOp op, const Tensor& a, const Tensor& b, const char* name, double s0 = 0, double s1 = 0) {
   Tensor y = Tensor::empty(broadcast_shapes(a.shape(), b.shape(), name), a.dtype());
-  raw::pointwise(op, {y}, {a, b});
+  raw::pointwise(op, {y}, {a, b}, s0, s1);
   return y;
+}
+
+Tensor compared(Comparison relation, const Tensor& a, const Tensor& b) {
+  return apply2(PointwiseOp::kCompare, a, b, "compare", static_cast<double>(relation));
+}
+
+// g where the mask, of its shape or one that broadcasts to it, is as `wanted`; else 0.
+Tensor masked(const Tensor& mask, const Tensor& g, bool wanted) {
+  const Tensor dx = like(g), zero = Tensor::zeros({1}, g.dtype());
+  if (wanted) raw::pointwise(PointwiseOp::kWhere, {dx}, {mask, g, zero});
+  else raw::pointwise(PointwiseOp::kWhere, {dx}, {mask, zero, g});
+  return dx;
 }
 
 // Gives input i the gradient g, summed over what broadcasting repeated.
@@ -29,6 +42,27 @@ void add_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
 void pass_reduced(Gradients& grads, int i, const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) grads.pass(i, g);
   else grads.add(i, raw::sum_to(g, shape, grads.dtype(i)));
+}
+
+// a where x > 0, below * a where x < 0, at_zero * a where x is 0.
+Tensor by_parts(const char* name, const Tensor& x, double below, double at_zero, Place place) {
+  const TraceOp op(name);
+  return result_of(name, place, apply2(PointwiseOp::kByParts, x, x, name, below, at_zero), {&x},
+                   [x = Saved(x), name, below, at_zero](const Tensor& g, Gradients& grads) {
+                     grads.add(0, apply2(PointwiseOp::kByParts, g, x.get(name), name, below, at_zero));
+                   });
+}
+
+// The larger where sign is 1, the smaller where it is -1.
+Tensor extreme(const char* name, const Tensor& a, const Tensor& b, double sign, Place place) {
+  const TraceOp op(name);
+  return result_of(name, place, apply2(PointwiseOp::kMaximum, a, b, name, sign), {&a, &b},
+                   [a = Saved(a), b = Saved(b), name, sign](const Tensor& g, Gradients& grads) {
+                     const Tensor &x = a.get(name), &y = b.get(name);
+                     const Tensor mask = compared(sign > 0 ? Comparison::kGreaterEqual : Comparison::kLessEqual, x, y);
+                     if (grads.wanted(0)) add_reduced(grads, 0, masked(mask, g, true), x.shape());
+                     if (grads.wanted(1)) add_reduced(grads, 1, masked(mask, g, false), y.shape());
+                   });
 }
 
 }  // namespace
@@ -108,6 +142,54 @@ Tensor silu_mul(const Tensor& a, const Tensor& b, Place place) {
                        grads.add(0, da);
                      }
                      if (grads.wanted(1)) grads.add(1, apply2(PointwiseOp::kSiluMul, x, g, "silu_mul"));
+                   });
+}
+
+Tensor leaky_relu(const Tensor& x, double slope, Place place) { return by_parts("leaky_relu", x, slope, slope, place); }
+
+Tensor abs(const Tensor& x, Place place) { return by_parts("abs", x, -1, 0, place); }
+
+Tensor pow(const Tensor& x, double exponent, Place place) {
+  const TraceOp op("pow");
+  check(std::abs(exponent) < 1e9, "pow: exponent ", exponent);
+  return result_of("pow", place, apply(PointwiseOp::kPower, x, exponent, 1), {&x},
+                   [x = Saved(x), exponent](const Tensor& g, Gradients& grads) {
+                     const Tensor& base = x.get("pow");
+                     const Tensor slope = Tensor::empty(base.shape(), raw::statistics_type(base)), dx = like(g);
+                     if (exponent == 0) raw::fill(slope, 0);
+                     else raw::pointwise(PointwiseOp::kPower, {slope}, {base}, exponent - 1, exponent);
+                     raw::pointwise(PointwiseOp::kMul, {dx}, {g, slope});
+                     grads.add(0, dx);
+                   });
+}
+
+Tensor clamp(const Tensor& x, double low, double high, Place place) {
+  const TraceOp op("clamp");
+  check(low <= high, "clamp: from ", low, " to ", high);
+  const Tensor y = apply(PointwiseOp::kClamp, x, low, high);
+  return result_of("clamp", place, y, {&x}, [x = Saved(x), y = Saved(y)](const Tensor& g, Gradients& grads) {
+    grads.add(0, masked(compared(Comparison::kEqual, x.get("clamp"), y.get("clamp")), g, true));
+  });
+}
+
+Tensor maximum(const Tensor& a, const Tensor& b, Place place) { return extreme("maximum", a, b, 1, place); }
+Tensor minimum(const Tensor& a, const Tensor& b, Place place) { return extreme("minimum", a, b, -1, place); }
+
+Tensor compare(Comparison relation, const Tensor& a, const Tensor& b) {
+  const TraceOp op("compare");
+  return compared(relation, a, b);
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Place place) {
+  const TraceOp op("where");
+  const Shape of_values = broadcast_shapes(a.shape(), b.shape(), "where");
+  const Tensor y = Tensor::empty(broadcast_shapes(condition.shape(), of_values, "where"), a.dtype());
+  raw::pointwise(PointwiseOp::kWhere, {y}, {condition, a, b});
+  return result_of("where", place, y, {&a, &b},
+                   [c = Saved(condition), sa = a.shape(), sb = b.shape()](const Tensor& g, Gradients& grads) {
+                     const Tensor& mask = c.get("where");
+                     if (grads.wanted(0)) add_reduced(grads, 0, masked(mask, g, true), sa);
+                     if (grads.wanted(1)) add_reduced(grads, 1, masked(mask, g, false), sb);
                    });
 }
 

@@ -51,4 +51,28 @@ Tensor reduce(const char* name, const Tensor& x, const std::vector<int>& wanted,
 Tensor sum(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("sum", x, dims, false, place); }
 Tensor mean(const Tensor& x, const std::vector<int>& dims, Place place) { return reduce("mean", x, dims, true, place); }
 
+Tensor max(const Tensor& x, const std::vector<int>& wanted, Place place) {
+  const std::vector<int> dims = normalised(x, wanted, "max");
+  std::vector<int> order;  // those that stay, then those that go
+  Shape out;
+  int64_t rows = 1, cols = 1;
+  for (int d = 0; d < x.rank(); ++d)
+    if (!std::binary_search(dims.begin(), dims.end(), d)) {
+      order.push_back(d);
+      out.push_back(x.shape()[d]);
+      rows *= x.shape()[d];
+    }
+  for (int d : dims) {
+    order.push_back(d);
+    cols *= x.shape()[d];
+  }
+  if (out.rank() == 0) out.push_back(1);
+  const Tensor flat = reshape(permute(x, order, place), {rows, cols}, place);
+  return reshape(topk(flat, 1, place).values, out, place);
+}
+
+Tensor min(const Tensor& x, const std::vector<int>& dims, Place place) {
+  return affine(max(affine(x, -1, 0, place), dims, place), -1, 0, place);
+}
+
 }  // namespace lockstep

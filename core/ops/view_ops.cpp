@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -61,6 +63,55 @@ Tensor concat(const std::vector<Tensor>& parts, int dim, Place place) {
       if (grads.wanted(static_cast<int>(i)))
         grads.pass(static_cast<int>(i), raw::contiguous(g.slice(dim, begins[i], begins[i + 1])));
   });
+}
+
+Tensor stack(const std::vector<Tensor>& parts, int dim, Place place) {
+  check(!parts.empty(), "stack of no tensors");
+  Shape shape = parts[0].shape();
+  if (dim < 0) dim += shape.rank() + 1;
+  check(dim >= 0 && dim <= shape.rank(), "stack: new dimension ", dim, " of ", parts[0]);
+  shape.push_back(1);
+  for (int d = shape.rank() - 1; d > dim; --d) std::swap(shape[d], shape[d - 1]);
+  std::vector<Tensor> rows;
+  for (const Tensor& part : parts) {
+    check(part.shape() == parts[0].shape(), "stack: ", part, " beside ", parts[0]);
+    rows.push_back(reshape(part, shape, place));
+  }
+  return concat(rows, dim, place);
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int dim, Place place) {
+  if (dim < 0) dim += x.rank();
+  check(dim >= 0 && dim < x.rank() && std::accumulate(extents.begin(), extents.end(), int64_t(0)) == x.dim(dim),
+        "split: ", x, " along dimension ", dim, " into parts that do not add up to it");
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (int64_t extent : extents) {
+    parts.push_back(slice(x, dim, begin, begin + extent, place));
+    begin += extent;
+  }
+  return parts;
+}
+
+Tensor pad(const Tensor& x, const std::vector<Padding>& around, double value, Place place) {
+  const TraceOp op("pad");
+  check(static_cast<int>(around.size()) == x.rank() &&
+            std::all_of(around.begin(), around.end(), [](const Padding& p) { return p.before >= 0 && p.after >= 0; }),
+        "pad: ", x, " by ", around.size(), " pairs (one for each dimension, not negative)");
+  Shape shape = x.shape();
+  for (int d = 0; d < x.rank(); ++d)
+    shape[d] += around[static_cast<size_t>(d)].before + around[static_cast<size_t>(d)].after;
+  const auto inner = [around, extents = x.shape()](Tensor t) {
+    for (int d = 0; d < t.rank(); ++d) {
+      const int64_t begin = around[static_cast<size_t>(d)].before;
+      t = t.slice(d, begin, begin + extents[d]);
+    }
+    return t;
+  };
+  const Tensor y = Tensor::full(shape, value, x.dtype());
+  raw::copy(inner(y), x.detach());
+  return result_of("pad", place, y, {&x},
+                   [inner](const Tensor& g, Gradients& grads) { grads.pass(0, raw::contiguous(inner(g))); });
 }
 
 Tensor expand(const Tensor& x, const Shape& shape, Place place) {

@@ -78,6 +78,13 @@ void row(RowOp op, const RowArgs& args) {
                            tracing() ? cost_of(op, args) : TaskCost{});
 }
 
+RowArgs rows_along_last(const Tensor& t) {
+  RowArgs r;
+  r.cols = t.dim(-1);
+  r.rows = r.cols ? t.numel() / r.cols : 0;
+  return r;
+}
+
 RowOperand rows_of(const Tensor& t, int64_t cols) {
   check(t.is_contiguous(), "rows of ", t, ", which is not contiguous");
   return {const_cast<void*>(t.read()), t.dtype(), cols};

@@ -25,6 +25,11 @@ void pointwise(PointwiseOp op, std::initializer_list<Tensor> outs, std::initiali
 PointwiseArgs pointwise_args(std::initializer_list<Tensor> outs, std::initializer_list<Tensor> ins);
 
 void row(RowOp op, const RowArgs& args);
+RowArgs rows_along_last(const Tensor& t);  // the rows of its last dimension, without operands
+// Of what is summed up over elements of `t`: fp32, or fp64 where `t` is.
+inline DType statistics_type(const Tensor& t) {
+  return t.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
 // Operands: the rows of a contiguous matrix; a vector with one value for each row; one row for all.
 RowOperand rows_of(const Tensor& matrix, int64_t cols);
 RowOperand one_per_row(const Tensor& vector);

@@ -34,6 +34,11 @@ std::vector<Field> fields(TrainOptions& o) {
               .with_unit("evaluations")
               .at_least(0)
               .without_effect_on_math(),
+          field("label_smoothing", o.label_smoothing,
+                "share of each target that all classes get in equal parts, in the training loss of models without a "
+                "loss of their own")
+              .with_range(0, 1)
+              .without_effect_at_default(),
           field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
               .without_effect_on_math()};
 }

@@ -24,6 +24,7 @@ struct TrainOptions {
   int64_t eval_every = 0;
   int64_t patience = 0;  // 0: no early stopping
   bool eval_ema = false;
+  double label_smoothing = 0;
   bool anomaly = false;
 };
 struct BatchOptions {

@@ -49,6 +49,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             settings_.model_name,
             " sees a sample as a whole, with each token's target, the token after it; set it, such as to 0.15, to hide "
             "tokens and make them the targets");
+    model_->set_label_smoothing(settings_.train.label_smoothing);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,

@@ -97,6 +97,77 @@ TEST(CudaRows, NormsSoftmaxAndSums) {
     }
 }
 
+TEST(CudaRows, LogSoftmaxAndSelections) {
+  for (DType dtype : kFloats)
+    for (int64_t cols : {1, 7, 8, 33, 250, 1025, 6200, 24576}) {
+      SCOPED_TRACE(cat(cols, " columns of ", dtype));
+      const int64_t rows = cols < 300 ? 37 : 3, top = std::min<int64_t>(cols, 4);
+      const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+      const Tensor x = random_tensor({rows, cols}, 1, -2, 2, dtype), g = random_tensor({rows, cols}, 2, -1, 1, dtype);
+      RowArgs a;
+      a.rows = rows, a.cols = cols, a.top = top;
+      expect_near(
+          [&](const KernelTable& table, Parallel& where) {
+            const Tensor y = Tensor::empty({rows, cols}, dtype), dx = Tensor::empty({rows, cols}, dtype);
+            RowArgs r = a;
+            r[MapRows::kX] = raw::rows_of(x, cols), r[MapRows::kY] = raw::write_rows(y, cols);
+            table.row(where, RowOp::kLogSoftmax, r);
+            using B = LogSoftmaxBackwardRows;
+            r[B::kG] = raw::rows_of(g, cols), r[B::kY] = raw::rows_of(x, cols), r[B::kDx] = raw::write_rows(dx, cols);
+            table.row(where, RowOp::kLogSoftmaxBackward, r);
+            return Values{y.to_vector(), dx.to_vector()};
+          },
+          16 * rounding_of(dtype));
+      expect_equal([&](const KernelTable& table, Parallel& where) {
+        const Tensor index = Tensor::empty({rows, top}, DType::kInt32), picked = Tensor::empty({rows, top}, dtype),
+                     sums = Tensor::full({rows, cols}, 0.5, wide), both = Tensor::empty({rows, cols}, dtype),
+                     back = Tensor::empty({rows, cols}, dtype);
+        RowArgs r = a;
+        r[TopIndicesRows::kX] = raw::rows_of(x, cols), r[TopIndicesRows::kIndex] = raw::write_rows(index, top);
+        table.row(where, RowOp::kTopIndices, r);
+        RowArgs p;
+        p.rows = rows, p.cols = top;
+        p[PickRows::kX] = raw::rows_of(x, cols), p[PickRows::kIndex] = raw::rows_of(index, top);
+        p[PickRows::kY] = raw::write_rows(picked, top);
+        table.row(where, RowOp::kPick, p);
+        p[AddAtRows::kX] = raw::rows_of(picked, top), p[AddAtRows::kY] = raw::write_rows(sums, cols);
+        table.row(where, RowOp::kAddAt, p);
+        table.row(where, RowOp::kAddAt, p);
+        for (bool backwards : {false, true}) {
+          r.backwards = backwards;
+          r[MapRows::kX] = raw::rows_of(x, cols), r[MapRows::kY] = raw::write_rows(backwards ? back : both, cols);
+          table.row(where, RowOp::kCumulate, r);
+        }
+        return Values{index.to_vector(), picked.to_vector(), sums.to_vector(), both.to_vector(), back.to_vector()};
+      });
+    }
+}
+
+// Several additions to one element go in order; what lies outside is passed over and read as 0.
+TEST(CudaRows, IndicesThatRepeatAndThatLieOutside) {
+  const Tensor x = random_tensor({2, 6}, 1, -1, 1, DType::kFloat32);
+  const std::vector<int32_t> at{2, 0, 2, 2, 0, 1, 2, 2, -1, 3, 0, 0};
+  const Tensor index = Tensor::of(at, {2, 6});
+  const Values got = on_gpu([&](const KernelTable& table, Parallel& where) {
+    const Tensor sums = Tensor::zeros({2, 3}), picked = Tensor::empty({2, 6});
+    RowArgs r;
+    r.rows = 2, r.cols = 6;
+    r[AddAtRows::kX] = raw::rows_of(x, 6), r[AddAtRows::kIndex] = raw::rows_of(index, 6);
+    r[AddAtRows::kY] = raw::write_rows(sums, 3);
+    table.row(where, RowOp::kAddAt, r);
+    r[PickRows::kX] = raw::rows_of(sums, 3), r[PickRows::kY] = raw::write_rows(picked, 6);
+    table.row(where, RowOp::kPick, r);
+    return Values{sums.to_vector(), picked.to_vector()};
+  });
+  const std::vector<float> v = x.to_vector<float>();
+  std::vector<float> sums(6);
+  for (size_t i = 0; i < 12; ++i)
+    if (at[i] >= 0 && at[i] < 3) sums[i / 6 * 3 + static_cast<size_t>(at[i])] += v[i];
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(got[0][i], static_cast<double>(sums[i]));
+  for (size_t i = 0; i < 12; ++i)
+    EXPECT_EQ(got[1][i], at[i] >= 0 && at[i] < 3 ? got[0][i / 6 * 3 + static_cast<size_t>(at[i])] : 0.0);
+}
+
 constexpr int64_t kClasses[] = {7, 96, 1000, 5003, 12288, 14000, 17000, 24576}, kCrossRows = 6;
 // Ignored, and outside: that one is passed over until the check of the range is looked at.
 Tensor targets_among(int64_t classes) {
@@ -111,6 +182,7 @@ TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype);
       const Tensor target = targets_among(cols);
+      const double smoothing = cols % 2 ? 0.1 : 0;
       for (bool in_place : {false, true})
         expect_near(
             [&](const KernelTable& table, Parallel& where) {
@@ -121,7 +193,7 @@ TEST(CudaRows, CrossEntropyAndItsGradientInPlace) {
               using F = CrossEntropyRows;
               using B = CrossEntropyBackwardRows;
               RowArgs a;
-              a.rows = rows, a.cols = cols, a.ignored_target = -1;
+              a.rows = rows, a.cols = cols, a.ignored_target = -1, a.label_smoothing = smoothing;
               a[F::kLogits] = raw::rows_of(logits, cols), a[F::kTarget] = raw::one_per_row(target);
               a[F::kLoss] = raw::write_one_per_row(loss), a[F::kLse] = raw::write_one_per_row(lse);
               table.row(where, RowOp::kCrossEntropy, a);
@@ -184,6 +256,7 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
       const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
       const Tensor x = random_tensor({rows, cols}, 1, -4, 4, dtype), g = random_tensor({1}, 2, 0.5, 1, wide);
       const Tensor target = targets_among(cols);
+      const double smoothing = cols % 2 ? 0.1 : 0;
       auto work = [&](bool one, double predicted) {
         return [&, one, predicted](const KernelTable& table, Parallel& where) {
           const Tensor dx = Tensor::empty({rows, cols}, dtype), loss = Tensor::empty({rows}, wide),
@@ -192,7 +265,7 @@ TEST(CudaRows, CrossEntropyAndItsGradientInOnePass) {
           using F = CrossEntropyRows;
           using B = CrossEntropyBackwardRows;
           RowArgs a;
-          a.rows = rows, a.cols = cols, a.ignored_target = -1;
+          a.rows = rows, a.cols = cols, a.ignored_target = -1, a.label_smoothing = smoothing;
           a[F::kLogits] = raw::rows_of(dx, cols), a[F::kTarget] = raw::one_per_row(target);
           if (one) {
             using One = CrossEntropyInOnePassRows;

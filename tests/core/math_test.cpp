@@ -1,5 +1,5 @@
-// exp, log, tanh, GELU and its slope, sine and cosine: error in units in the last place (ulp) against fp64, over dense
-// ranges, at every level.
+// exp, log, tanh, sigmoid, softplus, powers, both GELUs and their slopes, sine and cosine: error in units in the last
+// place (ulp) against fp64, over dense ranges, at every level.
 #include "core/kernels/math.h"
 
 #include <gtest/gtest.h>
@@ -22,13 +22,15 @@ std::vector<IsaLevel> levels() {
   return out;
 }
 
-std::vector<float> apply(IsaLevel level, PointwiseOp op, const std::vector<float>& x) {
+std::vector<float> apply(IsaLevel level, PointwiseOp op, const std::vector<float>& x, double exponent = 1) {
   const int64_t n = static_cast<int64_t>(x.size());
   const Tensor in = Tensor::of(x, {n}), out = Tensor::empty({n});
   ThreadPool pool(1);
-  if (op == PointwiseOp::kGeluBackward)
-    kernels(level).pointwise(pool, op, raw::pointwise_args({out}, {Tensor::full({n}, 1), in}));
-  else kernels(level).pointwise(pool, op, raw::pointwise_args({out}, {in}));
+  PointwiseArgs a = op == PointwiseOp::kGeluBackward || op == PointwiseOp::kGeluErfBackward
+                        ? raw::pointwise_args({out}, {Tensor::full({n}, 1), in})
+                        : raw::pointwise_args({out}, {in});
+  a.scalars[0] = exponent, a.scalars[1] = 1;
+  kernels(level).pointwise(pool, op, a);
   return out.to_vector<float>();
 }
 
@@ -53,14 +55,19 @@ double ulps(float got, double exact) {
 }
 
 double gelu_slope(double x) { return gelu_gradient(x); }
+double gelu_erf(double x) { return x * normal_cdf(x); }
+double gelu_erf_slope(double x) { return gelu_erf_gradient(x); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 
 struct Function {
   const char* name;
   PointwiseOp op;
   double (*exact)(double);
   std::vector<float> at;
-  double most;       // ulp
-  double floor = 0;  // absolute error that always passes: where the function goes through 0 or fades out
+  double most;          // ulp
+  double floor = 0;     // absolute error that always passes: where the function goes through 0 or fades out
+  double exponent = 1;  // of kPower
 };
 
 TEST(Math, ErrorsStayWithinTheirBounds) {
@@ -81,10 +88,23 @@ TEST(Math, ErrorsStayWithinTheirBounds) {
       {"gelu, left", PointwiseOp::kGelu, [](double x) { return gelu_of(x); }, even_steps(-40, -1, 200001), 6.0, 1e-7},
       // x s (1 - s) du cancels in 1 - s: about 34 roundings near x = 5.
       {"gelu slope", PointwiseOp::kGeluBackward, gelu_slope, even_steps(-30, 30, 200001), 6.0, 3e-6},
+      {"gelu by erf", PointwiseOp::kGeluErf, gelu_erf, even_steps(-1, 30, 200001), 6.0},
+      {"gelu by erf, left", PointwiseOp::kGeluErf, gelu_erf, even_steps(-40, -1, 200001), 6.0, 1e-7},
+      {"gelu by erf, slope", PointwiseOp::kGeluErfBackward, gelu_erf_slope, even_steps(-30, 30, 200001), 6.0, 3e-7},
+      {"sigmoid", PointwiseOp::kSigmoid, sigmoid, even_steps(-87, 30, 200001), 3.0},
+      {"softplus", PointwiseOp::kSoftplus, softplus, even_steps(-87, 100, 200001), 3.0},
+      {"cube", PointwiseOp::kPower, [](double x) { return x * x * x; }, both(every(1e-12f, 1e12f, 9001)), 2.0, 0, 3},
+      {"inverse square", PointwiseOp::kPower, [](double x) { return 1 / (x * x); }, both(every(1e-18f, 1e18f, 9001)),
+       2.0, 0, -2},
+      // The error of the logarithm times its size.
+      {"power 0.7", PointwiseOp::kPower, [](double x) { return std::pow(x, 0.7); }, every(1e-4f, 1e4f, 5003), 12.0, 0,
+       0.7},
+      {"power 100", PointwiseOp::kPower, [](double x) { return std::pow(x, 100); }, both(every(0.9f, 1.1f, 11)), 20.0,
+       0, 100},
   };
   for (const Function& f : all)
     for (IsaLevel level : levels()) {
-      const std::vector<float> y = apply(level, f.op, f.at);
+      const std::vector<float> y = apply(level, f.op, f.at, f.exponent);
       double worst = 0;
       float where = 0;
       for (size_t i = 0; i < y.size(); ++i) {
@@ -126,6 +146,8 @@ TEST(Math, SpecialValuesAreThoseOfTheFunctions) {
     expect(PointwiseOp::kExp, {1, 1, kInf, 0, kNan, kInf, 0});
     expect(PointwiseOp::kTanh, {0, 0, 1, -1, kNan, 1, -1});
     expect(PointwiseOp::kRelu, {0, 0, kInf, 0, kNan, 1e30f, 0});
+    expect(PointwiseOp::kSigmoid, {0.5, 0.5, 1, 0, kNan, 1, 0});
+    expect(PointwiseOp::kSoftplus, {std::log(2.0f), std::log(2.0f), kInf, 0, kNan, 1e30f, 0});
     expect(PointwiseOp::kSqrt, {0, 0, kInf, kNan, kNan, std::sqrt(1e30f), kNan});
     const std::vector<float> log_of_x = apply(level, PointwiseOp::kLog, {0.0f, -1.0f, kInf, kNan, 1.0f, -kInf});
     EXPECT_EQ(log_of_x[0], -kInf);

@@ -53,6 +53,19 @@ TEST(Module, NamesItsTree) {
   for (const std::string& n : without) EXPECT_EQ(n.find("bias"), n.npos);
 }
 
+TEST(Model, SmoothsLabelsInTrainingOnly) {
+  Mlp model({.hidden = {4}}, {{3}, 5});
+  const Tensor logits = Tensor::of(std::vector<float>{1, 2, 3, 4, 5, 5, 4, 3, 2, 1}, {2, 5});
+  const Tensor labels = Tensor::of(std::vector<int32_t>{4, kIgnoreIndex}, {2});
+  const double plain = model.loss(logits, labels).item();
+  EXPECT_EQ(plain, cross_entropy(logits, labels).item());
+  model.set_label_smoothing(0.2);
+  EXPECT_EQ(model.loss(logits, labels).item(), cross_entropy(logits, labels, kIgnoreIndex, 0.2).item());
+  EXPECT_NEAR(model.loss(logits, labels).item(), plain + 0.2 * (5 - 3), 1e-5) << "the logits' mean in place of a fifth";
+  model.eval();
+  EXPECT_EQ(model.loss(logits, labels).item(), plain);
+}
+
 TEST(Module, TakesNoBytesUntilItIsPlaced) {
   const int64_t before = allocator_stats().bytes_in_use;
   Gpt model({.layers = 48, .heads = 16, .width = 4096}, {{2048}, 50000});  // some ten billion parameters

@@ -23,6 +23,17 @@ std::vector<OpCase> op_cases() {
   c.push_back({"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }, {r({11}, 1)}});
   for (const UnaryFunction& f : kUnaryFunctions)
     c.push_back({f.name, [op = f.forward](const Inputs& x) { return unary(op, x[0]); }, {r({3, 7}, 1, f.low, f.high)}});
+  c.push_back({"log_sigmoid", [](const Inputs& x) { return log_sigmoid(x[0]); }, {r({3, 7}, 1, -4, 4)}});
+  c.push_back({"leaky_relu", [](const Inputs& x) { return leaky_relu(x[0], 0.2); }, {r({3, 7}, 1)}});
+  c.push_back({"abs", [](const Inputs& x) { return abs(x[0]); }, {r({3, 7}, 1)}});
+  c.push_back({"clamp", [](const Inputs& x) { return clamp(x[0], -0.25, 0.5); }, {r({3, 7}, 1)}});
+  c.push_back({"pow", [](const Inputs& x) { return pow(x[0], -1.7); }, {r({3, 7}, 1, 0.5, 2)}, 1e-6, 4});
+  c.push_back({"pow_of_whole_number", [](const Inputs& x) { return pow(x[0], 3); }, {r({3, 7}, 1)}});
+  c.push_back({"maximum", [](const Inputs& x) { return maximum(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}});
+  c.push_back({"minimum", [](const Inputs& x) { return minimum(x[0], x[1]); }, {r({3, 5}, 1), r({3, 1}, 2)}});
+  c.push_back({"where",
+               [](const Inputs& x) { return where(gt(x[2], x[0].detach()), x[0], x[1]); },
+               {r({3, 5}, 1), r({2, 1, 5}, 2), indices({0, 1, -1, 0, 1}, {5})}});
   c.push_back({"reshape", [](const Inputs& x) { return reshape(x[0], {5, -1}); }, {r({2, 5, 3}, 1)}});
   c.push_back({"permute", [](const Inputs& x) { return permute(x[0], {2, 0, 1}); }, {r({2, 5, 3}, 1)}});
   c.push_back(
@@ -35,6 +46,21 @@ std::vector<OpCase> op_cases() {
   c.push_back({"sum_first", [](const Inputs& x) { return sum(x[0], {0}); }, {r({300, 5}, 1)}, 1e-6, 20});
   c.push_back({"sum_outer_and_inner", [](const Inputs& x) { return sum(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}});
   c.push_back({"mean_middle", [](const Inputs& x) { return mean(x[0], {1}); }, {r({3, 5, 4}, 1)}});
+  c.push_back({"max_all", [](const Inputs& x) { return max(x[0]); }, {r({3, 5, 4}, 1)}});
+  c.push_back({"max_outer_and_inner", [](const Inputs& x) { return max(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}});
+  c.push_back({"min_middle", [](const Inputs& x) { return min(x[0], {1}); }, {r({3, 5, 4}, 1)}});
+  c.push_back({"topk", [](const Inputs& x) { return topk(x[0], 4).values; }, {r({2, 3, 37}, 1)}});
+  c.push_back({"cumsum", [](const Inputs& x) { return cumsum(x[0]); }, {r({2, 3, 19}, 1)}, 1e-6, 3});
+  c.push_back({"gather",
+               [](const Inputs& x) { return gather(x[0], x[1]); },
+               {r({2, 5}, 1), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
+               1e-6,
+               2});
+  c.push_back({"scatter_add",
+               [](const Inputs& x) { return scatter_add(x[0], x[2], x[1]); },
+               {r({2, 5}, 1), r({2, 6}, 2), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
+               1e-6,
+               2});
   c.push_back({"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
   c.push_back(
       {"matmul_rows", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({2, 5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
@@ -94,6 +120,41 @@ std::vector<OpCase> op_cases() {
                  return cross_entropy(affine(x[0], 1.5), x[1]);
                },
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
+  c.push_back({"cross_entropy_smoothed",
+               [](const Inputs& x) { return cross_entropy(x[0], x[1], kIgnoreIndex, 0.1); },
+               {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
+  c.push_back({"cross_entropy_smoothed_with_gradient",
+               [](const Inputs& x) {
+                 WithLossGradient predicted(0.75);
+                 return cross_entropy(affine(x[0], 1.5), x[1], kIgnoreIndex, 0.1);
+               },
+               {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
+  c.push_back({"log_softmax", [](const Inputs& x) { return log_softmax(x[0]); }, {r({3, 37}, 1, -3, 3)}});
+  c.push_back({"mse_loss", [](const Inputs& x) { return mse_loss(x[0], x[1]); }, {r({3, 7}, 1), r({3, 7}, 2)}});
+  c.push_back(
+      {"huber_loss", [](const Inputs& x) { return huber_loss(x[0], x[1], 0.75); }, {r({3, 7}, 1), r({3, 7}, 2)}});
+  c.push_back({"bce_with_logits",
+               [](const Inputs& x) { return bce_with_logits(x[0], x[1]); },
+               {r({3, 7}, 1, -4, 4), r({3, 7}, 2, 0, 1)}});
+  c.push_back(
+      {"kl_div", [](const Inputs& x) { return kl_div(x[0], x[1]); }, {r({3, 7}, 1, -4, 0), r({3, 7}, 2, 0.1, 1)}});
+  c.push_back({"binary_focal_loss",
+               [](const Inputs& x) { return binary_focal_loss(x[0], x[1]); },
+               {r({3, 7}, 1, -4, 4), r({3, 7}, 2, 0, 1)}});
+  c.push_back({"focal_loss",
+               [](const Inputs& x) { return focal_loss(x[0], x[1], 1.5); },
+               {r({4, 7}, 1, -3, 3), indices({3, kIgnoreIndex, 0, 6}, {4})},
+               1e-6,
+               3});
+  c.push_back({"dice_loss",
+               [](const Inputs& x) { return dice_loss(x[0], x[1]); },
+               {r({3, 2, 5}, 1, 0.05, 0.95), r({3, 2, 5}, 2, 0, 1)},
                1e-6,
                3});
   // Multiplied by something: the sum of what is normalised does not depend on x.
@@ -157,6 +218,14 @@ std::vector<OpCase> op_cases() {
                  return concat({x[0], x[1], x[0]}, 1);
                },
                {r({2, 3, 2}, 1), r({2, 1, 2}, 2)}});
+  c.push_back({"stack", [](const Inputs& x) { return stack({x[0], x[1], x[0]}, 1); }, {r({2, 3}, 1), r({2, 3}, 2)}});
+  c.push_back({"split",
+               [](const Inputs& x) {
+                 const std::vector<Tensor> parts = split(x[0], {2, 1, 2}, -1);
+                 return mul(concat({parts[2], parts[1], parts[0]}, -1), parts[1]);
+               },
+               {r({3, 5}, 1)}});
+  c.push_back({"pad", [](const Inputs& x) { return pad(x[0], {{1, 2}, {0, 0}, {3, 1}}, -0.5); }, {r({2, 3, 2}, 1)}});
   c.push_back({"layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)},

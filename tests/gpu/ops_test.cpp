@@ -48,11 +48,14 @@ INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachOp, OnTheGpu) {
-  const std::string broadcast = " add_broadcast sub mul expand ",
-                    exact =
-                        " mul_with_itself div affine exp log sqrt tanh relu gelu silu silu_mul rotary reshape permute "
-                        "slice slice_twice "
-                        "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
+  const std::string
+      broadcast = " add_broadcast sub mul expand maximum minimum where ",
+      exact =
+          " mul_with_itself div affine exp log sqrt tanh relu gelu silu silu_mul sigmoid softplus log_sigmoid gelu_erf "
+          "leaky_relu abs clamp pow pow_of_whole_number topk cumsum gather scatter_add stack pad "
+          "max_all max_outer_and_inner min_middle rotary reshape permute "
+          "slice slice_twice "
+          "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
   const auto is_among = [](const std::string& names, const char* name) {
     return names.find(cat(" ", name, " ")) != names.npos;
   };

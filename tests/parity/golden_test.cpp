@@ -132,7 +132,41 @@ std::vector<OpGolden> op_list() {
           {"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, 4e-6},
           {"rotary", [](const Inputs& x) { return rotary(x[0], rope_frequencies({}, 8)); }},
           {"attention_grouped", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2]); }, 1e-5},
-          {"attention_window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 9); }, 1e-5}};
+          {"attention_window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 9); }, 1e-5},
+          {"functions",
+           [](const Inputs& in) {
+             const Tensor& x = in[0];
+             return stack({sigmoid(x), softplus(x), log_sigmoid(x), gelu_erf(x), leaky_relu(x, 0.2), abs(x), pow(x, 3),
+                           pow(abs(x), -1.7), clamp(x, -2.5, 1.5)},
+                          0);
+           }},
+          {"selections",
+           [](const Inputs& in) {
+             const Tensor &x = in[0], &y = in[1], &index = in[2];
+             std::vector<Tensor> parts{maximum(x, y),
+                                       minimum(x, slice(y, 0, 0, 1)),
+                                       where(gt(x, Tensor::zeros({1})), x, y),
+                                       max(x, {0}),
+                                       min(y, {0, 1}),
+                                       topk(x, 3).values,
+                                       pad(cumsum(y), {{0, 2}, {1, 0}}, 0.5),
+                                       gather(x, index),
+                                       scatter_add(x, index, concat({y, slice(y, 1, 0, 1)}, 1)),
+                                       log_softmax(y)};
+             for (Tensor& part : parts) part = reshape(part, {part.numel()});
+             return concat(parts, 0);
+           }},
+          {"classification",
+           [](const Inputs& x) {
+             return concat({cross_entropy(x[0], x[1], kIgnoreIndex, 0.1), focal_loss(x[0], x[1], 1.5)}, 0);
+           }},
+          {"losses", [](const Inputs& in) {
+             const Tensor &x = in[0], &t = in[1];
+             return concat({mse_loss(x, t), huber_loss(x, t, 0.75), bce_with_logits(x, t), kl_div(log_sigmoid(x), t),
+                            binary_focal_loss(x, cast(in[2], DType::kFloat32)),
+                            dice_loss(reshape(sigmoid(x), {2, 4}), reshape(t, {2, 4}))},
+                           0);
+           }}};
 }
 
 class GoldenOp : public ::testing::TestWithParam<OpGolden> {};

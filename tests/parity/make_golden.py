@@ -560,6 +560,41 @@ def llama_shapes(width, heads, kv_heads, head, hidden, tied, qkv_bias, qk_norm, 
     return shapes
 
 
+def selections(file):
+    """And losses; with numbers of their own. Several functions share a case: each dataset costs 300 bytes besides its values."""
+    global rng
+    rng = np.random.default_rng(23)
+    index = np.array([[4, 0, 0, 3, 0, 1], [1, 1, 2, 4, 4, 4]], dtype=np.int32)
+    target, answers = np.array([3, -100, 0, 6], dtype=np.int32), np.array([0, 1, 1, 0, 0, 1, 0, 1], dtype=np.int32)
+    op_case(file, "functions", lambda x: torch.stack([
+        torch.sigmoid(x), F.softplus(x), F.logsigmoid(x), F.gelu(x), F.leaky_relu(x, 0.2), x.abs(), x ** 3, x.abs() ** -1.7,
+        x.clamp(-2.5, 1.5)]), numbers(16, low=-9, high=9))
+    op_case(file, "selections", lambda x, y, i: torch.cat([part.flatten() for part in (
+        torch.maximum(x, y), torch.minimum(x, y[0]), torch.where(x > 0, x, y), x.amax(0), y.amin((0, 1)), x.topk(3).values,
+        F.pad(y.cumsum(-1), (1, 0, 0, 2), value=0.5), x.gather(-1, i), x.scatter_add(-1, i, y.repeat(1, 2)[:, :6]),
+        y.log_softmax(-1))]), numbers(2, 5, low=-2, high=2), numbers(2, 5, low=-2, high=2), index)
+
+    def focal(x, t, gamma=1.5):
+        p = x.softmax(-1)[t >= 0].gather(-1, t[t >= 0, None])
+        return ((1 - p) ** gamma * -p.log()).sum()
+
+    op_case(file, "classification", lambda x, t: torch.stack((
+        F.cross_entropy(x, t, reduction="sum", label_smoothing=0.1), focal(x, t))), numbers(4, 7, low=-8, high=8), target)
+
+    def binary_focal(x, t, alpha=0.25, gamma=2):  # as torchvision.ops.sigmoid_focal_loss, for targets of 0 and 1
+        p = torch.sigmoid(torch.where(t > 0.5, x, -x))
+        return (torch.where(t > 0.5, alpha, 1 - alpha) * (1 - p) ** gamma * -p.log()).sum()
+
+    def dice(p, t):
+        return (1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).sum()
+
+    op_case(file, "losses", lambda x, t, answers: torch.stack((
+        F.mse_loss(x, t, reduction="sum"), F.huber_loss(x, t, reduction="sum", delta=0.75),
+        F.binary_cross_entropy_with_logits(x, t, reduction="sum"), F.kl_div(F.logsigmoid(x), t, reduction="sum"),
+        binary_focal(x, answers), dice(x.sigmoid().reshape(2, 4), t.reshape(2, 4)))),
+        numbers(8, low=-4, high=4), numbers(8, low=0.01), answers)
+
+
 def llamas(file):
     def tokens():
         return rng.integers(0, 13, (3, 9)).astype(np.int32)
@@ -581,3 +616,4 @@ with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
     more(golden)
     llama_ops(golden)
     llamas(golden)
+    selections(golden)

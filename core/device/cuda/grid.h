@@ -194,6 +194,9 @@ class GridRow {
   __device__ T in_value(RowIn j, int64_t i = 0) const {
     return i < 0 || i >= args.cols ? T(0) : load_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i);
   }
+  __device__ T in_at(RowIn j, int64_t i) const {
+    return i < 0 || i >= of(j).row_stride ? T(0) : load_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i);
+  }
   __device__ int64_t in_integer(RowIn j, int64_t i = 0) const {
     const RowOperand& o = of(j);
     return o.dtype == DType::kInt64 ? static_cast<const int64_t*>(o.data)[begin_of_row(j) + i]
@@ -217,6 +220,16 @@ class GridRow {
   __device__ void out_wide(RowOut j, double v) {
     if (thread() == 0) static_cast<double*>(of(j).data)[begin_of_row(j)] = v;
   }
+  __device__ void out_index(RowOut j, int64_t i, int32_t v) {
+    if (thread() == 0) static_cast<int32_t*>(of(j).data)[begin_of_row(j) + i] = v;
+  }
+  __device__ void out_at(RowOut j, int64_t i, T v) {
+    store_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i, v);
+  }
+  __device__ void add_at(RowOut j, int64_t i, T v) {
+    if (i < 0 || i >= of(j).row_stride) return;
+    out_at(j, i, load_element<T>(of(j).data, of(j).dtype, begin_of_row(j) + i) + v);
+  }
 
   template <class G>
   __device__ void each(int64_t, G g) {
@@ -226,6 +239,12 @@ class GridRow {
       for (int l = 0; l < kChunk; ++l) g(base_ + l);
       close(q, left);
     }
+  }
+  // By one thread: the rows of a matrix keep a GPU busy, a single long one does not.
+  template <class G>
+  __device__ void in_order(int64_t n, G g) {
+    if (thread() != 0) return;
+    for (int64_t i = 0; i < n; ++i) g(i);
   }
   template <class G>
   __device__ void each_four(int64_t, G g) {

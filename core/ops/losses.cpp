@@ -1,0 +1,82 @@
+// Losses beside cross-entropy (softmax.cpp): compositions, whose backward passes are those of their parts.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/ops/ops.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+namespace {
+
+Tensor wide(const Tensor& x, Place place) { return cast(x, raw::statistics_type(x), place); }
+
+void check_pair(const char* name, const Tensor& x, const Tensor& target) {
+  check(x.shape() == target.shape(), name, ": ", x, " with targets ", target, " (of equal shapes)");
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Place place) {
+  check_pair("mse_loss", x, target);
+  const Tensor distance = sub(wide(x, place), wide(target, place), place);
+  return sum(mul(distance, distance, place), {}, place);
+}
+
+// With c = min(d, delta) both cases are c (d - c / 2).
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, Place place) {
+  check_pair("huber_loss", x, target);
+  check(delta > 0, "huber_loss: delta ", delta);
+  const Tensor distance = abs(sub(wide(x, place), wide(target, place), place), place);
+  const Tensor near = clamp(distance, 0, delta, place);
+  return sum(mul(near, sub(distance, affine(near, 0.5, 0, place), place), place), {}, place);
+}
+
+// (1 - target) logits + softplus(-logits): no difference of large numbers where the prediction is right.
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Place place) {
+  check_pair("bce_with_logits", logits, target);
+  const Tensor x = wide(logits, place), rest = affine(wide(target, place), -1, 1, place);
+  return sum(add(mul(rest, x, place), softplus(affine(x, -1, 0, place), place), place), {}, place);
+}
+
+// The logarithm is kept finite, so that a target of 0 gives 0.
+Tensor kl_div(const Tensor& log_p, const Tensor& target, Place place) {
+  check_pair("kl_div", log_p, target);
+  const Tensor q = wide(target, place);
+  const Tensor log_q = log(clamp(q, static_cast<double>(std::numeric_limits<float>::min()), INFINITY, place), place);
+  return sum(mul(q, sub(log_q, wide(log_p, place), place), place), {}, place);
+}
+
+// With z the logit of the wrong answer, 1 - p = sigmoid(z) and -log(p) = softplus(z).
+Tensor binary_focal_loss(const Tensor& logits, const Tensor& target, double alpha, double gamma, Place place) {
+  check_pair("binary_focal_loss", logits, target);
+  const Tensor t = wide(target, place), z = mul(wide(logits, place), affine(t, -2, 1, place), place);
+  const Tensor weight = affine(t, 2 * alpha - 1, 1 - alpha, place);
+  const Tensor loss = mul(pow(sigmoid(z, place), gamma, place), softplus(z, place), place);
+  return sum(mul(weight, loss, place), {}, place);
+}
+
+Tensor focal_loss(const Tensor& logits, const Tensor& target, double gamma, int64_t ignored, Place place) {
+  check(logits.rank() >= 1 && target.dtype() == DType::kInt32 && target.numel() * logits.dim(-1) == logits.numel(),
+        "focal_loss: logits ", logits, " with targets ", target, " (int32, one a row)");
+  const Tensor none = Tensor::full({1}, static_cast<double>(ignored), DType::kInt32);
+  const Tensor column = raw::contiguous(target).reshape({target.numel(), 1}), counts = ne(column, none);
+  const Tensor rows = reshape(wide(logits, place), {target.numel(), logits.dim(-1)}, place);
+  const Tensor index = where(counts, column, Tensor::zeros({1}, DType::kInt32));
+  const Tensor log_p = gather(log_softmax(rows, place), index, place);
+  const Tensor loss = mul(pow(affine(exp(log_p, place), -1, 1, place), gamma, place), log_p, place);
+  return affine(sum(mul(loss, raw::cast(counts, loss.dtype()), place), {}, place), -1, 0, place);
+}
+
+Tensor dice_loss(const Tensor& p, const Tensor& target, double smooth, Place place) {
+  check_pair("dice_loss", p, target);
+  check(p.rank() >= 2, "dice_loss: ", p, " (samples first)");
+  std::vector<int> dims(static_cast<size_t>(p.rank()) - 1);
+  std::iota(dims.begin(), dims.end(), 1);
+  const Tensor x = wide(p, place), t = wide(target, place);
+  const Tensor overlap = affine(sum(mul(x, t, place), dims, place), 2, smooth, place);
+  const Tensor all = affine(add(sum(x, dims, place), sum(t, dims, place), place), 1, smooth, place);
+  return sum(affine(div(overlap, all, place), -1, 1, place), {}, place);
+}
+
+}  // namespace lockstep
