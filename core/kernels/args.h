@@ -113,11 +113,14 @@ struct GemmArgs {
   bool accumulate_bias_gradient = false;
 };
 
-// Convolution of NHWC images with weights [out, kh, kw, in].
+// Convolution of NHWC images with weights [out, kh, kw, in / groups]. Group g of the output channels sees group g of
+// the input channels.
 struct ConvArgs {
   int64_t images = 0, height = 0, width = 0, in_channels = 0;
   int64_t out_height = 0, out_width = 0, out_channels = 0;
   int64_t kernel_h = 0, kernel_w = 0, stride = 1, padding = 0;
+  int64_t dilation = 1;  // from one tap of the kernel to the next, in pixels
+  int64_t groups = 1;
   void *x = nullptr, *weight = nullptr, *y = nullptr;  // or their gradients, in the backward kernels
   DType x_dtype = DType::kFloat32, weight_dtype = DType::kFloat32, y_dtype = DType::kFloat32;
   const void* bias = nullptr;

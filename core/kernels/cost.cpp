@@ -77,7 +77,8 @@ TaskCost cost_of(const GemmArgs& a) {
 }
 
 TaskCost cost_of(const ConvArgs& a) {
-  const int64_t window = a.kernel_h * a.kernel_w * a.in_channels, pixels = a.images * a.out_height * a.out_width;
+  const int64_t window = a.kernel_h * a.kernel_w * a.in_channels / a.groups,
+                pixels = a.images * a.out_height * a.out_width;
   const int64_t bytes = bytes_of(a.x, a.images * a.height * a.width * a.in_channels, a.x_dtype) +
                         bytes_of(a.weight, window * a.out_channels, a.weight_dtype) +
                         bytes_of(a.y, pixels * a.out_channels, a.y_dtype) +

@@ -105,8 +105,13 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::
 Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::current());
 // Standard normal numbers of that shape and floating-point type, without gradient; their key is as dropout's.
 Tensor noise(const Shape& shape, uint64_t site, DType type = DType::kFloat32);
-// x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
+// x [B, H, W, C] with weight [O, KH, KW, C / groups], bias [O] or undefined: [B, H', W', O]. The taps of the kernel are
+// `dilation` pixels apart. Channels fall into groups: each of O sees those of its own group alone; with C groups the
+// convolution is depthwise.
+struct ConvOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {},
               Place place = Place::current());
 // The transpose of conv2d, which an output of conv2d gives its input's gradient by: x [B, H, W, I] with weight
 // [I, KH, KW, O], bias [O] or undefined: [B, (H - 1) stride - 2 padding + KH, ..., O].

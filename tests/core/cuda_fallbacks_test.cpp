@@ -169,10 +169,10 @@ struct ConvTypes {
 Convolved convolve(Parallel& where, const ConvKernels& k, ConvArgs a, const ConvTypes& types, bool with_bias,
                    uint32_t seed) {
   std::mt19937 random(seed);
-  a.out_height = (a.height + 2 * a.padding - a.kernel_h) / a.stride + 1;
-  a.out_width = (a.width + 2 * a.padding - a.kernel_w) / a.stride + 1;
+  a.out_height = (a.height + 2 * a.padding - a.dilation * (a.kernel_h - 1) - 1) / a.stride + 1;
+  a.out_width = (a.width + 2 * a.padding - a.dilation * (a.kernel_w - 1) - 1) / a.stride + 1;
   const int64_t nx = a.images * a.height * a.width * a.in_channels,
-                nw = a.out_channels * a.kernel_h * a.kernel_w * a.in_channels,
+                nw = a.out_channels * a.kernel_h * a.kernel_w * a.in_channels / a.groups,
                 ny = a.images * a.out_height * a.out_width * a.out_channels;
   Array x(random, types.x, nx), weight(random, types.weight, nw), bias(random, types.weight, a.out_channels),
       y(types.x, ny), dy(random, types.x, ny), dx(random, types.x, nx), dw(random, types.gradient, nw);
@@ -207,21 +207,26 @@ void expect_near(const Convolved& actual, const Convolved& expected, double tole
 
 TEST(PatchConv, AgreesWithTheCpu) {
   struct Case {
-    int64_t images, height, width, in, out, kernel_h, kernel_w, stride, padding;
+    int64_t images, height, width, in, out, kernel_h, kernel_w, stride, padding, dilation = 1, groups = 1;
   };
   using enum DType;
   for (const Case& c :
        {Case{2, 7, 5, 3, 4, 3, 3, 1, 1}, Case{1, 8, 8, 1, 2, 5, 3, 2, 0}, Case{3, 4, 6, 5, 1, 1, 1, 1, 0},
-        Case{2, 9, 9, 2, 3, 2, 3, 3, 2}, Case{0, 5, 5, 2, 2, 3, 3, 1, 1}})
+        Case{2, 9, 9, 2, 3, 2, 3, 3, 2}, Case{0, 5, 5, 2, 2, 3, 3, 1, 1}, Case{2, 9, 7, 3, 4, 3, 2, 1, 2, 3},
+        Case{2, 9, 7, 6, 4, 3, 3, 2, 1, 1, 2}, Case{3, 8, 9, 6, 9, 2, 3, 1, 2, 2, 3},
+        Case{2, 9, 7, 70, 70, 3, 3, 1, 1, 1, 70}, Case{2, 9, 10, 5, 5, 3, 2, 2, 2, 2, 5},
+        Case{1, 6, 6, 3, 6, 3, 3, 1, 0, 1, 3}})
     for (const ConvTypes& types : {ConvTypes{kFloat32, kFloat32, kFloat32}, ConvTypes{kBFloat16, kBFloat16, kFloat32},
                                    ConvTypes{kBFloat16, kBFloat16, kBFloat16}, ConvTypes{kFloat16, kFloat32, kFloat32},
                                    ConvTypes{kFloat64, kFloat64, kFloat64}})
       for (bool accumulate : {false, true}) {
-        SCOPED_TRACE(cat(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride, ", ",
-                         types.x, " and ", types.weight, accumulate ? ", accumulated" : ""));
+        SCOPED_TRACE(cat(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride,
+                         ", dilation ", c.dilation, ", ", c.groups, " groups, ", types.x, " and ", types.weight,
+                         accumulate ? ", accumulated" : ""));
         ConvArgs a;
         a.images = c.images, a.height = c.height, a.width = c.width, a.in_channels = c.in, a.out_channels = c.out;
         a.kernel_h = c.kernel_h, a.kernel_w = c.kernel_w, a.stride = c.stride, a.padding = c.padding;
+        a.dilation = c.dilation, a.groups = c.groups;
         a.accumulate = accumulate;
         if (c.images == 0 && !accumulate) continue;  // the CPU leaves a gradient of no images as it was
         expect_near(by_patches(a, types, accumulate), on_cpu(a, types, accumulate), 2 * tolerance_of(types.x));

@@ -205,15 +205,31 @@ std::vector<OpCase> op_cases() {
                1e-6,
                6});
   c.push_back({"conv2d_stride_padding",
-               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); },
+               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 2, .padding = 1}); },
                {r({2, 7, 6, 3}, 1), r({5, 3, 3, 3}, 2)},
                1e-6,
                6});
   c.push_back({"conv2d_wide_kernel",
-               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 3, 2); },
+               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 3, .padding = 2}); },
                {r({2, 9, 9, 1}, 1), r({3, 5, 4, 1}, 2)},
                1e-6,
                6});
+  for (const auto& [name, channels, out, kernel, options] :
+       {std::tuple{"conv2d_dilated", 3, 2, 3, ConvOptions{.padding = 2, .dilation = 2}},
+        std::tuple{"conv2d_dilated_strided", 2, 3, 2, ConvOptions{.stride = 2, .padding = 1, .dilation = 3}},
+        std::tuple{"conv2d_groups", 4, 6, 3, ConvOptions{.padding = 1, .groups = 2}},
+        std::tuple{"conv2d_groups_dilated", 6, 3, 3,
+                   ConvOptions{.stride = 2, .padding = 1, .dilation = 2, .groups = 3}},
+        std::tuple{"conv2d_depthwise", 5, 5, 3, ConvOptions{.padding = 1, .groups = 5}},
+        std::tuple{"conv2d_depthwise_strided", 3, 3, 2, ConvOptions{.stride = 2, .padding = 1, .groups = 3}},
+        std::tuple{"conv2d_depthwise_dilated", 2, 2, 3,
+                   ConvOptions{.stride = 3, .padding = 2, .dilation = 2, .groups = 2}},
+        std::tuple{"conv2d_depthwise_twofold", 3, 6, 3, ConvOptions{.padding = 1, .groups = 3}}})
+    c.push_back({name,
+                 [options = options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
+                 {r({2, 7, 6, channels}, 1), r({out, kernel, kernel, channels / options.groups}, 2), r({out}, 3)},
+                 1e-6,
+                 6});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
   c.push_back({"attention",
                [](const Inputs& x) { return attention(x[0], x[1], x[2]); },

@@ -225,21 +225,26 @@ std::vector<Case> elements() {
 
 std::vector<Case> convolutions() {
   std::vector<Case> out;
-  auto add_conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, int64_t stride, int64_t padding) {
+  auto add_conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, const ConvOptions& options) {
     std::vector<Input> inputs{{x}, {w}};
     if (bias) inputs.push_back({{w[0]}});
     out.push_back({name,
-                   [=](const Inputs& in) { return conv2d(in[0], in[1], bias ? in[2] : Tensor(), stride, padding); },
+                   [=](const Inputs& in) { return conv2d(in[0], in[1], bias ? in[2] : Tensor(), options); },
                    inputs,
                    {static_cast<double>(x[0] * x[1] * x[2])}});  // of a weight's gradient
   };
   const int64_t images = many(64);
-  add_conv("mnist_first", {images, 28, 28, 1}, {32, 3, 3, 1}, true, 1, 0);
-  add_conv("mnist_second", {images, 26, 26, 32}, {64, 3, 3, 32}, true, 1, 0);
-  add_conv("padded", {images, 14, 14, 24}, {40, 3, 3, 24}, false, 1, 1);
-  add_conv("strided", {images, 15, 13, 16}, {8, 3, 3, 16}, true, 2, 1);
-  add_conv("one_by_one", {images, 9, 9, 16}, {24, 1, 1, 16}, false, 1, 0);
-  add_conv("odd_channels", {3, 9, 8, 5}, {7, 5, 4, 5}, true, 3, 2);
+  add_conv("mnist_first", {images, 28, 28, 1}, {32, 3, 3, 1}, true, {});
+  add_conv("mnist_second", {images, 26, 26, 32}, {64, 3, 3, 32}, true, {});
+  add_conv("padded", {images, 14, 14, 24}, {40, 3, 3, 24}, false, {.padding = 1});
+  add_conv("strided", {images, 15, 13, 16}, {8, 3, 3, 16}, true, {.stride = 2, .padding = 1});
+  add_conv("one_by_one", {images, 9, 9, 16}, {24, 1, 1, 16}, false, {});
+  add_conv("dilated", {images, 14, 14, 24}, {40, 3, 3, 24}, true, {.padding = 2, .dilation = 2});
+  add_conv("in_groups", {images, 14, 14, 32}, {48, 3, 3, 8}, true, {.stride = 2, .padding = 1, .groups = 4});
+  add_conv("depthwise", {images, 14, 14, 64}, {64, 3, 3, 1}, true, {.padding = 1, .groups = 64});
+  add_conv("odd_depthwise", {images, 13, 9, 35}, {35, 3, 3, 1}, true,
+           {.stride = 2, .padding = 2, .dilation = 2, .groups = 35});
+  add_conv("odd_channels", {3, 9, 8, 5}, {7, 5, 4, 5}, true, {.stride = 3, .padding = 2});
   return out;
 }
 

@@ -210,9 +210,9 @@ std::array<void*, N> aligned_inputs(CudaQueue& queue, const std::array<Input, N>
 struct ConvSizes {
   explicit ConvSizes(const ConvArgs& a)
       : x{a.images, a.in_channels, a.height, a.width},
-        weight{a.out_channels, a.in_channels, a.kernel_h, a.kernel_w},
+        weight{a.out_channels, a.in_channels / a.groups, a.kernel_h, a.kernel_w},
         y{a.images, a.out_channels, a.out_height, a.out_width} {}
-  Sizes x, weight, y;  // in cuDNN's order, which is not that of memory
+  Sizes x, weight, y;  // in cuDNN's order, which is not that of memory; it infers groups from the channels
 };
 int64_t count(const Sizes& s) { return s[0] * s[1] * s[2] * s[3]; }
 // Channels last.
@@ -230,7 +230,9 @@ void make_output(const Node& node, Name name, const Sizes& sizes, DType dtype) {
 void describe_conv(Graph& graph, Kind kind, const ConvArgs& a, DType type) {
   const ConvSizes s(a);
   auto with = [&](auto attributes) {
-    return attributes.set_padding({a.padding, a.padding}).set_stride({a.stride, a.stride}).set_dilation({1, 1});
+    return attributes.set_padding({a.padding, a.padding})
+        .set_stride({a.stride, a.stride})
+        .set_dilation({a.dilation, a.dilation});
   };
   if (kind == Kind::kConvBackwardInput) {
     const Node dx = graph.conv_dgrad(tensor(graph, kY, s.y, type), tensor(graph, kWeight, s.weight, type),
@@ -266,14 +268,17 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
                 a.kernel_h,
                 a.kernel_w,
                 a.stride,
-                a.padding};
+                a.padding,
+                a.dilation,
+                a.groups};
   auto describe = [&](Graph& graph) { describe_conv(graph, kind, a, type); };
   auto text = [&] {
     constexpr const char* kNames[] = {"convolution", "convolution and bias", "convolution's input gradient",
                                       "convolution's weight gradient"};
     return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
-               ", padding ", a.padding, ", ", type);
+               ", padding ", a.padding, a.dilation > 1 ? cat(", dilation ", a.dilation) : "",
+               a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type);
   };
   return Dnn::of(queue).plan(key, is_narrow(type) ? Sums::kProducts : Sums::kFp32Products, describe, text);
 }
