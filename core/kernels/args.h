@@ -49,12 +49,12 @@ struct NormColumnsArgs {
   bool accumulate_weight = false, accumulate_bias = false;
 };
 
-// Sums of each channel of x [rows, channels], contiguous. Without g: out0 the mean, out1 the sum of the squared
-// distances from it. With g [rows, channels]: out0[c] = sum_r g, out1[c] = sum_r g (x - mean) rstd, with 0 in place of
-// g where x scale + shift is not positive, if these are given. Sums, mean, rstd, scale and shift are [channels], fp32,
-// or fp64 where x is.
+// Sums of each channel of x [batch, rows, channels], contiguous, over the rows. Without g: out0 the mean, out1 the sum
+// of the squared distances from it. With g [batch, rows, channels]: out0[c] = sum_r g, out1[c] = sum_r g (x - mean)
+// rstd, with 0 in place of g where x scale + shift is not positive, if these are given. Sums, mean, rstd, scale and
+// shift are [batch, channels], fp32, or fp64 where x is.
 struct ChannelSumsArgs {
-  int64_t rows = 0, channels = 0;
+  int64_t batch = 1, rows = 0, channels = 0;
   const void *x = nullptr, *g = nullptr;
   DType x_dtype = DType::kFloat32, g_dtype = DType::kFloat32;
   const void *mean = nullptr, *rstd = nullptr, *scale = nullptr, *shift = nullptr;

@@ -59,7 +59,7 @@ TaskCost cost_of(const NormColumnsArgs& a) {
 }
 
 TaskCost cost_of(const ChannelSumsArgs& a) {
-  const int64_t all = a.rows * a.channels;
+  const int64_t all = a.batch * a.rows * a.channels;
   return {"channel_sums", bytes_of(a.x, all, a.x_dtype) + bytes_of(a.g, all, a.g_dtype)};
 }
 

@@ -91,6 +91,11 @@ struct BatchNormOptions {
 };
 BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options = {},
                        Place place = Place::current());
+// Group norm (Wu and He 2018) of x [B, ..., C]: (x - mean) / sqrt(variance + eps) * weight + bias, with mean and
+// variance of each sample's C / groups neighbouring channels over all dimensions in between; weight and bias [C].
+// Statistics in fp32.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
+                  Place place = Place::current());
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5, Place place = Place::current());
 // Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], in its rotate-half form: elements i and

@@ -18,20 +18,21 @@ using namespace testing;
 
 TEST(CudaColumns, SumsOfChannels) {
   for (DType dtype : kFloats)
-    for (const auto& [rows, channels] : {std::pair{2, 1}, std::pair{2000, 96}, std::pair{77, 515}, std::pair{300, 30}})
+    for (const auto& [batch, rows, channels] : {std::tuple{1, 2, 1}, std::tuple{1, 2000, 96}, std::tuple{1, 77, 515},
+                                                std::tuple{1, 300, 30}, std::tuple{3, 777, 35}})
       for (int what : {0, 1, 2}) {  // moments, gradients, gradients behind relu
-        SCOPED_TRACE(cat(rows, " x ", channels, " of ", dtype, ", ", what));
+        SCOPED_TRACE(cat(batch, " x ", rows, " x ", channels, " of ", dtype, ", ", what));
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
-        const Tensor x = random_tensor({rows, channels}, 1, 1, 3, dtype),
-                     g = random_tensor({rows, channels}, 2, -1, 1, dtype);
+        const Tensor x = random_tensor({batch, rows, channels}, 1, 1, 3, dtype),
+                     g = random_tensor({batch, rows, channels}, 2, -1, 1, dtype);
         Tensor of_channels[4];  // mean, rstd, scale, shift
         for (uint64_t i = 0; i < 4; ++i)
-          of_channels[i] = random_tensor({channels}, 3 + i, i < 3 ? 0.5 : -3, i < 3 ? 2 : -1, wide);
+          of_channels[i] = random_tensor({batch, channels}, 3 + i, i < 3 ? 0.5 : -3, i < 3 ? 2 : -1, wide);
         expect_near(
-            [&, rows = rows, channels = channels](const KernelTable& table, Parallel& where) {
-              const Tensor out0 = Tensor::empty({channels}, wide), out1 = Tensor::empty({channels}, wide);
+            [&, batch = batch, rows = rows, channels = channels](const KernelTable& table, Parallel& where) {
+              const Tensor out0 = Tensor::empty({batch, channels}, wide), out1 = Tensor::empty({batch, channels}, wide);
               ChannelSumsArgs a;
-              a.rows = rows, a.channels = channels;
+              a.batch = batch, a.rows = rows, a.channels = channels;
               a.x = x.read(), a.x_dtype = dtype;
               if (what > 0) a.g = g.read(), a.g_dtype = dtype;
               a.mean = of_channels[0].read(), a.rstd = of_channels[1].read();

@@ -81,6 +81,9 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_depthwise_conv2d",
                [](const Inputs& x) { return conv2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .groups = 85}); },
                {r({3, 17, 19, 85}), r({85, 3, 3, 1}), r({85})}});
+  c.push_back({"large_group_norm",
+               [](const Inputs& x) { return group_norm(x[0], 4, x[1], x[2]); },
+               {r({5, 31, 29, 84}), r({84}), r({84})}});
   return c;
 }
 

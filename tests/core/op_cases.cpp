@@ -230,6 +230,13 @@ std::vector<OpCase> op_cases() {
                  {r({2, 7, 6, channels}, 1), r({out, kernel, kernel, channels / options.groups}, 2), r({out}, 3)},
                  1e-6,
                  6});
+  for (const auto& [name, groups] :
+       {std::pair{"group_norm", 2}, std::pair{"group_norm_of_one_group", 1}, std::pair{"group_norm_of_channels", 6}})
+    c.push_back({name,
+                 [groups = groups](const Inputs& x) { return mul(group_norm(x[0], groups, x[1], x[2]), x[3]); },
+                 {r({3, 4, 2, 6}, 1), r({6}, 2, 0.5, 2), r({6}, 3), r({3, 4, 2, 6}, 4)},
+                 1e-5,
+                 4});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
   c.push_back({"attention",
                [](const Inputs& x) { return attention(x[0], x[1], x[2]); },

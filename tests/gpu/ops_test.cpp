@@ -182,6 +182,10 @@ std::vector<Case> rows() {
                    inputs, tolerance});
   }
   out.push_back({"one_long_row", [](const Inputs& x) { return softmax(x[0]); }, {{{1, 40001}, -3, 3}}, {40001, 16}});
+  out.push_back({"group_norm",
+                 [](const Inputs& x) { return group_norm(x[0], 8, x[1], x[2]); },
+                 {{{many(64), 24, 24, 64}}, {{64}}, {{64}}},
+                 {static_cast<double>(many(64) * 24 * 24), 12}});
   const int64_t all = many(1 << 20) + 1, tall = many(4096) + 1;
   out.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {{{all}}}, {static_cast<double>(all)}});
   out.push_back({"bias",
