@@ -92,6 +92,12 @@ TaskCost cost_of(const PoolArgs& a) {
                           bytes_of(a.index, out, DType::kUInt8)};
 }
 
+TaskCost cost_of(const ResampleArgs& a) {
+  const int64_t lines = a.images * a.channels;
+  return {"resample", bytes_of(a.x, lines * a.height.in * a.width.in, a.dtype) +
+                          bytes_of(a.y, lines * a.height.out * a.width.out, a.dtype)};
+}
+
 TaskCost cost_of(const RotaryArgs& a) {
   return {"rotary", 2 * bytes_of(a.x, a.batch * a.time * a.heads * a.dim, a.dtype)};
 }

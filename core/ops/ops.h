@@ -124,6 +124,19 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                         int64_t padding = 0, Place place = Place::current());
 // x [B, H, W, C]; the padding, at most half a window, never wins.
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, Place place = Place::current());
+// The mean of each window of x [B, H, W, C]. The padding, at most half a window, counts as zeros; without
+// `count_padding` the mean is of the pixels of x alone.
+Tensor avg_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, bool count_padding = true,
+                  Place place = Place::current());
+// x [B, H, W, C] to [B, height, width, C]: pixel i of a dimension is the mean of pixels floor(i in / out) to
+// ceil((i + 1) in / out). A height and width of 1 give the mean of the whole image.
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width, Place place = Place::current());
+// x [B, H, W, C] to [B, height, width, C], or to `factor` times its height and width. Nearest: pixel i is pixel
+// floor(i in / out). Bilinear: pixel i lies at (i + 0.5) in / out - 0.5, clamped to the image, between the centers of
+// the pixels around it (PyTorch's align_corners = false).
+enum class Upsampling { kNearest, kBilinear };
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t height, int64_t width, Place place = Place::current());
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t factor, Place place = Place::current());
 // A recurrent layer over time, from a state of 0; backwards in time if `reverse`. x [B, T, I]: [B, T, H]. Weights and
 // biases have PyTorch's layout: weight_ih [G H, I], weight_hh [G H, H], biases [G H], with the gates i, f, g, o of an
 // LSTM and r, z, n of a GRU (core/kernels/cell.h). Gates and the LSTM's cells are kept in fp32.

@@ -84,6 +84,9 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_group_norm",
                [](const Inputs& x) { return group_norm(x[0], 4, x[1], x[2]); },
                {r({5, 31, 29, 84}), r({84}), r({84})}});
+  c.push_back({"large_upsample2d",
+               [](const Inputs& x) { return upsample2d(Upsampling::kBilinear, x[0], 41, 19); },
+               {r({3, 17, 19, 37})}});
   return c;
 }
 

@@ -230,6 +230,25 @@ std::vector<OpCase> op_cases() {
                  {r({2, 7, 6, channels}, 1), r({out, kernel, kernel, channels / options.groups}, 2), r({out}, 3)},
                  1e-6,
                  6});
+  c.push_back({"avg_pool2d", [](const Inputs& x) { return avg_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  for (bool count : {false, true})
+    c.push_back({count ? "avg_pool2d_padded" : "avg_pool2d_of_pixels_alone",
+                 [count](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1, count); },
+                 {r({2, 5, 6, 3}, 1)}});
+  c.push_back(
+      {"adaptive_avg_pool2d", [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 3, 5); }, {r({2, 5, 7, 3}, 1)}});
+  c.push_back({"adaptive_avg_pool2d_of_all",
+               [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 1, 1); },
+               {r({2, 5, 7, 3}, 1)}});
+  for (Upsampling how : {Upsampling::kNearest, Upsampling::kBilinear}) {
+    const bool nearest = how == Upsampling::kNearest;
+    c.push_back({nearest ? "upsample2d_nearest" : "upsample2d_bilinear",
+                 [how](const Inputs& x) { return upsample2d(how, x[0], 2); },
+                 {r({2, 3, 4, 3}, 1)}});
+    c.push_back({nearest ? "upsample2d_nearest_to_size" : "upsample2d_bilinear_to_size",
+                 [how](const Inputs& x) { return upsample2d(how, x[0], 7, 3); },
+                 {r({2, 3, 4, 3}, 1)}});
+  }
   for (const auto& [name, groups] :
        {std::pair{"group_norm", 2}, std::pair{"group_norm_of_one_group", 1}, std::pair{"group_norm_of_channels", 6}})
     c.push_back({name,

@@ -224,6 +224,23 @@ std::vector<Case> elements() {
        {{{images, 23, 25, 17}}},
        {4},
        Exact::kAll},
+      {"avg_pool",
+       [](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1); },
+       {{{images, 24, 25, 40}}},
+       {9},
+       Exact::kAll},
+      {"adaptive_avg_pool",
+       [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 7, 5); },
+       {{{images, 23, 24, 17}}},
+       {25},
+       Exact::kAll},
+      {"upsample",
+       [](const Inputs& x) {
+         return upsample2d(Upsampling::kBilinear, upsample2d(Upsampling::kNearest, x[0], 2), 31, 50);
+       },
+       {{{images, 11, 12, 40}}},
+       {16},
+       Exact::kAll},
   };
 }
 

@@ -219,6 +219,10 @@ void reach(PoolArgs& a) {
   for (void** p : {&a.x, &a.y}) gpu().reach(*p);
   gpu().reach(a.index);
 }
+void reach(ResampleArgs& a) {
+  gpu().reach(a.x);
+  gpu().reach(a.y);
+}
 void reach(AttentionArgs& a) {
   gpu().reach(a.lengths);
   for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
@@ -299,6 +303,8 @@ const KernelTable& table() {
       .conv_backward_weight = run<&KernelTable::conv_backward_weight, ConvArgs>,
       .max_pool = run<&KernelTable::max_pool, PoolArgs>,
       .max_pool_backward = run<&KernelTable::max_pool_backward, PoolArgs>,
+      .resample = run<&KernelTable::resample, ResampleArgs>,
+      .resample_backward = run<&KernelTable::resample_backward, ResampleArgs>,
       .rotary = run<&KernelTable::rotary, RotaryArgs>,
       .attention = run<&KernelTable::attention, AttentionArgs>,
       .attention_backward = run<&KernelTable::attention_backward, AttentionArgs>,
