@@ -157,12 +157,22 @@ struct HeadRows {
   int64_t stride = 0;  // from one position to the next, in elements
 };
 
-// Causal self-attention. Each head of k and v serves heads / kv_heads neighbouring heads of q.
+// Attention of queries [batch, time] to keys and values [batch, key_time()]. Each head of k and v serves heads /
+// kv_heads neighbouring heads of q.
 struct AttentionArgs {
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t keys = 0;    // positions of keys and values; 0: as many as queries. Another number than theirs: not causal
   bool causal = true;  // a query sees no key after itself
   int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself; causal only
   const int32_t* lengths = nullptr;  // [batch]: of each sample, at least 1; later keys are seen by none; may be absent
+  // [batch, time]: a query sees the keys of its own document only; may be absent. Not with other keys than queries, nor
+  // with lengths.
+  const int32_t* documents = nullptr;
+  // Dropout of the probabilities, keyed by seed, step, site and the global index of each sample
+  // (core/kernels/attention_dropout.h).
+  double drop_probability = 0;  // [0, 1)
+  uint64_t seed = 0, step = 0, site = 0;
+  const int64_t* samples = nullptr;  // [batch]
   HeadRows q, k, v, dq, dk, dv;
   void *y = nullptr, *dy = nullptr;  // [batch, time, heads * dim]
   DType dtype = DType::kFloat32;     // of all eight
@@ -178,14 +188,19 @@ struct AttentionArgs {
     q = part(qkv, 0), k = part(qkv, heads), v = part(qkv, heads + kv_heads);
     dq = part(dqkv, 0), dk = part(dqkv, heads), dv = part(dqkv, heads + kv_heads);
   }
+  constexpr int64_t key_time() const { return keys > 0 ? keys : time; }
   // The first key that a query at this position sees.
   constexpr int64_t first_key(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
   // The end of the keys that it sees.
   constexpr int64_t end_key(int64_t sample, int64_t position) const {
-    const int64_t end = causal ? position + 1 : time;
+    const int64_t end = causal ? position + 1 : key_time();
     return lengths && lengths[sample] < end ? lengths[sample] : end;
+  }
+  // Whether it sees this key, of those from first_key() to end_key().
+  constexpr bool in_document(int64_t sample, int64_t position, int64_t key) const {
+    return !documents || documents[sample * time + position] == documents[sample * time + key];
   }
 };
 

@@ -103,9 +103,9 @@ TaskCost cost_of(const RotaryArgs& a) {
 }
 
 TaskCost cost_of(const AttentionArgs& a) {
-  const int64_t values = a.batch * a.time * a.heads * a.dim, shared = a.batch * a.time * a.kv_heads * a.dim;
+  const int64_t values = a.batch * a.time * a.heads * a.dim, shared = a.batch * a.key_time() * a.kv_heads * a.dim;
   const int64_t w = a.window > 0 ? std::min(a.window, a.time) : a.time;  // of the last queries
-  const int64_t of_head = a.causal ? w * (w + 1) / 2 + (a.time - w) * w : a.time * a.time;
+  const int64_t of_head = a.causal ? w * (w + 1) / 2 + (a.time - w) * w : a.time * a.key_time();
   const int64_t pairs = a.batch * a.heads * of_head;
   int64_t bytes = 0;
   for (const void* data : {static_cast<const void*>(a.q.data), static_cast<const void*>(a.dq.data),

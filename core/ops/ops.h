@@ -151,10 +151,19 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::c
 // last W keys at most, itself among them.
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
                         Place place = Place::current());
-// The same without order, packed as above or apart: every query sees every key, or, with lengths [B] (int32, at least
-// 1), the first so many of its sample.
+// The same without order, packed as above or apart: every query sees every key, except as the options say. Keys and
+// values [B, S, kv_heads, D] may be of another length than the queries (cross attention), if not causal.
+struct AttentionOptions {
+  bool causal = false;    // a query sees no key after itself
+  int64_t window = 0;     // if > 0, causal only: a query sees the last so many keys at most, itself among them
+  Tensor lengths = {};    // int32 [B], at least 1: only the first so many keys of a sample are seen
+  Tensor documents = {};  // int32 [B, T]: a query sees the keys of its own document only; not with lengths
+  // Dropout of the probabilities, keyed as dropout() is; on a GPU it keeps cuDNN's kernels from use.
+  double drop_probability = 0;
+  uint64_t drop_site = 0;
+};
 Tensor attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {},
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  Place place = Place::current());
 
 }  // namespace lockstep

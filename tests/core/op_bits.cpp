@@ -87,6 +87,12 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_upsample2d",
                [](const Inputs& x) { return upsample2d(Upsampling::kBilinear, x[0], 41, 19); },
                {r({3, 17, 19, 37})}});
+  c.push_back({"large_attention_dropout",
+               [](const Inputs& x) {
+                 WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                 return attention(x[0], x[1], x[2], {.drop_probability = 0.1, .drop_site = 3});
+               },
+               {r({2, 150, 2, 40}), r({2, 77, 1, 40}), r({2, 77, 1, 40})}});
   return c;
 }
 

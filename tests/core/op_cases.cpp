@@ -264,11 +264,37 @@ std::vector<OpCase> op_cases() {
                4});
   c.push_back({"attention_with_lengths",
                [](const Inputs& x) {
-                 return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 70}, {2}));
+                 return attention(x[0], x[1], x[2], {.lengths = Tensor::of(std::vector<int32_t>{7, 70}, {2})});
                },
                {r({2, 70, 1, 3}, 1, -2, 2), r({2, 70, 1, 3}, 2, -2, 2), r({2, 70, 1, 3}, 3)},
                1e-6,
                4});
+  // Lengths and documents are made on the device of the case.
+  struct Masks {
+    const char* name;
+    int64_t time, keys;
+    bool causal = false;
+    double drop = 0;
+    std::vector<int32_t> lengths = {}, documents = {};
+  };
+  const std::vector<int32_t> documents{0, 0, 1, 1, 1, 2, 2, 2, 2, 5, 5, 4, 4, 4, 4, 4, 4, 5};  // 5: in two pieces
+  for (const Masks& m :
+       {Masks{"attention_cross", 5, 9}, Masks{"attention_cross_with_lengths", 70, 9, false, 0, {9, 4}},
+        Masks{"attention_cross_tiles", 3, 70}, Masks{"attention_documents", 9, 9, false, 0, {}, documents},
+        Masks{"attention_causal_documents", 9, 9, true, 0, {}, documents}, Masks{"attention_dropout", 9, 9, true, 0.3},
+        Masks{"attention_dropout_tiles", 70, 70, false, 0.3, {67, 70}},
+        Masks{"attention_cross_dropout", 4, 7, false, 0.3}})
+    c.push_back({m.name,
+                 [m](const Inputs& x) {
+                   WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                   AttentionOptions o{.causal = m.causal, .drop_probability = m.drop, .drop_site = 11};
+                   if (!m.lengths.empty()) o.lengths = indices(m.lengths, {2});
+                   if (!m.documents.empty()) o.documents = indices(m.documents, {2, m.time});
+                   return attention(x[0], x[1], x[2], o);
+                 },
+                 {r({2, m.time, 2, 3}, 1, -2, 2), r({2, m.keys, 1, 3}, 2, -2, 2), r({2, m.keys, 1, 3}, 3)},
+                 1e-6,
+                 4});
   c.push_back({"conv_transpose2d",
                [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); },
                {r({2, 3, 4, 5}, 1), r({5, 2, 2, 3}, 2), r({3}, 3)},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -288,6 +289,18 @@ std::vector<Case> attentions() {
   add_grouped(2, gpu_is_fake() ? 128 : 1024, 4, 4, 64, 100);
   add_grouped(2, 130, 4, 2, 32, 3);
   add_grouped(1, 97, 4, 2, 6, 40);  // no multiple of 8: not for a library's kernel
+  auto add_masked = [&](const char* name, int64_t time, int64_t keys, double drop) {
+    out.push_back({name,
+                   [drop](const Inputs& x) {
+                     WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                     return attention(x[0], x[1], x[2], {.drop_probability = drop, .drop_site = 3});
+                   },
+                   {{{2, time, 8, 64}}, {{2, keys, 4, 64}}, {{2, keys, 4, 64}}},
+                   {static_cast<double>(2 * std::max(time, keys)), 16}});
+  };
+  add_masked("cross", 100, 300, 0);
+  add_masked("cross_of_more_queries", 257, 96, 0);
+  add_masked("dropout", 130, 130, 0.1);
   add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
   add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);
   add_attention(2, 130, 3, 128);

@@ -122,7 +122,7 @@ std::vector<OpGolden> op_list() {
           {"attention", [](const Inputs& x) { return attention(x[0], x[1], x[2]); }},
           {"attention_with_lengths",
            [](const Inputs& x) {
-             return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 20}, {2}));
+             return attention(x[0], x[1], x[2], {.lengths = Tensor::of(std::vector<int32_t>{7, 20}, {2})});
            }},
           {"conv_transpose2d", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); }},
           {"conv_transpose2d_padded", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], Tensor(), 2, 1); }},
