@@ -133,7 +133,17 @@ std::vector<OpGolden> op_list() {
           {"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, 4e-6},
           {"rotary", [](const Inputs& x) { return rotary(x[0], rope_frequencies({}, 8)); }},
           {"attention_grouped", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2]); }, 1e-5},
-          {"attention_window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 9); }, 1e-5}};
+          {"attention_window", [](const Inputs& x) { return causal_attention(x[0], x[1], x[2], 9); }, 1e-5},
+          {"conv2d_depthwise",
+           [](const Inputs& x) { return conv2d(x[0], x[1], {}, {.padding = 1, .dilation = 2, .groups = 3}); }},
+          {"avg_pool2d_of_pixels_alone", [](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1, false); }},
+          {"adaptive_avg_pool2d", [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 3, 5); }},
+          {"upsample2d_bilinear", [](const Inputs& x) { return upsample2d(Upsampling::kBilinear, x[0], 7, 3); }},
+          {"group_norm", [](const Inputs& x) { return group_norm(x[0], 2, x[1], x[2]); }, 5e-6},
+          {"attention_causal_documents", [](const Inputs& x) {
+             const Tensor documents = Tensor::of(std::vector<int32_t>{0, 0, 1, 1, 1, 3, 3, 0, 3}, {1, 9});
+             return attention(x[0], x[1], x[2], {.causal = true, .documents = documents});
+           }}};
 }
 
 class GoldenOp : public ::testing::TestWithParam<OpGolden> {};
