@@ -46,12 +46,12 @@ struct NormColumnsArgs {
   bool accumulate_weight = false, accumulate_bias = false;
 };
 
-// Sums of each channel of x [rows, channels], contiguous. Without g: out0 the mean, out1 the sum of the squared
-// distances from it. With g [rows, channels]: out0[c] = sum_r g, out1[c] = sum_r g (x - mean) rstd, with 0 in place of
-// g where x scale + shift is not positive, if these are given. Sums, mean, rstd, scale and shift are [channels], fp32,
-// or fp64 where x is.
+// Sums of each channel of x [batch, rows, channels], contiguous, over the rows. Without g: out0 the mean, out1 the sum
+// of the squared distances from it. With g [batch, rows, channels]: out0[c] = sum_r g, out1[c] = sum_r g (x - mean)
+// rstd, with 0 in place of g where x scale + shift is not positive, if these are given. Sums, mean, rstd, scale and
+// shift are [batch, channels], fp32, or fp64 where x is.
 struct ChannelSumsArgs {
-  int64_t rows = 0, channels = 0;
+  int64_t batch = 1, rows = 0, channels = 0;
   const void *x = nullptr, *g = nullptr;
   DType x_dtype = DType::kFloat32, g_dtype = DType::kFloat32;
   const void *mean = nullptr, *rstd = nullptr, *scale = nullptr, *shift = nullptr;
@@ -110,11 +110,14 @@ struct GemmArgs {
   bool accumulate_bias_gradient = false;
 };
 
-// Convolution of NHWC images with weights [out, kh, kw, in].
+// Convolution of NHWC images with weights [out, kh, kw, in / groups]. Group g of the output channels sees group g of
+// the input channels.
 struct ConvArgs {
   int64_t images = 0, height = 0, width = 0, in_channels = 0;
   int64_t out_height = 0, out_width = 0, out_channels = 0;
   int64_t kernel_h = 0, kernel_w = 0, stride = 1, padding = 0;
+  int64_t dilation = 1;  // from one tap of the kernel to the next, in pixels
+  int64_t groups = 1;
   void *x = nullptr, *weight = nullptr, *y = nullptr;  // or their gradients, in the backward kernels
   DType x_dtype = DType::kFloat32, weight_dtype = DType::kFloat32, y_dtype = DType::kFloat32;
   const void* bias = nullptr;
@@ -151,12 +154,22 @@ struct HeadRows {
   int64_t stride = 0;  // from one position to the next, in elements
 };
 
-// Causal self-attention. Each head of k and v serves heads / kv_heads neighbouring heads of q.
+// Attention of queries [batch, time] to keys and values [batch, key_time()]. Each head of k and v serves heads /
+// kv_heads neighbouring heads of q.
 struct AttentionArgs {
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
+  int64_t keys = 0;    // positions of keys and values; 0: as many as queries. Another number than theirs: not causal
   bool causal = true;  // a query sees no key after itself
   int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself; causal only
   const int32_t* lengths = nullptr;  // [batch]: of each sample, at least 1; later keys are seen by none; may be absent
+  // [batch, time]: a query sees the keys of its own document only; may be absent. Not with other keys than queries, nor
+  // with lengths.
+  const int32_t* documents = nullptr;
+  // Dropout of the probabilities, keyed by seed, step, site and the global index of each sample
+  // (core/kernels/attention_dropout.h).
+  double drop_probability = 0;  // [0, 1)
+  uint64_t seed = 0, step = 0, site = 0;
+  const int64_t* samples = nullptr;  // [batch]
   HeadRows q, k, v, dq, dk, dv;
   void *y = nullptr, *dy = nullptr;  // [batch, time, heads * dim]
   DType dtype = DType::kFloat32;     // of all eight
@@ -172,14 +185,19 @@ struct AttentionArgs {
     q = part(qkv, 0), k = part(qkv, heads), v = part(qkv, heads + kv_heads);
     dq = part(dqkv, 0), dk = part(dqkv, heads), dv = part(dqkv, heads + kv_heads);
   }
+  constexpr int64_t key_time() const { return keys > 0 ? keys : time; }
   // The first key that a query at this position sees.
   constexpr int64_t first_key(int64_t position) const {
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
   // The end of the keys that it sees.
   constexpr int64_t end_key(int64_t sample, int64_t position) const {
-    const int64_t end = causal ? position + 1 : time;
+    const int64_t end = causal ? position + 1 : key_time();
     return lengths && lengths[sample] < end ? lengths[sample] : end;
+  }
+  // Whether it sees this key, of those from first_key() to end_key().
+  constexpr bool in_document(int64_t sample, int64_t position, int64_t key) const {
+    return !documents || documents[sample * time + position] == documents[sample * time + key];
   }
 };
 

@@ -1,9 +1,10 @@
-// Causal attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with
+// Attention, tiled over queries: the scores of one block of rows at a time, so that memory grows linearly with
 // the sequence length; the backward pass recomputes them from the saved log-sum-exp. After Dao et al., "FlashAttention"
 // (2022). A head of a sample is one task, in the backward pass a head of keys with the heads of queries that share it:
 // sums over query blocks run in order, whatever the threads.
 #include <limits>
 
+#include "core/kernels/attention_dropout.h"
 #include "core/kernels/gemm_serial.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -26,13 +27,15 @@ struct Head {
 template <class T>
 Head<T> head_of(const AttentionArgs& a, int64_t item) {
   const int64_t b = item / a.heads, h = item % a.heads, shared = h / (a.heads / a.kv_heads);
-  auto rows = [&](const HeadRows& r, int64_t head) {
-    return block_of({r.data, a.dtype, r.stride, 1, 0}, b * a.time, head * a.dim);
+  auto rows = [&](const HeadRows& r, int64_t head, int64_t time) {
+    return block_of({r.data, a.dtype, r.stride, 1, 0}, b * time, head * a.dim);
   };
-  auto plain = [&](void* data) { return rows({data, a.heads * a.dim}, h); };
-  return {rows(a.q, h),  rows(a.k, shared),  rows(a.v, shared),
-          rows(a.dq, h), rows(a.dk, shared), rows(a.dv, shared),
-          plain(a.y),    plain(a.dy),        static_cast<T*>(a.lse) + item * a.time};
+  auto of_queries = [&](const HeadRows& r) { return rows(r, h, a.time); };
+  auto of_keys = [&](const HeadRows& r) { return rows(r, shared, a.key_time()); };
+  auto plain = [&](void* data) { return of_queries({data, a.heads * a.dim}); };
+  return {of_queries(a.q),  of_keys(a.k),  of_keys(a.v),
+          of_queries(a.dq), of_keys(a.dk), of_keys(a.dv),
+          plain(a.y),       plain(a.dy),   static_cast<T*>(a.lse) + item * a.time};
 }
 
 // A block of queries and the keys that any of them sees.
@@ -49,8 +52,8 @@ struct QueryBlock {
 
 // The most elements that a block's scores take.
 int64_t score_room(const AttentionArgs& a) {
-  const int64_t keys = a.window > 0 && a.window < a.time ? a.window + kQueries : a.time;
-  return kQueries * whole_lanes(keys < a.time ? keys : a.time);
+  const int64_t all = a.key_time(), keys = a.window > 0 && a.window < all ? a.window + kQueries : all;
+  return kQueries * whole_lanes(keys < all ? keys : all);
 }
 
 inline Matrix transposed(const Matrix& m) { return {m.data, m.dtype, m.col_stride, m.row_stride, m.batch_stride}; }
@@ -97,6 +100,29 @@ T lane_sum(int64_t n, G g) {
   return lane_fold<T>(n, T(0), g, [](T a, T b) { return a + b; });
 }
 
+// The factors of keys [first, end) for one query, into factors[0 .. end - first). Many numbers are drawn at once, so
+// that the generator runs in vectors.
+template <class T>
+void drop_factors(const AttentionArgs& a, int64_t item, int64_t query, int64_t first, int64_t end, T* factors) {
+  constexpr int64_t kGroups = 16;
+  const DropFactors drawn(a, item, query);
+  const float p = drawn.p;
+  const T kept = static_cast<T>(drawn.kept);
+  for (int64_t from = first / (4 * kGroups) * 4 * kGroups; from < end; from += 4 * kGroups) {
+    uint32_t bits[4][kGroups];
+    T of[4 * kGroups];
+#pragma GCC ivdep
+    for (int64_t g = 0; g < kGroups; ++g) {
+      const Philox4 r = drawn.four(from / 4 + g);
+      bits[0][g] = r.v[0], bits[1][g] = r.v[1], bits[2][g] = r.v[2], bits[3][g] = r.v[3];
+    }
+    for (int64_t g = 0; g < kGroups; ++g)
+      for (int64_t l = 0; l < 4; ++l) of[4 * g + l] = uniform_of(bits[l][g]) < p ? T(0) : kept;
+    const int64_t i0 = from > first ? from : first, i1 = from + 4 * kGroups < end ? from + 4 * kGroups : end;
+    for (int64_t i = i0; i < i1; ++i) factors[i - first] = of[i - from];
+  }
+}
+
 template <class T>
 void forward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
@@ -118,6 +144,9 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
           const int64_t before = a.first_key(q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0, n = whole_lanes(seen);
           for (int64_t i = 0; i < before; ++i) s[i] = -std::numeric_limits<T>::infinity();
           for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
+          if (a.documents)
+            for (int64_t i = before; i < seen; ++i)
+              if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = -std::numeric_limits<T>::infinity();
           const T max = lane_fold<T>(
               n, s[0], [&](int64_t i) { return s[i]; }, [](T a, T b) { return b > a ? b : a; });
           const T sum = lane_sum<T>(n, [&](int64_t i) {
@@ -128,6 +157,11 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
           const T inverse = T(1) / sum;
           for (int64_t i = 0; i < n; ++i) s[i] *= inverse;
           for (int64_t i = n; i < ld; ++i) s[i] = T(0);
+          if (a.drop_probability > 0) {
+            T* const factors = static_cast<T*>(low);  // free until the product
+            drop_factors(a, item, q0 + r, k0 + before, k0 + seen, factors);
+            for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];
+          }
           h.lse[q0 + r] = max * scale + log_of(sum);
         }
         multiply<T>(parallel, rows, a.dim, keys, operand(a, scores, rows, ld, low), v, block_of(h.y, q0, 0));
@@ -141,7 +175,7 @@ template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
   const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t room = score_room(a), sums = a.time * a.dim, group = a.heads / a.kv_heads;
+    const int64_t room = score_room(a), sums = a.key_time() * a.dim, group = a.heads / a.kv_heads;
     T* scores =
         static_cast<T*>(parallel.scratch(kScores, (3 * room + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
     T *dscores = scores + room, *dk = dscores + room, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
@@ -171,14 +205,24 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
             load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
             load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
             const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return y[i] * dy[i]; });
+            T* const factors = low;  // of this row; its memory is free until the products
+            if (a.drop_probability > 0) {
+              drop_factors(a, item * group + member, q0 + r, k0 + before, k0 + seen, factors);
+              for (int64_t i = before; i < seen; ++i) d[i] *= factors[i - before];
+            }
 #pragma GCC ivdep
             for (int64_t i = 0; i < n; ++i) {
               const T p = exp_of(fused(s[i], scale, -lse));
               s[i] = p;
               d[i] = p * (d[i] - delta) * scale;
             }
+            if (a.drop_probability > 0)
+              for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];
             for (int64_t i = 0; i < before; ++i) s[i] = d[i] = T(0);
             for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
+            if (a.documents)
+              for (int64_t i = before; i < seen; ++i)
+                if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = d[i] = T(0);
           }
           const Matrix p = operand(a, scores, rows, ld, low);
           multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), more);
@@ -189,7 +233,7 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
         }
       }
       const Head<T> h = head_of<T>(a, item * group);
-      for (int64_t t = 0; t < a.time; ++t) {
+      for (int64_t t = 0; t < a.key_time(); ++t) {
         store_run<T>(h.dk.data, h.dk.dtype, t * h.dk.row_stride, 1, a.dim, dk + t * a.dim);
         store_run<T>(h.dv.data, h.dv.dtype, t * h.dv.row_stride, 1, a.dim, dv + t * a.dim);
       }

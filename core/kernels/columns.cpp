@@ -114,7 +114,7 @@ int64_t rows_of_chunk(int64_t channels) {
   return rows < 16 ? 16 : rows > 512 ? 512 : rows;
 }
 
-// Rows [r0, r1) of kBlock channels, or `n`, from c0: mean and squared distances from it.
+// Rows [r0, r1), counted over the batch, of kBlock channels, or `n`, from c0: mean and squared distances from it.
 template <class T>
 void chunk_moments(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c0, int64_t n, T* mean, T* m2) {
   alignas(64) T sum[kBlock] = {}, squares[kBlock] = {}, line[kBlock] = {};
@@ -140,9 +140,10 @@ void chunk_moments(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c0,
 template <class T>
 void chunk_gradients(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c0, int64_t n, T* of_g, T* of_both) {
   alignas(64) T sum[kBlock] = {}, both[kBlock] = {}, x_line[kBlock] = {}, g_line[kBlock] = {};
-  const T *mean = static_cast<const T*>(a.mean) + c0, *rstd = static_cast<const T*>(a.rstd) + c0,
-          *scale = a.scale ? static_cast<const T*>(a.scale) + c0 : nullptr,
-          *shift = static_cast<const T*>(a.shift) + c0;
+  const int64_t first = r0 / a.rows * a.channels + c0;  // of the values of channels
+  const T *mean = static_cast<const T*>(a.mean) + first, *rstd = static_cast<const T*>(a.rstd) + first,
+          *scale = a.scale ? static_cast<const T*>(a.scale) + first : nullptr,
+          *shift = static_cast<const T*>(a.shift) + first;
   const auto each = [&](auto visit) {
     for (int64_t r = r0; r < r1; ++r) {
       const T* x = run_of<T>(a.x, a.x_dtype, r * a.channels + c0, n, x_line);
@@ -168,10 +169,12 @@ void chunk_gradients(const ChannelSumsArgs& a, int64_t r0, int64_t r1, int64_t c
 template <class T>
 void channel_sums_in(Parallel& parallel, const ChannelSumsArgs& a) {
   const int64_t C = a.channels, rows = rows_of_chunk(C), chunks = (a.rows + rows - 1) / rows;
-  T* partials = static_cast<T*>(parallel.scratch(kPartials, chunks * 2 * C * static_cast<int64_t>(sizeof(T))));
+  T* partials =
+      static_cast<T*>(parallel.scratch(kPartials, a.batch * chunks * 2 * C * static_cast<int64_t>(sizeof(T))));
   auto of_chunks = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t r0 = i * rows, r1 = r0 + rows < a.rows ? r0 + rows : a.rows;
+      const int64_t start = i / chunks * a.rows, r0 = start + i % chunks * rows,
+                    r1 = r0 + rows < start + a.rows ? r0 + rows : start + a.rows;
       T* out = partials + i * 2 * C;
       for (int64_t c0 = 0; c0 < C; c0 += kBlock) {
         const int64_t n = C - c0 < kBlock ? C - c0 : kBlock;
@@ -180,13 +183,13 @@ void channel_sums_in(Parallel& parallel, const ChannelSumsArgs& a) {
       }
     }
   };
-  parallel.run(chunks, 16384 / (rows * C) + 1, of_chunks);
+  parallel.run(a.batch * chunks, 16384 / (rows * C) + 1, of_chunks);
   auto join = [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) {
+    for (int64_t c = begin; c < end; ++c) {  // of [batch, channels]
+      const T* mine = partials + c / C * chunks * 2 * C + c % C;
       double first = 0, second = 0, count = 0;
       for (int64_t i = 0; i < chunks; ++i) {
-        const double p = static_cast<double>(partials[i * 2 * C + c]),
-                     q = static_cast<double>(partials[i * 2 * C + C + c]);
+        const double p = static_cast<double>(mine[i * 2 * C]), q = static_cast<double>(mine[i * 2 * C + C]);
         if (a.g) {
           first += p, second += q;
           continue;
@@ -202,7 +205,7 @@ void channel_sums_in(Parallel& parallel, const ChannelSumsArgs& a) {
       static_cast<T*>(a.out1)[c] = static_cast<T>(second);
     }
   };
-  parallel.run(C, 16384 / (chunks + 1) + 1, join);
+  parallel.run(a.batch * C, 16384 / (chunks + 1) + 1, join);
 }
 
 double tree_sum(const double* values, int64_t n) {

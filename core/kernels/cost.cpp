@@ -59,7 +59,7 @@ TaskCost cost_of(const NormColumnsArgs& a) {
 }
 
 TaskCost cost_of(const ChannelSumsArgs& a) {
-  const int64_t all = a.rows * a.channels;
+  const int64_t all = a.batch * a.rows * a.channels;
   return {"channel_sums", bytes_of(a.x, all, a.x_dtype) + bytes_of(a.g, all, a.g_dtype)};
 }
 
@@ -77,7 +77,8 @@ TaskCost cost_of(const GemmArgs& a) {
 }
 
 TaskCost cost_of(const ConvArgs& a) {
-  const int64_t window = a.kernel_h * a.kernel_w * a.in_channels, pixels = a.images * a.out_height * a.out_width;
+  const int64_t window = a.kernel_h * a.kernel_w * a.in_channels / a.groups,
+                pixels = a.images * a.out_height * a.out_width;
   const int64_t bytes = bytes_of(a.x, a.images * a.height * a.width * a.in_channels, a.x_dtype) +
                         bytes_of(a.weight, window * a.out_channels, a.weight_dtype) +
                         bytes_of(a.y, pixels * a.out_channels, a.y_dtype) +
@@ -91,14 +92,20 @@ TaskCost cost_of(const PoolArgs& a) {
                           bytes_of(a.index, out, DType::kUInt8)};
 }
 
+TaskCost cost_of(const ResampleArgs& a) {
+  const int64_t lines = a.images * a.channels;
+  return {"resample", bytes_of(a.x, lines * a.height.in * a.width.in, a.dtype) +
+                          bytes_of(a.y, lines * a.height.out * a.width.out, a.dtype)};
+}
+
 TaskCost cost_of(const RotaryArgs& a) {
   return {"rotary", 2 * bytes_of(a.x, a.batch * a.time * a.heads * a.dim, a.dtype)};
 }
 
 TaskCost cost_of(const AttentionArgs& a) {
-  const int64_t values = a.batch * a.time * a.heads * a.dim, shared = a.batch * a.time * a.kv_heads * a.dim;
+  const int64_t values = a.batch * a.time * a.heads * a.dim, shared = a.batch * a.key_time() * a.kv_heads * a.dim;
   const int64_t w = a.window > 0 ? std::min(a.window, a.time) : a.time;  // of the last queries
-  const int64_t of_head = a.causal ? w * (w + 1) / 2 + (a.time - w) * w : a.time * a.time;
+  const int64_t of_head = a.causal ? w * (w + 1) / 2 + (a.time - w) * w : a.time * a.key_time();
   const int64_t pairs = a.batch * a.heads * of_head;
   int64_t bytes = 0;
   for (const void* data : {static_cast<const void*>(a.q.data), static_cast<const void*>(a.dq.data),

@@ -5,6 +5,7 @@
 #include "core/base/trace.h"
 #include "core/kernels/args.h"
 #include "core/kernels/pointwise.h"
+#include "core/kernels/resample.h"
 #include "core/kernels/rows.h"
 
 namespace lockstep {
@@ -19,6 +20,7 @@ TaskCost cost_of(const GatherArgs& a);
 TaskCost cost_of(const GemmArgs& a);
 TaskCost cost_of(const ConvArgs& a);
 TaskCost cost_of(const PoolArgs& a);
+TaskCost cost_of(const ResampleArgs& a);
 TaskCost cost_of(const RotaryArgs& a);
 TaskCost cost_of(const AttentionArgs& a);  // what mask and window leave; the backward pass where there is a dq
 // Kernels over a few values.

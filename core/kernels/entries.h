@@ -7,6 +7,7 @@
 #include "core/kernels/cell.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/pointwise.h"
+#include "core/kernels/resample.h"
 #include "core/kernels/rows.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -27,6 +28,8 @@ void conv_backward_input(Parallel&, const ConvArgs&);
 void conv_backward_weight(Parallel&, const ConvArgs&);
 void max_pool(Parallel&, const PoolArgs&);
 void max_pool_backward(Parallel&, const PoolArgs&);
+void resample(Parallel&, const ResampleArgs&);
+void resample_backward(Parallel&, const ResampleArgs&);
 void rotary(Parallel&, const RotaryArgs&);
 void attention(Parallel&, const AttentionArgs&);
 void attention_backward(Parallel&, const AttentionArgs&);

@@ -8,6 +8,7 @@
 #include "core/kernels/cell.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/pointwise.h"
+#include "core/kernels/resample.h"
 #include "core/kernels/rows.h"
 
 namespace lockstep {
@@ -30,6 +31,8 @@ struct KernelTable {
   void (*conv_backward_weight)(Parallel&, const ConvArgs&);  // weight receives the gradient
   void (*max_pool)(Parallel&, const PoolArgs&);
   void (*max_pool_backward)(Parallel&, const PoolArgs&);  // x receives the gradient
+  void (*resample)(Parallel&, const ResampleArgs&);
+  void (*resample_backward)(Parallel&, const ResampleArgs&);  // x receives the gradient
   void (*rotary)(Parallel&, const RotaryArgs&);
   void (*attention)(Parallel&, const AttentionArgs&);
   void (*attention_backward)(Parallel&, const AttentionArgs&);

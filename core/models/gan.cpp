@@ -8,7 +8,7 @@ enum : int32_t { kGenerated = 0, kReal = 1 };
 
 Init gan_weights() { return Init::normal(0.02); }
 
-Tensor leaky(const Tensor& x) { return relu(x) - affine(relu(affine(x, -1)), kSlope); }
+Tensor leaky(const Tensor& x) { return leaky_relu(x, kSlope); }
 
 Tensor quarter_of(const Shape& image, int64_t images, int64_t channels, const Tensor& x) {
   return reshape(x, {images, image[0] / 4, image[1] / 4, channels});

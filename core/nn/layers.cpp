@@ -46,7 +46,9 @@ Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t 
       bias_(nullptr),
       stride_(stride),
       padding_(padding) {}
-Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, or_none(bias_), stride_, padding_); }
+Tensor Conv2d::forward(const Tensor& x) {
+  return conv2d(x, weight_, or_none(bias_), {.stride = stride_, .padding = padding_});
+}
 
 ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
     : weight_(parameter("weight", {in, kernel, kernel, out}, Init::uniform(bound(kernel * kernel * out)))),

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/device/graph.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -64,34 +65,64 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
       });
 }
 
-Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, bool causal, int64_t window,
-              const Tensor& lengths, Place place) {
+// The samples of the micro-batch, whose probabilities are dropped.
+Tensor samples_of(const char* name, const Tensor& q) {
+  const RandomKey& random = context().random;
+  const int64_t count = random.samples ? static_cast<int64_t>(random.samples->size()) : 0;
+  check(random.samples != nullptr && count == q.dim(0), name, ": dropout for queries ", q,
+        ": their first dimension must be the ", count, " samples of the micro-batch (WithRandom)");
+  not_in_a_graph("dropout, which draws other numbers at every step,");
+  return Tensor::of(*random.samples, {count});
+}
+
+Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
+              Place place) {
   const TraceOp op(name);
-  check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(1) == k.dim(1) &&
-            q.dim(3) == k.dim(3) && k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() &&
-            k.dtype() == v.dtype() && window >= 0 &&
+  const Tensor &lengths = o.lengths, &documents = o.documents;
+  check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
+            k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
+            o.window >= 0 && (o.causal || o.window == 0) &&
             (!lengths || (lengths.dtype() == DType::kInt32 && lengths.numel() == q.dim(0))),
-        name, ": queries ", q, ", keys ", k, ", values ", v, ", window ", window,
+        name, ": queries ", q, ", keys ", k, ", values ", v, ", window ", o.window,
         lengths ? cat(", lengths ", lengths) : "",
         "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
-  AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), window, q.dtype());
-  sizes.causal = causal;
+  const bool cross = q.dim(1) != k.dim(1);
+  check(!cross || (!o.causal && !documents && q.dim(1) > 0 && k.dim(1) > 0), name, ": queries ", q, ", keys ", k,
+        "; only attention without order and documents takes keys of another length than the queries");
+  check(!documents || (documents.dtype() == DType::kInt32 && documents.is_contiguous() && !lengths &&
+                       documents.shape() == Shape{q.dim(0), q.dim(1)}),
+        name, ": documents ", documents, lengths ? cat(" with lengths ", lengths) : "", " for queries ", q,
+        "; they are int32 [batch, time], without lengths");
+  check(o.drop_probability >= 0 && o.drop_probability < 1, name, ": dropout with probability ", o.drop_probability);
+  AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), o.window, q.dtype());
+  sizes.causal = o.causal, sizes.keys = k.dim(1);
+  Tensor samples;
+  if (o.drop_probability > 0 && q.numel() > 0) {
+    samples = samples_of(name, q);
+    const RandomKey& random = context().random;
+    sizes.drop_probability = o.drop_probability;
+    sizes.seed = random.seed, sizes.step = static_cast<uint64_t>(random.step), sizes.site = o.drop_site;
+  }
   const Tensor queries = raw::contiguous(q.detach()), keys = raw::contiguous(k.detach()),
                values = raw::contiguous(v.detach());
-  const auto of_keys = [](const Tensor& t) { return t ? static_cast<const int32_t*>(t.read()) : nullptr; };
+  const auto set_masks = [lengths, documents, samples](AttentionArgs& args) {
+    if (lengths) args.lengths = static_cast<const int32_t*>(lengths.read());
+    if (documents) args.documents = static_cast<const int32_t*>(documents.read());
+    if (samples) args.samples = static_cast<const int64_t*>(samples.read());
+  };
   AttentionArgs a = sizes;
-  a.lengths = of_keys(lengths);
+  set_masks(a);
   a.q = read_rows(queries), a.k = read_rows(keys), a.v = read_rows(values);
   const Attended out(a);
   return result_of(name, place, out.y.reshape(q.shape()), {&q, &k, &v},
-                   [sizes, of_keys, lengths, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
+                   [sizes, set_masks, q = Saved(queries), k = Saved(keys), v = Saved(values), y = Saved(out.y),
                     lse = Saved(out.lse)](const Tensor& gradient, Gradients& grads) {
                      const Tensor &queries = q.get(kCausalAttention), &keys = k.get(kCausalAttention),
                                   &values = v.get(kCausalAttention);
                      const auto like = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); };
                      const Tensor dq = like(queries), dk = like(keys), dv = like(values);
                      AttentionArgs b = sizes;
-                     b.lengths = of_keys(lengths);
+                     set_masks(b);
                      b.q = read_rows(queries), b.k = read_rows(keys), b.v = read_rows(values);
                      b.dq = rows_of(dq, dq.write()), b.dk = rows_of(dk, dk.write()), b.dv = rows_of(dv, dv.write());
                      attend_backward(b, y, lse, gradient);
@@ -110,10 +141,10 @@ Tensor attention(const Tensor& qkv, int64_t heads, Place place) {
   return attend_packed("attention", qkv, heads, false, place);
 }
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window, Place place) {
-  return attend(kCausalAttention, q, k, v, true, window, {}, place);
+  return attend(kCausalAttention, q, k, v, {.causal = true, .window = window}, place);
 }
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths, Place place) {
-  return attend("attention", q, k, v, false, 0, lengths, place);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options, Place place) {
+  return attend("attention", q, k, v, options, place);
 }
 
 }  // namespace lockstep

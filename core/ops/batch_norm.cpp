@@ -90,4 +90,90 @@ BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
   return out;
 }
 
+namespace {
+
+constexpr const char* kGroupNorm = "group_norm";
+
+// Of x [batch, rows, channels].
+ChannelSumsArgs sums_of_each(const Tensor& x, const Tensor& out0, const Tensor& out1) {
+  ChannelSumsArgs a = sums_of(x, out0, out1);
+  a.batch = x.dim(0), a.rows = x.dim(1);
+  return a;
+}
+
+// The sum of each group's channels: [B, G, C / G] to [B, G, 1].
+Tensor over_group(const Tensor& of_channels) {
+  const Tensor out = Tensor::empty({of_channels.dim(0), of_channels.dim(1), 1}, of_channels.dtype());
+  raw::sum_dims(out, of_channels, {2});
+  return out;
+}
+
+Tensor like_channels(const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); }
+
+}  // namespace
+
+// Batch norm's passes, with statistics of each channel of a sample that are joined to those of its group.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps, Place place) {
+  const TraceOp op(kGroupNorm);
+  check(x.rank() >= 2 && x.numel() > 0 && groups > 0 && x.dim(-1) % groups == 0 && weight.rank() == 1 &&
+            weight.dim(0) == x.dim(-1) && bias.defined() && bias.numel() == weight.numel(),
+        kGroupNorm, ": ", x, " in ", groups, " groups with weight ", weight, ", bias ", bias);
+  const int64_t batch = x.dim(0), channels = x.dim(-1), rows = x.numel() / (batch * channels),
+                width = channels / groups;
+  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const Shape grouped{batch, groups, width}, apart{batch, 1, channels};
+  const auto of_channels = [&] { return Tensor::empty(grouped, wide); };
+  const Tensor dense = raw::contiguous(x.detach()).reshape({batch, rows, channels});
+
+  const Tensor mean_c = of_channels(), m2_c = of_channels();
+  run_sums(sums_of_each(dense, mean_c, m2_c));
+  const Tensor sum = over_group(mean_c), mean = like_channels(sum), squared = of_channels();
+  raw::pointwise(PointwiseOp::kAffine, {mean}, {sum}, 1.0 / static_cast<double>(width));
+  raw::pointwise(PointwiseOp::kSub, {squared}, {mean_c, mean});
+  raw::pointwise(PointwiseOp::kMul, {squared}, {squared, squared});
+  raw::pointwise(PointwiseOp::kAddScaled, {squared}, {m2_c, squared}, static_cast<double>(rows));
+  const Tensor m2 = over_group(squared);
+
+  const Tensor means = of_channels(), rstd = of_channels(), scale = of_channels(), shift = of_channels(),
+               variance = of_channels();
+  raw::copy(means, mean);
+  const Tensor weights = weight.detach().reshape({1, groups, width});
+  run_pass(BatchNormPass::kCoefficients, {rstd, scale, shift, variance},
+           {means, m2, weights, bias.detach().reshape({1, groups, width})}, static_cast<double>(rows * width), eps);
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  run_pass(BatchNormPass::kForward, {y.reshape(dense.shape())}, {dense, scale.reshape(apart), shift.reshape(apart)});
+
+  return result_of(
+      kGroupNorm, place, y, {&x, &weight, &bias},
+      [x = Saved(dense), w = Saved(weights), mean = Saved(means), rstd = Saved(rstd), scale = Saved(scale), apart,
+       shape = x.shape(), share = 1 / static_cast<double>(rows * width)](const Tensor& gradient, Gradients& grads) {
+        const Tensor &input = x.get(kGroupNorm), &means = mean.get(kGroupNorm), &rstds = rstd.get(kGroupNorm);
+        const Tensor g = raw::contiguous(gradient).reshape(input.shape());
+        const Tensor of_g = like_channels(means), of_both = like_channels(means);
+        ChannelSumsArgs a = sums_of_each(input, of_g, of_both);
+        a.g = g.read(), a.g_dtype = g.dtype();
+        a.mean = means.read(), a.rstd = rstds.read();
+        run_sums(a);
+        if (grads.wanted(0)) {
+          const Tensor weighted = like_channels(means), weighted_both = like_channels(means),
+                       slope = like_channels(means), offset = like_channels(means);
+          raw::pointwise(PointwiseOp::kMul, {weighted}, {of_g, w.get(kGroupNorm)});
+          raw::pointwise(PointwiseOp::kMul, {weighted_both}, {of_both, w.get(kGroupNorm)});
+          run_pass(BatchNormPass::kGradientCoefficients, {slope, offset},
+                   {over_group(weighted), over_group(weighted_both), rstds, rstds}, share);
+          const Tensor dx = Tensor::empty(input.shape(), g.dtype());
+          run_pass(BatchNormPass::kBackward, {dx},
+                   {g, input, scale.get(kGroupNorm).reshape(apart), means.reshape(apart), slope.reshape(apart),
+                    offset.reshape(apart)});
+          grads.add(0, dx.reshape(shape));
+        }
+        for (int i : {1, 2}) {
+          if (!grads.wanted(i)) continue;
+          const Tensor total = Tensor::empty({apart[2]}, means.dtype());
+          raw::sum_dims(total, (i == 1 ? of_both : of_g).reshape(apart), {0, 1});
+          grads.add(i, total);
+        }
+      });
+}
+
 }  // namespace lockstep

@@ -5,13 +5,13 @@ namespace lockstep {
 namespace {
 
 // Extents alone: addresses and types are to come.
-ConvArgs extents(const Shape& x, const Shape& weight, int64_t stride, int64_t padding) {
+ConvArgs extents(const Shape& x, const Shape& weight, const ConvOptions& o) {
   ConvArgs a;
   a.images = x[0], a.height = x[1], a.width = x[2], a.in_channels = x[3];
   a.out_channels = weight[0], a.kernel_h = weight[1], a.kernel_w = weight[2];
-  a.stride = stride, a.padding = padding;
-  a.out_height = (a.height + 2 * padding - a.kernel_h) / stride + 1;
-  a.out_width = (a.width + 2 * padding - a.kernel_w) / stride + 1;
+  a.stride = o.stride, a.padding = o.padding, a.dilation = o.dilation, a.groups = o.groups;
+  a.out_height = (a.height + 2 * o.padding - o.dilation * (a.kernel_h - 1) - 1) / o.stride + 1;
+  a.out_width = (a.width + 2 * o.padding - o.dilation * (a.kernel_w - 1) - 1) / o.stride + 1;
   return a;
 }
 
@@ -26,14 +26,18 @@ PoolArgs extents(const Shape& x, int64_t window, int64_t stride, int64_t padding
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride, int64_t padding, Place place) {
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options, Place place) {
   const TraceOp op("conv2d");
-  check(x.rank() == 4 && weight.rank() == 4 && x.dim(3) == weight.dim(3) && stride > 0 && padding >= 0 &&
+  const auto& [stride, padding, dilation, groups] = options;
+  check(x.rank() == 4 && weight.rank() == 4 && stride > 0 && padding >= 0 && dilation > 0 && groups > 0 &&
+            x.dim(3) == groups * weight.dim(3) && weight.dim(0) % groups == 0 &&
             (!bias || bias.numel() == weight.dim(0)),
-        "conv2d: images ", x, " (B, H, W, C) with weight ", weight, " (O, KH, KW, C)");
-  ConvArgs a = extents(x.shape(), weight.shape(), stride, padding);
-  check(a.height + 2 * padding >= a.kernel_h && a.width + 2 * padding >= a.kernel_w, "conv2d: images ", x,
-        " are smaller than weight ", weight);
+        "conv2d: images ", x, " (B, H, W, C) with weight ", weight, " (O, KH, KW, C / groups), stride ", stride,
+        ", padding ", padding, ", dilation ", dilation, ", ", groups, " groups");
+  ConvArgs a = extents(x.shape(), weight.shape(), options);
+  check(a.height + 2 * padding > dilation * (a.kernel_h - 1) && a.width + 2 * padding > dilation * (a.kernel_w - 1),
+        "conv2d: images ", x, " are smaller than weight ", weight,
+        dilation > 1 ? cat(" with dilation ", dilation) : "");
   const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
   Tensor y = Tensor::empty({a.images, a.out_height, a.out_width, a.out_channels}, x.dtype());
   a.x = const_cast<void*>(dense.read()), a.x_dtype = x.dtype();
@@ -43,10 +47,10 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t
   raw::launch([](Parallel& p, const ConvArgs& args) { kernels(p).conv(p, args); }, a);
   return result_of(
       "conv2d", place, y, {&x, &weight, &bias},
-      [x = Saved(dense), w = Saved(w), stride, padding](const Tensor& gradient, Gradients& grads) {
+      [x = Saved(dense), w = Saved(w), options](const Tensor& gradient, Gradients& grads) {
         const Tensor g = raw::contiguous(gradient);
         const Tensor &input = x.get("conv2d"), &weight = w.get("conv2d");
-        ConvArgs b = extents(input.shape(), weight.shape(), stride, padding);
+        ConvArgs b = extents(input.shape(), weight.shape(), options);
         b.y = const_cast<void*>(g.read()), b.y_dtype = g.dtype();
         if (grads.wanted(1)) {
           Tensor dw = grads.target(1, b.accumulate);
@@ -82,7 +86,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const Tensor dense = raw::contiguous(x.detach()), w = raw::contiguous(weight.detach());
   const Tensor y = Tensor::empty(out, x.dtype());
   if (bias) raw::copy(y, bias.detach());
-  ConvArgs a = extents(out, w.shape(), stride, padding);
+  ConvArgs a = extents(out, w.shape(), {.stride = stride, .padding = padding});
   a.accumulate = bias.defined();
   a.y = const_cast<void*>(dense.read()), a.y_dtype = x.dtype();
   a.weight = const_cast<void*>(w.read()), a.weight_dtype = w.dtype();
@@ -92,7 +96,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                    [x = Saved(dense), w = Saved(w), stride, padding](const Tensor& gradient, Gradients& grads) {
                      const Tensor g = raw::contiguous(gradient);
                      const Tensor &input = x.get("conv_transpose2d"), &weight = w.get("conv_transpose2d");
-                     ConvArgs b = extents(g.shape(), weight.shape(), stride, padding);
+                     ConvArgs b = extents(g.shape(), weight.shape(), {.stride = stride, .padding = padding});
                      b.x = const_cast<void*>(g.read()), b.x_dtype = g.dtype();
                      if (grads.wanted(1)) {
                        ConvArgs c = b;

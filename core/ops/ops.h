@@ -178,6 +178,11 @@ struct BatchNormOptions {
 };
 BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options = {},
                        Place place = Place::current());
+// Group norm (Wu and He 2018) of x [B, ..., C]: (x - mean) / sqrt(variance + eps) * weight + bias, with mean and
+// variance of each sample's C / groups neighbouring channels over all dimensions in between; weight and bias [C].
+// Statistics in fp32.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps = 1e-5,
+                  Place place = Place::current());
 // x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5, Place place = Place::current());
 // Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], in its rotate-half form: elements i and
@@ -192,8 +197,13 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::
 Tensor dropout(const Tensor& x, double p, uint64_t site, Place place = Place::current());
 // Standard normal numbers of that shape and floating-point type, without gradient; their key is as dropout's.
 Tensor noise(const Shape& shape, uint64_t site, DType type = DType::kFloat32);
-// x [B, H, W, C] with weight [O, KH, KW, C], bias [O] or undefined: [B, H', W', O]
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride = 1, int64_t padding = 0,
+// x [B, H, W, C] with weight [O, KH, KW, C / groups], bias [O] or undefined: [B, H', W', O]. The taps of the kernel are
+// `dilation` pixels apart. Channels fall into groups: each of O sees those of its own group alone; with C groups the
+// convolution is depthwise.
+struct ConvOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {},
               Place place = Place::current());
 // The transpose of conv2d, which an output of conv2d gives its input's gradient by: x [B, H, W, I] with weight
 // [I, KH, KW, O], bias [O] or undefined: [B, (H - 1) stride - 2 padding + KH, ..., O].
@@ -201,6 +211,19 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                         int64_t padding = 0, Place place = Place::current());
 // x [B, H, W, C]; the padding, at most half a window, never wins.
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, Place place = Place::current());
+// The mean of each window of x [B, H, W, C]. The padding, at most half a window, counts as zeros; without
+// `count_padding` the mean is of the pixels of x alone.
+Tensor avg_pool2d(const Tensor& x, int64_t window, int64_t stride, int64_t padding = 0, bool count_padding = true,
+                  Place place = Place::current());
+// x [B, H, W, C] to [B, height, width, C]: pixel i of a dimension is the mean of pixels floor(i in / out) to
+// ceil((i + 1) in / out). A height and width of 1 give the mean of the whole image.
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width, Place place = Place::current());
+// x [B, H, W, C] to [B, height, width, C], or to `factor` times its height and width. Nearest: pixel i is pixel
+// floor(i in / out). Bilinear: pixel i lies at (i + 0.5) in / out - 0.5, clamped to the image, between the centers of
+// the pixels around it (PyTorch's align_corners = false).
+enum class Upsampling { kNearest, kBilinear };
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t height, int64_t width, Place place = Place::current());
+Tensor upsample2d(Upsampling how, const Tensor& x, int64_t factor, Place place = Place::current());
 // A recurrent layer over time, from a state of 0; backwards in time if `reverse`. x [B, T, I]: [B, T, H]. Weights and
 // biases have PyTorch's layout: weight_ih [G H, I], weight_hh [G H, H], biases [G H], with the gates i, f, g, o of an
 // LSTM and r, z, n of a GRU (core/kernels/cell.h). Gates and the LSTM's cells are kept in fp32.
@@ -215,10 +238,19 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, Place place = Place::c
 // last W keys at most, itself among them.
 Tensor causal_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0,
                         Place place = Place::current());
-// The same without order, packed as above or apart: every query sees every key, or, with lengths [B] (int32, at least
-// 1), the first so many of its sample.
+// The same without order, packed as above or apart: every query sees every key, except as the options say. Keys and
+// values [B, S, kv_heads, D] may be of another length than the queries (cross attention), if not causal.
+struct AttentionOptions {
+  bool causal = false;    // a query sees no key after itself
+  int64_t window = 0;     // if > 0, causal only: a query sees the last so many keys at most, itself among them
+  Tensor lengths = {};    // int32 [B], at least 1: only the first so many keys of a sample are seen
+  Tensor documents = {};  // int32 [B, T]: a query sees the keys of its own document only; not with lengths
+  // Dropout of the probabilities, keyed as dropout() is; on a GPU it keeps cuDNN's kernels from use.
+  double drop_probability = 0;
+  uint64_t drop_site = 0;
+};
 Tensor attention(const Tensor& qkv, int64_t heads, Place place = Place::current());
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {},
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {},
                  Place place = Place::current());
 
 }  // namespace lockstep

@@ -88,7 +88,7 @@ void Conv(benchmark::State& state) {
   for (auto _ : state) {
     clear_grad(x);
     clear_grad(w);
-    backward(sum(conv2d(x, w, Tensor(), 1, 1)));
+    backward(sum(conv2d(x, w, Tensor(), {.padding = 1})));
   }
 }
 BENCHMARK(Conv)

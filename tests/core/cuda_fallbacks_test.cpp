@@ -69,10 +69,18 @@ struct Attended {
 template <class Kernel, class Backward>
 Attended attend(Parallel& where, Kernel forward, Backward backward, AttentionArgs a, uint32_t seed) {
   std::mt19937 random(seed);
-  const int64_t n = a.batch * a.time * a.heads * a.dim, packed = n + 2 * a.batch * a.time * a.kv_heads * a.dim;
+  const int64_t n = a.batch * a.time * a.heads * a.dim, of_keys = a.batch * a.key_time() * a.kv_heads * a.dim;
+  const int64_t packed = n + 2 * of_keys;
   Array qkv(random, a.dtype, packed), dy(random, a.dtype, n), y(a.dtype, n), dqkv(a.dtype, packed);
   Array lse(a.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, a.batch * a.heads * a.time);
-  a.unpack(qkv.data(), dqkv.data());
+  if (a.key_time() == a.time) a.unpack(qkv.data(), dqkv.data());
+  const auto part = [&](Array& of, int64_t first, int64_t heads) {
+    return HeadRows{static_cast<char*>(of.data()) + first * size_of(a.dtype), heads * a.dim};
+  };
+  if (a.key_time() != a.time) {
+    a.q = part(qkv, 0, a.heads), a.k = part(qkv, n, a.kv_heads), a.v = part(qkv, n + of_keys, a.kv_heads);
+    a.dq = part(dqkv, 0, a.heads), a.dk = part(dqkv, n, a.kv_heads), a.dv = part(dqkv, n + of_keys, a.kv_heads);
+  }
   a.y = y.data(), a.dy = dy.data(), a.lse = lse.data();
   forward(where, a);
   backward(where, a);
@@ -128,6 +136,40 @@ TEST(TiledAttention, AgreesWithTheCpu) {
     }
 }
 
+TEST(TiledAttention, KeysDocumentsAndDropoutAgreeWithTheCpu) {
+  struct Case {
+    int64_t time, keys, heads, kv_heads;
+    bool causal = false, documents = false;
+    double drop = 0;
+    std::vector<int32_t> lengths = {};
+    int64_t window = 0;
+  };
+  std::vector<int32_t> documents;
+  for (int32_t i = 0; i < 140; ++i) documents.push_back(i % 70 < 3 ? 7 : i / 11);  // 7: in pieces
+  const std::vector<int64_t> samples{5, 1'000'000};
+  for (const Case& c : {Case{9, 70, 2, 2}, Case{70, 33, 4, 2}, Case{1, 40, 1, 1, false, false, 0, {40, 3}},
+                        Case{70, 70, 2, 1, false, true}, Case{70, 70, 2, 2, true, true},
+                        Case{70, 70, 4, 2, true, false, 0.2}, Case{70, 70, 2, 2, true, true, 0.5},
+                        Case{34, 67, 2, 1, false, false, 0.3, {1, 66}}, Case{70, 70, 2, 1, true, true, 0.3, {}, 20}})
+    for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64}) {
+      SCOPED_TRACE(cat(c.time, " queries, ", c.keys, " keys, dropout ", c.drop, " in ", dtype));
+      AttentionArgs a;
+      a.batch = 2, a.time = c.time, a.keys = c.keys, a.heads = c.heads, a.kv_heads = c.kv_heads, a.dim = 12;
+      a.dtype = dtype, a.causal = c.causal, a.window = c.window, a.scale = 0.3;
+      if (!c.lengths.empty()) a.lengths = c.lengths.data();
+      if (c.documents) a.documents = documents.data();
+      a.drop_probability = c.drop, a.seed = 1, a.step = 2, a.site = 3, a.samples = samples.data();
+      ThreadPool cpu(1);
+      const Attended expected = attend(cpu, kernels().attention, kernels().attention_backward, a, 1);
+      const Attended actual = attend(*make_queue(132), tiled_attention, tiled_attention_backward, a, 1);
+      const double tolerance = tolerance_of(dtype);
+      expect_near("y", actual.y, expected.y, tolerance);
+      expect_near("lse", actual.lse, expected.lse, dtype == DType::kFloat64 ? 1e-14 : 2e-6);
+      expect_near("dqkv", actual.dqkv, expected.dqkv, 4 * tolerance);
+      if (HasFatalFailure()) return;
+    }
+}
+
 // Scores whose exponentials would overflow, and rows of equal ones.
 TEST(TiledAttention, LargeScores) {
   AttentionArgs a;
@@ -169,10 +211,10 @@ struct ConvTypes {
 Convolved convolve(Parallel& where, const ConvKernels& k, ConvArgs a, const ConvTypes& types, bool with_bias,
                    uint32_t seed) {
   std::mt19937 random(seed);
-  a.out_height = (a.height + 2 * a.padding - a.kernel_h) / a.stride + 1;
-  a.out_width = (a.width + 2 * a.padding - a.kernel_w) / a.stride + 1;
+  a.out_height = (a.height + 2 * a.padding - a.dilation * (a.kernel_h - 1) - 1) / a.stride + 1;
+  a.out_width = (a.width + 2 * a.padding - a.dilation * (a.kernel_w - 1) - 1) / a.stride + 1;
   const int64_t nx = a.images * a.height * a.width * a.in_channels,
-                nw = a.out_channels * a.kernel_h * a.kernel_w * a.in_channels,
+                nw = a.out_channels * a.kernel_h * a.kernel_w * a.in_channels / a.groups,
                 ny = a.images * a.out_height * a.out_width * a.out_channels;
   Array x(random, types.x, nx), weight(random, types.weight, nw), bias(random, types.weight, a.out_channels),
       y(types.x, ny), dy(random, types.x, ny), dx(random, types.x, nx), dw(random, types.gradient, nw);
@@ -207,21 +249,26 @@ void expect_near(const Convolved& actual, const Convolved& expected, double tole
 
 TEST(PatchConv, AgreesWithTheCpu) {
   struct Case {
-    int64_t images, height, width, in, out, kernel_h, kernel_w, stride, padding;
+    int64_t images, height, width, in, out, kernel_h, kernel_w, stride, padding, dilation = 1, groups = 1;
   };
   using enum DType;
   for (const Case& c :
        {Case{2, 7, 5, 3, 4, 3, 3, 1, 1}, Case{1, 8, 8, 1, 2, 5, 3, 2, 0}, Case{3, 4, 6, 5, 1, 1, 1, 1, 0},
-        Case{2, 9, 9, 2, 3, 2, 3, 3, 2}, Case{0, 5, 5, 2, 2, 3, 3, 1, 1}})
+        Case{2, 9, 9, 2, 3, 2, 3, 3, 2}, Case{0, 5, 5, 2, 2, 3, 3, 1, 1}, Case{2, 9, 7, 3, 4, 3, 2, 1, 2, 3},
+        Case{2, 9, 7, 6, 4, 3, 3, 2, 1, 1, 2}, Case{3, 8, 9, 6, 9, 2, 3, 1, 2, 2, 3},
+        Case{2, 9, 7, 70, 70, 3, 3, 1, 1, 1, 70}, Case{2, 9, 10, 5, 5, 3, 2, 2, 2, 2, 5},
+        Case{1, 6, 6, 3, 6, 3, 3, 1, 0, 1, 3}})
     for (const ConvTypes& types : {ConvTypes{kFloat32, kFloat32, kFloat32}, ConvTypes{kBFloat16, kBFloat16, kFloat32},
                                    ConvTypes{kBFloat16, kBFloat16, kBFloat16}, ConvTypes{kFloat16, kFloat32, kFloat32},
                                    ConvTypes{kFloat64, kFloat64, kFloat64}})
       for (bool accumulate : {false, true}) {
-        SCOPED_TRACE(cat(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride, ", ",
-                         types.x, " and ", types.weight, accumulate ? ", accumulated" : ""));
+        SCOPED_TRACE(cat(c.images, " images, kernel ", c.kernel_h, " x ", c.kernel_w, ", stride ", c.stride,
+                         ", dilation ", c.dilation, ", ", c.groups, " groups, ", types.x, " and ", types.weight,
+                         accumulate ? ", accumulated" : ""));
         ConvArgs a;
         a.images = c.images, a.height = c.height, a.width = c.width, a.in_channels = c.in, a.out_channels = c.out;
         a.kernel_h = c.kernel_h, a.kernel_w = c.kernel_w, a.stride = c.stride, a.padding = c.padding;
+        a.dilation = c.dilation, a.groups = c.groups;
         a.accumulate = accumulate;
         if (c.images == 0 && !accumulate) continue;  // the CPU leaves a gradient of no images as it was
         expect_near(by_patches(a, types, accumulate), on_cpu(a, types, accumulate), 2 * tolerance_of(types.x));

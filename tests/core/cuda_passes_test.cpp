@@ -1,4 +1,5 @@
-// CUDA's kernels of batch norm and of recurrent cells, compiled by the host's compiler, beside the CPU's.
+// CUDA's kernels of batch norm, of recurrent cells and of resampling, compiled by the host's compiler, beside the
+// CPU's.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,20 +19,21 @@ using namespace testing;
 
 TEST(CudaColumns, SumsOfChannels) {
   for (DType dtype : kFloats)
-    for (const auto& [rows, channels] : {std::pair{2, 1}, std::pair{2000, 96}, std::pair{77, 515}, std::pair{300, 30}})
+    for (const auto& [batch, rows, channels] : {std::tuple{1, 2, 1}, std::tuple{1, 2000, 96}, std::tuple{1, 77, 515},
+                                                std::tuple{1, 300, 30}, std::tuple{3, 777, 35}})
       for (int what : {0, 1, 2}) {  // moments, gradients, gradients behind relu
-        SCOPED_TRACE(cat(rows, " x ", channels, " of ", dtype, ", ", what));
+        SCOPED_TRACE(cat(batch, " x ", rows, " x ", channels, " of ", dtype, ", ", what));
         const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
-        const Tensor x = random_tensor({rows, channels}, 1, 1, 3, dtype),
-                     g = random_tensor({rows, channels}, 2, -1, 1, dtype);
+        const Tensor x = random_tensor({batch, rows, channels}, 1, 1, 3, dtype),
+                     g = random_tensor({batch, rows, channels}, 2, -1, 1, dtype);
         Tensor of_channels[4];  // mean, rstd, scale, shift
         for (uint64_t i = 0; i < 4; ++i)
-          of_channels[i] = random_tensor({channels}, 3 + i, i < 3 ? 0.5 : -3, i < 3 ? 2 : -1, wide);
+          of_channels[i] = random_tensor({batch, channels}, 3 + i, i < 3 ? 0.5 : -3, i < 3 ? 2 : -1, wide);
         expect_near(
-            [&, rows = rows, channels = channels](const KernelTable& table, Parallel& where) {
-              const Tensor out0 = Tensor::empty({channels}, wide), out1 = Tensor::empty({channels}, wide);
+            [&, batch = batch, rows = rows, channels = channels](const KernelTable& table, Parallel& where) {
+              const Tensor out0 = Tensor::empty({batch, channels}, wide), out1 = Tensor::empty({batch, channels}, wide);
               ChannelSumsArgs a;
-              a.rows = rows, a.channels = channels;
+              a.batch = batch, a.rows = rows, a.channels = channels;
               a.x = x.read(), a.x_dtype = dtype;
               if (what > 0) a.g = g.read(), a.g_dtype = dtype;
               a.mean = of_channels[0].read(), a.rstd = of_channels[1].read();
@@ -108,6 +110,38 @@ TEST(CudaPointwise, Cells) {
           Values values;
           for (const Tensor& t : out) values.push_back(t.to_vector());
           return values;
+        });
+      }
+}
+
+TEST(CudaImages, Resample) {
+  using enum ResampleMode;
+  const auto axis = [](ResampleMode mode, int64_t in, int64_t out) {
+    return ResampleAxis{.mode = mode, .in = in, .out = out};
+  };
+  const ResampleAxis window{.in = 9, .out = 5, .window = 3, .stride = 2, .padding = 1},
+      of_pixels{.in = 8, .out = 4, .window = 3, .stride = 2, .padding = 1, .count_padding = false},
+      overlapping{.in = 8, .out = 6, .window = 3, .stride = 1};
+  for (DType dtype : kFloats)
+    for (const auto& [height, width] :
+         {std::pair{window, of_pixels}, std::pair{overlapping, window}, std::pair{axis(kAdaptive, 9, 4), overlapping},
+          std::pair{axis(kAdaptive, 3, 7), axis(kAdaptive, 6, 6)},
+          std::pair{axis(kNearest, 4, 8), axis(kNearest, 9, 4)}, std::pair{axis(kLinear, 4, 8), axis(kLinear, 7, 5)},
+          std::pair{axis(kLinear, 1, 3), axis(kLinear, 9, 2)}})
+      for (int channels : {16, 11}) {
+        SCOPED_TRACE(cat(static_cast<int>(height.mode), ", ", height.in, " x ", width.in, " to ", height.out, " x ",
+                         width.out, ", ", channels, " channels in ", dtype));
+        const Tensor x = random_tensor({2, height.in, width.in, channels}, 1, -1, 1, dtype),
+                     dy = random_tensor({2, height.out, width.out, channels}, 2, -1, 1, dtype);
+        expect_equal([&, height = height, width = width](const KernelTable& table, Parallel& where) {
+          const Tensor y = Tensor::empty(dy.shape(), dtype), dx = Tensor::empty(x.shape(), dtype);
+          ResampleArgs a;
+          a.images = 2, a.channels = channels, a.height = height, a.width = width, a.dtype = dtype;
+          a.x = const_cast<void*>(x.read()), a.y = y.write();
+          table.resample(where, a);
+          a.x = dx.write(), a.y = const_cast<void*>(dy.read());
+          table.resample_backward(where, a);
+          return Values{y.to_vector(), dx.to_vector()};
         });
       }
 }

@@ -88,7 +88,8 @@ TEST(EveryThreadCount, MatrixProducts) {
 
 TEST(EveryThreadCount, ImagesAndAttention) {
   same("conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, {{5, 14, 13, 3}, {20, 3, 3, 3}, {20}});
-  same("conv2d with stride and padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); },
+  same("conv2d with stride and padding",
+       [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 2, .padding = 1}); },
        {{3, 15, 16, 8}, {33, 5, 3, 8}});
   same("conv2d of one image", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor()); },
        {{1, 20, 20, 16}, {3, 3, 3, 16}});

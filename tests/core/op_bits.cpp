@@ -42,7 +42,7 @@ std::vector<testing::OpCase> large_cases() {
                [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
                {r({67, 300}), r({129, 300}), r({129})}});
   c.push_back({"large_conv2d",
-               [](const Inputs& x) { return conv2d(x[0], x[1], x[2], 1, 1); },
+               [](const Inputs& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); },
                {r({3, 17, 19, 21}), r({37, 3, 3, 21}), r({37})}});
   c.push_back({"large_batch_norm",
                [](const Inputs& x) {
@@ -75,6 +75,24 @@ std::vector<testing::OpCase> large_cases() {
   c.push_back({"large_silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({11, 1237}), r({11, 1237})}});
   c.push_back({"large_gelu", [](const Inputs& x) { return gelu(x[0]); }, {r({11, 1237})}});
   c.push_back({"large_sum", [](const Inputs& x) { return sum(x[0], {0}); }, {r({211, 1237})}});
+  c.push_back({"large_group_conv2d",
+               [](const Inputs& x) { return conv2d(x[0], x[1], x[2], {.padding = 2, .dilation = 2, .groups = 2}); },
+               {r({3, 17, 19, 42}), r({74, 3, 3, 21}), r({74})}});
+  c.push_back({"large_depthwise_conv2d",
+               [](const Inputs& x) { return conv2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .groups = 85}); },
+               {r({3, 17, 19, 85}), r({85, 3, 3, 1}), r({85})}});
+  c.push_back({"large_group_norm",
+               [](const Inputs& x) { return group_norm(x[0], 4, x[1], x[2]); },
+               {r({5, 31, 29, 84}), r({84}), r({84})}});
+  c.push_back({"large_upsample2d",
+               [](const Inputs& x) { return upsample2d(Upsampling::kBilinear, x[0], 41, 19); },
+               {r({3, 17, 19, 37})}});
+  c.push_back({"large_attention_dropout",
+               [](const Inputs& x) {
+                 WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                 return attention(x[0], x[1], x[2], {.drop_probability = 0.1, .drop_site = 3});
+               },
+               {r({2, 150, 2, 40}), r({2, 77, 1, 40}), r({2, 77, 1, 40})}});
   return c;
 }
 

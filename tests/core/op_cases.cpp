@@ -274,15 +274,57 @@ std::vector<OpCase> op_cases() {
                1e-6,
                6});
   c.push_back({"conv2d_stride_padding",
-               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); },
+               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 2, .padding = 1}); },
                {r({2, 7, 6, 3}, 1), r({5, 3, 3, 3}, 2)},
                1e-6,
                6});
   c.push_back({"conv2d_wide_kernel",
-               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 3, 2); },
+               [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 3, .padding = 2}); },
                {r({2, 9, 9, 1}, 1), r({3, 5, 4, 1}, 2)},
                1e-6,
                6});
+  for (const auto& [name, channels, out, kernel, options] :
+       {std::tuple{"conv2d_dilated", 3, 2, 3, ConvOptions{.padding = 2, .dilation = 2}},
+        std::tuple{"conv2d_dilated_strided", 2, 3, 2, ConvOptions{.stride = 2, .padding = 1, .dilation = 3}},
+        std::tuple{"conv2d_groups", 4, 6, 3, ConvOptions{.padding = 1, .groups = 2}},
+        std::tuple{"conv2d_groups_dilated", 6, 3, 3,
+                   ConvOptions{.stride = 2, .padding = 1, .dilation = 2, .groups = 3}},
+        std::tuple{"conv2d_depthwise", 5, 5, 3, ConvOptions{.padding = 1, .groups = 5}},
+        std::tuple{"conv2d_depthwise_strided", 3, 3, 2, ConvOptions{.stride = 2, .padding = 1, .groups = 3}},
+        std::tuple{"conv2d_depthwise_dilated", 2, 2, 3,
+                   ConvOptions{.stride = 3, .padding = 2, .dilation = 2, .groups = 2}},
+        std::tuple{"conv2d_depthwise_twofold", 3, 6, 3, ConvOptions{.padding = 1, .groups = 3}}})
+    c.push_back({name,
+                 [options = options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
+                 {r({2, 7, 6, channels}, 1), r({out, kernel, kernel, channels / options.groups}, 2), r({out}, 3)},
+                 1e-6,
+                 6});
+  c.push_back({"avg_pool2d", [](const Inputs& x) { return avg_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  for (bool count : {false, true})
+    c.push_back({count ? "avg_pool2d_padded" : "avg_pool2d_of_pixels_alone",
+                 [count](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1, count); },
+                 {r({2, 5, 6, 3}, 1)}});
+  c.push_back(
+      {"adaptive_avg_pool2d", [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 3, 5); }, {r({2, 5, 7, 3}, 1)}});
+  c.push_back({"adaptive_avg_pool2d_of_all",
+               [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 1, 1); },
+               {r({2, 5, 7, 3}, 1)}});
+  for (Upsampling how : {Upsampling::kNearest, Upsampling::kBilinear}) {
+    const bool nearest = how == Upsampling::kNearest;
+    c.push_back({nearest ? "upsample2d_nearest" : "upsample2d_bilinear",
+                 [how](const Inputs& x) { return upsample2d(how, x[0], 2); },
+                 {r({2, 3, 4, 3}, 1)}});
+    c.push_back({nearest ? "upsample2d_nearest_to_size" : "upsample2d_bilinear_to_size",
+                 [how](const Inputs& x) { return upsample2d(how, x[0], 7, 3); },
+                 {r({2, 3, 4, 3}, 1)}});
+  }
+  for (const auto& [name, groups] :
+       {std::pair{"group_norm", 2}, std::pair{"group_norm_of_one_group", 1}, std::pair{"group_norm_of_channels", 6}})
+    c.push_back({name,
+                 [groups = groups](const Inputs& x) { return mul(group_norm(x[0], groups, x[1], x[2]), x[3]); },
+                 {r({3, 4, 2, 6}, 1), r({6}, 2, 0.5, 2), r({6}, 3), r({3, 4, 2, 6}, 4)},
+                 1e-5,
+                 4});
   c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
   c.push_back({"attention",
                [](const Inputs& x) { return attention(x[0], x[1], x[2]); },
@@ -291,11 +333,37 @@ std::vector<OpCase> op_cases() {
                4});
   c.push_back({"attention_with_lengths",
                [](const Inputs& x) {
-                 return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 70}, {2}));
+                 return attention(x[0], x[1], x[2], {.lengths = Tensor::of(std::vector<int32_t>{7, 70}, {2})});
                },
                {r({2, 70, 1, 3}, 1, -2, 2), r({2, 70, 1, 3}, 2, -2, 2), r({2, 70, 1, 3}, 3)},
                1e-6,
                4});
+  // Lengths and documents are made on the device of the case.
+  struct Masks {
+    const char* name;
+    int64_t time, keys;
+    bool causal = false;
+    double drop = 0;
+    std::vector<int32_t> lengths = {}, documents = {};
+  };
+  const std::vector<int32_t> documents{0, 0, 1, 1, 1, 2, 2, 2, 2, 5, 5, 4, 4, 4, 4, 4, 4, 5};  // 5: in two pieces
+  for (const Masks& m :
+       {Masks{"attention_cross", 5, 9}, Masks{"attention_cross_with_lengths", 70, 9, false, 0, {9, 4}},
+        Masks{"attention_cross_tiles", 3, 70}, Masks{"attention_documents", 9, 9, false, 0, {}, documents},
+        Masks{"attention_causal_documents", 9, 9, true, 0, {}, documents}, Masks{"attention_dropout", 9, 9, true, 0.3},
+        Masks{"attention_dropout_tiles", 70, 70, false, 0.3, {67, 70}},
+        Masks{"attention_cross_dropout", 4, 7, false, 0.3}})
+    c.push_back({m.name,
+                 [m](const Inputs& x) {
+                   WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                   AttentionOptions o{.causal = m.causal, .drop_probability = m.drop, .drop_site = 11};
+                   if (!m.lengths.empty()) o.lengths = indices(m.lengths, {2});
+                   if (!m.documents.empty()) o.documents = indices(m.documents, {2, m.time});
+                   return attention(x[0], x[1], x[2], o);
+                 },
+                 {r({2, m.time, 2, 3}, 1, -2, 2), r({2, m.keys, 1, 3}, 2, -2, 2), r({2, m.keys, 1, 3}, 3)},
+                 1e-6,
+                 4});
   c.push_back({"conv_transpose2d",
                [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); },
                {r({2, 3, 4, 5}, 1), r({5, 2, 2, 3}, 2), r({3}, 3)},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -185,6 +186,10 @@ std::vector<Case> rows() {
                    inputs, tolerance});
   }
   out.push_back({"one_long_row", [](const Inputs& x) { return softmax(x[0]); }, {{{1, 40001}, -3, 3}}, {40001, 16}});
+  out.push_back({"group_norm",
+                 [](const Inputs& x) { return group_norm(x[0], 8, x[1], x[2]); },
+                 {{{many(64), 24, 24, 64}}, {{64}}, {{64}}},
+                 {static_cast<double>(many(64) * 24 * 24), 12}});
   const int64_t all = many(1 << 20) + 1, tall = many(4096) + 1;
   out.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {{{all}}}, {static_cast<double>(all)}});
   out.push_back({"bias",
@@ -223,26 +228,48 @@ std::vector<Case> elements() {
        {{{images, 23, 25, 17}}},
        {4},
        Exact::kAll},
+      {"avg_pool",
+       [](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1); },
+       {{{images, 24, 25, 40}}},
+       {9},
+       Exact::kAll},
+      {"adaptive_avg_pool",
+       [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 7, 5); },
+       {{{images, 23, 24, 17}}},
+       {25},
+       Exact::kAll},
+      {"upsample",
+       [](const Inputs& x) {
+         return upsample2d(Upsampling::kBilinear, upsample2d(Upsampling::kNearest, x[0], 2), 31, 50);
+       },
+       {{{images, 11, 12, 40}}},
+       {16},
+       Exact::kAll},
   };
 }
 
 std::vector<Case> convolutions() {
   std::vector<Case> out;
-  auto add_conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, int64_t stride, int64_t padding) {
+  auto add_conv = [&](const char* name, const Shape& x, const Shape& w, bool bias, const ConvOptions& options) {
     std::vector<Input> inputs{{x}, {w}};
     if (bias) inputs.push_back({{w[0]}});
     out.push_back({name,
-                   [=](const Inputs& in) { return conv2d(in[0], in[1], bias ? in[2] : Tensor(), stride, padding); },
+                   [=](const Inputs& in) { return conv2d(in[0], in[1], bias ? in[2] : Tensor(), options); },
                    inputs,
                    {static_cast<double>(x[0] * x[1] * x[2])}});  // of a weight's gradient
   };
   const int64_t images = many(64);
-  add_conv("mnist_first", {images, 28, 28, 1}, {32, 3, 3, 1}, true, 1, 0);
-  add_conv("mnist_second", {images, 26, 26, 32}, {64, 3, 3, 32}, true, 1, 0);
-  add_conv("padded", {images, 14, 14, 24}, {40, 3, 3, 24}, false, 1, 1);
-  add_conv("strided", {images, 15, 13, 16}, {8, 3, 3, 16}, true, 2, 1);
-  add_conv("one_by_one", {images, 9, 9, 16}, {24, 1, 1, 16}, false, 1, 0);
-  add_conv("odd_channels", {3, 9, 8, 5}, {7, 5, 4, 5}, true, 3, 2);
+  add_conv("mnist_first", {images, 28, 28, 1}, {32, 3, 3, 1}, true, {});
+  add_conv("mnist_second", {images, 26, 26, 32}, {64, 3, 3, 32}, true, {});
+  add_conv("padded", {images, 14, 14, 24}, {40, 3, 3, 24}, false, {.padding = 1});
+  add_conv("strided", {images, 15, 13, 16}, {8, 3, 3, 16}, true, {.stride = 2, .padding = 1});
+  add_conv("one_by_one", {images, 9, 9, 16}, {24, 1, 1, 16}, false, {});
+  add_conv("dilated", {images, 14, 14, 24}, {40, 3, 3, 24}, true, {.padding = 2, .dilation = 2});
+  add_conv("in_groups", {images, 14, 14, 32}, {48, 3, 3, 8}, true, {.stride = 2, .padding = 1, .groups = 4});
+  add_conv("depthwise", {images, 14, 14, 64}, {64, 3, 3, 1}, true, {.padding = 1, .groups = 64});
+  add_conv("odd_depthwise", {images, 13, 9, 35}, {35, 3, 3, 1}, true,
+           {.stride = 2, .padding = 2, .dilation = 2, .groups = 35});
+  add_conv("odd_channels", {3, 9, 8, 5}, {7, 5, 4, 5}, true, {.stride = 3, .padding = 2});
   return out;
 }
 
@@ -265,6 +292,18 @@ std::vector<Case> attentions() {
   add_grouped(2, gpu_is_fake() ? 128 : 1024, 4, 4, 64, 100);
   add_grouped(2, 130, 4, 2, 32, 3);
   add_grouped(1, 97, 4, 2, 6, 40);  // no multiple of 8: not for a library's kernel
+  auto add_masked = [&](const char* name, int64_t time, int64_t keys, double drop) {
+    out.push_back({name,
+                   [drop](const Inputs& x) {
+                     WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 9})});
+                     return attention(x[0], x[1], x[2], {.drop_probability = drop, .drop_site = 3});
+                   },
+                   {{{2, time, 8, 64}}, {{2, keys, 4, 64}}, {{2, keys, 4, 64}}},
+                   {static_cast<double>(2 * std::max(time, keys)), 16}});
+  };
+  add_masked("cross", 100, 300, 0);
+  add_masked("cross_of_more_queries", 257, 96, 0);
+  add_masked("dropout", 130, 130, 0.1);
   add_attention(2, gpu_is_fake() ? 128 : 1024, 12, 64);
   add_attention(1, gpu_is_fake() ? 96 : 512, 25, 64);
   add_attention(2, 130, 3, 128);

@@ -99,7 +99,8 @@ std::vector<OpGolden> op_list() {
           {"layer_norm", [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); }, 5e-6},
           {"embedding", [](const Inputs& x) { return embedding(x[0], x[1]); }},
           {"conv2d", [](const Inputs& x) { return conv2d(x[0], x[1], x[2]); }, 5e-6},
-          {"conv2d_stride_padding", [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), 2, 1); }, 5e-6},
+          {"conv2d_stride_padding",
+           [](const Inputs& x) { return conv2d(x[0], x[1], Tensor(), {.stride = 2, .padding = 1}); }, 5e-6},
           {"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }},
           {"max_pool2d_padded", [](const Inputs& x) { return max_pool2d(x[0], 3, 2, 1); }},
           {"batch_norm", [](const Inputs& x) { return batch_norm(x[0], x[1], x[2]).y; }, 5e-6},
@@ -121,7 +122,7 @@ std::vector<OpGolden> op_list() {
           {"attention", [](const Inputs& x) { return attention(x[0], x[1], x[2]); }},
           {"attention_with_lengths",
            [](const Inputs& x) {
-             return attention(x[0], x[1], x[2], Tensor::of(std::vector<int32_t>{7, 20}, {2}));
+             return attention(x[0], x[1], x[2], {.lengths = Tensor::of(std::vector<int32_t>{7, 20}, {2})});
            }},
           {"conv_transpose2d", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], x[2], 2); }},
           {"conv_transpose2d_padded", [](const Inputs& x) { return conv_transpose2d(x[0], x[1], Tensor(), 2, 1); }},
@@ -160,12 +161,23 @@ std::vector<OpGolden> op_list() {
            [](const Inputs& x) {
              return concat({cross_entropy(x[0], x[1], kIgnoreIndex, 0.1), focal_loss(x[0], x[1], 1.5)}, 0);
            }},
-          {"losses", [](const Inputs& in) {
+          {"losses",
+           [](const Inputs& in) {
              const Tensor &x = in[0], &t = in[1];
              return concat({mse_loss(x, t), huber_loss(x, t, 0.75), bce_with_logits(x, t), kl_div(log_sigmoid(x), t),
                             binary_focal_loss(x, cast(in[2], DType::kFloat32)),
                             dice_loss(reshape(sigmoid(x), {2, 4}), reshape(t, {2, 4}))},
                            0);
+           }},
+          {"conv2d_depthwise",
+           [](const Inputs& x) { return conv2d(x[0], x[1], {}, {.padding = 1, .dilation = 2, .groups = 3}); }},
+          {"avg_pool2d_of_pixels_alone", [](const Inputs& x) { return avg_pool2d(x[0], 3, 2, 1, false); }},
+          {"adaptive_avg_pool2d", [](const Inputs& x) { return adaptive_avg_pool2d(x[0], 3, 5); }},
+          {"upsample2d_bilinear", [](const Inputs& x) { return upsample2d(Upsampling::kBilinear, x[0], 7, 3); }},
+          {"group_norm", [](const Inputs& x) { return group_norm(x[0], 2, x[1], x[2]); }, 5e-6},
+          {"attention_causal_documents", [](const Inputs& x) {
+             const Tensor documents = Tensor::of(std::vector<int32_t>{0, 0, 1, 1, 1, 3, 3, 0, 3}, {1, 9});
+             return attention(x[0], x[1], x[2], {.causal = true, .documents = documents});
            }}};
 }
 

@@ -475,6 +475,22 @@ def more(file):
     gan_case(file)
 
 
+def image_ops(file):
+    """With numbers of its own."""
+    global rng
+    rng = np.random.default_rng(24)
+    op_case(file, "conv2d_depthwise", lambda x, w: conv(x, w, padding=1, dilation=2, groups=3), numbers(1, 5, 4, 3), numbers(3, 2, 2, 1))
+    op_case(file, "avg_pool2d_of_pixels_alone", lambda x: nhwc(F.avg_pool2d(nchw(x), 3, 2, 1, count_include_pad=False)), numbers(1, 5, 6, 1))
+    op_case(file, "adaptive_avg_pool2d", lambda x: nhwc(F.adaptive_avg_pool2d(nchw(x), (3, 5))), numbers(1, 5, 7, 1))
+    op_case(file, "upsample2d_bilinear", lambda x: nhwc(F.interpolate(nchw(x), (7, 3), mode="bilinear")), numbers(1, 3, 4, 1))
+    op_case(file, "group_norm", lambda x, w, b: nhwc(F.group_norm(nchw(x), 2, w, b)), numbers(2, 2, 3, 4), numbers(4, low=0.5, high=2), numbers(4))
+    documents = torch.tensor([0, 0, 1, 1, 1, 3, 3, 0, 3])
+    seen = (documents[:, None] == documents) & torch.ones(9, 9, dtype=torch.bool).tril()
+    op_case(file, "attention_causal_documents",
+            lambda *t: F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in t), attn_mask=seen).transpose(1, 2),
+            numbers(1, 9, 1, 2), numbers(1, 9, 1, 2), numbers(1, 9, 1, 2))
+
+
 def frequencies(dim, theta=10000.0, scaling=None):
     """As transformers computes them; scaling: ("linear", factor) or ("llama3", factor, low, high, context)."""
     f = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
@@ -617,3 +633,4 @@ with h5py.File(sys.argv[1], "w", libver=("v108", "v110")) as golden:
     llama_ops(golden)
     llamas(golden)
     selections(golden)
+    image_ops(golden)

@@ -219,8 +219,14 @@ void reach(PoolArgs& a) {
   for (void** p : {&a.x, &a.y}) gpu().reach(*p);
   gpu().reach(a.index);
 }
+void reach(ResampleArgs& a) {
+  gpu().reach(a.x);
+  gpu().reach(a.y);
+}
 void reach(AttentionArgs& a) {
   gpu().reach(a.lengths);
+  gpu().reach(a.documents);
+  gpu().reach(a.samples);
   for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
   for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
 }
@@ -299,6 +305,8 @@ const KernelTable& table() {
       .conv_backward_weight = run<&KernelTable::conv_backward_weight, ConvArgs>,
       .max_pool = run<&KernelTable::max_pool, PoolArgs>,
       .max_pool_backward = run<&KernelTable::max_pool_backward, PoolArgs>,
+      .resample = run<&KernelTable::resample, ResampleArgs>,
+      .resample_backward = run<&KernelTable::resample_backward, ResampleArgs>,
       .rotary = run<&KernelTable::rotary, RotaryArgs>,
       .attention = run<&KernelTable::attention, AttentionArgs>,
       .attention_backward = run<&KernelTable::attention_backward, AttentionArgs>,

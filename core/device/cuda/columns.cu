@@ -43,7 +43,7 @@ struct SumTerm {
   struct Row {
     Loaded<T> x;
   };
-  __device__ Row load_row(int64_t, int64_t at, int left) const { return {load<T>(in, dtype, at, left)}; }
+  __device__ Row load_row(int64_t, int64_t at, int64_t, int left) const { return {load<T>(in, dtype, at, left)}; }
   __device__ void add(const Row& row, Chunk<T>* sums) const {
     const Chunk<T> x = value_of<T>(row.x, dtype);
 #pragma unroll
@@ -61,7 +61,7 @@ struct NormTerm {
     Loaded<T> g, x;
     T mean, rstd;
   };
-  __device__ Row load_row(int64_t r, int64_t at, int left) const {
+  __device__ Row load_row(int64_t r, int64_t at, int64_t, int left) const {
     return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), mean ? mean[r] : T(0), rstd[r]};
   }
   __device__ void add(const Row& row, Chunk<T>* sums) const {
@@ -74,7 +74,7 @@ struct NormTerm {
   }
 };
 
-// Where per-channel values are [channels] in T: those of the chunk at an element of [rows, channels].
+// Where per-channel values are [batch, channels] in T: those of the chunk at an element of it.
 template <class T>
 __device__ inline Chunk<T> of_channels(const T* values, int64_t c, int left) {
   Chunk<T> chunk;
@@ -89,15 +89,14 @@ struct SquaresTerm {
   static constexpr int kSums = 1;
   const void* x;
   DType dtype;
-  int64_t channels;
   const T* mean;
   struct Row {
     Loaded<T> x;
     int64_t c;
     int left;
   };
-  __device__ Row load_row(int64_t r, int64_t at, int left) const {
-    return {load<T>(x, dtype, at, left), at - r * channels, left};
+  __device__ Row load_row(int64_t, int64_t at, int64_t c, int left) const {
+    return {load<T>(x, dtype, at, left), c, left};
   }
   __device__ void add(const Row& row, Chunk<T>* sums) const {
     const Chunk<T> xs = value_of<T>(row.x, dtype), means = of_channels(mean, row.c, row.left);
@@ -111,15 +110,14 @@ struct ChannelGradientTerm {
   static constexpr int kSums = 2;
   const void *g, *x;
   DType g_dtype, x_dtype;
-  int64_t channels;
   const T *mean, *rstd, *scale, *shift;
   struct Row {
     Loaded<T> g, x;
     int64_t c;
     int left;
   };
-  __device__ Row load_row(int64_t r, int64_t at, int left) const {
-    return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), at - r * channels, left};
+  __device__ Row load_row(int64_t, int64_t at, int64_t c, int left) const {
+    return {load<T>(g, g_dtype, at, left), load<T>(x, x_dtype, at, left), c, left};
   }
   __device__ void add(const Row& row, Chunk<T>* sums) const {
     Chunk<T> gs = value_of<T>(row.g, g_dtype);
@@ -170,7 +168,8 @@ __global__ void __launch_bounds__(kThreads)
       typename Term::Row row[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
-        if (const int64_t r = r0 + k * lines; r < end) row[k] = term.load_row(r, (batch * rows + r) * cols + c0, left);
+        if (const int64_t r = r0 + k * lines; r < end)
+          row[k] = term.load_row(r, (batch * rows + r) * cols + c0, batch * cols + c0, left);
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (r0 + k * lines < end) term.add(row[k], sums);
@@ -247,18 +246,17 @@ void channel_sums_in(CudaQueue& queue, const ChannelSumsArgs& a) {
                                       a.x,
                                       a.g_dtype,
                                       a.x_dtype,
-                                      a.channels,
                                       static_cast<const T*>(a.mean),
                                       static_cast<const T*>(a.rstd),
                                       static_cast<const T*>(a.scale),
                                       static_cast<const T*>(a.shift)};
-    return sum_columns<T>(queue, term, 1, a.rows, a.channels, {{out0, out1}});
+    return sum_columns<T>(queue, term, a.batch, a.rows, a.channels, {{out0, out1}});
   }
   T* const mean = static_cast<T*>(a.out0);
-  sum_columns<T>(queue, SumTerm<T>{a.x, a.x_dtype}, 1, a.rows, a.channels, {{out0}});
-  launch(divide_grid<T>, queue, blocks_for(queue, a.channels, kThreads), kThreads, mean, a.channels,
-         static_cast<T>(a.rows));
-  sum_columns<T>(queue, SquaresTerm<T>{a.x, a.x_dtype, a.channels, mean}, 1, a.rows, a.channels, {{out1}});
+  const int64_t sums = a.batch * a.channels;
+  sum_columns<T>(queue, SumTerm<T>{a.x, a.x_dtype}, a.batch, a.rows, a.channels, {{out0}});
+  launch(divide_grid<T>, queue, blocks_for(queue, sums, kThreads), kThreads, mean, sums, static_cast<T>(a.rows));
+  sum_columns<T>(queue, SquaresTerm<T>{a.x, a.x_dtype, mean}, a.batch, a.rows, a.channels, {{out1}});
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ enum class Kind : int64_t {
   kAttention,
   kAttentionBackward
 };
-using Key = std::array<int64_t, 17>;
+using Key = std::array<int64_t, 18>;
 struct KeyHash {
   size_t operator()(const Key& key) const {
     uint64_t h = 0;
@@ -210,9 +210,9 @@ std::array<void*, N> aligned_inputs(CudaQueue& queue, const std::array<Input, N>
 struct ConvSizes {
   explicit ConvSizes(const ConvArgs& a)
       : x{a.images, a.in_channels, a.height, a.width},
-        weight{a.out_channels, a.in_channels, a.kernel_h, a.kernel_w},
+        weight{a.out_channels, a.in_channels / a.groups, a.kernel_h, a.kernel_w},
         y{a.images, a.out_channels, a.out_height, a.out_width} {}
-  Sizes x, weight, y;  // in cuDNN's order, which is not that of memory
+  Sizes x, weight, y;  // in cuDNN's order, which is not that of memory; it infers groups from the channels
 };
 int64_t count(const Sizes& s) { return s[0] * s[1] * s[2] * s[3]; }
 // Channels last.
@@ -230,7 +230,9 @@ void make_output(const Node& node, Name name, const Sizes& sizes, DType dtype) {
 void describe_conv(Graph& graph, Kind kind, const ConvArgs& a, DType type) {
   const ConvSizes s(a);
   auto with = [&](auto attributes) {
-    return attributes.set_padding({a.padding, a.padding}).set_stride({a.stride, a.stride}).set_dilation({1, 1});
+    return attributes.set_padding({a.padding, a.padding})
+        .set_stride({a.stride, a.stride})
+        .set_dilation({a.dilation, a.dilation});
   };
   if (kind == Kind::kConvBackwardInput) {
     const Node dx = graph.conv_dgrad(tensor(graph, kY, s.y, type), tensor(graph, kWeight, s.weight, type),
@@ -266,14 +268,17 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
                 a.kernel_h,
                 a.kernel_w,
                 a.stride,
-                a.padding};
+                a.padding,
+                a.dilation,
+                a.groups};
   auto describe = [&](Graph& graph) { describe_conv(graph, kind, a, type); };
   auto text = [&] {
     constexpr const char* kNames[] = {"convolution", "convolution and bias", "convolution's input gradient",
                                       "convolution's weight gradient"};
     return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
-               ", padding ", a.padding, ", ", type);
+               ", padding ", a.padding, a.dilation > 1 ? cat(", dilation ", a.dilation) : "",
+               a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type);
   };
   return Dnn::of(queue).plan(key, is_narrow(type) ? Sums::kProducts : Sums::kFp32Products, describe, text);
 }
@@ -316,25 +321,32 @@ bool gradient_by_dnn(CudaQueue& queue, Kind kind, const ConvArgs& a, Name name, 
   return true;
 }
 
+// The heads of queries or of keys: how many, and at how many positions.
+struct HeadSizes {
+  int64_t heads, time;
+};
+HeadSizes query_sizes(const AttentionArgs& a) { return {a.heads, a.time}; }
+HeadSizes key_sizes(const AttentionArgs& a) { return {a.kv_heads, a.key_time()}; }
+
 // [batch, heads, time, dim] as it lies in memory.
-Tensor_attributes head_attributes(Name name, const AttentionArgs& a, int64_t heads, int64_t stride) {
+Tensor_attributes head_attributes(Name name, const AttentionArgs& a, const HeadSizes& s, int64_t stride) {
   return Tensor_attributes()
       .set_uid(name)
-      .set_dim({a.batch, heads, a.time, a.dim})
-      .set_stride({a.time * stride, a.dim, stride, 1})
+      .set_dim({a.batch, s.heads, s.time, a.dim})
+      .set_stride({s.time * stride, a.dim, stride, 1})
       .set_data_type(type_of(a.dtype));
 }
-void make_heads_output(const Node& node, Name name, const AttentionArgs& a, int64_t heads, int64_t stride) {
+void make_heads_output(const Node& node, Name name, const AttentionArgs& a, const HeadSizes& s, int64_t stride) {
   node->set_output(true)
       .set_uid(name)
-      .set_dim({a.batch, heads, a.time, a.dim})
-      .set_stride({a.time * stride, a.dim, stride, 1})
+      .set_dim({a.batch, s.heads, s.time, a.dim})
+      .set_stride({s.time * stride, a.dim, stride, 1})
       .set_data_type(type_of(a.dtype));
 }
 
-// Bytes from the first element of `heads` heads to behind the last.
-int64_t bytes_of(const AttentionArgs& a, const HeadRows& rows, int64_t heads) {
-  return ((a.batch * a.time - 1) * rows.stride + heads * a.dim) * size_of(a.dtype);
+// Bytes from the first element of the heads to behind the last.
+int64_t bytes_of(const AttentionArgs& a, const HeadRows& rows, const HeadSizes& s) {
+  return ((a.batch * s.time - 1) * rows.stride + s.heads * a.dim) * size_of(a.dtype);
 }
 
 // Log-sum-exp of scaled scores, to base e: the same as ours.
@@ -351,11 +363,11 @@ Attributes masked(const AttentionArgs& a) {
 }
 
 void describe_attention(Graph& graph, const AttentionArgs& a) {
-  auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, a.heads, a.q.stride)),
-                               graph.tensor(head_attributes(kK, a, a.kv_heads, a.k.stride)),
-                               graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
+  auto [y, stats] = graph.sdpa(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
+                               graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
+                               graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
                                masked<fe::graph::SDPA_attributes>(a).set_generate_stats(true));
-  make_heads_output(y, kY, a, a.heads, a.heads * a.dim);
+  make_heads_output(y, kY, a, query_sizes(a), a.heads * a.dim);
   stats->set_output(true)
       .set_uid(kStats)
       .set_dim(stats_sizes(a))
@@ -370,15 +382,15 @@ void describe_attention_backward(Graph& graph, const AttentionArgs& a, bool fast
                                       .set_stride(stats_strides(a))
                                       .set_data_type(fe::DataType_t::FLOAT));
   auto [dq, dk, dv] =
-      graph.sdpa_backward(graph.tensor(head_attributes(kQ, a, a.heads, a.q.stride)),
-                          graph.tensor(head_attributes(kK, a, a.kv_heads, a.k.stride)),
-                          graph.tensor(head_attributes(kV, a, a.kv_heads, a.v.stride)),
-                          graph.tensor(head_attributes(kY, a, a.heads, a.heads * a.dim)),
-                          graph.tensor(head_attributes(kDy, a, a.heads, a.heads * a.dim)), stats,
+      graph.sdpa_backward(graph.tensor(head_attributes(kQ, a, query_sizes(a), a.q.stride)),
+                          graph.tensor(head_attributes(kK, a, key_sizes(a), a.k.stride)),
+                          graph.tensor(head_attributes(kV, a, key_sizes(a), a.v.stride)),
+                          graph.tensor(head_attributes(kY, a, query_sizes(a), a.heads * a.dim)),
+                          graph.tensor(head_attributes(kDy, a, query_sizes(a), a.heads * a.dim)), stats,
                           masked<fe::graph::SDPA_backward_attributes>(a).set_deterministic_algorithm(!fast));
-  make_heads_output(dq, kDq, a, a.heads, a.dq.stride);
-  make_heads_output(dk, kDk, a, a.kv_heads, a.dk.stride);
-  make_heads_output(dv, kDv, a, a.kv_heads, a.dv.stride);
+  make_heads_output(dq, kDq, a, query_sizes(a), a.dq.stride);
+  make_heads_output(dk, kDk, a, key_sizes(a), a.dk.stride);
+  make_heads_output(dv, kDv, a, key_sizes(a), a.dv.stride);
 }
 
 const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) {
@@ -390,6 +402,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
                 static_cast<int64_t>(a.dtype),
                 a.batch,
                 a.time,
+                a.key_time(),
                 a.heads,
                 a.kv_heads,
                 a.dim,
@@ -409,9 +422,15 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
   auto text = [&] {
     return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
                a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : cat(", ", a.kv_heads, " heads of keys"),
+               a.key_time() == a.time ? "" : cat(", ", a.key_time(), " keys"),
                a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype);
   };
   return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
+}
+
+// cuDNN's kernels know no such masks, and its dropout draws other numbers.
+bool only_ours(const AttentionArgs& a) {
+  return !is_narrow(a.dtype) || a.lengths || a.documents || a.drop_probability > 0;
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }
@@ -419,7 +438,7 @@ bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.di
 // Samples of a backward pass at once: as even as can be, so that few shapes arise, and in steps that keep the next one
 // aligned.
 int64_t samples_at_once(const AttentionArgs& a) {
-  const int64_t side = round_up(a.time, 128), of_sample = a.heads * side * side * size_of(a.dtype);
+  const int64_t of_sample = a.heads * round_up(a.time, 128) * round_up(a.key_time(), 128) * size_of(a.dtype);
   const int64_t fit = std::max<int64_t>(kScoreBytes / of_sample, 1), groups = ceil_div(a.batch, fit);
   const int64_t even = ceil_div(a.batch, groups);
   return a.heads * a.time % 4 == 0 ? even : round_up(even, 4);
@@ -475,14 +494,14 @@ void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
 
 void attention(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
-  if (!is_narrow(a.dtype) || a.lengths) return tiled_attention(parallel, a);
+  if (only_ours(a)) return tiled_attention(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const Plan& plan = attention_plan(queue, Kind::kAttention, a);
   if (!plan.graph) return tiled_attention(parallel, a);
   const int64_t bytes = a.batch * a.time * a.heads * a.dim * size_of(a.dtype);
-  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q, a.heads)},
-                                                    {a.k.data, bytes_of(a, a.k, a.kv_heads)},
-                                                    {a.v.data, bytes_of(a, a.v, a.kv_heads)}}});
+  const auto [q, k, v] = aligned_inputs<3>(queue, {{{a.q.data, bytes_of(a, a.q, query_sizes(a))},
+                                                    {a.k.data, bytes_of(a, a.k, key_sizes(a))},
+                                                    {a.v.data, bytes_of(a, a.v, key_sizes(a))}}});
   void* const y = aligned_out(queue, a.y, bytes, 1);
   Dnn::of(queue).run(queue, plan, {{kQ, q}, {kK, k}, {kV, v}, {kY, y}, {kStats, a.lse}}, "attention");
   if (y != a.y) queue.copy(a.y, y, bytes);
@@ -490,19 +509,20 @@ void attention(Parallel& parallel, const AttentionArgs& a) {
 
 void attention_backward(Parallel& parallel, const AttentionArgs& a) {
   if (is_empty(a)) return;
-  if (!is_narrow(a.dtype) || a.lengths) return tiled_attention_backward(parallel, a);
+  if (only_ours(a)) return tiled_attention_backward(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const int64_t at_once = samples_at_once(a);
   for (int64_t first = 0; first < a.batch; first += at_once) {
     AttentionArgs some = a;
     some.batch = std::min(at_once, a.batch - first);
-    auto from = [&](void* data, int64_t stride) {
-      return static_cast<char*>(data) + first * a.time * stride * size_of(a.dtype);
+    auto from = [&](void* data, int64_t time, int64_t stride) {
+      return static_cast<char*>(data) + first * time * stride * size_of(a.dtype);
     };
-    for (HeadRows* rows : {&some.q, &some.k, &some.v, &some.dq, &some.dk, &some.dv})
-      rows->data = from(rows->data, rows->stride);
+    for (HeadRows* rows : {&some.q, &some.dq}) rows->data = from(rows->data, a.time, rows->stride);
+    for (HeadRows* rows : {&some.k, &some.v, &some.dk, &some.dv})
+      rows->data = from(rows->data, a.key_time(), rows->stride);
     const int64_t width = a.heads * a.dim;
-    some.y = from(a.y, width), some.dy = from(a.dy, width);
+    some.y = from(a.y, a.time, width), some.dy = from(a.dy, a.time, width);
     some.lse = static_cast<float*>(a.lse) + first * a.heads * a.time;
     const Plan& plan = attention_plan(queue, Kind::kAttentionBackward, some);
     if (!plan.graph) {
@@ -510,9 +530,9 @@ void attention_backward(Parallel& parallel, const AttentionArgs& a) {
       continue;
     }
     const int64_t bytes = some.batch * a.time * width * size_of(a.dtype);
-    const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{some.q.data, bytes_of(some, some.q, a.heads)},
-                                                             {some.k.data, bytes_of(some, some.k, a.kv_heads)},
-                                                             {some.v.data, bytes_of(some, some.v, a.kv_heads)},
+    const auto [q, k, v, y, dy] = aligned_inputs<5>(queue, {{{some.q.data, bytes_of(some, some.q, query_sizes(a))},
+                                                             {some.k.data, bytes_of(some, some.k, key_sizes(a))},
+                                                             {some.v.data, bytes_of(some, some.v, key_sizes(a))},
                                                              {some.y, bytes},
                                                              {some.dy, bytes}}});
     check(is_aligned(some.dq.data) && is_aligned(some.dk.data) && is_aligned(some.dv.data),

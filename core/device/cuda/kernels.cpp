@@ -29,6 +29,8 @@ const KernelTable& cuda_kernels() {
       .conv_backward_weight = cuda::conv_backward_weight,
       .max_pool = max_pool,
       .max_pool_backward = max_pool_backward,
+      .resample = resample,
+      .resample_backward = resample_backward,
       .rotary = rotary,
       .attention = cuda::attention,
       .attention_backward = cuda::attention_backward,

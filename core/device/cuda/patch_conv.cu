@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/partition.h"
+#include "core/device/cuda/group_conv.h"
 #include "core/device/cuda/launch.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/stage.h"
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(ConvArgs a, const E* x
     const uint32_t tap = i / channels, row = tap / kw, pixel = row / kh, line = pixel / width;
     const int64_t c = i - tap * channels, kx = tap - row * kw, ky = row - pixel * kh, ox = pixel - line * width,
                   oy = line % height, image = line / height;
-    const int64_t y = oy * a.stride + ky - a.padding, at = ox * a.stride + kx - a.padding;
+    const int64_t y = oy * a.stride + ky * a.dilation - a.padding, at = ox * a.stride + kx * a.dilation - a.padding;
     const bool inside = y >= 0 && y < a.height && at >= 0 && at < a.width;
     patches[i] = inside ? x[((image * a.height + y) * a.width + at) * a.in_channels + c] : E(0);
   }
@@ -46,10 +47,10 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t to = first_image * a.height * a.width * a.in_channels + i;
     T sum = a.accumulate ? load_element<T>(a.x, a.x_dtype, to) : T(0);
     for (int64_t ky = 0; ky < a.kernel_h; ++ky) {
-      const int64_t from_y = y + a.padding - ky, oy = from_y / a.stride;
+      const int64_t from_y = y + a.padding - ky * a.dilation, oy = from_y / a.stride;
       if (from_y < 0 || oy * a.stride != from_y || oy >= a.out_height) continue;
       for (int64_t kx = 0; kx < a.kernel_w; ++kx) {
-        const int64_t from_x = at + a.padding - kx, ox = from_x / a.stride;
+        const int64_t from_x = at + a.padding - kx * a.dilation, ox = from_x / a.stride;
         if (from_x < 0 || ox * a.stride != from_x || ox >= a.out_width) continue;
         const int64_t patch = (image * a.out_height + oy) * a.out_width + ox;
         sum += patches[((patch * a.kernel_h + ky) * a.kernel_w + kx) * a.in_channels + c];
@@ -103,6 +104,7 @@ void gather(CudaQueue& queue, const ConvArgs& a, int64_t first, int64_t images, 
 }  // namespace
 
 void patch_conv(Parallel& parallel, const ConvArgs& a) {
+  if (a.groups > 1) return group_conv(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const Sizes s(a);
   const int64_t at_once = s.images_at_once(size_of(a.x_dtype));
@@ -120,6 +122,7 @@ void patch_conv(Parallel& parallel, const ConvArgs& a) {
 }
 
 void patch_conv_backward_input(Parallel& parallel, const ConvArgs& a) {
+  if (a.groups > 1) return group_conv_backward_input(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const Sizes s(a);
   const bool wide = a.y_dtype == DType::kFloat64;
@@ -140,6 +143,7 @@ void patch_conv_backward_input(Parallel& parallel, const ConvArgs& a) {
 }
 
 void patch_conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
+  if (a.groups > 1) return group_conv_backward_weight(parallel, a);
   CudaQueue& queue = cuda_queue(parallel);
   const Sizes s(a);
   const bool wide = a.x_dtype == DType::kFloat64;

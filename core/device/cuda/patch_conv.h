@@ -1,6 +1,6 @@
 // Convolution as matrix products over patches, for what cuDNN does not take: fp64, operands whose types differ, shapes
-// without a deterministic algorithm. A few images at a time, as their patches are many times their size; weight
-// gradients add images in order. Stateless.
+// without a deterministic algorithm. Those with groups are passed on to group_conv.h. A few images at a time, as their
+// patches are many times their size; weight gradients add images in order. Stateless.
 #pragma once
 
 #include "core/kernels/args.h"

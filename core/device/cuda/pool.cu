@@ -1,30 +1,12 @@
 // Max pooling: a thread takes eight channels of one place. The backward pass gathers: an image's place looks for the
 // windows that chose it, in the order in which a CPU adds them.
-#include "core/device/cuda/chunk.h"
 #include "core/device/cuda/launch.h"
+#include "core/device/cuda/place.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Item i of [images, rows, columns, chunks of channels].
-struct Place {
-  int64_t image, y, x, c;
-  int left;
-};
-__device__ inline Place place_of(int64_t i, int64_t rows, int64_t columns, int64_t channels) {
-  const int64_t chunks = chunks_of(channels);
-  Place p;
-  p.c = i % chunks * kChunk;
-  i /= chunks;
-  p.x = i % columns;
-  i /= columns;
-  p.y = i % rows;
-  p.image = i / rows;
-  p.left = channels - p.c < kChunk ? static_cast<int>(channels - p.c) : kChunk;
-  return p;
-}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) pool_grid(const __grid_constant__ PoolArgs a, int64_t items) {

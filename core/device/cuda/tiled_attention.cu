@@ -1,6 +1,7 @@
 #include "core/device/cuda/tiled_attention.h"
 
 #include "core/device/cuda/launch.h"
+#include "core/kernels/attention_dropout.h"
 #include "core/kernels/stage.h"
 
 namespace lockstep::cuda {
@@ -8,24 +9,27 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One head of one sample: row t is the `dim` elements of `data` from `from + t * step` on.
+// One head of one sample: row t, below `time`, is the `dim` elements of `data` from `from + t * step` on.
 struct Rows {
   void* data = nullptr;
-  int64_t from = 0, step = 0;
+  int64_t from = 0, step = 0, time = 0;
 };
-HD inline Rows rows_of(const AttentionArgs& a, const HeadRows& rows, int64_t sample, int64_t head) {
-  return {rows.data, sample * a.time * rows.stride + head * a.dim, rows.stride};
-}
 // `item`: of [batch, heads].
 HD inline Rows query_rows(const AttentionArgs& a, const HeadRows& rows, int64_t item) {
-  return rows_of(a, rows, item / a.heads, item % a.heads);
+  return {rows.data, item / a.heads * a.time * rows.stride + item % a.heads * a.dim, rows.stride, a.time};
 }
 HD inline Rows plain_rows(const AttentionArgs& a, void* data, int64_t item) {
   return query_rows(a, {data, a.heads * a.dim}, item);
 }
 // Of the keys or values that a head of queries sees.
 HD inline Rows key_rows(const AttentionArgs& a, const HeadRows& rows, int64_t item) {
-  return rows_of(a, rows, item / a.heads, item % a.heads / (a.heads / a.kv_heads));
+  const int64_t sample = item / a.heads, head = item % a.heads / (a.heads / a.kv_heads), time = a.key_time();
+  return {rows.data, sample * time * rows.stride + head * a.dim, rows.stride, time};
+}
+// Whether a query sees a key; both may lie past the end.
+HD inline bool sees(const AttentionArgs& a, int64_t sample, int64_t query, int64_t key) {
+  return query < a.time && key < a.end_key(sample, query) && key >= a.first_key(query) &&
+         a.in_document(sample, query, key);
 }
 // The first tile of keys that one of the queries from q0 on sees.
 HD inline int64_t first_tile(const AttentionArgs& a, int64_t q0, int keys) { return a.first_key(q0) / keys * keys; }
@@ -60,7 +64,7 @@ __device__ void load_tile(const AttentionArgs& a, Rows rows, int64_t first, int 
   for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
     const int r = i / dim, d = i % dim;
     const int64_t t = first + r;
-    to[r * stride + d] = t < a.time ? load_element<T>(rows.data, a.dtype, rows.from + t * rows.step + d) : T(0);
+    to[r * stride + d] = t < rows.time ? load_element<T>(rows.data, a.dtype, rows.from + t * rows.step + d) : T(0);
   }
 }
 
@@ -69,7 +73,7 @@ __device__ void store_tile(const AttentionArgs& a, Rows rows, int64_t first, int
   const int dim = static_cast<int>(a.dim);
   for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
     const int64_t t = first + i / dim;
-    if (t < a.time) store_element<T>(rows.data, a.dtype, rows.from + t * rows.step + i % dim, from[i]);
+    if (t < rows.time) store_element<T>(rows.data, a.dtype, rows.from + t * rows.step + i % dim, from[i]);
   }
 }
 
@@ -116,8 +120,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
     __syncthreads();
     for (int i = lane; i < R * K; i += blockDim.x) {
       const int r = i / K, j = i % K;
-      const bool seen = q0 + r < a.time && k0 + j < a.end_key(sample, q0 + r) && k0 + j >= a.first_key(q0 + r);
-      m.scores[r * (K + 1) + j] = seen ? dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim) : T(-INFINITY);
+      m.scores[r * (K + 1) + j] =
+          sees(a, sample, q0 + r, k0 + j) ? dot(m.q + r * (dim + 1), m.k + j * (dim + 1), dim) : T(-INFINITY);
     }
     __syncthreads();
     for (int r = lane; r < R; r += blockDim.x) {
@@ -141,6 +145,13 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
       T sum = m.sum[r] * m.factor[r];
       for (int j = 0; j < K; ++j) sum += m.scores[r * (K + 1) + j];
       m.sum[r] = sum;
+    }
+    if (a.drop_probability > 0) {
+      __syncthreads();
+      for (int i = lane; i < R * K; i += blockDim.x)
+        if (T& s = m.scores[i / K * (K + 1) + i % K]; s != T(0))
+          s *= static_cast<T>(DropFactors(a, item, q0 + i / K)(k0 + i % K));
+      __syncthreads();
     }
     for (int i = lane; i < R * dim; i += blockDim.x) {
       const int r = i / dim, d = i % dim;
@@ -201,17 +212,25 @@ struct BackwardMemory {
     load_tile(a, key_rows(a, a.k, item), k0, tiles.keys, k, a.dim + 1);
     load_tile(a, key_rows(a, a.v, item), k0, tiles.keys, v, a.dim + 1);
   }
-  // p and ds of the tiles that are loaded; 0 where a query does not see a key, or either is past the end.
-  __device__ void scores(const AttentionArgs& a, int64_t sample, int64_t q0, int64_t k0, Tiles tiles) const {
+  // p, as it multiplies the values, and ds of the tiles that are loaded; 0 where a query does not see a key, or either
+  // is past the end.
+  __device__ void scores(const AttentionArgs& a, int64_t item, int64_t q0, int64_t k0, Tiles tiles) const {
     const int dim = static_cast<int>(a.dim), K = tiles.keys;
     const T scale = static_cast<T>(a.scale);
     for (int i = threadIdx.x; i < tiles.queries * K; i += blockDim.x) {
       const int r = i / K, j = i % K, at = r * (K + 1) + j;
       p[at] = ds[at] = T(0);
-      if (q0 + r >= a.time || k0 + j >= a.end_key(sample, q0 + r) || k0 + j < a.first_key(q0 + r)) continue;
+      if (!sees(a, item / a.heads, q0 + r, k0 + j)) continue;
       const T s = dot(q + r * (dim + 1), k + j * (dim + 1), dim);
-      const T dp = dot(dy + r * (dim + 1), v + j * (dim + 1), dim);
+      T dp = dot(dy + r * (dim + 1), v + j * (dim + 1), dim);
       p[at] = exp_of(fused(s, scale, -lse[r]));
+      if (a.drop_probability > 0) {
+        const T factor = static_cast<T>(DropFactors(a, item, q0 + r)(k0 + j));
+        dp *= factor;
+        ds[at] = p[at] * (dp - delta[r]) * scale;
+        p[at] *= factor;
+        continue;
+      }
       ds[at] = p[at] * (dp - delta[r]) * scale;
     }
   }
@@ -239,7 +258,7 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs 
   for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
     m.load_keys(a, item, k0, tiles);
     __syncthreads();
-    m.scores(a, sample, q0, k0, tiles);
+    m.scores(a, item, q0, k0, tiles);
     __syncthreads();
     for (int i = threadIdx.x; i < R * dim; i += blockDim.x) {
       const int r = i / dim, d = i % dim;
@@ -268,7 +287,7 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionArgs a,
   Shared<T> shared(reinterpret_cast<T*>(memory));
   const KeyGradientMemory<T> m(shared, tiles, a.dim);
   const int dim = static_cast<int>(a.dim), R = tiles.queries, K = tiles.keys;
-  const int64_t blocks = (a.time + K - 1) / K, k0 = blockIdx.x % blocks * K, group = a.heads / a.kv_heads;
+  const int64_t blocks = (a.key_time() + K - 1) / K, k0 = blockIdx.x % blocks * K, group = a.heads / a.kv_heads;
   const int64_t item = blockIdx.x / blocks * group;  // the first of the heads of queries
   const int64_t end = a.window > 0 && k0 + K - 1 + a.window < a.time ? k0 + K - 1 + a.window : a.time;
   m.load_keys(a, item, k0, tiles);
@@ -277,7 +296,7 @@ __global__ void __launch_bounds__(kThreads) key_gradient_kernel(AttentionArgs a,
     for (int64_t q0 = a.causal ? k0 / R * R : 0; q0 < end; q0 += R) {
       m.load_queries(a, item + member, q0, tiles, deltas);
       __syncthreads();
-      m.scores(a, item / a.heads, q0, k0, tiles);
+      m.scores(a, item + member, q0, k0, tiles);
       __syncthreads();
       for (int i = threadIdx.x; i < K * dim; i += blockDim.x) {
         const int j = i / dim, d = i % dim;
@@ -306,14 +325,15 @@ Tiles tiles_for(int64_t dim) {
                                      " do not fit into a GPU's shared memory; use more heads, or bf16"));
 }
 
-int64_t blocks_of(const AttentionArgs& a, int64_t heads, int64_t rows) {
-  return a.batch * heads * ((a.time + rows - 1) / rows);
+// For tiles of so many of `time` positions, in each head of each sample.
+int64_t blocks_of(const AttentionArgs& a, int64_t heads, int64_t time, int64_t rows) {
+  return a.batch * heads * ((time + rows - 1) / rows);
 }
 
 template <class T>
 void forward(CudaQueue& queue, const AttentionArgs& a) {
   const Tiles tiles = tiles_for<ForwardMemory<T>, T>(a.dim);
-  launch(forward_kernel<T>, queue, blocks_of(a, a.heads, tiles.queries), kThreads, a, tiles);
+  launch(forward_kernel<T>, queue, blocks_of(a, a.heads, a.time, tiles.queries), kThreads, a, tiles);
 }
 
 template <class T>
@@ -322,8 +342,8 @@ void backward(CudaQueue& queue, const AttentionArgs& a) {
   T* const deltas = static_cast<T*>(queue.scratch_memory(0, rows * static_cast<int64_t>(sizeof(T))));
   launch(delta_kernel<T>, queue, blocks_for(queue, rows, kThreads), kThreads, a, deltas);
   const Tiles dq = tiles_for<QueryGradientMemory<T>, T>(a.dim), dk = tiles_for<KeyGradientMemory<T>, T>(a.dim);
-  launch(query_gradient_kernel<T>, queue, blocks_of(a, a.heads, dq.queries), kThreads, a, dq, deltas);
-  launch(key_gradient_kernel<T>, queue, blocks_of(a, a.kv_heads, dk.keys), kThreads, a, dk, deltas);
+  launch(query_gradient_kernel<T>, queue, blocks_of(a, a.heads, a.time, dq.queries), kThreads, a, dq, deltas);
+  launch(key_gradient_kernel<T>, queue, blocks_of(a, a.kv_heads, a.key_time(), dk.keys), kThreads, a, dk, deltas);
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }

@@ -1,7 +1,7 @@
-// Causal attention in kernels of our own, for what cuDNN's does not take: fp32, fp64, and heads of other sizes. Tiles
-// of queries meet tiles of keys in shared memory, so that memory grows linearly with the sequence length; the backward
-// pass recomputes the scores, once for dQ and once for dK and dV, so that every sum has one owner and one order. After
-// Dao et al., "FlashAttention" (2022). Stateless.
+// Attention in kernels of our own, for what cuDNN's does not take: fp32, fp64, heads of other sizes, lengths, documents
+// and dropout. Tiles of queries meet tiles of keys in shared memory, so that memory grows linearly with the sequence
+// length; the backward pass recomputes the scores, once for dQ and once for dK and dV, so that every sum has one owner
+// and one order. After Dao et al., "FlashAttention" (2022). Stateless.
 #pragma once
 
 #include "core/kernels/args.h"
