@@ -156,9 +156,9 @@ Elements different_elements(const Checkpoint& a, const Checkpoint& b, const std:
 }
 
 // The comparison of two checkpoints, as lines of text and as one JSON object.
-class Comparison {
+class StateComparison {
  public:
-  Comparison(const Checkpoint& a, const Checkpoint& b) {
+  StateComparison(const Checkpoint& a, const Checkpoint& b) {
     text_ = cat("A: ", a.dir, "\nB: ", b.dir, "\n");
     json_ = {{"a", a.dir}, {"b", b.dir}};
     const CheckpointInfo &i = a.info, &j = b.info;
@@ -307,7 +307,7 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
   }
   const Checkpoint c = open_newest(a.positional[0]);
   if (a.form == "diff") {
-    const Comparison d(c, open_newest(a.positional[1]));
+    const StateComparison d(c, open_newest(a.positional[1]));
     print(json ? d.json() : d.text());
     return d.equal() ? 0 : 1;
   }
