@@ -6,11 +6,6 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-template <class T>
-HD inline T sigmoid_of(T x) {
-  return T(1) / (T(1) + exp_of(-x));
-}
-
 struct Lstm {
   static constexpr int kIns = 5, kOuts = 2;
   HD explicit Lstm(const PointwiseArgs&) {}
