@@ -4,6 +4,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kSlope = 0.2;  // of the discriminator's leaky relu
+constexpr const char* kImages = "images";
 enum : int32_t { kGenerated = 0, kReal = 1 };
 
 Init gan_weights() { return Init::normal(0.02); }
@@ -14,7 +15,19 @@ Tensor quarter_of(const Shape& image, int64_t images, int64_t channels, const Te
   return reshape(x, {images, image[0] / 4, image[1] / 4, channels});
 }
 
+// The shape of the task's images, which fit the model.
+const Shape& image_of(const GanOptions& o, const TaskSpec& task) {
+  require(
+      task.input.rank() == 3 && task.input[0] % 4 == 0 && task.input[1] % 4 == 0, ExitCode::kConfig,
+      "model.name: gan needs images [H, W, C], with height and width that are multiples of 4, not samples of shape ",
+      task.input);
+  require(o.low < o.high, ExitCode::kConfig, "model.low: ", o.low, " must be below model.high, ", o.high);
+  return task.input;
+}
+
 }  // namespace
+
+std::vector<TensorNeed> Gan::reads() const { return {{kImages, TensorNeed::Type::kFloating, 3}}; }
 
 std::vector<Field> fields(GanOptions& o) {
   return {
@@ -57,14 +70,8 @@ Tensor GanDiscriminator::forward(const Tensor& images) {
 
 Gan::Gan(const GanOptions& o, const TaskSpec& task)
     : latent_(o.latent),
-      discriminator_(
-          (require(task.input.rank() == 3 && task.input[0] % 4 == 0 && task.input[1] % 4 == 0, ExitCode::kConfig,
-                   "model.name: gan needs images [H, W, C], with height and width that are ",
-                   "multiples of 4, not samples of shape ", task.input),
-           child<GanDiscriminator>("discriminator", o, task.input))),
-      generator_(child<GanGenerator>("generator", o, task.input)) {
-  require(o.low < o.high, ExitCode::kConfig, "model.low: ", o.low, " must be below model.high, ", o.high);
-}
+      discriminator_(child<GanDiscriminator>("discriminator", o, image_of(o, task))),
+      generator_(child<GanGenerator>("generator", o, task.input)) {}
 
 Tensor Gan::noise(int64_t count, DType type) const {
   return lockstep::noise({count, latent_}, random_site("noise"), type);
@@ -73,7 +80,7 @@ Tensor Gan::noise(int64_t count, DType type) const {
 Tensor Gan::forward(const Tensor& noise) { return generator_(noise); }
 
 Tensor Gan::output_of(const Batch& batch) {
-  const Tensor& real = batch[reads()[0].name];
+  const Tensor& real = batch[kImages];
   return surrounded([&] {
     const Tensor generated = generator_(noise(real.dim(0), real.dtype()));
     if (phase() == 1) return discriminator_(generated);
@@ -84,7 +91,7 @@ Tensor Gan::output_of(const Batch& batch) {
 }
 
 Tensor Gan::batch_loss(Tensor output, const Batch& batch) {
-  const int64_t images = batch[reads()[0].name].dim(0);
+  const int64_t images = batch[kImages].dim(0);
   std::vector<int32_t> target(static_cast<size_t>(output.dim(0)), kReal);
   if (phase() == 0) std::fill(target.begin() + images, target.end(), kGenerated);
   const Tensor wanted = Tensor::of(target, {output.dim(0)});

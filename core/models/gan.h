@@ -55,7 +55,7 @@ class GanDiscriminator : public Module {
 class Gan : public Model {
  public:
   Gan(const GanOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  std::vector<TensorNeed> reads() const override;
   std::vector<StepPhase> phases() const override { return {{"discriminator"}, {"generator"}}; }
   Tensor forward(const Tensor& noise) override;  // the generator's
   Tensor output_of(const Batch& batch) override;

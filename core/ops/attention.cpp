@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "core/device/graph.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -65,16 +64,6 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
       });
 }
 
-// The samples of the micro-batch, whose probabilities are dropped.
-Tensor samples_of(const char* name, const Tensor& q) {
-  const RandomKey& random = context().random;
-  const int64_t count = random.samples ? static_cast<int64_t>(random.samples->size()) : 0;
-  check(random.samples != nullptr && count == q.dim(0), name, ": dropout for queries ", q,
-        ": their first dimension must be the ", count, " samples of the micro-batch (WithRandom)");
-  not_in_a_graph("dropout, which draws other numbers at every step,");
-  return Tensor::of(*random.samples, {count});
-}
-
 Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
               Place place) {
   const TraceOp op(name);
@@ -98,7 +87,7 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   sizes.causal = o.causal, sizes.keys = k.dim(1);
   Tensor samples;
   if (o.drop_probability > 0 && q.numel() > 0) {
-    samples = samples_of(name, q);
+    samples = raw::samples_of(cat(name, ": dropout"), q.shape());
     const RandomKey& random = context().random;
     sizes.drop_probability = o.drop_probability;
     sizes.seed = random.seed, sizes.step = static_cast<uint64_t>(random.step), sizes.site = o.drop_site;

@@ -36,7 +36,7 @@ BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
             bias.numel() == weight.numel() && (!addend || (addend.shape() == x.shape() && addend.dtype() == x.dtype())),
         "batch_norm: ", x, " with weight ", weight, ", bias ", bias, addend ? cat(", addend ", addend) : "");
   const int64_t channels = x.dim(-1), rows = x.numel() / channels;
-  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType wide = raw::statistics_type(x);
   const auto of_channels = [&] { return Tensor::empty({channels}, wide); };
   const Tensor dense = raw::contiguous(x.detach()).reshape({rows, channels});
   const Tensor mean = fixed ? raw::cast(options.fixed_mean, wide) : of_channels();
@@ -120,7 +120,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
         kGroupNorm, ": ", x, " in ", groups, " groups with weight ", weight, ", bias ", bias);
   const int64_t batch = x.dim(0), channels = x.dim(-1), rows = x.numel() / (batch * channels),
                 width = channels / groups;
-  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType wide = raw::statistics_type(x);
   const Shape grouped{batch, groups, width}, apart{batch, 1, channels};
   const auto of_channels = [&] { return Tensor::empty(grouped, wide); };
   const Tensor dense = raw::contiguous(x.detach()).reshape({batch, rows, channels});

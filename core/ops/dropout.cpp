@@ -1,4 +1,3 @@
-#include "core/device/graph.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -9,16 +8,6 @@ struct DropoutKey {
   uint64_t seed, step, site;
   double p;
 };
-
-// The samples that random numbers of this shape belong to.
-Tensor samples_of(const char* op, const Shape& shape) {
-  const auto& samples = context().random.samples;
-  const int64_t count = samples ? static_cast<int64_t>(samples->size()) : 0;
-  check(shape.rank() > 0 && count > 0 && count == shape[0], op, " of ", shape, ": its first dimension must be the ",
-        count, " samples of the micro-batch (WithRandom)");
-  not_in_a_graph(cat(op, ", which draws other numbers at every step,").c_str());
-  return Tensor::of(*samples, {count});
-}
 
 Tensor drop(const Tensor& x, const DropoutKey& key, const Tensor& samples) {
   Tensor y = Tensor::empty(x.shape(), x.dtype());
@@ -42,7 +31,7 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
   check(p >= 0 && p < 1, "dropout: probability ", p);
   if (p == 0 || x.numel() == 0) return x;
   const RandomKey& random = context().random;
-  const Tensor samples = samples_of("dropout", x.shape());
+  const Tensor samples = raw::samples_of("dropout", x.shape());
   const DropoutKey key{random.seed, static_cast<uint64_t>(random.step), site, p};
   return result_of("dropout", place, drop(raw::contiguous(x.detach()), key, samples), {&x},
                    [key, samples = Saved(samples)](const Tensor& g, Gradients& grads) {
@@ -52,12 +41,10 @@ Tensor dropout(const Tensor& x, double p, uint64_t site, Place place) {
 
 Tensor noise(const Shape& shape, uint64_t site, DType type) {
   const TraceOp op("noise");
-  const Tensor samples = samples_of("noise", shape);
+  const Tensor samples = raw::samples_of("noise", shape);
   Tensor y = Tensor::empty(shape, type);
   const RandomKey& random = context().random;
-  RowArgs r;
-  r.cols = shape[shape.rank() - 1];
-  r.rows = r.cols ? y.numel() / r.cols : 0;
+  RowArgs r = raw::rows_along_last(y);
   r[NoiseRows::kSamples] = raw::same_row(samples);
   r[NoiseRows::kY] = raw::write_rows(y, r.cols);
   r.rows_per_sample = r.rows / shape[0];

@@ -15,9 +15,7 @@ Tensor embedding(const Tensor& table, const Tensor& index, Place place) {
   a.table = const_cast<void*>(table.read()), a.table_dtype = table.dtype();
   a.index = static_cast<const int32_t*>(index.read());
   a.rows_data = y.write(), a.rows_dtype = y.dtype();
-  IndexCheckArgs indices;
-  indices.index = a.index, indices.count = a.rows, indices.end = a.table_rows;
-  raw::launch([](Parallel& p, const IndexCheckArgs& args) { kernels(p).check_indices(p, args); }, indices);
+  raw::check_indices(index, a.table_rows, IndexCheckArgs::Use::kEmbedding);
   raw::launch([](Parallel& p, const GatherArgs& args) { kernels(p).gather(p, args); }, a);
   return result_of("embedding", place, y, {&table}, [index = Saved(index)](const Tensor& gradient, Gradients& grads) {
     const Tensor g = raw::contiguous(gradient);

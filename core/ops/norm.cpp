@@ -7,7 +7,7 @@ namespace {
 // A forward pass's arguments and what its backward pass reads; x is to come.
 struct Norm {
   Norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-    const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    const DType wide = raw::statistics_type(x);
     args.cols = x.dim(-1);
     args.rows = args.cols ? x.numel() / args.cols : 0;
     args.epsilon = eps;
@@ -88,7 +88,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, Place place) {
   const TraceOp op("rms_norm");
   check_norm("rms_norm", x, weight, {});
-  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType wide = raw::statistics_type(x);
   const Tensor dense = raw::contiguous(x.detach()), y = Tensor::empty(x.shape(), x.dtype());
   RowArgs a;
   a.cols = x.dim(-1);

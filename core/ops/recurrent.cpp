@@ -134,7 +134,7 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
         name, ": ", x, " (B, T, I) with weights ", weight_ih, " and ", weight_hh, ", biases ", bias_ih, " and ",
         bias_hh);
   const int64_t B = x.dim(0), T = x.dim(1), H = weight_hh.dim(1), joint = lstm ? 4 * H : 2 * H;
-  const DType wide = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType wide = raw::statistics_type(x);
   const Layer layer{cell, {T, reverse}, B, H};
   const Tensor input = raw::contiguous(x.detach()), w_ih = raw::contiguous(weight_ih.detach()),
                w_hh = raw::contiguous(weight_hh.detach());

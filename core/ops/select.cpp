@@ -12,11 +12,7 @@ void check_index(const char* name, const Tensor& x, const Tensor& index) {
   if (x.rank() >= 1 && index.rank() == x.rank()) expected[x.rank() - 1] = index.dim(-1);
   check(x.rank() >= 1 && is_floating(x.dtype()) && index.dtype() == DType::kInt32 && index.shape() == expected, name,
         ": ", x, " by index ", index, " (int32, of the same extents but the last)");
-  IndexCheckArgs a;
-  a.index = static_cast<const int32_t*>(index.read());
-  a.count = index.numel(), a.end = x.dim(-1);
-  a.use = IndexCheckArgs::Use::kElement;
-  raw::launch([](Parallel& p, const IndexCheckArgs& args) { kernels(p).check_indices(p, args); }, a);
+  raw::check_indices(index, x.dim(-1), IndexCheckArgs::Use::kElement);
 }
 
 Tensor pick(const Tensor& x, const Tensor& index) {

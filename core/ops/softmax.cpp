@@ -4,57 +4,36 @@
 namespace lockstep {
 namespace {
 
-// Runs on the stream: the targets may have been written by work that is still under way.
-void check_targets(const Tensor& target, int64_t classes, int64_t ignored) {
-  IndexCheckArgs a;
-  a.index = static_cast<const int32_t*>(target.read());
-  a.count = target.numel(), a.end = classes, a.ignored = ignored;
-  a.use = IndexCheckArgs::Use::kTarget;
-  raw::launch([](Parallel& p, const IndexCheckArgs& args) { kernels(p).check_indices(p, args); }, a);
+// A function of each row whose backward pass reads its result. `In` and `Back` name the operands of the two.
+template <class In, class Back>
+Tensor row_function(const char* name, RowOp forward, RowOp backward, const Tensor& x, Place place) {
+  const TraceOp op(name);
+  check(x.rank() >= 1, name, ": ", x);
+  const Tensor dense = raw::contiguous(x.detach()), y = Tensor::empty(x.shape(), x.dtype());
+  RowArgs r = raw::rows_along_last(x);
+  r[In::kX] = raw::rows_of(dense, r.cols);
+  r[In::kY] = raw::write_rows(y, r.cols);
+  raw::row(forward, r);
+  return result_of(name, place, y, {&x}, [y = Saved(y), name, backward](const Tensor& gradient, Gradients& grads) {
+    const Tensor g = raw::contiguous(gradient), dx = Tensor::empty(g.shape(), g.dtype());
+    RowArgs b = raw::rows_along_last(g);
+    b[Back::kG] = raw::rows_of(g, b.cols);
+    b[Back::kY] = raw::rows_of(y.get(name), b.cols);
+    b[Back::kDx] = raw::write_rows(dx, b.cols);
+    raw::row(backward, b);
+    grads.add(0, dx);
+  });
 }
 
 }  // namespace
 
 Tensor softmax(const Tensor& x, Place place) {
-  const TraceOp op("softmax");
-  check(x.rank() >= 1, "softmax: ", x);
-  const Tensor dense = raw::contiguous(x.detach());
-  Tensor y = Tensor::empty(x.shape(), x.dtype());
-  RowArgs r = raw::rows_along_last(x);
-  r[SoftmaxRows::kX] = raw::rows_of(dense, r.cols);
-  r[SoftmaxRows::kY] = raw::write_rows(y, r.cols);
-  raw::row(RowOp::kSoftmax, r);
-  return result_of("softmax", place, y, {&x}, [y = Saved(y)](const Tensor& gradient, Gradients& grads) {
-    using B = SoftmaxBackwardRows;
-    const Tensor g = raw::contiguous(gradient);
-    Tensor dx = Tensor::empty(g.shape(), g.dtype());
-    RowArgs b = raw::rows_along_last(g);
-    b[B::kG] = raw::rows_of(g, b.cols);
-    b[B::kY] = raw::rows_of(y.get("softmax"), b.cols);
-    b[B::kDx] = raw::write_rows(dx, b.cols);
-    raw::row(RowOp::kSoftmaxBackward, b);
-    grads.add(0, dx);
-  });
+  return row_function<SoftmaxRows, SoftmaxBackwardRows>("softmax", RowOp::kSoftmax, RowOp::kSoftmaxBackward, x, place);
 }
 
 Tensor log_softmax(const Tensor& x, Place place) {
-  const TraceOp op("log_softmax");
-  check(x.rank() >= 1, "log_softmax: ", x);
-  const Tensor dense = raw::contiguous(x.detach()), y = Tensor::empty(x.shape(), x.dtype());
-  RowArgs r = raw::rows_along_last(x);
-  r[MapRows::kX] = raw::rows_of(dense, r.cols);
-  r[MapRows::kY] = raw::write_rows(y, r.cols);
-  raw::row(RowOp::kLogSoftmax, r);
-  return result_of("log_softmax", place, y, {&x}, [y = Saved(y)](const Tensor& gradient, Gradients& grads) {
-    using B = LogSoftmaxBackwardRows;
-    const Tensor g = raw::contiguous(gradient), dx = Tensor::empty(g.shape(), g.dtype());
-    RowArgs b = raw::rows_along_last(g);
-    b[B::kG] = raw::rows_of(g, b.cols);
-    b[B::kY] = raw::rows_of(y.get("log_softmax"), b.cols);
-    b[B::kDx] = raw::write_rows(dx, b.cols);
-    raw::row(RowOp::kLogSoftmaxBackward, b);
-    grads.add(0, dx);
-  });
+  return row_function<MapRows, LogSoftmaxBackwardRows>("log_softmax", RowOp::kLogSoftmax, RowOp::kLogSoftmaxBackward, x,
+                                                       place);
 }
 
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, double label_smoothing, Place place) {
@@ -69,7 +48,7 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, doubl
   r.rows = target.numel();
   r.ignored_target = ignored;
   r.label_smoothing = label_smoothing;
-  check_targets(target, r.cols, ignored);
+  raw::check_indices(target, r.cols, IndexCheckArgs::Use::kTarget, ignored);
   Tensor losses = Tensor::empty({r.rows}, raw::statistics_type(logits));
   Tensor total = Tensor::empty({1}, raw::statistics_type(logits));
   const double seed = context().loss_gradient;

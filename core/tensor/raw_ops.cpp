@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/state_chunk.h"
+#include "core/device/graph.h"
 
 namespace lockstep::raw {
 namespace {
@@ -83,6 +84,23 @@ RowArgs rows_along_last(const Tensor& t) {
   r.cols = t.dim(-1);
   r.rows = r.cols ? t.numel() / r.cols : 0;
   return r;
+}
+
+void check_indices(const Tensor& index, int64_t end, IndexCheckArgs::Use use, int64_t ignored) {
+  IndexCheckArgs a;
+  a.index = static_cast<const int32_t*>(index.read());
+  a.count = index.numel(), a.end = end, a.ignored = ignored;
+  a.use = use;
+  launch([](Parallel& p, const IndexCheckArgs& args) { kernels(p).check_indices(p, args); }, a);
+}
+
+Tensor samples_of(std::string_view what, const Shape& shape) {
+  const auto& samples = context().random.samples;
+  const int64_t count = samples ? static_cast<int64_t>(samples->size()) : 0;
+  check(shape.rank() > 0 && count > 0 && count == shape[0], what, " of ", shape, ": its first dimension must be the ",
+        count, " samples of the micro-batch (WithRandom)");
+  if (context().recording) not_in_a_graph(cat(what, ", which draws other numbers at every step,").c_str());
+  return Tensor::of(*samples, {count});
 }
 
 RowOperand rows_of(const Tensor& t, int64_t cols) {

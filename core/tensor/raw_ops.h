@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <string_view>
 
 #include "core/kernels/cost.h"
 #include "core/kernels/kernels.h"
@@ -36,6 +37,13 @@ RowOperand one_per_row(const Tensor& vector);
 RowOperand same_row(const Tensor& row);
 RowOperand write_rows(const Tensor& matrix, int64_t cols);
 RowOperand write_one_per_row(const Tensor& vector);
+
+// Runs on the stream, as what wrote the index may still be under way (IndexCheckArgs has the errors).
+void check_indices(const Tensor& index, int64_t end, IndexCheckArgs::Use use,
+                   int64_t ignored = IndexCheckArgs{}.ignored);
+// The samples of the micro-batch (context().random), int64 [shape[0]], for kernels that draw random numbers of `shape`.
+// Throws ExitCode::kInternal, beginning with `what`, where these are others, kConfig while a step is recorded.
+Tensor samples_of(std::string_view what, const Shape& shape);
 
 void fill(const Tensor& out, double value);
 // With conversion, broadcast and strides; between a GPU and the host too, in the order of the current stream.

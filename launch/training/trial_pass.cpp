@@ -6,14 +6,14 @@
 
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
+#include "launch/training/trainer.h"
 
 namespace lockstep {
 
 void try_pass(const Settings& settings, const DataSpec& data) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
-  const auto model = settings.model->build({data.input().shape, data.classes});
-  model->name_tree();
+  const auto model = settings.model->build(task_of(data));
   place_parameters(*model, 1);
   Batch batch;
   for (const TensorSpec& one : data.tensors) {
