@@ -1,8 +1,6 @@
 #include "optim/weight_average.h"
 
 #include <algorithm>
-#include <set>
-#include <string_view>
 
 #include "core/kernels/kernels.h"
 #include "core/tensor/raw_ops.h"
@@ -42,18 +40,26 @@ void WeightAverage::update_slot(const Slot& s, const std::vector<Tensor>& moment
   raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "average", args); }, a);
 }
 
+std::set<std::string> averaged_parameters(const Checkpoint& checkpoint) {
+  std::set<std::string> out;
+  for (const StoredSlice& s : checkpoint.slices)
+    if (s.name.starts_with(kAverages)) out.insert(s.name.substr(kAverages.size()));
+  require(!out.empty(), ExitCode::kConfig, checkpoint.dir,
+          ": has no averages of its parameters; it was trained without optim.ema");
+  return out;
+}
+
 std::vector<StateEntry> averages_of(const Checkpoint& checkpoint, const std::vector<StateEntry>& parameters) {
   constexpr std::string_view kParameters = "parameters/";
-  std::set<std::string> there;
-  for (const StoredSlice& s : checkpoint.slices) there.insert(s.name);
+  const std::set<std::string> averaged = averaged_parameters(checkpoint);
   std::vector<StateEntry> out;
   for (StateEntry e : parameters) {
     if (!e.name.starts_with(kParameters)) continue;
-    e.name = cat("ema/", e.name.substr(kParameters.size()));
-    if (there.contains(e.name)) out.push_back(std::move(e));
+    const std::string name = e.name.substr(kParameters.size());
+    if (!averaged.contains(name)) continue;
+    e.name = cat(kAverages, name);
+    out.push_back(std::move(e));
   }
-  require(!out.empty(), ExitCode::kConfig, checkpoint.dir,
-          ": has no averages of its parameters; it was trained without optim.ema");
   return out;
 }
 

@@ -2,6 +2,11 @@
 // and cut into slices as they are. Owned by the trainer or a custom training loop.
 #pragma once
 
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "core/io/checkpoint.h"
 #include "optim/optimizer.h"
 
@@ -24,9 +29,12 @@ class WeightAverage final : public Optimizer {
   double decay_;
 };
 
+// The parameters of a checkpoint that it holds averages of, by name: those that were trained. Throws ExitCode::kConfig
+// where there are none at all.
+std::set<std::string> averaged_parameters(const Checkpoint& checkpoint);
+inline constexpr std::string_view kAverages = "ema/";  // before a parameter's name, in a checkpoint
 // Entries for load_entries() that bring a checkpoint's averages into the memory of `parameters`, entries of these.
-// Parameters that were frozen have none, and are left out. Throws ExitCode::kConfig where the checkpoint holds no
-// averages at all.
+// Those of parameters that have none are left out. Throws as averaged_parameters() does.
 std::vector<StateEntry> averages_of(const Checkpoint& checkpoint, const std::vector<StateEntry>& parameters);
 
 }  // namespace lockstep

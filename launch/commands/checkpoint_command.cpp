@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "core/base/log.h"
 #include "core/io/checkpoint.h"
@@ -14,12 +15,13 @@
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
 #include "launch/world/world.h"
+#include "optim/weight_average.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kCompared = 1 << 20;  // elements read at a time
-const std::string kParameters = "parameters/", kBuffers = "buffers/", kAverages = "ema/";
+const std::string kParameters = "parameters/", kBuffers = "buffers/";
 
 // One tensor of a checkpoint, merged from all its slices.
 struct StoredTensor {
@@ -166,6 +168,11 @@ class StateComparison {
     value("epoch", i.epoch, j.epoch);
     value("samples done", i.position, j.position);
     value("updates", i.updates, j.updates);
+    const auto later = [](const CheckpointInfo& c, size_t k) {
+      return k < c.later_updates.size() ? c.later_updates[k] : int64_t{0};
+    };
+    for (size_t k = 0; k < std::max(i.later_updates.size(), j.later_updates.size()); ++k)
+      value(cat("updates of phase ", k + 2), later(i, k), later(j, k));
     value("steps skipped", i.skipped, j.skipped);
     value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
           cat(j.loss_scale, " for ", j.good_steps, " steps"));
@@ -233,19 +240,16 @@ class StateComparison {
 };
 
 void export_parameters(const Checkpoint& c, const std::string& output, bool averages, bool json) {
+  const std::set<std::string> averaged = averages ? averaged_parameters(c) : std::set<std::string>{};
   PendingFile pending(output, false);
   Hdf5File file = Hdf5File::create(pending.temporary());
   int64_t tensors = 0;
   std::vector<float> values;
-  const auto stored = tensors_of(c);
-  int64_t averaged = 0;
-  for (auto& [own_name, t] : stored) {
+  for (auto& [own_name, t] : tensors_of(c)) {
     const bool parameter = own_name.starts_with(kParameters);
     if (!parameter && !own_name.starts_with(kBuffers)) continue;
     const std::string name = own_name.substr((parameter ? kParameters : kBuffers).size());
-    const bool average = averages && parameter && stored.contains(kAverages + name);  // not of one that was frozen
-    averaged += average;
-    const std::string full_name = average ? kAverages + name : own_name;
+    const std::string full_name = parameter && averaged.contains(name) ? cat(kAverages, name) : own_name;
     const Shape shape = t.shape.rank() > 0 ? t.shape : Shape{1};
     file.create_dataset(name, StoredType::kFloat32, shape);
     ++tensors;
@@ -258,8 +262,6 @@ void export_parameters(const Checkpoint& c, const std::string& output, bool aver
     }
   }
   require(tensors > 0, ExitCode::kBadData, c.dir, ": holds no parameters");
-  require(!averages || averaged > 0, ExitCode::kConfig, c.dir,
-          ": has no averages of its parameters; it was trained without optim.ema");
   file.set_attribute("", "step", c.info.step);
   file.set_attribute("", "digest", to_hex(digest_of(c)));
   file.close();
