@@ -1,6 +1,6 @@
 // Context: the thread-local state of a rank: current stream, gradient mode, anomaly mode, labels of memory, predicted
-// loss gradient, and the key of random numbers. There is no other ambient state. It is changed only by the RAII classes
-// below (With...), which restore the earlier value at the end of their scope.
+// loss gradient, keys and values of earlier tokens, and the key of random numbers. There is no other ambient state. It
+// is changed only by the RAII classes below (With...), which restore the earlier value at the end of their scope.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ struct Context {
   MemoryUse memory_use = MemoryUse::kActivations;
   const void* recording = nullptr;  // the StreamGraph that is being recorded: memory allocated meanwhile belongs to it
   std::string_view memory_for;      // module, operation or group that allocates, in out-of-memory messages
-  double loss_gradient = 0;         // predicted gradient of the loss (WithLossGradient); 0: none
+  class KeyValueCache* key_values = nullptr;  // what attention goes on from (core/nn/key_value_cache.h); null: nothing
+  double loss_gradient = 0;                   // predicted gradient of the loss (WithLossGradient); 0: none
   RandomKey random;
   SiteCalls site_calls;
 };

@@ -144,7 +144,10 @@ struct RotaryArgs {
   void* y = nullptr;
   DType dtype = DType::kFloat32;        // of both
   bool back = false;                    // by the negative angles: the gradient
+  const int32_t* starts = nullptr;      // [batch]: position of each sample's first row; absent: 0
   double frequencies[kMostPairs] = {};  // radians a position; dim / 2 of them
+
+  constexpr int64_t position(int64_t sample, int64_t row) const { return row + (starts ? starts[sample] : 0); }
 };
 
 // Heads of an operand of attention: element d of head h at (sample, position) is
@@ -158,10 +161,14 @@ struct HeadRows {
 // kv_heads neighbouring heads of q.
 struct AttentionArgs {
   int64_t batch = 0, time = 0, heads = 0, kv_heads = 0, dim = 0;
-  int64_t keys = 0;    // positions of keys and values; 0: as many as queries. Another number than theirs: not causal
+  int64_t keys = 0;  // positions of keys and values; 0: as many as queries. Another number than theirs: not causal, or
+                     // with starts
   bool causal = true;  // a query sees no key after itself
   int64_t window = 0;  // a query sees this many keys at most, itself among them; 0: all up to itself; causal only
   const int32_t* lengths = nullptr;  // [batch]: of each sample, at least 1; later keys are seen by none; may be absent
+  // [batch]: of each sample, the position of the first query among the keys; absent: 0. Causal, without documents and
+  // dropout, in the forward pass only.
+  const int32_t* starts = nullptr;
   // [batch, time]: a query sees the keys of its own document only; may be absent. Not with other keys than queries, nor
   // with lengths.
   const int32_t* documents = nullptr;
@@ -186,19 +193,21 @@ struct AttentionArgs {
     dq = part(dqkv, 0), dk = part(dqkv, heads), dv = part(dqkv, heads + kv_heads);
   }
   constexpr int64_t key_time() const { return keys > 0 ? keys : time; }
-  // The first key that a query at this position sees.
-  constexpr int64_t first_key(int64_t position) const {
+  // The first key that a query of [0, time) sees.
+  constexpr int64_t first_key(int64_t sample, int64_t query) const {
+    const int64_t position = query + start(sample);
     return window > 0 && position >= window ? position - window + 1 : 0;
   }
   // The end of the keys that it sees.
-  constexpr int64_t end_key(int64_t sample, int64_t position) const {
-    const int64_t end = causal ? position + 1 : key_time();
+  constexpr int64_t end_key(int64_t sample, int64_t query) const {
+    const int64_t next = query + start(sample) + 1, end = causal && next < key_time() ? next : key_time();
     return lengths && lengths[sample] < end ? lengths[sample] : end;
   }
   // Whether it sees this key, of those from first_key() to end_key().
-  constexpr bool in_document(int64_t sample, int64_t position, int64_t key) const {
-    return !documents || documents[sample * time + position] == documents[sample * time + key];
+  constexpr bool in_document(int64_t sample, int64_t query, int64_t key) const {
+    return !documents || documents[sample * time + query] == documents[sample * time + key];
   }
+  constexpr int64_t start(int64_t sample) const { return starts ? starts[sample] : 0; }
 };
 
 // out[i] = the sum of values[ranges[2i] .. ranges[2i+1]) in the order of a tree that splits n values after the largest

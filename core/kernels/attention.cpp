@@ -42,10 +42,15 @@ Head<T> head_of(const AttentionArgs& a, int64_t item) {
 struct QueryBlock {
   QueryBlock(const AttentionArgs& a, int64_t sample, int64_t from)
       : q0(from),
-        rows(a.time - from < kQueries ? a.time - from : kQueries),
-        k0(a.first_key(from)),
+        rows(rows_from(a, sample, from)),
+        k0(a.first_key(sample, from - (a.start(sample) + from) % kQueries)),
         keys(a.end_key(sample, from + rows - 1) - k0),
         ld(whole_lanes(keys)) {}
+  // Blocks begin at whole multiples of positions, so that sums over keys do not depend on which query came first.
+  static int64_t rows_from(const AttentionArgs& a, int64_t sample, int64_t from) {
+    const int64_t most = kQueries - (a.start(sample) + from) % kQueries;
+    return a.time - from < most ? a.time - from : most;
+  }
   int64_t q0, rows, k0, keys;
   int64_t ld;  // elements from one row of scores to the next
 };
@@ -133,7 +138,7 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t sample = item / a.heads;
       const Head<T> h = head_of<T>(a, item);
-      for (int64_t from = 0; from < a.time; from += kQueries) {
+      for (int64_t from = 0; from < a.time; from += QueryBlock::rows_from(a, sample, from)) {
         const QueryBlock block(a, sample, from);
         const auto [q0, rows, k0, keys, ld] = block;
         const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
@@ -141,7 +146,8 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
         for (int64_t r = 0; r < rows; ++r) {
           T* s = scores + r * ld;
           // Keys that it does not see have no weight: so a row is folded in whole lanes.
-          const int64_t before = a.first_key(q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0, n = whole_lanes(seen);
+          const int64_t before = a.first_key(sample, q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
+                        n = whole_lanes(seen);
           for (int64_t i = 0; i < before; ++i) s[i] = -std::numeric_limits<T>::infinity();
           for (int64_t i = seen; i < n; ++i) s[i] = -std::numeric_limits<T>::infinity();
           if (a.documents)
@@ -199,7 +205,7 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
           multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld));
           for (int64_t r = 0; r < rows; ++r) {
             T *s = scores + r * ld, *d = dscores + r * ld;
-            const int64_t before = a.first_key(q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
+            const int64_t before = a.first_key(sample, q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
                           n = whole_lanes(seen);
             const T lse = h.lse[q0 + r];
             load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);

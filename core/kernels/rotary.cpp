@@ -13,12 +13,15 @@ void rotary_in(Parallel& parallel, const RotaryArgs& a) {
     T sine[RotaryArgs::kMostPairs], cosine[RotaryArgs::kMostPairs];
     T x[2 * RotaryArgs::kMostPairs], y[2 * RotaryArgs::kMostPairs];
     for (int64_t t = begin; t < end; ++t) {
-      for (int64_t i = 0; i < half; ++i) {
-        const SinCos turn = sin_cos_of(static_cast<double>(t) * a.frequencies[i]);
-        sine[i] = static_cast<T>(a.back ? -turn.sin : turn.sin);
-        cosine[i] = static_cast<T>(turn.cos);
-      }
-      for (int64_t b = 0; b < a.batch; ++b)
+      int64_t turned = -1;  // the position whose rotations are at hand
+      for (int64_t b = 0; b < a.batch; ++b) {
+        const int64_t position = a.position(b, t);
+        for (int64_t i = 0; position != turned && i < half; ++i) {
+          const SinCos turn = sin_cos_of(static_cast<double>(position) * a.frequencies[i]);
+          sine[i] = static_cast<T>(a.back ? -turn.sin : turn.sin);
+          cosine[i] = static_cast<T>(turn.cos);
+        }
+        turned = position;
         for (int64_t h = 0; h < a.heads; ++h) {
           const int64_t at = (b * a.time + t) * of_position + h * a.dim;
           load_run<T>(a.x, a.dtype, at, 1, a.dim, x);
@@ -28,6 +31,7 @@ void rotary_in(Parallel& parallel, const RotaryArgs& a) {
           }
           store_run<T>(a.y, a.dtype, at, 1, a.dim, y);
         }
+      }
     }
   };
   parallel.run(a.time, 16384 / (a.batch * of_position + 1) + 1, body);

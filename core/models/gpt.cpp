@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -38,7 +39,15 @@ int GptBlock::recompute_attention(bool on) {
   return 1;
 }
 
-Tensor GptBlock::attend(const Tensor& x_BTC) { return proj_(causal_attention(qkv_(ln1_(x_BTC)), heads_)); }
+Tensor GptBlock::attend(const Tensor& x_BTC) {
+  const Tensor qkv = qkv_(ln1_(x_BTC));
+  if (!context().key_values) return proj_(causal_attention(qkv, heads_));
+  const int64_t width = x_BTC.dim(2);
+  const auto part = [&](int64_t i) {
+    return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x_BTC.dim(0), x_BTC.dim(1), heads_, width / heads_});
+  };
+  return proj_(reshape(causal_attention_of(*this, part(0), part(1), part(2)), x_BTC.shape()));
+}
 
 Tensor GptBlock::forward(const Tensor& x_BTC) {
   const Tensor attended = attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
@@ -63,8 +72,11 @@ Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
 Tensor Gpt::forward(const Tensor& tokens_BT) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ",
         context_);
-  Tensor h = drop_(add(wte_(tokens_BT), slice(wpe_.weight(), 0, 0, tokens_BT.dim(1))));
+  const KeyValueCache* cache = context().key_values;
+  Tensor h = drop_(add(wte_(tokens_BT), cache ? embedding(wpe_.weight(), cache->positions(tokens_BT.dim(1)))
+                                              : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1))));
   for (GptBlock* block : blocks_) h = (*block)(h);
+  if (cache) h = cache->last_of(h);
   return linear((*ln_)(h), wte_.weight());
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/base/partition.h"
 #include "core/kernels/args.h"
+#include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -78,9 +79,10 @@ Tensor LlamaAttention::forward(const Tensor& x_BTC) {
     const Tensor y = reshape(linear(x), {batch, time, heads, head_width_});
     return norm ? (*norm)(y) : y;
   };
-  const Tensor q = rotary(heads_of(q_, heads_, q_norm_), frequencies_);
-  const Tensor k = rotary(heads_of(k_, kv_heads_, k_norm_), frequencies_);
-  const Tensor y = causal_attention(q, k, heads_of(v_, kv_heads_, nullptr), window_);
+  const Tensor starts = context().key_values ? context().key_values->starts() : Tensor();
+  const Tensor q = rotary(heads_of(q_, heads_, q_norm_), frequencies_, starts);
+  const Tensor k = rotary(heads_of(k_, kv_heads_, k_norm_), frequencies_, starts);
+  const Tensor y = causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), window_);
   return proj_(reshape(y, {batch, time, heads_ * head_width_}));
 }
 
@@ -117,6 +119,7 @@ Tensor Llama::forward(const Tensor& tokens_BT) {
         context_);
   Tensor h = wte_(tokens_BT);
   for (LlamaBlock* block : blocks_) h = (*block)(h);
+  if (const KeyValueCache* cache = context().key_values) h = cache->last_of(h);
   h = (*norm_)(h);
   return head_ ? (*head_)(h) : linear(h, wte_.weight());
 }

@@ -40,6 +40,9 @@ class Model : public Module {
   // Whether what it says of a position depends on later ones, so that data whose targets are the next
   // tokens is refused.
   virtual bool sees_ahead() const { return false; }
+  // Whether forward() goes on from a KeyValueCache (core/nn/key_value_cache.h); it then returns what it says of the
+  // last new token of each sequence alone: [sequences, 1, classes].
+  virtual bool goes_on() const { return false; }
   // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);

@@ -9,11 +9,9 @@ namespace {
 constexpr const char* kCausalAttention = "causal_attention";
 
 // Everything but the addresses.
-AttentionArgs arguments(int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, int64_t window,
-                        DType dtype) {
+AttentionArgs arguments(int64_t batch, int64_t time, int64_t heads, int64_t kv_heads, int64_t dim, DType dtype) {
   AttentionArgs a;
   a.batch = batch, a.time = time, a.heads = heads, a.kv_heads = kv_heads, a.dim = dim;
-  a.window = window < time ? window : 0;
   a.scale = 1.0 / std::sqrt(static_cast<double>(dim));
   a.dtype = dtype;
   return a;
@@ -46,7 +44,7 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
   const TraceOp op(name);
   check(qkv.rank() == 3 && heads > 0 && qkv.dim(2) % (3 * heads) == 0, name, ": ", qkv,
         " is no [batch, time, 3 * width] whose width divides into ", heads, " heads");
-  AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), 0, qkv.dtype());
+  AttentionArgs sizes = arguments(qkv.dim(0), qkv.dim(1), heads, heads, qkv.dim(2) / (3 * heads), qkv.dtype());
   sizes.causal = causal;
   const Tensor packed = raw::contiguous(qkv.detach());
   AttentionArgs a = sizes;
@@ -67,7 +65,7 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
 Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
               Place place) {
   const TraceOp op(name);
-  const Tensor &lengths = o.lengths, &documents = o.documents;
+  const Tensor &lengths = o.lengths, &documents = o.documents, &starts = o.starts;
   check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
             k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
             o.window >= 0 && (o.causal || o.window == 0) &&
@@ -76,15 +74,20 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
         lengths ? cat(", lengths ", lengths) : "",
         "; it takes [batch, time, heads, dim] of one type, whose heads of keys divide those of queries");
   const bool cross = q.dim(1) != k.dim(1);
-  check(!cross || (!o.causal && !documents && q.dim(1) > 0 && k.dim(1) > 0), name, ": queries ", q, ", keys ", k,
-        "; only attention without order and documents takes keys of another length than the queries");
+  check(!starts || (o.causal && !lengths && !documents && o.drop_probability == 0 && starts.dtype() == DType::kInt32 &&
+                    starts.shape() == Shape{q.dim(0)} && k.dim(1) >= q.dim(1) && !requires_grad(q) &&
+                    !requires_grad(k) && !requires_grad(v)),
+        name, ": starts ", starts, " of queries ", q, ", keys ", k,
+        "; they are int32 [batch], for causal attention without gradients, lengths, documents and dropout");
+  check(!cross || starts || (!o.causal && !documents && q.dim(1) > 0 && k.dim(1) > 0), name, ": queries ", q, ", keys ",
+        k, "; only attention without order and documents takes keys of another length than the queries");
   check(!documents || (documents.dtype() == DType::kInt32 && documents.is_contiguous() && !lengths &&
                        documents.shape() == Shape{q.dim(0), q.dim(1)}),
         name, ": documents ", documents, lengths ? cat(" with lengths ", lengths) : "", " for queries ", q,
         "; they are int32 [batch, time], without lengths");
   check(o.drop_probability >= 0 && o.drop_probability < 1, name, ": dropout with probability ", o.drop_probability);
-  AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), o.window, q.dtype());
-  sizes.causal = o.causal, sizes.keys = k.dim(1);
+  AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), q.dtype());
+  sizes.causal = o.causal, sizes.keys = k.dim(1), sizes.window = o.window < k.dim(1) ? o.window : 0;
   Tensor samples;
   if (o.drop_probability > 0 && q.numel() > 0) {
     samples = raw::samples_of(cat(name, ": dropout"), q.shape());
@@ -94,7 +97,8 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   }
   const Tensor queries = raw::contiguous(q.detach()), keys = raw::contiguous(k.detach()),
                values = raw::contiguous(v.detach());
-  const auto set_masks = [lengths, documents, samples](AttentionArgs& args) {
+  const auto set_masks = [lengths, starts, documents, samples](AttentionArgs& args) {
+    if (starts) args.starts = static_cast<const int32_t*>(starts.read());
     if (lengths) args.lengths = static_cast<const int32_t*>(lengths.read());
     if (documents) args.documents = static_cast<const int32_t*>(documents.read());
     if (samples) args.samples = static_cast<const int64_t*>(samples.read());

@@ -187,8 +187,10 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-5, Place place = Place::current());
 // Rotary position embedding (Su et al. 2021) of heads x [B, T, heads, D], in its rotate-half form: elements i and
 // i + D / 2 of a head at position t, counted from 0 in each sequence, are rotated by t * frequencies[i] radians.
-// `frequencies` has D / 2 values, at most RotaryArgs::kMostPairs; core/nn/rotary.h computes them.
-Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, Place place = Place::current());
+// `frequencies` has D / 2 values, at most RotaryArgs::kMostPairs; core/nn/rotary.h computes them. With `starts`, int32
+// [B], sequence b begins at position starts[b].
+Tensor rotary(const Tensor& x, const std::vector<double>& frequencies, const Tensor& starts = {},
+              Place place = Place::current());
 // Rows of table[V, C] by index[...] (int32): [..., C]. Throws ExitCode::kBadData for an index outside [0, V): at once
 // on a CPU, on a GPU when the host next waits for the stream.
 Tensor embedding(const Tensor& table, const Tensor& index, Place place = Place::current());
@@ -244,6 +246,7 @@ struct AttentionOptions {
   bool causal = false;    // a query sees no key after itself
   int64_t window = 0;     // if > 0, causal only: a query sees the last so many keys at most, itself among them
   Tensor lengths = {};    // int32 [B], at least 1: only the first so many keys of a sample are seen
+  Tensor starts = {};     // int32 [B]: where the first query of a sample stands among S >= T keys; causal, no gradients
   Tensor documents = {};  // int32 [B, T]: a query sees the keys of its own document only; not with lengths
   // Dropout of the probabilities, keyed as dropout() is; on a GPU it keeps cuDNN's kernels from use.
   double drop_probability = 0;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <span>
 
 #include "core/autograd/node.h"
 #include "core/base/philox.h"
+#include "core/nn/key_value_cache.h"
 #include "core/tensor/raw_ops.h"
 #include "optim/weight_average.h"
 
@@ -13,29 +16,48 @@ namespace {
 
 using Ranked = std::vector<std::pair<float, int32_t>>;  // logit and token, likeliest first
 
-Ranked rank_tokens(const Tensor& last_logits) {
-  const Tensor host = raw::to_host(last_logits);
-  const float* logits = host.values<float>();
-  Ranked out(static_cast<size_t>(host.numel()));
+// Of two tokens with equal logits the one with the lower id comes first. Only as many as may be chosen are returned.
+Ranked rank_tokens(std::span<const float> logits, const std::vector<int32_t>& seen, const GenerateOptions& o) {
+  Ranked out(logits.size());
   for (size_t i = 0; i < out.size(); ++i) out[i] = {logits[i], static_cast<int32_t>(i)};
-  std::sort(out.begin(), out.end(),
-            [](auto& a, auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  if (o.repetition_penalty != 1) {
+    const std::set<int32_t> once(seen.begin(), seen.end());
+    const auto penalty = static_cast<float>(o.repetition_penalty);
+    for (const int32_t token : once) {
+      float& logit = out[static_cast<size_t>(token)].first;
+      logit = logit > 0 ? logit / penalty : logit * penalty;
+    }
+  }
+  const auto all = static_cast<int64_t>(out.size());
+  const int64_t wanted = o.temperature <= 0 ? 1 : o.top_k > 0 ? std::min(o.top_k, all) : all;
+  std::partial_sort(out.begin(), out.begin() + wanted, out.end(),
+                    [](auto& a, auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  out.resize(static_cast<size_t>(wanted));
   return out;
 }
 
 // `uniform` lies in [0, 1).
 int32_t choose(const Ranked& ranked, const GenerateOptions& o, double uniform) {
-  if (o.temperature <= 0) return ranked[0].second;
-  const size_t among = o.top_k > 0 ? std::min<size_t>(static_cast<size_t>(o.top_k), ranked.size()) : ranked.size();
-  const auto weight = [&](size_t i) { return std::exp((ranked[i].first - ranked[0].first) / o.temperature); };
+  if (ranked.size() == 1) return ranked[0].second;
+  std::vector<double> weights;
   double total = 0;
-  for (size_t i = 0; i < among; ++i) total += weight(i);
+  for (const auto& [logit, token] : ranked)
+    total += weights.emplace_back(std::exp((logit - ranked[0].first) / o.temperature));
+  if (o.top_p < 1) {
+    double kept = 0;
+    size_t n = 0;
+    while (n < weights.size() && kept < o.top_p * total) kept += weights[n++];
+    weights.resize(std::max<size_t>(n, 1)), total = kept;
+  }
+  if (o.min_p > 0) {
+    while (weights.back() < o.min_p * weights[0]) total -= weights.back(), weights.pop_back();
+  }
   double left = uniform * total;
-  for (size_t i = 0; i < among; ++i) {
-    left -= weight(i);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    left -= weights[i];
     if (left < 0) return ranked[i].second;
   }
-  return ranked[among - 1].second;
+  return ranked[weights.size() - 1].second;
 }
 
 }  // namespace
@@ -54,19 +76,69 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   return model;
 }
 
-void generate(Model& model, std::vector<int32_t> tokens, int64_t context, const GenerateOptions& options,
-              const std::function<void(int32_t token)>& on_token) {
+void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t context,
+              const GenerateOptions& options, const OnToken& on_token) {
   constexpr uint64_t kPurpose = 0x67656e;  // keeps these random numbers apart from others of the seed
   NoGrad no_grad;
-  for (int64_t n = 0; n < options.tokens; ++n) {
+  const auto count = static_cast<int64_t>(sequences.size());
+  int64_t longest = 0;
+  bool fit = true;
+  for (const auto& s : sequences) {
+    check(!s.empty(), "generate: a prompt without tokens");
+    longest = std::max(longest, static_cast<int64_t>(s.size()));
+    fit = fit && static_cast<int64_t>(s.size()) <= context;
+  }
+  const bool cached = options.cache && fit && model.goes_on();
+  KeyValueCache cache(cached ? count : 0, std::min(context, longest + options.tokens));
+  std::vector<bool> going(sequences.size(), true);
+
+  // Of sequences that the cache has room for: one pass over the tokens that it does not have yet.
+  const auto cached_logits = [&] {
+    int64_t time = 1;
+    std::vector<int64_t> counts;
+    const auto is_new = [&](size_t b) {
+      return going[b] && static_cast<int64_t>(sequences[b].size()) <= cache.capacity();
+    };
+    for (size_t b = 0; b < sequences.size(); ++b) {
+      if (!is_new(b)) cache.truncate(static_cast<int64_t>(b), 0);  // its row of the batch is not looked at
+      counts.push_back(is_new(b) ? static_cast<int64_t>(sequences[b].size()) - cache.lengths()[b] : 1);
+      time = std::max(time, counts.back());
+    }
+    std::vector<int32_t> tokens;
+    for (size_t b = 0; b < sequences.size(); ++b) {
+      const auto first = is_new(b) ? sequences[b].end() - counts[b] : sequences[b].begin();
+      tokens.insert(tokens.end(), first, first + counts[b]);
+      tokens.resize((b + 1) * static_cast<size_t>(time));
+    }
+    const WithKeyValues with(cache, counts);
+    return raw::to_host(model(raw::to_device(Tensor::of(tokens, {count, time}), current_device())));
+  };
+  // Of one sequence alone, over its last tokens.
+  const auto plain_logits = [&](const std::vector<int32_t>& tokens) {
     const int64_t used = std::min(static_cast<int64_t>(tokens.size()), context);
     const Tensor input = Tensor::of(std::vector<int32_t>(tokens.end() - used, tokens.end()), {1, used});
-    const Tensor logits = model(input);
-    const Tensor flat = logits.flatten();
-    const Ranked ranked = rank_tokens(flat.slice(0, flat.numel() - logits.dim(-1), flat.numel()));
+    return raw::to_host(model(raw::to_device(input, current_device())).slice(1, used - 1, used));
+  };
+  for (int64_t n = 0; n < options.tokens; ++n) {
+    Tensor of_all;
+    if (cached && std::any_of(sequences.begin(), sequences.end(),
+                              [&](auto& s) { return static_cast<int64_t>(s.size()) <= cache.capacity(); }))
+      of_all = cached_logits();
     const double uniform = uniform_of(philox(options.seed, static_cast<uint64_t>(n), kPurpose).v[0]);
-    tokens.push_back(choose(ranked, options, uniform));
-    on_token(tokens.back());
+    bool any = false;
+    for (size_t b = 0; b < sequences.size(); ++b) {
+      if (!going[b]) continue;
+      const bool in_cache = cached && static_cast<int64_t>(sequences[b].size()) <= cache.capacity();
+      const Tensor alone = in_cache ? Tensor() : plain_logits(sequences[b]);
+      const Tensor& logits = in_cache ? of_all : alone;
+      const auto classes = static_cast<size_t>(logits.dim(-1));
+      const float* at = logits.values<float>() + (in_cache ? b * classes : 0);
+      const int32_t token = choose(rank_tokens({at, classes}, sequences[b], options), options, uniform);
+      sequences[b].push_back(token);
+      going[b] = on_token(b, token);
+      any = any || going[b];
+    }
+    if (!any) break;
   }
 }
 

@@ -17,15 +17,23 @@ namespace lockstep {
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages = false);
 
 struct GenerateOptions {
-  int64_t tokens = 200;      // to add
-  double temperature = 0.8;  // 0: always the likeliest
-  int64_t top_k = 0;         // choose among so many of the likeliest only; 0: among all
-  uint64_t seed = 1;         // of the choice
+  int64_t tokens = 200;           // to add
+  double temperature = 0.8;       // 0: always the likeliest
+  int64_t top_k = 0;              // choose among so many of the likeliest only; 0: among all
+  double top_p = 1;               // among the fewest of these that have this probability together
+  double min_p = 0;               // and at least this part of the likeliest's probability
+  double repetition_penalty = 1;  // divides positive logits of tokens that the text has, multiplies negative ones
+  uint64_t seed = 1;              // of the choice
+  bool cache = true;              // keep keys and values of earlier tokens: same text, sooner
 };
 
-// Continues `tokens` (not empty) with a language model of int32 [1, T], T up to `context`, -> logits [1, T, classes];
-// calls `on_token` with each new one. A longer text is continued from its last `context` tokens.
-void generate(Model& model, std::vector<int32_t> tokens, int64_t context, const GenerateOptions& options,
-              const std::function<void(int32_t token)>& on_token);
+// Called with each new token of a sequence; returns whether it goes on.
+using OnToken = std::function<bool(size_t sequence, int32_t token)>;
+
+// Continues sequences (none empty) with a language model of int32 [B, T], T up to `context`, -> logits [B, T, classes].
+// What a sequence becomes depends on it and the options alone, not on the others or the number of threads. One that is
+// longer than the context is continued from its last `context` tokens, which no cache holds.
+void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t context,
+              const GenerateOptions& options, const OnToken& on_token);
 
 }  // namespace lockstep

@@ -44,6 +44,33 @@ TEST(CrossAttention, IsSoftmaxOfScoresTimesValues) {
     }
 }
 
+// The last queries of a sequence alone, each sample from a position of its own, see what they see among all.
+TEST(CausalAttention, OfTheLastQueriesHasTheBitsOfAll) {
+  const NoGrad no_grad;
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
+    for (const int64_t window : {0, 9, 70}) {
+      const Parts p(150, 150, dtype);
+      const Tensor all = causal_attention(p.q, p.k, p.v, window);
+      for (const int64_t time : {1, 3, 70}) {
+        const std::vector<int32_t> starts{67, 20};
+        const auto from = [&](const Tensor& t) {
+          std::vector<Tensor> parts;
+          for (int64_t b = 0; b < 2; ++b) {
+            const int64_t begin = starts[static_cast<size_t>(b)];
+            parts.push_back(slice(slice(t, 0, b, b + 1), 1, begin, begin + time));
+          }
+          return concat(parts, 0);
+        };
+        const Tensor last =
+            attention(from(p.q), p.k, p.v, {.causal = true, .window = window, .starts = Tensor::of(starts, {2})});
+        EXPECT_EQ(last.to_vector(), from(all).to_vector()) << to_text(dtype) << ", window " << window << ", " << time;
+      }
+    }
+  const Parts p(5, 9);
+  EXPECT_THROW(attention(p.q, p.k, p.v, {.starts = Tensor::of(std::vector<int32_t>{0, 4}, {2})}), Error);
+  EXPECT_THROW(attention(p.q, p.k, p.v, {.causal = true, .starts = Tensor::of(std::vector<int32_t>{0}, {1})}), Error);
+}
+
 // A window over several documents computes what each document computes alone.
 TEST(Attention, OfDocumentsIsThatOfEachAlone) {
   const Parts p(80, 80);

@@ -73,6 +73,16 @@ TEST(Rotary, TurnsPairsHalfAHeadApart) {
             std::vector<double>(y.begin() + static_cast<int64_t>(y.size()) / 2, y.end()));
 }
 
+TEST(Rotary, BeginsWhereItIsTold) {
+  const std::vector<double> frequencies{1, 0.3};
+  const Tensor x = testing::random_tensor({2, 9, 3, 4}, 5, -1, 1, DType::kFloat32);
+  const Tensor all = rotary(x, frequencies);
+  const Tensor parts = concat({slice(slice(x, 0, 0, 1), 1, 4, 6), slice(slice(x, 0, 1, 2), 1, 7, 9)}, 0);
+  const Tensor turned = rotary(parts, frequencies, Tensor::of(std::vector<int32_t>{4, 7}, {2}));
+  EXPECT_EQ(slice(turned, 0, 0, 1).to_vector(), slice(slice(all, 0, 0, 1), 1, 4, 6).to_vector());
+  EXPECT_EQ(slice(turned, 0, 1, 2).to_vector(), slice(slice(all, 0, 1, 2), 1, 7, 9).to_vector());
+}
+
 TEST(Rotary, RefusesHeadsThatDoNotFit) {
   for (const Shape& shape : {Shape{2, 3, 2, 5}, Shape{2, 3, 4}, Shape{2, 3, 2, 6}}) try {
       rotary(Tensor::zeros(shape), {1, 0.5});

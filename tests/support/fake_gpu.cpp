@@ -225,12 +225,14 @@ void reach(ResampleArgs& a) {
 }
 void reach(AttentionArgs& a) {
   gpu().reach(a.lengths);
+  gpu().reach(a.starts);
   gpu().reach(a.documents);
   gpu().reach(a.samples);
   for (HeadRows* rows : {&a.q, &a.k, &a.v, &a.dq, &a.dk, &a.dv}) gpu().reach(rows->data);
   for (void** p : {&a.y, &a.dy, &a.lse}) gpu().reach(*p);
 }
 void reach(RotaryArgs& a) {
+  gpu().reach(a.starts);
   gpu().reach(a.x);
   gpu().reach(a.y);
 }

@@ -430,7 +430,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
 
 // cuDNN's kernels know no such masks, and its dropout draws other numbers.
 bool only_ours(const AttentionArgs& a) {
-  return !is_narrow(a.dtype) || a.lengths || a.documents || a.drop_probability > 0;
+  return !is_narrow(a.dtype) || a.lengths || a.starts || a.documents || a.drop_probability > 0;
 }
 
 bool is_empty(const AttentionArgs& a) { return a.batch * a.time * a.heads * a.dim == 0; }

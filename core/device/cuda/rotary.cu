@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kThreads) rotary_grid(const __grid_constant__ 
   const int64_t half = a.dim / 2, step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t item = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; item < items; item += step) {
     const int64_t i = item % half, row = item / half;  // row: of [batch, time]
-    const SinCos turn = sin_cos_of(static_cast<double>(row % a.time) * a.frequencies[i]);
+    const SinCos turn = sin_cos_of(static_cast<double>(a.position(row / a.time, row % a.time)) * a.frequencies[i]);
     const T sine = static_cast<T>(a.back ? -turn.sin : turn.sin), cosine = static_cast<T>(turn.cos);
     for (int64_t h = 0; h < a.heads; ++h) {
       const int64_t low = (row * a.heads + h) * a.dim + i, high = low + half;

@@ -28,11 +28,13 @@ HD inline Rows key_rows(const AttentionArgs& a, const HeadRows& rows, int64_t it
 }
 // Whether a query sees a key; both may lie past the end.
 HD inline bool sees(const AttentionArgs& a, int64_t sample, int64_t query, int64_t key) {
-  return query < a.time && key < a.end_key(sample, query) && key >= a.first_key(query) &&
+  return query < a.time && key < a.end_key(sample, query) && key >= a.first_key(sample, query) &&
          a.in_document(sample, query, key);
 }
 // The first tile of keys that one of the queries from q0 on sees.
-HD inline int64_t first_tile(const AttentionArgs& a, int64_t q0, int keys) { return a.first_key(q0) / keys * keys; }
+HD inline int64_t first_tile(const AttentionArgs& a, int64_t sample, int64_t q0, int keys) {
+  return a.first_key(sample, q0) / keys * keys;
+}
 
 // Extents of the tiles; they follow from the head's size and type alone, and so does the order of every sum.
 struct Tiles {
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(AttentionArgs a, Tile
   for (int i = lane; i < R * dim; i += blockDim.x) m.y[i] = T(0);
   for (int r = lane; r < R; r += blockDim.x) m.max[r] = T(-INFINITY), m.sum[r] = T(0);
   const int64_t sample = item / a.heads, end = a.end_key(sample, q0 + R < a.time ? q0 + R - 1 : a.time - 1);
-  for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
+  for (int64_t k0 = first_tile(a, sample, q0, K); k0 < end; k0 += K) {
     load_tile(a, key_rows(a, a.k, item), k0, K, m.k, dim + 1);
     load_tile(a, key_rows(a, a.v, item), k0, K, m.v, dim);
     __syncthreads();
@@ -255,7 +257,7 @@ __global__ void __launch_bounds__(kThreads) query_gradient_kernel(AttentionArgs 
   m.load_queries(a, item, q0, tiles, deltas);
   for (int i = threadIdx.x; i < R * dim; i += blockDim.x) m.dq[i] = T(0);
   const int64_t sample = item / a.heads, end = a.end_key(sample, q0 + R < a.time ? q0 + R - 1 : a.time - 1);
-  for (int64_t k0 = first_tile(a, q0, K); k0 < end; k0 += K) {
+  for (int64_t k0 = first_tile(a, sample, q0, K); k0 < end; k0 += K) {
     m.load_keys(a, item, k0, tiles);
     __syncthreads();
     m.scores(a, item, q0, k0, tiles);

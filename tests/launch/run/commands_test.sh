@@ -112,6 +112,24 @@ succeeds "generate again" lockstep generate run --prompt "the cat" --tokens 40
 expect "generate: the same seed, the same text" cmp -s out first
 succeeds "generate, another seed" lockstep generate run --prompt "the cat" --tokens 40 --seed 2
 if cmp -s out first; then problem "generate: another seed gives the same text"; fi
+printf 'the cat\ncat on\na\n' >prompts
+succeeds "generate from a file" lockstep generate run --prompts prompts --tokens 60 --batch 2 --stop " "
+cp out first
+same "generate from a file: a line each" 3 "$(wc -l <first)"
+for more in "--batch 1" "--batch 3 --no-cache"; do
+  # shellcheck disable=SC2086  # two words
+  succeeds "generate from a file, $more" lockstep generate run --prompts prompts --tokens 60 --stop " " $more
+  expect "generate from a file, $more: the same text" cmp -s out first
+done
+succeeds "generate until a stop" lockstep generate run --prompt "cat on" --tokens 60 --stop " "
+same "generate: alone as from a file" "$(printf '%b' "$(sed -n 2p first | sed -E 's/.*"text":"([^"]*)".*/cat on\1/')")" "$(cat out)"
+printf 'cat\n\nthe\n' >prompts
+refuses "generate: an empty line" 65 'prompts: line 2 is empty' lockstep generate run --prompts prompts
+printf 'cat\nZebra\n' >prompts
+refuses "generate: an unknown character" 65 "prompts: line 2: .*'Z'" lockstep generate run --prompts prompts
+expect "generate: nothing before an error" test ! -s out
+refuses "generate: no such file" 66 '--prompts no_prompts: cannot be opened' lockstep generate run --prompts no_prompts
+refuses "generate: --top-p" 64 '--top-p 1.5: must be in \[0, 1\]' lockstep generate run --top-p 1.5
 refuses "generate of images" 64 'images/checkpoints/step-00000030: was not trained on text' lockstep generate images
 
 succeeds "checkpoint inspect" lockstep checkpoint inspect run
