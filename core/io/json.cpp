@@ -74,7 +74,7 @@ class FlatReader {
     }
     text_ += bracket;
     first_ = false;
-    if (depth_ == members_) object_.emplace_back(std::move(key_), std::move(text_));
+    if (depth_ == members_) object_.emplace_back(std::move(key_), JsonText{std::move(text_)});
     return true;
   }
   bool value(JsonValue&& v, std::string_view text) {
@@ -123,6 +123,22 @@ Json to_json(const JsonValue& value) {
       value);
 }
 
+const std::string* text_in(const JsonValue& value) {
+  const auto* nested = std::get_if<JsonText>(&value);
+  return nested ? &nested->text : std::get_if<std::string>(&value);
+}
+
+JsonValue from_json(const Json& json) {
+  if (json.is_null()) return nullptr;
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+    return json.get<double>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  return JsonText{to_line(json)};
+}
+
 }  // namespace
 
 std::string json_line(const JsonObject& object) {
@@ -153,7 +169,7 @@ const JsonValue* find_member(const JsonObject& object, std::string_view key) {
 
 std::string text_of(const JsonObject& object, std::string_view key) {
   const JsonValue* v = find_member(object, key);
-  const auto* text = v ? std::get_if<std::string>(v) : nullptr;
+  const auto* text = v ? text_in(*v) : nullptr;
   return text ? *text : std::string();
 }
 
@@ -174,6 +190,14 @@ double number_of(const JsonObject& object, std::string_view key, double standard
 std::optional<JsonObject> parse_json_object(std::string_view text) {
   JsonObject out;
   if (!read_flat(text, false, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;
+  return out;
+}
+
+std::optional<std::vector<JsonValue>> parse_json_list(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_array()) return std::nullopt;
+  std::vector<JsonValue> out;
+  for (const Json& element : json) out.push_back(from_json(element));
   return out;
 }
 
@@ -204,7 +228,7 @@ std::optional<bool> json_bool(const JsonObject& object, std::string_view key) {
 
 const std::string& json_text(const JsonObject& object, std::string_view key, std::string_view where) {
   const JsonValue* v = find_member(object, key);
-  const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
+  const std::string* text = v ? text_in(*v) : nullptr;
   require(text != nullptr, ExitCode::kBadData, where, ": has no text \"", key, "\"");
   return *text;
 }

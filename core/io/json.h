@@ -28,14 +28,18 @@ std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; byte
 std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
 
 // Nothing where the text is no JSON object, has the same key twice or is nested deeper than 32 levels. Values that are
-// lists or objects come as their JSON text.
+// lists or objects come as JsonText.
 std::optional<JsonObject> parse_json_object(std::string_view text);
+
+// Nothing where the text is no JSON list. Elements that are lists or objects come as JsonText.
+std::optional<std::vector<JsonValue>> parse_json_list(std::string_view text);
 
 // Hands on each object of a list of objects as it is read; false where the text is none. Time grows linearly with the
 // text, and one object is held at a time.
 bool visit_json_list(std::string_view text, const std::function<void(JsonObject&&)>& use);
 
 // A member of an object; throws ExitCode::kBadData naming `where` and the key where it is absent or of another kind.
+// json_text(), as text_of() below, also gives the text of a list or an object.
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where);
 double json_number(const JsonObject& object, std::string_view key, std::string_view where);  // an integer is one, too
 // Nothing where it is absent or no truth.

@@ -12,10 +12,9 @@
 namespace lockstep {
 namespace {
 
-// What is nested comes from parse_json_object() as its text.
 JsonObject object_of(const JsonValue& value) {
-  const auto object = parse_json_object(std::get<std::string>(value));
-  if (!object) throw Error(ExitCode::kInternal, "no object: " + std::get<std::string>(value));
+  const auto object = parse_json_object(std::get<JsonText>(value).text);
+  if (!object) throw Error(ExitCode::kInternal, "no object: " + std::get<JsonText>(value).text);
   return *object;
 }
 const JsonValue* member(const JsonObject& object, std::string_view key) {
@@ -24,7 +23,8 @@ const JsonValue* member(const JsonObject& object, std::string_view key) {
 }
 // Whether a text, or a list of texts, has this one.
 bool names(const JsonValue& value, const std::string& text) {
-  const auto& held = std::get<std::string>(value);
+  const auto* list = std::get_if<JsonText>(&value);
+  const auto& held = list ? list->text : std::get<std::string>(value);
   return held == text || held.find("\"" + text + "\"") != std::string::npos;
 }
 double number_of(const JsonValue& value) {
@@ -40,7 +40,7 @@ class Validator {
   void check(const ConfigNode& node, const JsonObject& schema, const std::string& at) {
     if (const JsonValue* any = member(schema, "anyOf")) {
       bool fits = false;
-      visit_json_list(std::get<std::string>(*any), [&](JsonObject&& one) {
+      visit_json_list(std::get<JsonText>(*any).text, [&](JsonObject&& one) {
         Validator inner;
         inner.check(node, one, at);
         fits = fits || inner.problems.empty();
@@ -63,7 +63,7 @@ class Validator {
       if (!names(*types, type) && !(type == "integer" && names(*types, "number")))
         problems.push_back(cat(at, ": is ", type));
     if (const JsonValue* choices = member(schema, "enum"))
-      if (!(type == "boolean" ? std::get<std::string>(*choices).find(node.scalar) != std::string::npos
+      if (!(type == "boolean" ? std::get<JsonText>(*choices).text.find(node.scalar) != std::string::npos
                               : names(*choices, node.scalar)))
         problems.push_back(cat(at, ": ", node.scalar, " is no choice"));
     if (is_number) {
@@ -131,7 +131,7 @@ TEST(Schema, HasEveryKeyWithItsDocumentation) {
     const JsonValue* choices = member(one, "enum");
     ASSERT_NE(choices, nullptr) << k.key;
     for (const std::string& choice : k.choices)
-      EXPECT_NE(std::get<std::string>(*choices).find(choice), std::string::npos) << k.key;
+      EXPECT_NE(std::get<JsonText>(*choices).text.find(choice), std::string::npos) << k.key;
   }
 }
 

@@ -1,0 +1,96 @@
+// safetensors: files of named tensors, as the Python library of that name reads and writes them: 8 bytes that say how
+// long the header is, the header (JSON: type, shape and place of each tensor), then the tensors' bytes, little-endian
+// in C order. Large models are several files beside an index. The reader is stricter than the format's own: see below.
+// WeightFiles holds the headers in memory and one open file; a reading of elements touches the bytes of these alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "core/base/shape.h"
+
+namespace lockstep {
+
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+
+struct StoredWeight {
+  std::string name;
+  std::string type;   // as the format spells it: "F32", "BF16", "I64"
+  Shape shape;        // [] for a scalar
+  size_t file = 0;    // of WeightFiles
+  int64_t begin = 0;  // in that file, in bytes
+};
+
+class WeightFiles {
+ public:
+  // `path`: a file, or a folder with kWeightsFile or kWeightsIndex. Reads all headers. Throws ExitCode::kMissingInput
+  // for what is not there and kBadData, naming file and tensor, for what the format forbids and for: names that occur
+  // twice, bytes that belong to no tensor or to several, sizes that overflow or do not follow from type and shape, more
+  // than Shape::kMaxRank dimensions, an index that names files elsewhere or disagrees with what the files hold.
+  static WeightFiles open(const std::string& path);
+
+  const std::vector<StoredWeight>& weights() const { return weights_; }  // by file, then by place
+  const StoredWeight* find(std::string_view name) const;                 // null where there is none
+  const std::string& path() const { return path_; }                      // as given to open()
+  const std::string& file_of(const StoredWeight& w) const { return files_[w.file]; }
+
+  // Elements [range) of the flattened tensor, in fp32. Throws kBadData for types other than F32, F16, BF16 and F64.
+  void read(const StoredWeight& weight, Range range, float* out) const;
+
+ private:
+  void add_file(const std::string& path);
+  void add_index(const std::string& folder);
+
+  struct OpenFile;
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
+  };
+  std::string path_;
+  std::vector<std::string> files_;
+  std::vector<StoredWeight> weights_;
+  std::unordered_map<std::string, size_t, TextHash, std::equal_to<>> by_name_;
+  mutable std::shared_ptr<OpenFile> open_;  // the file read last
+};
+
+// A tensor to be written.
+struct WeightToWrite {
+  std::string name;
+  Shape shape;
+  std::string type = "F32";  // or "I64"
+};
+
+// Writes one file: all tensors are named first, then their elements come in that order. The file appears when it is
+// complete, by PendingFile (core/io/pending_file.h), whose errors it throws.
+class WeightWriter {
+ public:
+  WeightWriter(const std::string& path, std::vector<WeightToWrite> weights,
+               const std::vector<std::pair<std::string, std::string>>& metadata = {{"format", "pt"}});
+  ~WeightWriter();
+  WeightWriter(WeightWriter&&) noexcept;
+
+  // The next elements: of one tensor after another, in as many pieces as the caller likes.
+  void write(const float* values, int64_t count);
+  void write(const int64_t* values, int64_t count);
+  void commit();  // checks that all elements came
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// How the tensors spread over files of at most `bytes_a_file` bytes (a larger tensor is alone in its file): the numbers
+// of the tensors of each, in order.
+std::vector<std::vector<size_t>> files_for(const std::vector<WeightToWrite>& weights, int64_t bytes_a_file);
+std::string weights_file_name(size_t index, size_t count);  // "model-00001-of-00003.safetensors"; of one: kWeightsFile
+// kWeightsIndex of those files, as text.
+std::string weights_index(const std::vector<WeightToWrite>& weights, const std::vector<std::vector<size_t>>& files);
+
+}  // namespace lockstep
