@@ -179,7 +179,9 @@ void WeightFiles::add_file(const std::string& path) {
   for (StoredWeight& w : read_header(path)) {
     w.file = files_.size();
     const auto [other, added] = by_name_.emplace(w.name, weights_.size());
-    require(added, ExitCode::kBadData, path, ": tensor ", w.name, " is in ", file_of(weights_[other->second]), ", too");
+    if (!added)
+      throw Error(ExitCode::kBadData,
+                  cat(path, ": tensor ", w.name, " is in ", file_of(weights_[other->second]), ", too"));
     weights_.push_back(std::move(w));
   }
   files_.push_back(path);

@@ -1,5 +1,6 @@
 #include "core/models/bert.h"
 
+#include "core/models/token_extents.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -14,19 +15,28 @@ std::vector<Field> fields(BertOptions& o) {
       field("heads", o.heads, "attention heads; must divide the width").with_range(1, 1024),
       field("width", o.width, "features of a token").with_unit("features").with_range(1, 65536),
       field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
-          .with_range(0, 0.99)};
+          .with_range(0, 0.99),
+      gelu_field(o.gelu),
+      field("segments", o.segments,
+            "segments that the model has embeddings for, of which all tokens are in the first; 0: no such embeddings")
+          .with_range(0, 1024)
+          .without_effect_at_default(),
+      vocabulary_field(o.vocabulary),
+      positions_field(o.positions)};
 }
 
-BertTransform::BertTransform(int64_t width)
-    : dense_(child<Linear>("dense", width, width, true, bert_weights())),
+BertTransform::BertTransform(int64_t width, Gelu gelu)
+    : gelu_(gelu),
+      dense_(child<Linear>("dense", width, width, true, bert_weights())),
       ln_(child<LayerNorm>("ln", width, true, kBertEpsilon)) {}
-Tensor BertTransform::forward(const Tensor& x) { return ln_(gelu(dense_(x))); }
+Tensor BertTransform::forward(const Tensor& x) { return ln_(apply(gelu_, dense_(x))); }
 
 Bert::Bert(const BertOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
-      head_bias_(parameter("head_bias", {task.classes}, Init::zeros())),
-      tokens_(child<Embedding>("tokens", task.classes, o.width, bert_weights())),
-      positions_(child<Embedding>("positions", context_, o.width, bert_weights())),
+      head_bias_(parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
+      tokens_(child<Embedding>("tokens", head_bias_.dim(0), o.width, bert_weights())),
+      positions_(child<Embedding>("positions", positions_of(o.positions, context_), o.width, bert_weights())),
+      segments_(o.segments > 0 ? &child<Embedding>("segments", o.segments, o.width, bert_weights()) : nullptr),
       ln_(child<LayerNorm>("ln", o.width, true, kBertEpsilon)),
       drop_(child<Dropout>("drop", o.dropout)) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: bert needs tokens, not samples of shape ",
@@ -34,18 +44,20 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i)
-    blocks_.push_back(&child<EncoderBlock>(cat("blocks.", i),
-                                           EncoderBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon}));
-  transform_ = &child<BertTransform>("transform", o.width);
+    blocks_.push_back(&child<EncoderBlock>(
+        cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
+  transform_ = &child<BertTransform>("transform", o.width, o.gelu);
   flops_ = 6 * static_cast<double>(context_) *
            (static_cast<double>(o.layers) * EncoderBlock::products(o.width, context_) +
-            static_cast<double>(o.width * (o.width + task.classes)));
+            static_cast<double>(o.width * (o.width + head_bias_.dim(0))));
 }
 
 Tensor Bert::forward(const Tensor& tokens_BT) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "bert: tokens ", tokens_BT, " for a context of ",
         context_);
-  Tensor h = drop_(ln_(add(tokens_(tokens_BT), slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
+  Tensor h = tokens_(tokens_BT);
+  if (segments_) h = add(h, slice(segments_->weight(), 0, 0, 1));
+  h = drop_(ln_(add(h, slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
   for (EncoderBlock* block : blocks_) h = (*block)(h);
   return linear((*transform_)(h), tokens_.weight(), head_bias_);
 }

@@ -1,6 +1,6 @@
 // BERT: a bidirectional transformer that tells hidden tokens from their surroundings. Devlin et al., "BERT" (2019):
-// post-norm, learned positions, a tied head behind a transform; without segments, and gelu in its tanh form. Its data
-// hides tokens (data.mask).
+// post-norm, learned positions, a tied head behind a transform. All tokens are of segment 0. Its data hides tokens
+// (data.mask).
 #pragma once
 
 #include "core/base/field.h"
@@ -12,16 +12,20 @@ namespace lockstep {
 struct BertOptions {
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0.1;
+  Gelu gelu = Gelu::kTanh;
+  int64_t segments = 0;                   // rows of the embedding of segments; 0: no such embedding
+  int64_t vocabulary = 0, positions = 0;  // 0: those of the data
 };
 std::vector<Field> fields(BertOptions& o);
 
 // The head's transform: a linear layer, gelu, a norm.
 class BertTransform : public Module {
  public:
-  explicit BertTransform(int64_t width);
+  BertTransform(int64_t width, Gelu gelu);
   Tensor forward(const Tensor& x) override;
 
  private:
+  Gelu gelu_;
   Linear& dense_;
   LayerNorm& ln_;
 };
@@ -40,6 +44,7 @@ class Bert : public Model {
   int64_t context_;
   Tensor& head_bias_;  // [V]
   Embedding &tokens_, &positions_;
+  Embedding* segments_;  // null without
   LayerNorm& ln_;
   Dropout& drop_;
   std::vector<EncoderBlock*> blocks_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/models/token_extents.h"
 #include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
@@ -14,7 +15,9 @@ std::vector<Field> fields(GptOptions& o) {
       field("width", o.width, "features of a token").with_unit("features").with_range(1, 65536),
       field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
           .with_range(0, 0.99),
-      field("bias", o.bias, "biases in linear layers and norms")};
+      field("bias", o.bias, "biases in linear layers and norms"),
+      vocabulary_field(o.vocabulary),
+      positions_field(o.positions)};
 }
 
 namespace {
@@ -59,8 +62,8 @@ Tensor GptBlock::forward(const Tensor& x_BTC) {
 
 Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
-      wte_(child<Embedding>("wte", task.classes, o.width, weights())),
-      wpe_(child<Embedding>("wpe", context_, o.width, weights())),
+      wte_(child<Embedding>("wte", vocabulary_of(o.vocabulary, task), o.width, weights())),
+      wpe_(child<Embedding>("wpe", positions_of(o.positions, context_), o.width, weights())),
       drop_(child<Dropout>("drop", o.dropout)) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: gpt needs tokens, not samples of shape ", task.input);
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,

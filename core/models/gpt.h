@@ -10,7 +10,8 @@ namespace lockstep {
 struct GptOptions {
   int64_t layers = 4, heads = 4, width = 128;
   double dropout = 0;
-  bool bias = true;  // in linear layers and norms
+  bool bias = true;                       // in linear layers and norms
+  int64_t vocabulary = 0, positions = 0;  // 0: those of the data
 };
 std::vector<Field> fields(GptOptions& o);
 

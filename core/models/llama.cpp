@@ -5,6 +5,7 @@
 
 #include "core/base/partition.h"
 #include "core/kernels/args.h"
+#include "core/models/token_extents.h"
 #include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
@@ -33,6 +34,7 @@ std::vector<Field> fields(LlamaOptions& o) {
       field("qkv_bias", o.qkv_bias, "biases of queries, keys and values, as in Qwen2"),
       field("qk_norm", o.qk_norm, "norms of each head's queries and keys, as in Qwen3")};
   for (Field& f : fields(o.rope)) out.push_back(std::move(f));
+  out.push_back(vocabulary_field(o.vocabulary));
   return out;
 }
 
@@ -106,12 +108,12 @@ Tensor LlamaBlock::forward(const Tensor& x_BTC) {
 Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
     : options_(options.resolved()),
       context_(task.input.rank() == 1 ? task.input[0] : 0),
-      wte_(child<Embedding>("wte", task.classes, options_.width, llama_weights())) {
+      wte_(child<Embedding>("wte", vocabulary_of(options_.vocabulary, task), options_.width, llama_weights())) {
   require(task.input.rank() == 1, ExitCode::kConfig, "model.name: llama needs tokens, not samples of shape ",
           task.input);
   for (int64_t i = 0; i < options_.layers; ++i) blocks_.push_back(&child<LlamaBlock>(cat("blocks.", i), options_));
   norm_ = &child<RmsNorm>("norm", options_.width, options_.norm_eps);
-  if (!options_.tied) head_ = &child<Linear>("head", options_.width, task.classes, false, llama_weights());
+  if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }
 
 Tensor Llama::forward(const Tensor& tokens_BT) {

@@ -19,6 +19,7 @@ struct LlamaOptions {
   double norm_eps = 1e-5;
   bool tied = false, qkv_bias = false, qk_norm = false;
   RopeOptions rope = {};
+  int64_t vocabulary = 0;  // 0: that of the data
 
   // With the zeros above replaced. Throws ExitCode::kConfig, naming the key, where sizes do not fit together.
   LlamaOptions resolved() const;

@@ -13,7 +13,9 @@ std::vector<Field> fields(VitOptions& o) {
       field("heads", o.heads, "attention heads; must divide the width").with_range(1, 1024),
       field("width", o.width, "features of a patch").with_unit("features").with_range(1, 65536),
       field("dropout", o.dropout, "probability of dropping a feature after the embedding and in each residual branch")
-          .with_range(0, 0.99)};
+          .with_range(0, 0.99),
+      gelu_field(o.gelu),
+      field("norm_eps", o.norm_eps, "added to the variance in norms").with_range(0, 1).without_effect_at_default()};
 }
 
 Vit::Vit(const VitOptions& o, const TaskSpec& task)
@@ -29,9 +31,9 @@ Vit::Vit(const VitOptions& o, const TaskSpec& task)
   positions_ = &child<Embedding>("positions", count, o.width, Init::normal(0.02));
   drop_ = &child<Dropout>("drop", o.dropout);
   for (int64_t i = 0; i < o.layers; ++i)
-    blocks_.push_back(
-        &child<EncoderBlock>(cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, true, 1e-6}));
-  norm_ = &child<LayerNorm>("ln", o.width, true, 1e-6);
+    blocks_.push_back(&child<EncoderBlock>(
+        cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, true, o.norm_eps, o.gelu}));
+  norm_ = &child<LayerNorm>("ln", o.width, true, o.norm_eps);
   head_ = &child<Linear>("head", o.width, task.classes);
   flops_ = 6 * static_cast<double>(count * o.layers) * EncoderBlock::products(o.width, count) +
            4 * static_cast<double>(task.input.numel() * o.width) + 6 * static_cast<double>(o.width * task.classes);

@@ -1,5 +1,5 @@
 // ViT: a transformer over patches of an image, with a class token. Dosovitskiy et al., "An Image is Worth 16x16 Words"
-// (2021); gelu in its tanh form.
+// (2021).
 #pragma once
 
 #include "core/base/field.h"
@@ -12,6 +12,8 @@ struct VitOptions {
   int64_t patch = 16;
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0;
+  Gelu gelu = Gelu::kTanh;
+  double norm_eps = 1e-6;
 };
 std::vector<Field> fields(VitOptions& o);
 

@@ -7,6 +7,13 @@ namespace {
 Init encoder_weights() { return Init::normal(0.02); }
 }  // namespace
 
+Field gelu_field(Gelu& gelu) {
+  return enum_field(
+             "gelu", gelu, {{"tanh", Gelu::kTanh}, {"erf", Gelu::kErf}},
+             "the form of gelu: its tanh approximation, which is fused with the product before it, or the exact one")
+      .without_effect_at_default();
+}
+
 EncoderBlock::EncoderBlock(const Options& o)
     : options_(o),
       ln1_(child<LayerNorm>("ln1", o.width, true, o.eps)),
@@ -32,6 +39,7 @@ Tensor EncoderBlock::forward(const Tensor& x_BTC) {
                                                             [this](const Tensor& x) { return attend(x); })
                                                : attend(x_BTC));
   const auto feed = [&](const Tensor& x) {
+    if (options_.gelu == Gelu::kErf) return drop2_(down_(gelu_erf(up_(x))));
     return drop2_(feed_forward(x, up_.weight(), up_.bias(), down_.weight(), down_.bias()));
   };
   if (options_.pre_norm) {

@@ -2,9 +2,14 @@
 // added to what it read, with layer norms before them (pre-norm) or after (post-norm, as Vaswani et al. 2017).
 #pragma once
 
+#include "core/base/field.h"
 #include "core/nn/layers.h"
 
 namespace lockstep {
+
+enum class Gelu { kTanh, kErf };  // by its approximation, or by the normal distribution function
+Field gelu_field(Gelu& gelu);     // of a model's options: "gelu"
+inline Tensor apply(Gelu kind, const Tensor& x) { return kind == Gelu::kErf ? gelu_erf(x) : gelu(x); }
 
 class EncoderBlock : public Module {
  public:
@@ -13,6 +18,7 @@ class EncoderBlock : public Module {
     double dropout = 0;
     bool pre_norm = true;
     double eps = 1e-5;  // of the norms
+    Gelu gelu = Gelu::kTanh;
   };
   explicit EncoderBlock(const Options& options);
   Tensor forward(const Tensor& x_BTC) override;

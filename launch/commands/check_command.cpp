@@ -135,17 +135,21 @@ class Checks {
     std::optional<Checkpoint> from;
     if (resume_ && has_checkpoint(settings_->run.dir)) from = open_newest(settings_->run.dir, false);
     const bool resumes = from.has_value();
-    if (!resumes && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
+    const bool pretrained = !resumes && settings_->pretrained;
+    if (!resumes && !pretrained && !settings_->init.from.empty()) from = open_newest(settings_->init.from, false);
     int64_t parameters = 0;
     plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, [&](const Trainer& t) {
       parameters = t.parameter_count();
-      if (resumes) t.require_resumable(*from);
+      if (pretrained) t.require_weights_of_folder();
+      else if (resumes) t.require_resumable(*from);
       else if (from) t.require_vocabulary_of(*from);
     });
     if (resumes) done_ = from->info.step;
     return {cat(short_number(static_cast<double>(parameters)), " parameters, sharding.level ",
                 to_text(settings_->parallel.level),
-                from ? cat(resumes ? "; goes on from " : "; starts from ", from->dir) : std::string())};
+                pretrained ? cat("; starts from ", settings_->init.from)
+                : from     ? cat(resumes ? "; goes on from " : "; starts from ", from->dir)
+                           : std::string())};
   }
 
   Finding directory() const {

@@ -4,24 +4,20 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "core/base/log.h"
 #include "core/io/checkpoint.h"
-#include "core/io/hdf5_file.h"
 #include "core/io/json.h"
-#include "core/io/pending_file.h"
+#include "launch/commands/checkpoint_export.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
 #include "launch/world/world.h"
-#include "optim/weight_average.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kCompared = 1 << 20;  // elements read at a time
-const std::string kParameters = "parameters/", kBuffers = "buffers/";
 
 // One tensor of a checkpoint, merged from all its slices.
 struct StoredTensor {
@@ -239,37 +235,6 @@ class StateComparison {
   bool equal_ = true;
 };
 
-void export_parameters(const Checkpoint& c, const std::string& output, bool averages, bool json) {
-  const std::set<std::string> averaged = averages ? averaged_parameters(c) : std::set<std::string>{};
-  PendingFile pending(output, false);
-  Hdf5File file = Hdf5File::create(pending.temporary());
-  int64_t tensors = 0;
-  std::vector<float> values;
-  for (auto& [own_name, t] : tensors_of(c)) {
-    const bool parameter = own_name.starts_with(kParameters);
-    if (!parameter && !own_name.starts_with(kBuffers)) continue;
-    const std::string name = own_name.substr((parameter ? kParameters : kBuffers).size());
-    const std::string full_name = parameter && averaged.contains(name) ? cat(kAverages, name) : own_name;
-    const Shape shape = t.shape.rank() > 0 ? t.shape : Shape{1};
-    file.create_dataset(name, StoredType::kFloat32, shape);
-    ++tensors;
-    if (shape.numel() == 0) continue;
-    const int64_t row = shape.numel() / shape[0], rows = std::max<int64_t>(1, kCompared / row);
-    for (Range r{0, std::min(rows, shape[0])}; !r.empty(); r = {r.end, std::min(r.end + rows, shape[0])}) {
-      values.resize(static_cast<size_t>(r.size() * row));
-      read_elements(c, full_name, {r.begin * row, r.end * row}, values.data());
-      file.write(name, StoredType::kFloat32, r, values.data());
-    }
-  }
-  require(tensors > 0, ExitCode::kBadData, c.dir, ": holds no parameters");
-  file.set_attribute("", "step", c.info.step);
-  file.set_attribute("", "digest", to_hex(digest_of(c)));
-  file.close();
-  pending.commit();
-  print(json ? json_line({{"checkpoint", c.dir}, {"tensors", tensors}, {"output", output}}) + "\n"
-             : cat("exported ", tensors, " tensors of ", c.dir, " to ", output, "\n"));
-}
-
 }  // namespace
 
 std::vector<Command> checkpoint_forms() {
@@ -292,14 +257,18 @@ std::vector<Command> checkpoint_forms() {
        "checkpoints, or run directories, which stand for their newest valid ones.",
        json, 2, 2},
       {"checkpoint export",
-       "checkpoint export DIR OUT.h5 [--ema] [--json]",
-       "Writes parameters and buffers, unsharded and by name, to a new HDF5 file.\n" + dir,
-       {{"ema", "the averages of the parameters (optim.ema)"}, json[0]},
+       "checkpoint export DIR OUT [--to FORMAT] [--ema] [--json]",
+       "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
+       "with .safetensors it is such a file, otherwise HDF5, both with the names of this program. --to hf writes a\n"
+       "folder that Hugging Face's transformers opens: config.json and weights with its names, of the models gpt,\n"
+       "llama, bert, vit and resnet.\n" +
+           dir,
+       {{"to", "h5, safetensors or hf", "FORMAT", ""}, {"ema", "the averages of the parameters (optim.ema)"}, json[0]},
        2,
        2}};
 }
 
-int checkpoint_command(const App&, const std::vector<std::string>& given) {
+int checkpoint_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(checkpoint_forms(), given);
   if (a.help || !is_first_process()) return 0;
   const bool json = a.has("json");
@@ -314,7 +283,7 @@ int checkpoint_command(const App&, const std::vector<std::string>& given) {
     return d.equal() ? 0 : 1;
   }
   if (a.form == "export") {
-    export_parameters(c, a.positional[1], a.has("ema"), json);
+    export_checkpoint(app, c, {a.positional[1], a.text("to"), a.has("ema"), json});
   } else if (a.form == "inspect") {
     print(json ? json_line(described(c)) + "\n" : describe(c));
   } else {

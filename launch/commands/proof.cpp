@@ -194,13 +194,11 @@ ProofRecord Proof::train(const Settings& settings, int ranks, const Span& span, 
     if (group_) {
       record.backend = group_->backend();
       trainer = std::make_unique<Trainer>(settings, data_, *group_);
-      const std::string& from = span.from.empty() ? settings.init.from : span.from;
-      if (!from.empty()) {
-        const Checkpoint c = open_whole(*group_, from);
-        fail_together(*group_, [&] {
-          if (span.from.empty()) trainer->load_parameters(c);
-          else trainer->resume(c);
-        });
+      if (!span.from.empty()) {
+        const Checkpoint c = open_whole(*group_, span.from);
+        fail_together(*group_, [&] { trainer->resume(c); });
+      } else if (!settings.init.from.empty()) {
+        trainer->load_initial();
       }
     }
     remember();

@@ -93,10 +93,7 @@ class Run {
       require_space();
       dir->write_config(settings.config.dump_yaml());
     });
-    if (!resumed && !settings.init.from.empty()) {
-      const Checkpoint from = open_whole(comm, settings.init.from);
-      fail_together(comm, [&] { trainer_.load_parameters(from); });
-    }
+    if (!resumed && !settings.init.from.empty()) trainer_.load_initial();
     if (first && settings.verify.every > 0 && !trainer_.has_replicas())
       log_warning(cat(settings.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
                       "moments, so nothing is compared"));

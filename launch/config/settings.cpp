@@ -5,6 +5,7 @@
 #include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/io/checkpoint.h"
+#include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 
 namespace lockstep {
@@ -92,7 +93,8 @@ std::vector<Field> fields(VerifyOptions& o) {
 }
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,
-                "start from the parameters of this run or checkpoint directory; empty: from initial values")};
+                "start from the parameters of this run or checkpoint directory, or of a folder as Hugging Face's "
+                "transformers saves models, which also sets the model's options; empty: from initial values")};
 }
 std::vector<Field> fields(ResumeOptions& o) {
   return {field("allow", o.allow,
@@ -254,9 +256,7 @@ void resolve_schedule(Settings& s) {
   s.config.resolve("schedule.steps", *end, "train.steps");
 }
 
-}  // namespace
-
-std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
+std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
   auto s = std::make_unique<Settings>();
   s->config = Config(std::move(tree));
   bind_all(*s, app, false);
@@ -322,6 +322,15 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   return s;
 }
 
+}  // namespace
+
+std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
+  auto pretrained = take_model_of_folder(tree);
+  auto s = bind_settings(app, std::move(tree), ranks, resume);
+  s->pretrained = std::move(pretrained);
+  return s;
+}
+
 std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& c,
                                                  const std::vector<std::string>& overrides) {
   ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
@@ -329,7 +338,7 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   // run.
   for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
   for (const std::string& text : overrides) tree.apply_override(text);
-  return load_settings(app, std::move(tree), 1);  // an evaluation divides its samples among any number of ranks
+  return bind_settings(app, std::move(tree), 1, false);  // an evaluation divides its samples among any number of ranks
 }
 
 double deadline_of(const ConfigTree& tree) {

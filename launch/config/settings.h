@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+struct HfModel;
+
 struct RunOptions {
   std::string dir = "runs/default";
   bool resume = false;  // as with --resume
@@ -88,6 +90,7 @@ struct Settings {
   ComputeOptions compute;
   VerifyOptions verify;
   InitOptions init;
+  std::shared_ptr<const HfModel> pretrained;  // of init.from, where that is a folder of transformers; else null
   ResumeOptions resume;
   LaunchOptions launch;
   ChaosOptions chaos;

@@ -68,10 +68,13 @@ class Trainer {
   void resume(const Checkpoint& checkpoint);
   // `averages`: those of the parameters in their place, throws ExitCode::kConfig where it has none.
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);
+  // What init.from names: a checkpoint, or a folder of transformers. Collective.
+  void load_initial();
   // What these two refuse by the checkpoint's manifest alone, before they read tensors. The first returns the
   // differences that are accepted, of which rank 0 warns.
   std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;
   void require_vocabulary_of(const Checkpoint& checkpoint) const;
+  void require_weights_of_folder() const;  // of settings.pretrained
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
   std::vector<StateEntry> entries_to_save() const;
@@ -103,6 +106,7 @@ class Trainer {
   bool has_whole_copies() const { return comm_.size() > 1 && !parallel_->whole_copies().empty(); }
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
+  void parameters_were_loaded();
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();

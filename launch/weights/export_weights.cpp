@@ -1,0 +1,183 @@
+#include "launch/weights/export_weights.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "core/base/plain_file.h"
+#include "core/io/pending_file.h"
+#include "launch/weights/hf_config.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+using Layout = HfTensor::Layout;
+
+constexpr const char* kGeneration = "generation_config.json";
+// What goes along from the folder that a model came from.
+constexpr const char* kCompanions[] = {kGeneration,
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "vocab.txt",
+                                       "tokenizer.model",
+                                       "chat_template.jinja",
+                                       "preprocessor_config.json"};
+constexpr const char* kSpecialTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+// A folder under a temporary name until commit(); removed without.
+class PendingFolder {
+ public:
+  explicit PendingFolder(const std::string& path) : path_(path), temporary_(temporary_name(path, "part")) {
+    std::error_code error;
+    require(!fs::exists(fs::symlink_status(path_, error)), ExitCode::kOutputLocked, path_,
+            ": is already there; remove it or choose another name");
+    require(fs::create_directory(temporary_, error), ExitCode::kOutputLocked, path_,
+            ": its folder cannot be made: ", error.message());
+  }
+  PendingFolder(const PendingFolder&) = delete;
+  PendingFolder& operator=(const PendingFolder&) = delete;
+  ~PendingFolder() {
+    std::error_code ignored;
+    if (!committed_) fs::remove_all(temporary_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return cat(temporary_, "/", name); }
+  void write(const std::string& name, const std::string& text) const {
+    PendingFile file(*this / name, false);
+    std::ofstream out(file.temporary(), std::ios::binary);
+    out << text;
+    out.close();
+    require(out.good(), ExitCode::kStorage, file.temporary(), ": cannot be written");
+    file.commit();
+  }
+  void commit() {
+    std::error_code error;
+    fs::rename(temporary_, path_, error);  // a folder that came meanwhile, unless it is empty, stays
+    require(!error, ExitCode::kStorage, path_, ": cannot be put in place: ", error.message());
+    committed_ = true;
+    sync_folder_of(path_);
+  }
+
+ private:
+  std::string path_, temporary_;
+  bool committed_ = false;
+};
+
+// A part of one of our tensors in the order of the folder's elements.
+std::vector<float> turned(std::vector<float> ours, const Shape& part, Layout layout) {
+  if (layout == Layout::kSame || (layout == Layout::kChannelsLast && part.rank() != 4) ||
+      (layout == Layout::kTransposed && part.rank() != 2))
+    return ours;
+  std::vector<float> out(ours.size());
+  const int64_t rows = part[0], pixels = layout == Layout::kChannelsLast ? part[1] * part[2] : 0;
+  if (layout == Layout::kTransposed) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < part[1]; ++c)
+        out[static_cast<size_t>(c * rows + r)] = ours[static_cast<size_t>(r * part[1] + c)];
+    return out;
+  }
+  const int64_t channels = part[3];
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t p = 0; p < pixels; ++p)
+      for (int64_t c = 0; c < channels; ++c)
+        out[static_cast<size_t>((r * channels + c) * pixels + p)] =
+            ours[static_cast<size_t>((r * pixels + p) * channels + c)];
+  return out;
+}
+
+Shape shape_there(const Shape& part, const std::string& name, Layout layout) {
+  if (layout == Layout::kTransposed && part.rank() == 2) return {part[1], part[0]};
+  if (layout == Layout::kChannelsLast && part.rank() == 4) return {part[0], part[3], part[1], part[2]};
+  if (name.ends_with("position_embeddings") && part.rank() == 2) return {1, part[0], part[1]};  // of ViT
+  return part;
+}
+
+// One tensor of the folder, and the part of ours that it is.
+struct Part {
+  WeightToWrite weight;
+  const HfTensor* tensor = nullptr;  // null: zeros
+  Shape shape;                       // in our layout
+  int64_t index = 0;                 // of the parts
+};
+
+std::vector<Part> parts_of(const HfExport& e, const std::map<std::string, Shape>& shapes) {
+  std::vector<Part> out;
+  for (const HfTensor& t : e.model.tensors) {
+    const auto ours = shapes.find(t.name);
+    require(ours != shapes.end(), ExitCode::kBadData, "the checkpoint has no ", t.name, ": it is no ", e.model.family,
+            " model");
+    Shape part = ours->second;
+    if (part.rank() > 0) part[0] /= static_cast<int64_t>(t.from.size());
+    for (size_t i = 0; i < t.from.size(); ++i)
+      out.push_back({{t.from[i], shape_there(part, t.from[i], t.layout)}, &t, part, static_cast<int64_t>(i)});
+  }
+  for (const auto& [name, shape] : shapes)
+    require(std::any_of(e.model.tensors.begin(), e.model.tensors.end(), [&](auto& t) { return t.name == name; }),
+            ExitCode::kBadData, name, " of the checkpoint has no counterpart in a ", e.model.family, " model");
+  for (const WeightToWrite& zeros : e.zeros) out.push_back({zeros, nullptr, zeros.shape, 0});
+  std::sort(out.begin(), out.end(), [](const Part& a, const Part& b) {
+    return a.weight.type != b.weight.type ? a.weight.type == "I64" : a.weight.name < b.weight.name;
+  });
+  return out;
+}
+
+void write_part(WeightWriter& file, const Part& p, const ReadElements& read) {
+  const int64_t n = p.shape.numel();
+  if (p.weight.type == "I64") return file.write(std::vector<int64_t>(static_cast<size_t>(n)).data(), n);
+  std::vector<float> values(static_cast<size_t>(n));
+  if (p.tensor) {
+    read(p.tensor->name, {p.index * n, (p.index + 1) * n}, values.data());
+    values = turned(std::move(values), p.shape, p.tensor->layout);
+  }
+  file.write(values.data(), n);
+}
+
+}  // namespace
+
+void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
+                     const std::map<std::string, Shape>& shapes, const ReadElements& read, int64_t bytes_a_file) {
+  const std::vector<Part> parts = parts_of(what, shapes);
+  std::vector<WeightToWrite> weights;
+  for (const Part& p : parts) weights.push_back(p.weight);
+  PendingFolder out(folder);
+  const auto files = files_for(weights, bytes_a_file);
+  for (size_t f = 0; f < files.size(); ++f) {
+    std::vector<WeightToWrite> here;
+    for (size_t i : files[f]) here.push_back(weights[i]);
+    WeightWriter file(out / weights_file_name(f, files.size()), here);
+    for (size_t i : files[f]) write_part(file, parts[i], read);
+    file.commit();
+  }
+  if (files.size() > 1) out.write(kWeightsIndex, weights_index(weights, files));
+
+  JsonObject config = what.config;
+  config.emplace_back("torch_dtype", std::string("float32"));
+  std::error_code ignored;
+  bool generation = false;
+  if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
+    const HfConfig there = HfConfig::load(cat(source, "/config.json"));
+    for (const char* key : kSpecialTokens)
+      if (const auto id = there.json_of(key)) {
+        std::erase_if(config, [&](const auto& member) { return member.first == key; });
+        config.emplace_back(key, JsonText{*id});
+      }
+    for (const char* name : kCompanions)
+      if (fs::is_regular_file(fs::path(source) / name, ignored)) {
+        const InputFile file(cat(source, "/", name));
+        std::string text(static_cast<size_t>(file.size), '\0');
+        file.read(0, text.data(), file.size);
+        out.write(name, text);
+        generation = generation || std::string_view(name) == kGeneration;
+      }
+  }
+  out.write("config.json", json_line(config) + "\n");
+  const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
+  if (generates && !generation) out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
+  out.commit();
+}
+
+}  // namespace lockstep

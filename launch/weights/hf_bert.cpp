@@ -1,0 +1,82 @@
+// BERT with its head for hidden tokens.
+#include "core/models/bert.h"
+#include "launch/weights/hf_families.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kHfBertEpsilon = 1e-12;  // of our norms
+
+void name_bert_tensors(const BertOptions& o, HfModel& m) {
+  const HfLayers layers{m.tensors};
+  m.tensors.push_back({"parameters/head_bias", {"cls.predictions.bias"}});
+  layers.weight("tokens", {"bert.embeddings.word_embeddings"});
+  layers.weight("positions", {"bert.embeddings.position_embeddings"});
+  if (o.segments > 0) layers.weight("segments", {"bert.embeddings.token_type_embeddings"});
+  layers.both("ln", {"bert.embeddings.LayerNorm"});
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const std::string ours = cat("blocks.", i, "."), theirs = cat("bert.encoder.layer.", i, ".");
+    const std::string self = theirs + "attention.self.";
+    layers.both(ours + "qkv", {self + "query", self + "key", self + "value"});
+    layers.both(ours + "proj", {theirs + "attention.output.dense"});
+    layers.both(ours + "ln1", {theirs + "attention.output.LayerNorm"});
+    layers.both(ours + "up", {theirs + "intermediate.dense"});
+    layers.both(ours + "down", {theirs + "output.dense"});
+    layers.both(ours + "ln2", {theirs + "output.LayerNorm"});
+  }
+  layers.both("transform.dense", {"cls.predictions.transform.dense"});
+  layers.both("transform.ln", {"cls.predictions.transform.LayerNorm"});
+  m.copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+              {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  m.ignored = {"bert.pooler.*", "cls.seq_relationship.*", "bert.embeddings.position_ids"};
+}
+
+}  // namespace
+
+HfModel bert_of(const HfConfig& c) {
+  BertOptions o;
+  o.layers = c.integer("num_hidden_layers", 12);
+  o.heads = c.integer("num_attention_heads", 12);
+  o.width = c.integer("hidden_size", 768);
+  o.vocabulary = c.integer("vocab_size", 30522);
+  o.positions = c.integer("max_position_embeddings", 512);
+  o.segments = c.integer("type_vocab_size", 2);
+  o.gelu = gelu_of(c);
+  need_four_widths(c, o.width);
+  if (c.number("layer_norm_eps", kHfBertEpsilon) != kHfBertEpsilon)
+    c.refuse("layer_norm_eps", cat("other than ", kHfBertEpsilon, " is not supported"));
+  c.one_of("position_embedding_type", {"absolute"});
+  c.need_truth("is_decoder", false);
+  c.need_truth("tie_word_embeddings", true);
+  HfModel m;
+  m.options = option_values(fields(o), c, {"dropout"});
+  name_bert_tensors(o, m);
+  return m;
+}
+
+HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
+  BertOptions o;
+  copy_options(options, fields(o));
+  HfExport out;
+  out.model.family = "bert";
+  name_bert_tensors(o, out.model);
+  if (o.segments == 0) out.zeros = {{"bert.embeddings.token_type_embeddings.weight", {1, o.width}}};
+  out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("BertForMaskedLM")})},
+                {"model_type", std::string("bert")},
+                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
+                {"max_position_embeddings", o.positions > 0 ? o.positions : task.input[0]},
+                {"type_vocab_size", std::max<int64_t>(1, o.segments)},
+                {"hidden_size", o.width},
+                {"intermediate_size", 4 * o.width},
+                {"num_hidden_layers", o.layers},
+                {"num_attention_heads", o.heads},
+                {"hidden_act", gelu_text(o.gelu)},
+                {"layer_norm_eps", kHfBertEpsilon},
+                {"hidden_dropout_prob", o.dropout},
+                {"attention_probs_dropout_prob", 0.0},
+                {"pad_token_id", nullptr},
+                {"tie_word_embeddings", true}};
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// The architectures of hf_model.h, and what their source files share.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/encoder.h"
+#include "launch/weights/hf_config.h"
+#include "launch/weights/hf_model.h"
+
+namespace lockstep {
+
+HfModel gpt2_of(const HfConfig& config);
+HfModel llama_of(const HfConfig& config);  // and mistral, qwen2, qwen3
+HfModel bert_of(const HfConfig& config);
+HfModel vit_of(const HfConfig& config);
+HfModel resnet_of(const HfConfig& config);
+
+HfExport gpt2_export(const std::vector<Field>& options, const TaskSpec& task);
+HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task);
+HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task);
+HfExport vit_export(const std::vector<Field>& options, const TaskSpec& task);
+HfExport resnet_export(const std::vector<Field>& options, const TaskSpec& task);
+
+// The values of an options struct as they go into the configuration, but for those of `left`, which are the user's own.
+// Throws kBadData where one is out of its range.
+std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> fields, const HfConfig& config,
+                                                             const std::vector<std::string>& left = {});
+// Sets each of `to` to the value of the field in `from` with its key.
+void copy_options(const std::vector<Field>& from, std::vector<Field> to);
+
+// A linear layer or norm, as "NAME.weight" and, where it has one, "NAME.bias"; `from`: theirs, without the last part.
+struct HfLayers {
+  std::vector<HfTensor>& out;
+  void weight(const std::string& ours, std::vector<std::string> from,
+              HfTensor::Layout layout = HfTensor::Layout::kSame) const {
+    for (std::string& name : from) name += ".weight";
+    out.push_back({cat("parameters/", ours, ".weight"), std::move(from), layout});
+  }
+  void both(const std::string& ours, std::vector<std::string> from,
+            HfTensor::Layout layout = HfTensor::Layout::kSame) const {
+    weight(ours, from, layout);
+    for (std::string& name : from) name += ".bias";
+    out.push_back({cat("parameters/", ours, ".bias"), std::move(from)});
+  }
+};
+
+// Of encoders: gelu in one of its forms, and a hidden layer of four times the width.
+Gelu gelu_of(const HfConfig& config);
+std::string gelu_text(Gelu gelu);
+void need_four_widths(const HfConfig& config, int64_t width);
+void add_labels(JsonObject& config, int64_t classes);  // "id2label" and "label2id"
+
+// Refuses keys that change results whatever the architecture: quantised weights, cross-attention and the like.
+void need_plain(const HfConfig& config);
+
+}  // namespace lockstep

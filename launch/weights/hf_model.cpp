@@ -1,0 +1,149 @@
+#include "launch/weights/hf_model.h"
+
+#include <filesystem>
+#include <functional>
+
+#include "launch/weights/hf_families.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+struct Family {
+  const char* type;   // config.json's model_type
+  const char* model;  // model.name
+  HfModel (*read)(const HfConfig&);
+  HfExport (*write)(const std::vector<Field>&, const TaskSpec&);
+};
+constexpr Family kFamilies[] = {
+    {"gpt2", "gpt", gpt2_of, gpt2_export},        {"llama", "llama", llama_of, llama_export},
+    {"mistral", "llama", llama_of, llama_export}, {"qwen2", "llama", llama_of, llama_export},
+    {"qwen3", "llama", llama_of, llama_export},   {"bert", "bert", bert_of, bert_export},
+    {"vit", "vit", vit_of, vit_export},           {"resnet", "resnet", resnet_of, resnet_export}};
+
+JsonValue value_of(const Field& field) {
+  return std::visit(
+      [](const auto& target) -> JsonValue {
+        using Target = std::decay_t<decltype(target)>;
+        if constexpr (std::is_same_v<Target, bool*> || std::is_same_v<Target, int64_t*> ||
+                      std::is_same_v<Target, double*> || std::is_same_v<Target, std::string*>)
+          return *target;
+        else if constexpr (std::is_same_v<Target, EnumRef>) return target.get();
+        else return nullptr;
+      },
+      field.target);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> fields, const HfConfig& config,
+                                                             const std::vector<std::string>& left) {
+  std::vector<std::pair<std::string, JsonValue>> out;
+  for (const Field& f : fields) {
+    if (std::find(left.begin(), left.end(), f.key) != left.end()) continue;
+    const JsonValue v = value_of(f);
+    const auto* whole = std::get_if<int64_t>(&v);
+    const auto* real = std::get_if<double>(&v);
+    const double number = whole ? static_cast<double>(*whole) : real ? *real : 0;
+    require((!whole && !real) || (f.min <= number && number <= f.max), ExitCode::kBadData, config.path(),
+            ": asks for model.", f.key, ": ", number, ", which is not in [", f.min, ", ", f.max, "]");
+    out.emplace_back(f.key, v);
+  }
+  return out;
+}
+
+void copy_options(const std::vector<Field>& from, std::vector<Field> to) {
+  for (Field& f : to)
+    for (const Field& source : from) {
+      if (source.key != f.key) continue;
+      check(source.target.index() == f.target.index(), "model.", f.key, " is an option of another type");
+      if (auto* word = std::get_if<EnumRef>(&f.target)) word->set(std::get<EnumRef>(source.target).get());
+      if (auto* b = std::get_if<bool*>(&f.target)) **b = *std::get<bool*>(source.target);
+      if (auto* i = std::get_if<int64_t*>(&f.target)) **i = *std::get<int64_t*>(source.target);
+      if (auto* d = std::get_if<double*>(&f.target)) **d = *std::get<double*>(source.target);
+    }
+}
+
+Gelu gelu_of(const HfConfig& config) {
+  const std::string form = config.one_of("hidden_act", {"gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh"});
+  return form == "gelu" || form == "gelu_python" ? Gelu::kErf : Gelu::kTanh;
+}
+
+std::string gelu_text(Gelu gelu) { return gelu == Gelu::kErf ? "gelu" : "gelu_pytorch_tanh"; }
+
+void need_four_widths(const HfConfig& config, int64_t width) {
+  if (config.integer("intermediate_size", 3072) != 4 * width)
+    config.refuse("intermediate_size", "other than 4 hidden_size is not supported");
+}
+
+void add_labels(JsonObject& config, int64_t classes) {
+  JsonObject names, numbers;
+  for (int64_t i = 0; i < classes; ++i) {
+    names.emplace_back(cat(i), cat("LABEL_", i));
+    numbers.emplace_back(cat("LABEL_", i), i);
+  }
+  config.emplace_back("id2label", JsonText{json_line(names)});
+  config.emplace_back("label2id", JsonText{json_line(numbers)});
+}
+
+void need_plain(const HfConfig& config) {
+  if (config.has("quantization_config"))
+    config.refuse("quantization_config", "is not supported: weights are read from F32, F16, BF16 and F64 alone");
+  config.need_truth("is_encoder_decoder", false);
+  config.need_truth("add_cross_attention", false);
+}
+
+bool is_hf_folder(const std::string& folder) {
+  std::error_code error;
+  return fs::exists(fs::path(folder) / "config.json", error) && !fs::exists(fs::path(folder) / "manifest.json", error);
+}
+
+namespace {
+
+HfModel model_of(const HfConfig& config) {
+  const std::string type = config.text("model_type");
+  for (const Family& f : kFamilies)
+    if (type == f.type) {
+      need_plain(config);
+      HfModel out;
+      try {
+        out = f.read(config);
+      } catch (const Error& e) {
+        if (e.code() != ExitCode::kConfig) throw;
+        throw Error(ExitCode::kBadData, cat(config.path(), ": ", e.what()));
+      }
+      out.family = type;
+      out.model = f.model;
+      return out;
+    }
+  std::string known;
+  for (const std::string& name : hf_families()) known += cat(known.empty() ? "" : ", ", name);
+  config.refuse("model_type", cat(": ", type, " is not supported; these are: ", known));
+}
+
+}  // namespace
+
+HfModel hf_model_of_config(std::string_view json, const std::string& path) {
+  return model_of(HfConfig::parse(json, path));
+}
+
+HfModel read_hf_model(const std::string& folder) {
+  HfModel out = model_of(HfConfig::load(cat(folder, "/config.json")));
+  out.folder = folder;
+  return out;
+}
+
+HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task) {
+  for (const Family& f : kFamilies)
+    if (model == f.model) return f.write(options, task);
+  throw Error(ExitCode::kBadData,
+              cat("model.name: ", model, " is no architecture of transformers; export it without --to hf"));
+}
+
+std::vector<std::string> hf_families() {
+  std::vector<std::string> out;
+  for (const Family& f : kFamilies) out.push_back(f.type);
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// Folders as Hugging Face's transformers saves models: config.json and safetensors files. An HfModel says which model
+// of ours a folder holds, with which options, and how our tensors follow from its. Plain values and functions; each
+// architecture has a source file, hf_NAME.cpp, with both directions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/field.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "core/models/model.h"
+
+namespace lockstep {
+
+// One of our tensors, made of a folder's.
+struct HfTensor {
+  enum class Layout {
+    kSame,          // extents of 1 at the front do not count
+    kTransposed,    // ours [n, m], theirs [m, n]
+    kChannelsLast,  // ours [out, h, w, in], theirs [out, in, h, w]
+  };
+  std::string name;               // ours: "parameters/blocks.0.qkv.weight"
+  std::vector<std::string> from;  // theirs, equal parts along our first dimension
+  Layout layout = Layout::kSame;
+};
+
+struct HfModel {
+  std::string folder;                                      // that it was read from
+  std::string family;                                      // "gpt2": model_type of config.json
+  std::string model;                                       // "gpt": our model.name
+  std::vector<std::pair<std::string, JsonValue>> options;  // of section model, without the selector
+  std::vector<HfTensor> tensors;
+  std::string prefix;  // of the names of its tensors, which files of the bare model lack: "transformer."
+  std::vector<std::pair<std::string, std::string>>
+      copies;                        // a tensor that may be there, and the one that it must equal
+  std::vector<std::string> ignored;  // patterns (fnmatch) of tensors without a part in what ours computes
+};
+
+// What is written beside the tensors of an HfModel.
+struct HfExport {
+  HfModel model;
+  JsonObject config;                 // config.json
+  std::vector<WeightToWrite> zeros;  // tensors that transformers wants and ours does not have
+};
+
+bool is_hf_folder(const std::string& folder);  // has config.json, and no checkpoint
+
+// Reads config.json, in the spellings of transformers 4 and 5. Throws ExitCode::kBadData, one line that names file and
+// key, for a broken file, an unknown architecture and what changes results and is not supported.
+HfModel read_hf_model(const std::string& folder);
+HfModel hf_model_of_config(std::string_view json, const std::string& path);  // of its text
+
+// For our model with these options, built for this task. Throws ExitCode::kBadData naming the option where transformers
+// has no such model.
+HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task);
+
+std::vector<std::string> hf_families();  // "gpt2", "llama", ...
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+#include "launch/weights/load_weights.h"
+
+#include <fnmatch.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Layout = HfTensor::Layout;
+constexpr int64_t kPiece = 1 << 20;  // elements
+
+// A folder of the bare model has no prefix; old files of BERT spell the parts of norms in another way.
+const StoredWeight* find_weight(const HfModel& m, const WeightFiles& files, const std::string& name) {
+  if (const StoredWeight* w = files.find(name)) return w;
+  if (!m.prefix.empty() && name.starts_with(m.prefix))
+    if (const StoredWeight* w = files.find(name.substr(m.prefix.size()))) return w;
+  for (const auto& [now, once] :
+       {std::pair(".LayerNorm.weight", ".LayerNorm.gamma"), std::pair(".LayerNorm.bias", ".LayerNorm.beta")})
+    if (name.ends_with(now))
+      if (const StoredWeight* w = files.find(name.substr(0, name.size() - std::string_view(now).size()) + once))
+        return w;
+  return nullptr;
+}
+
+Shape without_leading_ones(const Shape& s) {
+  Shape out;
+  for (int i = 0; i < s.rank(); ++i)
+    if (s[i] != 1 || out.rank() > 0) out.push_back(s[i]);
+  return out;
+}
+
+// The shape of each part of one of our tensors, as the folder has it.
+Shape shape_there(const HfTensor& t, const Shape& ours) {
+  const auto parts = static_cast<int64_t>(t.from.size());
+  Shape part = ours;
+  if (part.rank() > 0) part[0] /= parts;
+  if (t.layout == Layout::kTransposed && ours.rank() == 2) return {part[1], part[0]};
+  if (t.layout == Layout::kChannelsLast && ours.rank() == 4) return {part[0], part[3], part[1], part[2]};
+  return part;
+}
+
+bool is_ignored(const HfModel& m, const std::string& name) {
+  for (const std::string& pattern : m.ignored)
+    if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0 ||
+        ::fnmatch(pattern.c_str(), (m.prefix + name).c_str(), 0) == 0)
+      return true;
+  return false;
+}
+
+// Rows [rows) of a part, `from`, whose rows have `row` elements in our layout.
+void read_rows(const HfTensor& t, const Shape& ours, const WeightFiles& files, const StoredWeight& from, Range rows,
+               float* out) {
+  const int64_t row = ours.numel() / ours[0];
+  if (t.layout == Layout::kTransposed) {  // our rows are columns there
+    const int64_t columns = from.shape[1];
+    std::vector<float> line(static_cast<size_t>(rows.size()));
+    for (int64_t i = 0; i < from.shape[0]; ++i) {
+      files.read(from, {i * columns + rows.begin, i * columns + rows.end}, line.data());
+      for (int64_t r = 0; r < rows.size(); ++r) out[r * row + i] = line[static_cast<size_t>(r)];
+    }
+    return;
+  }
+  if (t.layout == Layout::kSame) return files.read(from, {rows.begin * row, rows.end * row}, out);
+  const int64_t channels = from.shape[1], pixels = from.shape[2] * from.shape[3];
+  std::vector<float> there(static_cast<size_t>(rows.size() * row));
+  files.read(from, {rows.begin * row, rows.end * row}, there.data());
+  for (int64_t r = 0; r < rows.size(); ++r)
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t p = 0; p < pixels; ++p)
+        out[r * row + p * channels + c] = there[static_cast<size_t>(r * row + c * pixels + p)];
+}
+
+void require_copies(const HfModel& m, const WeightFiles& files) {
+  for (const auto& [copy, original] : m.copies) {
+    const StoredWeight* a = files.find(copy);
+    const StoredWeight* b = find_weight(m, files, original);
+    if (!a || !b) continue;
+    bool equal = a->shape == b->shape;
+    std::vector<float> x(static_cast<size_t>(kPiece)), y(x.size());
+    for (Range r{0, std::min(kPiece, a->shape.numel())}; equal && !r.empty();
+         r = {r.end, std::min(r.end + kPiece, a->shape.numel())}) {
+      files.read(*a, r, x.data());
+      files.read(*b, r, y.data());
+      equal = std::equal(x.begin(), x.begin() + r.size(), y.begin());
+    }
+    require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original,
+            ", to which it is tied by the architecture or tie_word_embeddings");
+  }
+}
+
+}  // namespace
+
+void require_weights_for(const HfModel& m, const WeightFiles& files, const std::vector<StateEntry>& entries) {
+  std::map<std::string, Shape> wanted;
+  for (const StateEntry& e : entries) wanted.emplace(e.name, e.shape);
+  std::vector<std::string> differences;
+  std::set<const StoredWeight*> used;
+  std::set<std::string> named;
+  for (const HfTensor& t : m.tensors) {
+    named.insert(t.name);
+    const auto ours = wanted.find(t.name);
+    for (const std::string& name : t.from) {
+      const StoredWeight* w = find_weight(m, files, name);
+      if (w) used.insert(w);
+      if (!w) {
+        differences.push_back(cat(name, " is missing"));
+      } else if (ours == wanted.end()) {
+        differences.push_back(cat(name, " is not in this model"));
+      } else {
+        const Shape here = shape_there(t, ours->second);
+        if (!(without_leading_ones(w->shape) == without_leading_ones(here)))
+          differences.push_back(cat(name, " is ", w->shape, " there and would be ", here, " here"));
+      }
+    }
+  }
+  for (const auto& [name, shape] : wanted)
+    if (!named.contains(name)) differences.push_back(cat(name, " ", shape, " has no counterpart there"));
+  std::set<std::string_view> copies;
+  for (const auto& [copy, original] : m.copies) copies.insert(copy);
+  for (const StoredWeight& w : files.weights())
+    if (!used.contains(&w) && !copies.contains(w.name) && !is_ignored(m, w.name))
+      differences.push_back(cat(w.name, " ", w.shape, " is only there"));
+  if (differences.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
+  if (differences.size() > 5) text += cat("; and ", differences.size() - 5, " more");
+  throw Error(ExitCode::kBadData,
+              cat(files.path(), ": its tensors are not those of this ", m.family, " model: ", text));
+}
+
+void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files, Range range,
+                 float* out) {
+  if (range.empty()) return;
+  const auto parts = static_cast<int64_t>(t.from.size());
+  const int64_t row = shape.numel() / shape[0], rows_a_part = shape[0] / parts;
+  if (t.layout == Layout::kSame && parts == 1) return files.read(*find_weight(m, files, t.from[0]), range, out);
+  const Range all{range.begin / row, ceil_div(range.end, row)};
+  const int64_t most = std::max<int64_t>(1, kPiece / row);
+  std::vector<float> block;
+  for (int64_t at = all.begin; at < all.end;) {
+    const int64_t part = at / rows_a_part;
+    const Range rows{at, std::min({at + most, all.end, (part + 1) * rows_a_part})};
+    block.resize(static_cast<size_t>(rows.size() * row));
+    read_rows(t, shape, files, *find_weight(m, files, t.from[static_cast<size_t>(part)]),
+              {rows.begin - part * rows_a_part, rows.end - part * rows_a_part}, block.data());
+    const Range mine = intersect(range, {rows.begin * row, rows.end * row});
+    std::copy_n(block.data() + (mine.begin - rows.begin * row), mine.size(), out + (mine.begin - range.begin));
+    at = rows.end;
+  }
+}
+
+void load_weights(const HfModel& m, const std::vector<StateEntry>& entries) {
+  const WeightFiles files = WeightFiles::open(m.folder);
+  require_weights_for(m, files, entries);
+  require_copies(m, files);
+  std::map<std::string, const HfTensor*> tensors;
+  for (const HfTensor& t : m.tensors) tensors[t.name] = &t;
+  for (const StateEntry& e : entries) {
+    for (Range r{e.offset, std::min(e.offset + kPiece, e.end())}; !r.empty();
+         r = {r.end, std::min(r.end + kPiece, e.end())}) {
+      std::vector<float> values(static_cast<size_t>(r.size()));
+      read_weight(*tensors.at(e.name), e.shape, m, files, r, values.data());
+      for (size_t i = 0; i < values.size(); ++i)
+        require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", tensors.at(e.name)->from[0],
+                " holds a value that is not finite: ", values[i]);
+      e.set_values(r.begin - e.offset, Tensor::of(std::move(values), {r.size()}));
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Reads the tensors of a folder of transformers into slices of ours, at any layout: each rank reads what its slices
+// need. Plain functions. All throw ExitCode::kBadData or kMissingInput with one line.
+#pragma once
+
+#include <vector>
+
+#include "core/io/state.h"
+#include "launch/weights/hf_model.h"
+
+namespace lockstep {
+
+// `entries` are all parameters and buffers of a model, each by one or more slices (an empty one where this rank owns
+// nothing of it). Throws kBadData where the folder's tensors are not those that they need; it lists the first five
+// differences.
+void require_weights_for(const HfModel& model, const WeightFiles& files, const std::vector<StateEntry>& entries);
+
+// The same, then fills the entries. Also refuses values that are not finite and copies that differ from what they copy.
+void load_weights(const HfModel& model, const std::vector<StateEntry>& entries);
+
+// Elements [range) of the flattened tensor of ours with this shape.
+void read_weight(const HfTensor& tensor, const Shape& shape, const HfModel& model, const WeightFiles& files,
+                 Range range, float* out);
+
+}  // namespace lockstep

@@ -1,0 +1,267 @@
+// Folders of transformers: what the models that they hold compute here is what transformers computed, they come apart
+// and together again without a changed bit, and what does not fit is refused by name. hf holds what make_hf.py wrote;
+// the environment variable LOCKSTEP_HF_MODELS names a folder with more of the same.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/autograd/node.h"
+#include "core/io/safetensors.h"
+#include "launch/config/settings.h"
+#include "launch/weights/export_weights.h"
+#include "launch/weights/load_weights.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::content;
+using test::expect_error;
+using test::TemporaryFolder;
+using test::write_file;
+
+std::vector<std::string> folders() {
+  const char* more = std::getenv("LOCKSTEP_HF_MODELS");
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(more ? more : LOCKSTEP_HF)) out.push_back(entry.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+std::string kept(const std::string& name) { return cat(LOCKSTEP_HF, "/", name); }
+
+std::vector<float> all_of(const WeightFiles& files, const StoredWeight& w) {
+  std::vector<float> out(static_cast<size_t>(w.shape.numel()));
+  files.read(w, {0, w.shape.numel()}, out.data());
+  return out;
+}
+
+std::unique_ptr<Settings> settings_of(const std::string& folder, const std::vector<std::string>& overrides = {}) {
+  return load_settings(builtin(), ConfigTree::parse(cat("init:\n  from: ", folder, "\n"), "test.yaml", overrides), 1);
+}
+
+// A model as its folder has it.
+struct Loaded {
+  explicit Loaded(const std::string& folder) : settings(settings_of(folder)) {
+    const WeightFiles files = WeightFiles::open(folder + "/expected.safetensors");
+    const StoredWeight &in = *files.find("input"), &out = *files.find("logits");
+    for (int i = 1; i < in.shape.rank(); ++i) task.input.push_back(in.shape[i]);
+    task.classes = out.shape.back();
+    model = settings->model->build(task);
+    place_parameters(*model, 1);
+    model->eval();
+    for (auto& p : model->parameters())
+      entries.push_back({"parameters/" + p.name, p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+    for (auto& b : model->buffers())
+      entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+    const std::vector<float> values = all_of(files, in);
+    input = in.shape.rank() == 2 ? Tensor::of(std::vector<int32_t>(values.begin(), values.end()), in.shape)
+                                 : Tensor::of(values, in.shape);
+    logits = all_of(files, out);
+  }
+  std::unique_ptr<Settings> settings;
+  TaskSpec task;
+  std::unique_ptr<Model> model;
+  std::vector<StateEntry> entries;
+  Tensor input;
+  std::vector<float> logits;
+};
+
+TEST(HfFolder, LogitsAreThoseOfTransformers) {
+  ASSERT_GE(folders().size(), 8u);
+  for (const std::string& folder : folders()) {
+    SCOPED_TRACE(folder);
+    Loaded m(folder);
+    load_weights(*m.settings->pretrained, m.entries);
+    NoGrad no_grad;
+    const Tensor out = (*m.model)(m.input);
+    ASSERT_EQ(out.numel(), static_cast<int64_t>(m.logits.size()));
+    double largest = 0, size = 0;
+    for (size_t i = 0; i < m.logits.size(); ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(out.values<float>()[i]) - m.logits[i]));
+      size = std::max(size, std::abs(static_cast<double>(m.logits[i])));
+    }
+    EXPECT_LT(largest, 1e-4);
+    EXPECT_GT(size, 0.1);
+    RecordProperty(fs::path(folder).filename().string(), cat(largest));
+    if (std::getenv("LOCKSTEP_HF_MODELS")) std::printf("%-24s %.2e\n", fs::path(folder).filename().c_str(), largest);
+  }
+}
+
+TEST(HfFolder, SlicesAreThoseOfTheWhole) {
+  for (const std::string& folder : folders()) {
+    SCOPED_TRACE(folder);
+    Loaded m(folder);
+    const HfModel& hf = *m.settings->pretrained;
+    const WeightFiles files = WeightFiles::open(folder);
+    for (const HfTensor& t : hf.tensors) {
+      const auto entry = std::find_if(m.entries.begin(), m.entries.end(), [&](auto& e) { return e.name == t.name; });
+      ASSERT_NE(entry, m.entries.end()) << t.name;
+      const int64_t n = entry->shape.numel();
+      std::vector<float> whole(static_cast<size_t>(n)), pieces(whole);
+      read_weight(t, entry->shape, hf, files, {0, n}, whole.data());
+      for (int64_t at = 0; at < n; at += 13)
+        read_weight(t, entry->shape, hf, files, {at, std::min(n, at + 13)}, pieces.data() + at);
+      EXPECT_EQ(whole, pieces) << t.name;
+    }
+  }
+}
+
+TEST(HfFolder, WhatIsExportedIsWhatWasThere) {
+  for (const std::string& folder : folders()) {
+    SCOPED_TRACE(folder);
+    TemporaryFolder scratch;
+    Loaded m(folder);
+    load_weights(*m.settings->pretrained, m.entries);
+    std::map<std::string, Shape> shapes;
+    for (const StateEntry& e : m.entries) shapes[e.name] = e.shape;
+    const auto read = [&](const std::string& name, Range r, float* out) {
+      for (const StateEntry& e : m.entries)
+        if (e.name == name) std::copy_n(e.data.values<float>() + r.begin, r.size(), out);
+    };
+    const HfExport hf = hf_export_of(m.settings->model_name, m.settings->model->options(), m.task);
+    write_hf_folder(scratch / "once", hf, folder, shapes, read);
+    write_hf_folder(scratch / "parts", hf, "", shapes, read, 5000);
+    EXPECT_TRUE(fs::exists(scratch / "parts/model.safetensors.index.json"));
+    for (const char* name : {"once", "parts"}) {
+      const WeightFiles before = WeightFiles::open(folder), after = WeightFiles::open(scratch / name);
+      for (const StoredWeight& w : after.weights()) {
+        const StoredWeight* original = before.find(w.name);
+        if (!original) original = before.find("bert." + w.name);
+        ASSERT_NE(original, nullptr) << w.name;
+        EXPECT_EQ(w.shape, original->shape) << w.name;
+        if (w.type == "I64") continue;
+        EXPECT_EQ(all_of(after, w), all_of(before, *original)) << w.name;
+      }
+      EXPECT_EQ(after.weights().size(), before.weights().size());
+      const HfModel again = read_hf_model(scratch / name);
+      EXPECT_EQ(again.options, m.settings->pretrained->options);
+    }
+    EXPECT_EQ(scratch.files(), 2);
+  }
+}
+
+TEST(HfFolder, AKeyThatContradictsItIsRefused) {
+  expect_error(ExitCode::kConfig, {"override 1 (model.layers=3)", "model.layers: 3", "gpt2/config.json it is 2"},
+               [] { settings_of(kept("gpt2"), {"model.layers=3"}); });
+  expect_error(ExitCode::kConfig, {"model.name: llama", "it is \"gpt\""},
+               [] { settings_of(kept("gpt2"), {"model.name=llama"}); });
+  EXPECT_EQ(settings_of(kept("gpt2"), {"model.layers=2", "model.name=gpt", "model.dropout=0.1"})->model_name, "gpt");
+}
+
+// The folder's tensors, each changed or left out by `change`, with the folder's config.json.
+class Changed {
+ public:
+  Changed(const std::string& folder, const std::function<bool(WeightToWrite&)>& change, bool finite = true) {
+    const WeightFiles files = WeightFiles::open(folder);
+    std::vector<WeightToWrite> weights;
+    for (const StoredWeight& w : files.weights()) {
+      WeightToWrite to{w.name, w.shape};
+      if (w.type != "I64" && change(to)) weights.push_back(to);
+    }
+    WeightWriter writer(scratch / kWeightsFile, weights);
+    for (const WeightToWrite& w : weights)
+      writer.write(std::vector<float>(static_cast<size_t>(w.shape.numel()), finite ? 1.f : NAN).data(),
+                   w.shape.numel());
+    writer.commit();
+    fs::copy(folder + "/config.json", scratch / "config.json");
+    fs::copy(folder + "/expected.safetensors", scratch / "expected.safetensors");
+  }
+  TemporaryFolder scratch;
+};
+
+TEST(HfFolder, TensorsThatDoNotFitAreNamed) {
+  const auto refused = [](const Changed& changed, std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::kBadData, parts, [&] {
+      Loaded m(changed.scratch / "");
+      load_weights(*m.settings->pretrained, m.entries);
+    });
+  };
+  refused(Changed(kept("gpt2"), [](WeightToWrite& w) { return w.name != "transformer.wpe.weight"; }),
+          {"transformer.wpe.weight is missing"});
+  refused(Changed(kept("gpt2"),
+                  [](WeightToWrite& w) {
+                    if (w.name == "transformer.wte.weight") w.name = "transformer.other", w.shape = {2, 3};
+                    return true;
+                  }),
+          {"transformer.wte.weight is missing", "transformer.other [2, 3] is only there"});
+  refused(Changed(kept("gpt2"),
+                  [](WeightToWrite& w) {
+                    if (w.name == "transformer.h.1.attn.c_attn.weight") w.shape = {48, 16};
+                    return true;
+                  }),
+          {"transformer.h.1.attn.c_attn.weight is [48, 16] there and would be [16, 48] here"});
+  refused(Changed(kept("llama3"), [](WeightToWrite& w) { return w.name.find("layers.1") == w.name.npos; }),
+          {"model.layers.1.input_layernorm.weight is missing", "; and 4 more"});
+  refused(Changed(
+              kept("gpt2"), [](WeightToWrite&) { return true; }, false),
+          {"not finite"});
+}
+
+TEST(HfFolder, ATiedCopyMustBeEqual) {
+  Changed changed(kept("qwen2"), [](WeightToWrite&) { return true; });
+  const auto write = [&](float head) {
+    const WeightFiles files = WeightFiles::open(kept("qwen2"));
+    std::vector<WeightToWrite> weights;
+    for (const StoredWeight& w : files.weights()) weights.push_back({w.name, w.shape});
+    weights.push_back({"lm_head.weight", files.find("model.embed_tokens.weight")->shape});
+    fs::remove(changed.scratch / kWeightsFile);
+    WeightWriter writer(changed.scratch / kWeightsFile, weights);
+    for (const WeightToWrite& w : weights)
+      writer.write(
+          std::vector<float>(static_cast<size_t>(w.shape.numel()), w.name == "lm_head.weight" ? head : 1).data(),
+          w.shape.numel());
+    writer.commit();
+    Loaded m(changed.scratch / "");
+    load_weights(*m.settings->pretrained, m.entries);
+  };
+  write(1);
+  expect_error(ExitCode::kBadData, {"lm_head.weight differs from model.embed_tokens.weight"}, [&] { write(2); });
+}
+
+TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
+  const auto refused = [](const std::string& model, const std::string& from, const std::string& to,
+                          const std::string& key) {
+    SCOPED_TRACE(to);
+    std::string text = content(kept(model) + "/config.json");
+    const size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    text.replace(at, from.size(), to);
+    expect_error(ExitCode::kBadData, {"DIR/config.json: ", key}, [&] { hf_model_of_config(text, "DIR/config.json"); });
+  };
+  for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
+    expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
+  refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"", "mamba is not supported");
+  refused("gpt2", "gelu_new", "relu", "activation_function: relu");
+  refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": -2", "n_layer is no integer");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 2.5", "n_layer is no integer");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1e99", "n_layer is no integer");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 2, \"n_layer\": 2", "distinct keys");
+  refused("gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 1e-3", "layer_norm_epsilon");
+  refused("gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", "scale_attn_weights");
+  refused("gpt2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", "tie_word_embeddings");
+  refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 2, \"quantization_config\": {}", "quantization_config");
+  refused("llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", "rope_parameters.rope_type: yarn");
+  refused("llama3", "\"factor\": 4.0,", "", "rope_parameters.factor");
+  refused("llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 9.0", "model.rope_low_factor");
+  refused("llama3", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act: gelu");
+  refused("llama3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias: true");
+  refused("llama3", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias: true");
+  refused("llama3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "model.kv_heads: 3");
+  refused("llama3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "num_attention_heads");
+  refused("llama3", "\"hidden_size\": 16,", "", "hidden_size is no integer");
+  refused("qwen2", "\"full_attention\",", "\"sliding_attention\",", "layer_types");
+  refused("bert", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", "hidden_act: relu");
+  refused("bert", "\"intermediate_size\": 64", "\"intermediate_size\": 32", "intermediate_size");
+  refused("bert", "\"hidden_size\": 16", "\"hidden_size\": 16, \"position_embedding_type\": \"relative_key\"",
+          "relative_key");
+  refused("vit", "\"qkv_bias\": true", "\"qkv_bias\": false", "qkv_bias");
+  refused("resnet", "\"layer_type\": \"basic\"", "\"layer_type\": \"bottleneck\"", "depths");
+  refused("resnet", "\"embedding_size\": 2", "\"embedding_size\": 3", "hidden_sizes");
+}
+
+}  // namespace
+}  // namespace lockstep

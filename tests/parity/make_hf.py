@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Writes tiny random models of Hugging Face's transformers, each a folder, with inputs and what transformers computes of them.
+
+Needs torch, transformers (5) and safetensors; the test needs none of them. Beside a model's own files each folder holds
+expected.safetensors: "input" (tokens, or images [B, H, W, C], as fp32) and "logits", computed in fp32.
+
+    python3 tests/parity/make_hf.py tests/parity/hf                 the few that the repository keeps
+    python3 tests/parity/make_hf.py OUT --all                       every case
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+transformers.logging.set_verbosity_error()
+
+LLAMA = dict(vocab_size=29, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=24)
+LLAMA3_ROPE = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=8)
+BERT = dict(vocab_size=29, hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            max_position_embeddings=24, pad_token_id=None)
+VIT = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4,
+           num_channels=3, num_labels=5)
+RESNET = dict(num_channels=3, embedding_size=2, num_labels=5)
+
+
+def rope(theta, **scaling):
+    return dict(rope_parameters=dict(rope_theta=theta, **(scaling or dict(rope_type="default"))))
+
+
+# name: class, configuration, and where the repository keeps it the type of its weights there
+CASES = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", dict(vocab_size=29, n_positions=24, n_embd=16, n_layer=2, n_head=4), "float32"),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, **rope(10000.0)), None),
+    "llama_tied": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, tie_word_embeddings=True, **rope(10000.0)), None),
+    "llama3": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, **rope(500000.0, **LLAMA3_ROPE)), "bfloat16"),
+    "llama_linear": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, head_dim=8, **rope(1000.0, rope_type="linear", factor=2.0)),
+                     None),
+    "mistral": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=5, **rope(10000.0)), "float16"),
+    "mistral_full": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=None, **rope(10000.0)), None),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", dict(LLAMA, tie_word_embeddings=True, **rope(1000000.0)), "bfloat16"),
+    "qwen2_window": ("Qwen2ForCausalLM", "Qwen2Config",
+                     dict(LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0, **rope(10000.0)), None),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(LLAMA, head_dim=6, **rope(1000000.0)), "bfloat16"),
+    "bert": ("BertForMaskedLM", "BertConfig", BERT, "float32"),
+    "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
+    "vit": ("ViTForImageClassification", "ViTConfig", VIT, "bfloat16"),
+    "vit_eps": ("ViTForImageClassification", "ViTConfig", dict(VIT, layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
+                None),
+    "resnet": ("ResNetForImageClassification", "ResNetConfig",
+               dict(RESNET, hidden_sizes=[2, 4, 8, 16], depths=[2, 2, 2, 2], layer_type="basic"), "float16"),
+    "resnet_bottleneck": ("ResNetForImageClassification", "ResNetConfig",
+                          dict(RESNET, hidden_sizes=[8, 16, 32, 64], depths=[3, 4, 6, 3], layer_type="bottleneck"), None),
+}
+
+
+def spelled_as_before(path):
+    """config.json as transformers 4 writes it."""
+    config = json.loads(path.read_text())
+    config["torch_dtype"] = config.pop("dtype")
+    parameters = config.pop("rope_parameters", None)
+    if parameters:
+        config["rope_theta"] = parameters.pop("rope_theta")
+        config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
+    config.pop("layer_types", None)
+    path.write_text(json.dumps(config, indent=2))
+
+
+def make(folder, model_class, config_class, options, dtype, old):
+    torch.manual_seed(3)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**options)).eval()
+    with torch.no_grad():
+        for name, tensor in list(model.named_parameters()) + list(model.named_buffers()):
+            if tensor.dtype != torch.float32 or "inv_freq" in name:
+                continue
+            if name.endswith("running_var"):
+                tensor.uniform_(0.5, 1.5)
+            elif tensor.dim() == 1:
+                tensor.normal_(1 if name.endswith("weight") else 0, 0.2)
+            else:
+                tensor.normal_(0, 0.2)
+        model.to(dtype).save_pretrained(folder)
+        model = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
+        if hasattr(model.config, "image_size") or "ResNet" in model_class:
+            extent = getattr(model.config, "image_size", 40)
+            images = torch.rand(2, extent, extent, 3)
+            given, call = images, dict(pixel_values=images.permute(0, 3, 1, 2))
+        else:
+            tokens = torch.randint(0, 29, (2, 16))
+            given, call = tokens.float(), dict(input_ids=tokens)
+        logits = model(**call).logits
+    if old:
+        spelled_as_before(folder / "config.json")
+    save_file({"input": given.contiguous(), "logits": logits.contiguous()}, folder / "expected.safetensors")
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    everything = "--all" in sys.argv
+    for name, (model_class, config_class, options, kept) in CASES.items():
+        for old in [False, True]:
+            dtype = getattr(torch, kept) if kept and not everything else torch.float32
+            if everything or (kept and not old):
+                make(out / (name + ("_v4" if old else "")), model_class, config_class, options, dtype, old)
+
+
+main()
