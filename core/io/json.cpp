@@ -193,7 +193,7 @@ std::optional<JsonObject> parse_json_object(std::string_view text) {
   return out;
 }
 
-std::optional<std::vector<JsonValue>> parse_json_list(std::string_view text) {
+std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_array()) return std::nullopt;
   std::vector<JsonValue> out;

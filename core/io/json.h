@@ -32,7 +32,7 @@ std::string json_list(const std::vector<JsonObject>& objects);  // a list, one o
 std::optional<JsonObject> parse_json_object(std::string_view text);
 
 // Nothing where the text is no JSON list. Elements that are lists or objects come as JsonText.
-std::optional<std::vector<JsonValue>> parse_json_list(std::string_view text);
+std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text);
 
 // Hands on each object of a list of objects as it is read; false where the text is none. Time grows linearly with the
 // text, and one object is held at a time.

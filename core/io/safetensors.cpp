@@ -59,7 +59,7 @@ void convert(const std::string& bytes, float* out, const Convert& to_float) {
 std::vector<int64_t> integers(const JsonObject& object, std::string_view key, const std::string& where) {
   const JsonValue* v = find_member(object, key);
   const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
-  const auto list = text ? parse_json_list(text->text) : std::nullopt;
+  const auto list = text ? parse_json_array(text->text) : std::nullopt;
   require(list.has_value(), ExitCode::kBadData, where, ": has no list \"", key, "\"");
   std::vector<int64_t> out;
   for (const JsonValue& element : *list) {

@@ -136,10 +136,11 @@ std::vector<Command> generate_forms() {
 int generate_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = parse_arguments(generate_forms(), given);
   if (arguments.help) return 0;
-  const GenerateOptions options = options_of(arguments);
+  GenerateOptions options = options_of(arguments);
   const auto batch = static_cast<size_t>(arguments.integer("batch", 1, 4096));
   const std::string stop = arguments.text("stop"), file = arguments.text("prompts");
   const Checkpoint checkpoint = open_newest(arguments.positional[0]);
+  options.vocabulary = checkpoint.info.classes;
   const auto vocabulary = parse_vocabulary(checkpoint.info.vocabulary);
   require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir,
           ": was not trained on text; there is nothing to generate");

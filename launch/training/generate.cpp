@@ -18,7 +18,7 @@ using Ranked = std::vector<std::pair<float, int32_t>>;  // logit and token, like
 
 // Of two tokens with equal logits the one with the lower id comes first. Only as many as may be chosen are returned.
 Ranked rank_tokens(std::span<const float> logits, const std::vector<int32_t>& seen, const GenerateOptions& o) {
-  Ranked out(logits.size());
+  Ranked out(o.vocabulary > 0 ? std::min(logits.size(), static_cast<size_t>(o.vocabulary)) : logits.size());
   for (size_t i = 0; i < out.size(); ++i) out[i] = {logits[i], static_cast<int32_t>(i)};
   if (o.repetition_penalty != 1) {
     const std::set<int32_t> once(seen.begin(), seen.end());

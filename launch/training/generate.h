@@ -24,6 +24,7 @@ struct GenerateOptions {
   double min_p = 0;               // and at least this part of the likeliest's probability
   double repetition_penalty = 1;  // divides positive logits of tokens that the text has, multiplies negative ones
   uint64_t seed = 1;              // of the choice
+  int64_t vocabulary = 0;         // choose among the tokens below this only, where the model holds more; 0: among all
   bool cache = true;              // keep keys and values of earlier tokens: same text, sooner
 };
 

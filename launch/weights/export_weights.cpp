@@ -160,6 +160,10 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   bool generation = false;
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
     const HfConfig there = HfConfig::load(cat(source, "/config.json"));
+    if (there.has("rms_norm_eps"))
+      for (auto& [key, value] : config)  // of no effect on the weights; the data's context may be shorter
+        if (key == "max_position_embeddings")
+          value = std::max(std::get<int64_t>(value), there.integer(key, std::get<int64_t>(value)));
     for (const char* key : kSpecialTokens)
       if (const auto id = there.json_of(key)) {
         std::erase_if(config, [&](const auto& member) { return member.first == key; });

@@ -82,7 +82,7 @@ std::vector<int64_t> HfConfig::integers(std::string_view key, std::optional<std:
   const JsonValue* v = member(key);
   if (!v && standard) return *standard;
   const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
-  const auto list = text ? parse_json_list(text->text) : std::nullopt;
+  const auto list = text ? parse_json_array(text->text) : std::nullopt;
   if (!list) refuse(key, "is no list");
   std::vector<int64_t> out;
   for (const JsonValue& e : *list) {
@@ -98,7 +98,7 @@ std::vector<std::string> HfConfig::texts(std::string_view key) const {
   const JsonValue* v = member(key);
   if (!v) return {};
   const auto* text = std::get_if<JsonText>(v);
-  const auto list = text ? parse_json_list(text->text) : std::nullopt;
+  const auto list = text ? parse_json_array(text->text) : std::nullopt;
   if (!list) refuse(key, "is no list");
   std::vector<std::string> out;
   for (const JsonValue& e : *list) {

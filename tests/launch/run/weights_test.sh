@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Folders of Hugging Face's transformers: a run that starts from one takes its model from there and has the same bits at any number of ranks
+# and shard level, also resumed; what it exports has the bits that it holds; and what cannot be loaded is refused with one line.
+# Usage: weights_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+hf=$(cd "$OLDPWD" && cd "$(dirname "$0")/../../parity/hf" && pwd)
+make_inputs
+fine_config() { # FOLDER
+  cat <<YAML
+init: {from: $1}
+run: {dir: run}
+train: {steps: 4}
+batch: {global: 8, micro: 1}
+data: {path: text.h5, context: 16}
+YAML
+}
+for model in gpt2 qwen3; do
+  fine_config "$hf/$model" >fine.yaml
+  succeeds "$model: one digest at every layout" lockstep prove fine.yaml --ranks 1,2,3,4 --steps 2 --resume
+  expect "$model: it says so" grep -q '^one digest: ' out
+  rm -rf run out.hf again
+  succeeds "$model: it trains" lockstep train fine.yaml checkpoint.every=2
+  whole=$(digest run)
+  cp -r run killed && rm -rf killed/checkpoints/step-00000004
+  succeeds "$model: resumed on other ranks" lockstep train fine.yaml run.dir=killed --resume --ranks 3 sharding.level=parameters
+  same "$model: the digest of the resumed run" "$whole" "$(digest killed)"
+  rm -rf killed
+
+  # Out and in again, without a step: the same parameters.
+  succeeds "$model: it is exported" lockstep checkpoint export run out.hf --to hf
+  expect "$model: as a folder" test -f out.hf/config.json -a -f out.hf/model.safetensors -a -f out.hf/generation_config.json
+  refuses "$model: not over a folder" 73 "out.hf: is already there" lockstep checkpoint export run out.hf --to hf
+  fine_config "$PWD/out.hf" >again.yaml
+  succeeds "$model: it is read again" lockstep train again.yaml run.dir=again train.steps=0 --ranks 2 sharding.level=parameters
+  run lockstep checkpoint diff run again
+  expect "$model: all parameters are compared" test "$(grep -c '^parameters/' out)" -gt 20
+  expect "$model: they have the same bits" test "$(grep '^parameters/' out | grep -vc ': equal$')" -eq 0
+done
+
+# What does not fit.
+fine_config "$hf/gpt2" >fine.yaml
+refuses "a key that contradicts" 78 "override 1 .*: model.layers: 3, but by $hf/gpt2/config.json it is 2" \
+  lockstep train fine.yaml model.layers=3
+refuses "a context beyond its positions" 78 "model.positions: 24 are fewer than the 25 tokens of a sample" \
+  lockstep train fine.yaml data.context=25
+copy() { rm -rf bad && cp -r "$hf/$1" bad && chmod -R u+w bad && fine_config bad >fine.yaml; }
+bad() { # WHAT REGEXP
+  rm -rf never
+  refuses "$1" 65 "$2" lockstep train fine.yaml run.dir=never
+  rm -rf never
+  refuses "$1, 3 ranks" 65 "(rank 0 on [^ ]*: )?$2" lockstep train fine.yaml run.dir=never --ranks 3
+  rm -rf never
+  run lockstep check fine.yaml run.dir=never
+  expect "$1, check: exit 65" test "$code" -eq 65
+  expect "$1, check: $2" grep -qE "^error +(model|configuration) +$2" out
+}
+copy gpt2 && sed -i 's/gelu_new/relu/' bad/config.json
+bad "an activation" "bad/config.json: activation_function: relu is not supported"
+copy gpt2 && sed -i 's/"n_layer": 2/"n_layer": 3/' bad/config.json
+bad "missing tensors" "bad: its tensors are not those of this gpt2 model: transformer.h.2.ln_1.weight is missing; .*; and 7 more"
+copy gpt2 && sed -i 's/"n_layer": 2/"n_layer": 1/' bad/config.json
+bad "extra tensors" "bad: its tensors are .*: transformer.h.1.[a-z_0-9.]* \[[0-9, ]*\] is only there; .*; and 7 more"
+copy gpt2 && truncate -s -4 bad/model.safetensors
+bad "a truncated file" "bad/model.safetensors: its tensors end at byte"
+copy gpt2 && echo '{' >bad/config.json
+bad "a broken config.json" "bad/config.json: is no JSON object"
+finish
