@@ -89,7 +89,7 @@ std::vector<float> turned(std::vector<float> ours, const Shape& part, Layout lay
   return out;
 }
 
-Shape shape_there(const Shape& part, const std::string& name, Layout layout) {
+Shape written_shape(const Shape& part, const std::string& name, Layout layout) {
   if (layout == Layout::kTransposed && part.rank() == 2) return {part[1], part[0]};
   if (layout == Layout::kChannelsLast && part.rank() == 4) return {part[0], part[3], part[1], part[2]};
   if (name.ends_with("position_embeddings") && part.rank() == 2) return {1, part[0], part[1]};  // of ViT
@@ -113,7 +113,7 @@ std::vector<Part> parts_of(const HfExport& e, const std::map<std::string, Shape>
     Shape part = ours->second;
     if (part.rank() > 0) part[0] /= static_cast<int64_t>(t.from.size());
     for (size_t i = 0; i < t.from.size(); ++i)
-      out.push_back({{t.from[i], shape_there(part, t.from[i], t.layout)}, &t, part, static_cast<int64_t>(i)});
+      out.push_back({{t.from[i], written_shape(part, t.from[i], t.layout)}, &t, part, static_cast<int64_t>(i)});
   }
   for (const auto& [name, shape] : shapes)
     require(std::any_of(e.model.tensors.begin(), e.model.tensors.end(), [&](auto& t) { return t.name == name; }),

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 using Layout = HfTensor::Layout;
-constexpr int64_t kPiece = 1 << 20;  // elements
+constexpr int64_t kElementsAtOnce = 1 << 20;  // elements
 
 // A folder of the bare model has no prefix; old files of BERT spell the parts of norms in another way.
 const StoredWeight* find_weight(const HfModel& m, const WeightFiles& files, const std::string& name) {
@@ -81,9 +81,9 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
     const StoredWeight* b = find_weight(m, files, original);
     if (!a || !b) continue;
     bool equal = a->shape == b->shape;
-    std::vector<float> x(static_cast<size_t>(kPiece)), y(x.size());
-    for (Range r{0, std::min(kPiece, a->shape.numel())}; equal && !r.empty();
-         r = {r.end, std::min(r.end + kPiece, a->shape.numel())}) {
+    std::vector<float> x(static_cast<size_t>(kElementsAtOnce)), y(x.size());
+    for (Range r{0, std::min(kElementsAtOnce, a->shape.numel())}; equal && !r.empty();
+         r = {r.end, std::min(r.end + kElementsAtOnce, a->shape.numel())}) {
       files.read(*a, r, x.data());
       files.read(*b, r, y.data());
       equal = std::equal(x.begin(), x.begin() + r.size(), y.begin());
@@ -140,7 +140,7 @@ void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const 
   const int64_t row = shape.numel() / shape[0], rows_a_part = shape[0] / parts;
   if (t.layout == Layout::kSame && parts == 1) return files.read(*find_weight(m, files, t.from[0]), range, out);
   const Range all{range.begin / row, ceil_div(range.end, row)};
-  const int64_t most = std::max<int64_t>(1, kPiece / row);
+  const int64_t most = std::max<int64_t>(1, kElementsAtOnce / row);
   std::vector<float> block;
   for (int64_t at = all.begin; at < all.end;) {
     const int64_t part = at / rows_a_part;
@@ -161,8 +161,8 @@ void load_weights(const HfModel& m, const std::vector<StateEntry>& entries) {
   std::map<std::string, const HfTensor*> tensors;
   for (const HfTensor& t : m.tensors) tensors[t.name] = &t;
   for (const StateEntry& e : entries) {
-    for (Range r{e.offset, std::min(e.offset + kPiece, e.end())}; !r.empty();
-         r = {r.end, std::min(r.end + kPiece, e.end())}) {
+    for (Range r{e.offset, std::min(e.offset + kElementsAtOnce, e.end())}; !r.empty();
+         r = {r.end, std::min(r.end + kElementsAtOnce, e.end())}) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_weight(*tensors.at(e.name), e.shape, m, files, r, values.data());
       for (size_t i = 0; i < values.size(); ++i)
