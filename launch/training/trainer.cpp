@@ -11,10 +11,8 @@
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
 #include "data/vocabulary.h"
-#include "launch/artifacts/open_whole.h"
 #include "launch/config/resumed_config.h"
 #include "launch/training/trial_pass.h"
-#include "launch/weights/load_weights.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -417,22 +415,6 @@ void Trainer::parameters_were_loaded() {
   parallel_->state_was_loaded();
   phases_->restart_averages();
   recorded_.reset();  // it has the copies that an update writes, and no others
-}
-
-void Trainer::load_initial() {
-  if (!settings_.pretrained) {
-    const Checkpoint from = open_whole(comm_, settings_.init.from);
-    return fail_together(comm_, [&] { load_parameters(from); });
-  }
-  fail_together(comm_, [&] {
-    check_at_rest("parameters are loaded");
-    load_weights(*settings_.pretrained, parallel_->state());
-    parameters_were_loaded();
-  });
-}
-
-void Trainer::require_weights_of_folder() const {
-  require_weights_for(*settings_.pretrained, WeightFiles::open(settings_.pretrained->folder), parallel_->state());
 }
 
 std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
