@@ -1,5 +1,6 @@
 #include "launch/weights/export_weights.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 

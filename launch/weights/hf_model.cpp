@@ -1,7 +1,6 @@
 #include "launch/weights/hf_model.h"
 
 #include <filesystem>
-#include <functional>
 
 #include "launch/weights/hf_families.h"
 

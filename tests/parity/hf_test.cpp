@@ -3,8 +3,12 @@
 // the environment variable LOCKSTEP_HF_MODELS names a folder with more of the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <map>
 
 #include "core/autograd/node.h"
 #include "core/io/safetensors.h"

@@ -34,19 +34,19 @@ def rope(theta, **scaling):
 
 # name: class, configuration, and where the repository keeps it the type of its weights there
 CASES = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", dict(vocab_size=29, n_positions=24, n_embd=16, n_layer=2, n_head=4), "float32"),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", dict(vocab_size=29, n_positions=24, n_embd=16, n_layer=2, n_head=4), "bfloat16"),
     "llama": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, **rope(10000.0)), None),
     "llama_tied": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, tie_word_embeddings=True, **rope(10000.0)), None),
     "llama3": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, **rope(500000.0, **LLAMA3_ROPE)), "bfloat16"),
     "llama_linear": ("LlamaForCausalLM", "LlamaConfig", dict(LLAMA, head_dim=8, **rope(1000.0, rope_type="linear", factor=2.0)),
                      None),
-    "mistral": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=5, **rope(10000.0)), "float16"),
+    "mistral": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=5, **rope(10000.0)), "float32"),
     "mistral_full": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=None, **rope(10000.0)), None),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", dict(LLAMA, tie_word_embeddings=True, **rope(1000000.0)), "bfloat16"),
     "qwen2_window": ("Qwen2ForCausalLM", "Qwen2Config",
                      dict(LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0, **rope(10000.0)), None),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(LLAMA, head_dim=6, **rope(1000000.0)), "bfloat16"),
-    "bert": ("BertForMaskedLM", "BertConfig", BERT, "float32"),
+    "bert": ("BertForMaskedLM", "BertConfig", BERT, "float16"),
     "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
     "vit": ("ViTForImageClassification", "ViTConfig", VIT, "bfloat16"),
     "vit_eps": ("ViTForImageClassification", "ViTConfig", dict(VIT, layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
@@ -86,7 +86,7 @@ def make(folder, model_class, config_class, options, dtype, old):
         model.to(dtype).save_pretrained(folder)
         model = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
         if hasattr(model.config, "image_size") or "ResNet" in model_class:
-            extent = getattr(model.config, "image_size", 40)
+            extent = getattr(model.config, "image_size", 24)
             images = torch.rand(2, extent, extent, 3)
             given, call = images, dict(pixel_values=images.permute(0, 3, 1, 2))
         else:
