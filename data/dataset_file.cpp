@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,7 @@ constexpr const char* kFormat = "lockstep-data";
 constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
+constexpr int64_t kLargestTokenizer = 64 << 20;  // bytes
 
 // Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
@@ -42,7 +44,16 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
   if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (level == "ids") return nullptr;
-  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is not one of byte, char, ids");
+  if (level == "bpe") {
+    const Hdf5Info info = list_info(file, "tokenizer");
+    require(info.shape[0] > 0 && info.shape[0] <= kLargestTokenizer, ExitCode::kBadData, file.path(),
+            ": dataset 'tokenizer' has shape ", info.shape, "; expected at most ", kLargestTokenizer, " bytes");
+    std::string text(static_cast<size_t>(info.shape[0]), '\0');
+    file.read("tokenizer", StoredType::kUInt8, {0, info.shape[0]}, text.data());
+    return std::make_unique<Vocabulary>(
+        Vocabulary::byte_pairs(parse_tokenizer_json(text, cat(file.path(), ": dataset 'tokenizer'"))));
+  }
+  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is not one of byte, char, bpe, ids");
   const Hdf5Info info = list_info(file, "vocabulary");
   require(info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData, file.path(),
           ": dataset 'vocabulary' has shape ", info.shape, "; expected a list of code points");
@@ -123,6 +134,7 @@ Hash128 DatasetHeader::computed_identity() const {
   if (kind == DataKind::kTokens) {
     add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size, "\n"));
     if (vocabulary) add(vocabulary->code_points());
+    if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
   } else {
     add(cat("images ", images, " classes ", classes, "\n"));
@@ -202,6 +214,10 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
+    if (h.vocabulary && h.vocabulary->pairs()) {
+      const std::string text = tokenizer_json(h.vocabulary->pairs()->tables());
+      file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
+    }
   } else {
     file.set_attribute("", "classes", h.classes);
     file.set_attribute("images", "mean", h.mean);

@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "data/dataset_file.h"
+#include "data/valid_text.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
@@ -24,12 +25,17 @@ struct ImportOptions {
   // import_text: the vocabulary that gives the token ids, of the same level as the import; the text need not use all of
   // it. Null: the vocabulary is made from the text.
   std::shared_ptr<const Vocabulary> vocabulary = {};
+  // import_text at level kBpe.
+  std::string separator = {};   // an added token that follows the text of each input; empty: none
+  bool special_tokens = false;  // special tokens in the text are those tokens, not text
+  InvalidBytes invalid = InvalidBytes::kRefuse;
 };
 
 // Both import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
 // (the output exists), kStorage.
 
-// Several inputs are concatenated in order. Character level needs UTF-8. With a vocabulary in `options`, a character
+// Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself. Character
+// level needs UTF-8. With a vocabulary in `options`, a character
 // that is not in it is an error (kBadData) that names file, byte and character.
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options = {});

@@ -11,6 +11,7 @@
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/tokenizer/bpe.h"
 
 namespace lockstep {
 namespace {
@@ -123,8 +124,6 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Voc
       });
     out.vocabulary = given ? std::make_unique<Vocabulary>(*given) : vocabulary_of(seen);
   }
-  require(out.tokens > 0, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " and the other inputs hold" : ": holds",
-          " no text at all");
   return out;
 }
 
@@ -175,34 +174,105 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
   return writer.finish();
 }
 
+using UseTokens = std::function<void(const std::vector<int32_t>& ids)>;
+
+// Hands on the token ids of the inputs, some at a time.
+void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions& o, Ticker& ticker,
+                     const UseTokens& use) {
+  const BytePairs& pairs = *o.vocabulary->pairs();
+  const AddedToken* separator = pairs.added(o.separator);
+  require(o.separator.empty() || separator, ExitCode::kUsage, "the separator ", o.separator,
+          " is no added token of the tokenizer");
+  BpeEncoder encoder(pairs, o.special_tokens);
+  std::vector<uint8_t> block;
+  std::string text;
+  std::vector<int32_t> ids;
+  for (const std::string& path : inputs) {
+    Input input(path);
+    ValidText valid(o.invalid, path, "; convert the file to UTF-8, or replace such bytes (--invalid replace)");
+    const auto encode = [&](bool last) {
+      try {
+        encoder.add(text, ids);
+        if (last) encoder.finish(ids);
+      } catch (const Error& e) {
+        throw e.with_message(cat(path, ": ", e.what()));
+      }
+      if (last && separator) ids.push_back(separator->id);
+      use(ids);
+      text.clear();
+      ids.clear();
+    };
+    while (input.next(block)) {
+      valid.add({reinterpret_cast<const char*>(block.data()), block.size()}, text);
+      encode(false);
+      ticker.add(block.size());
+    }
+    valid.finish(text);
+    encode(true);
+  }
+}
+
+// In two passes, as characters are: the first counts the tokens.
+template <class Id>
+std::vector<uint64_t> write_tokens(Hdf5File& file, const std::vector<std::string>& inputs, const ImportOptions& o,
+                                   Ticker& ticker, int64_t left) {
+  ChunkWriter writer(file, "tokens", token_type(o.vocabulary->size()), {left}, tokens_per_chunk());
+  std::vector<Id> buffer;
+  const auto changed = [&](bool is) {
+    require(!is, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " or another input" : "",
+            ": changed while it was imported; import it again");
+  };
+  for_each_tokens(inputs, o, ticker, [&](const std::vector<int32_t>& ids) {
+    left -= static_cast<int64_t>(ids.size());
+    changed(left < 0);
+    buffer.assign(ids.begin(), ids.end());
+    writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
+  });
+  changed(left != 0);
+  return writer.finish();
+}
+
+Survey survey_tokens(const std::vector<std::string>& inputs, const ImportOptions& o, Ticker& ticker) {
+  Survey out;
+  for_each_tokens(inputs, o, ticker, [&](const auto& ids) { out.tokens += static_cast<int64_t>(ids.size()); });
+  out.vocabulary = std::make_unique<Vocabulary>(*o.vocabulary);
+  return out;
+}
+
 }  // namespace
 
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options) {
   trace_mark();
   require(!inputs.empty(), ExitCode::kUsage, "no text to import: name at least one file");
+  require(level != TextLevel::kBpe || options.vocabulary, ExitCode::kUsage,
+          "text is imported at level bpe with a tokenizer only");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
         " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));
   PendingFile pending(output, options.force);
   int64_t bytes = 0;
   for (const std::string& path : inputs) bytes += Input(path).size();
   Ticker ticker(options.progress, 2 * bytes);  // two passes
-  Survey s = survey(inputs, level, options.vocabulary.get(), ticker);
+  Survey s = level == TextLevel::kBpe ? survey_tokens(inputs, options, ticker)
+                                      : survey(inputs, level, options.vocabulary.get(), ticker);
+  require(s.tokens > 0, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " and the other inputs hold" : ": holds",
+          " no text at all");
 
   Hdf5File file = Hdf5File::create(pending.temporary());
   DatasetHeader header;
   header.kind = DataKind::kTokens;
   header.tokens = s.tokens;
   header.vocabulary_size = s.vocabulary->size();
-  if (level == TextLevel::kByte) {
-    header.hashes = write_bytes(file, inputs, s, ticker);
-  } else {
-    switch (token_type(header.vocabulary_size)) {
-      case StoredType::kUInt8: header.hashes = write_characters<uint8_t>(file, inputs, s, ticker); break;
-      case StoredType::kUInt16: header.hashes = write_characters<uint16_t>(file, inputs, s, ticker); break;
-      default: header.hashes = write_characters<uint32_t>(file, inputs, s, ticker);
-    }
-  }
+  const auto write = [&](auto id) {
+    using Id = decltype(id);
+    header.hashes = level == TextLevel::kBpe ? write_tokens<Id>(file, inputs, options, ticker, s.tokens)
+                                             : write_characters<Id>(file, inputs, s, ticker);
+  };
+  const StoredType type = token_type(header.vocabulary_size);
+  if (level == TextLevel::kByte) header.hashes = write_bytes(file, inputs, s, ticker);
+  else if (type == StoredType::kUInt8) write(uint8_t{});
+  else if (type == StoredType::kUInt16) write(uint16_t{});
+  else write(uint32_t{});
   header.vocabulary = std::move(s.vocabulary);
   write_dataset_header(file, header);
   file.close();
@@ -212,7 +282,9 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
   const ProgressCallback silent;
   Ticker ticker(silent, 0);
-  return std::move(survey({path}, TextLevel::kChar, nullptr, ticker).vocabulary);
+  Survey s = survey({path}, TextLevel::kChar, nullptr, ticker);
+  require(s.tokens > 0, ExitCode::kBadData, path, ": holds no text at all");
+  return std::move(s.vocabulary);
 }
 
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {

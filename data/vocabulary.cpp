@@ -4,10 +4,23 @@
 #include <cstdio>
 
 #include "core/base/error.h"
+#include "data/tokenizer/tokenizer_file.h"
+#include "data/valid_text.h"
 
 namespace lockstep {
 
-std::string_view to_text(TextLevel level) { return level == TextLevel::kByte ? "byte" : "char"; }
+namespace {
+
+// What a token of a level is.
+std::string_view tokens_of(TextLevel level) {
+  return level == TextLevel::kByte ? "bytes" : level == TextLevel::kChar ? "characters" : "byte pairs";
+}
+
+}  // namespace
+
+std::string_view to_text(TextLevel level) {
+  return level == TextLevel::kByte ? "byte" : level == TextLevel::kChar ? "char" : "bpe";
+}
 
 Vocabulary Vocabulary::bytes() { return {}; }
 
@@ -21,6 +34,19 @@ Vocabulary Vocabulary::chars(std::vector<uint32_t> code_points) {
   return v;
 }
 
+Vocabulary Vocabulary::byte_pairs(std::shared_ptr<const BytePairs> pairs) {
+  check(pairs != nullptr, "a vocabulary of no byte pairs");
+  Vocabulary v;
+  v.level_ = TextLevel::kBpe;
+  v.pairs_ = std::move(pairs);
+  return v;
+}
+
+int64_t Vocabulary::size() const {
+  if (pairs_) return pairs_->size();
+  return level_ == TextLevel::kByte ? 256 : static_cast<int64_t>(code_points_.size());
+}
+
 int32_t Vocabulary::token_of(uint32_t code_point) const {
   auto it = std::lower_bound(code_points_.begin(), code_points_.end(), code_point);
   if (it == code_points_.end() || *it != code_point) return -1;
@@ -32,6 +58,16 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
   tokens.reserve(text.size());
   if (level_ == TextLevel::kByte) {
     for (char c : text) tokens.push_back(static_cast<uint8_t>(c));
+    return tokens;
+  }
+  if (pairs_) {
+    std::string valid;
+    ValidText reader(InvalidBytes::kRefuse, "text to encode", "");
+    reader.add(text, valid);
+    reader.finish(valid);
+    BpeEncoder encoder(*pairs_);
+    encoder.add(valid, tokens);
+    encoder.finish(tokens);
     return tokens;
   }
   Utf8Reader reader;
@@ -52,7 +88,8 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
   std::string text;
   for (int32_t token : tokens) {
     require(token >= 0 && token < size(), ExitCode::kBadData, "token ", token, " is not in a vocabulary of ", size());
-    if (level_ == TextLevel::kByte) text.push_back(static_cast<char>(token));
+    if (pairs_) text += pairs_->bytes_of(token);
+    else if (level_ == TextLevel::kByte) text.push_back(static_cast<char>(token));
     else text += to_utf8(code_points_[static_cast<size_t>(token)]);
   }
   return text;
@@ -60,8 +97,8 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
 
 std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
   if (there.level() != here.level())
-    return cat("tokens are ", there.level() == TextLevel::kByte ? "bytes" : "characters", " there and ",
-               here.level() == TextLevel::kByte ? "bytes" : "characters", " here");
+    return cat("tokens are ", tokens_of(there.level()), " there and ", tokens_of(here.level()), " here");
+  if (there.pairs()) return first_difference(*there.pairs(), *here.pairs());
   const auto &a = there.code_points(), &b = here.code_points();
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (x == a.end() && y == b.end()) return "";
@@ -110,6 +147,7 @@ std::string to_utf8(uint32_t c) {
 std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
   if (v->level() == TextLevel::kByte) return "byte";
+  if (v->pairs()) return "bpe" + tokenizer_json(v->pairs()->tables());
   std::vector<int32_t> all(static_cast<size_t>(v->size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   return "char" + v->decode(all);
@@ -118,6 +156,9 @@ std::string vocabulary_text(const Vocabulary* v) {
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text.empty()) return nullptr;
   if (text == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
+  if (text.starts_with("bpe"))
+    return std::make_unique<Vocabulary>(
+        Vocabulary::byte_pairs(parse_tokenizer_json(std::string_view(text).substr(3), "the checkpoint's tokenizer")));
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
   bool good = text.starts_with("char") && text.size() > 4;

@@ -1,4 +1,5 @@
-// Vocabulary: maps text to token ids and back, by byte or by character. A plain value. Also a UTF-8 decoder.
+// Vocabulary: maps text to token ids and back, by byte, by character or by byte pairs. A plain value. Also a UTF-8
+// decoder.
 #pragma once
 
 #include <array>
@@ -10,33 +11,41 @@
 
 namespace lockstep {
 
-enum class TextLevel : uint8_t { kByte, kChar };
-std::string_view to_text(TextLevel level);  // "byte", "char"
+class BytePairs;
+
+enum class TextLevel : uint8_t { kByte, kChar, kBpe };
+std::string_view to_text(TextLevel level);  // "byte", "char", "bpe"
 
 class Vocabulary {
  public:
   static Vocabulary bytes();  // token = byte
   // token = index in this list of Unicode code points, sorted and unique.
   static Vocabulary chars(std::vector<uint32_t> code_points);
+  // tokens of a byte-level BPE tokenizer (data/tokenizer/bpe.h).
+  static Vocabulary byte_pairs(std::shared_ptr<const BytePairs> pairs);
   TextLevel level() const { return level_; }
-  int64_t size() const { return level_ == TextLevel::kByte ? 256 : static_cast<int64_t>(code_points_.size()); }
-  const std::vector<uint32_t>& code_points() const { return code_points_; }  // empty at byte level
-  // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8.
+  int64_t size() const;
+  const std::vector<uint32_t>& code_points() const { return code_points_; }  // empty but at character level
+  const BytePairs* pairs() const { return pairs_.get(); }                    // null but at level kBpe
+  // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8. Special tokens in the
+  // text are text.
   std::vector<int32_t> encode(std::string_view text) const;
-  int32_t token_of(uint32_t code_point) const;  // -1 if there is none
-  // Returns UTF-8 at character level. Throws ExitCode::kBadData for an id out of range.
+  int32_t token_of(uint32_t code_point) const;  // at character level; -1 if there is none
+  // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an id out of range.
   std::string decode(const std::vector<int32_t>& tokens) const;
 
  private:
   TextLevel level_ = TextLevel::kByte;
   std::vector<uint32_t> code_points_;
+  std::shared_ptr<const BytePairs> pairs_;
 };
 
 // Describes the first token that has different meanings in two vocabularies: "token 3 is 'e' there and 'q' here"; empty
 // if they are equal.
 std::string first_difference(const Vocabulary& there, const Vocabulary& here);
 
-// vocabulary_text: the form that checkpoints store: "byte", or "char" and the characters; "" for null.
+// vocabulary_text: the form that checkpoints store: "byte", "char" and the characters, or "bpe" and a tokenizer.json;
+// "" for null.
 // parse_vocabulary: the inverse; throws ExitCode::kBadData for any other text.
 std::string vocabulary_text(const Vocabulary* vocabulary);
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);

@@ -14,13 +14,15 @@ using Json = nlohmann::ordered_json;
 
 std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+// What the text is: an object, a list of objects, or a list of any values, which is read as an object without keys.
+enum class Form { kObject, kObjects, kValues };
+
 // Builds flat objects from the events of nlohmann's parser, which does not recurse: time and memory grow with the text
 // alone, whatever it holds. Each object is handed on when it ends; a list's objects are never all held at once.
 class FlatReader {
  public:
-  // `list`: the text is a list of objects, not one object.
-  FlatReader(bool list, const std::function<void(JsonObject&&)>& use)
-      : members_(list ? 2 : 1), list_(list), use_(use) {}
+  FlatReader(Form form, const std::function<void(JsonObject&&)>& use)
+      : members_(form == Form::kObjects ? 2 : 1), form_(form), use_(use) {}
 
   bool null() { return value(nullptr, "null"); }
   bool boolean(bool v) { return value(v, v ? "true" : "false"); }
@@ -56,7 +58,8 @@ class FlatReader {
 
   bool start(char bracket) {
     if (depth_ < members_) {
-      if (bracket != (list_ && depth_ == 0 ? '[' : '{')) return false;
+      const bool list = form_ == Form::kValues || (form_ == Form::kObjects && depth_ == 0);
+      if (bracket != (list ? '[' : '{')) return false;
       object_.clear();
       names_.clear();
     } else {
@@ -69,7 +72,7 @@ class FlatReader {
   bool end(char bracket) {
     --depth_;
     if (depth_ < members_) {
-      if (bracket == '}') use_(std::move(object_));
+      if (bracket == (form_ == Form::kValues ? ']' : '}')) use_(std::move(object_));
       return true;
     }
     text_ += bracket;
@@ -92,7 +95,7 @@ class FlatReader {
   }
 
   const int members_;  // depth at which an object's members lie
-  const bool list_;
+  const Form form_;
   const std::function<void(JsonObject&&)>& use_;
   int depth_ = 0;
   JsonObject object_;
@@ -101,8 +104,8 @@ class FlatReader {
   bool first_ = true;  // no comma before the next piece
 };
 
-bool read_flat(std::string_view text, bool list, const std::function<void(JsonObject&&)>& use) {
-  FlatReader reader(list, use);
+bool read_flat(std::string_view text, Form form, const std::function<void(JsonObject&&)>& use) {
+  FlatReader reader(form, use);
   return Json::sax_parse(text, &reader);
 }
 
@@ -147,6 +150,8 @@ std::string json_line(const JsonObject& object) {
   return to_line(json);
 }
 
+std::string json_quoted(std::string_view text) { return to_line(Json(text)); }
+
 JsonText json_array(const std::vector<JsonValue>& values) {
   Json json = Json::array();
   for (const JsonValue& v : values) json.push_back(to_json(v));
@@ -189,7 +194,17 @@ double number_of(const JsonObject& object, std::string_view key, double standard
 
 std::optional<JsonObject> parse_json_object(std::string_view text) {
   JsonObject out;
-  if (!read_flat(text, false, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;
+  if (!read_flat(text, Form::kObject, [&](JsonObject&& object) { out = std::move(object); })) return std::nullopt;
+  return out;
+}
+
+std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {
+  std::vector<JsonValue> out;
+  const auto take = [&](JsonObject&& list) {
+    out.reserve(list.size());
+    for (auto& [key, value] : list) out.push_back(std::move(value));
+  };
+  if (!read_flat(text, Form::kValues, take)) return std::nullopt;
   return out;
 }
 
@@ -202,7 +217,7 @@ std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {
 }
 
 bool visit_json_list(std::string_view text, const std::function<void(JsonObject&&)>& use) {
-  return read_flat(text, true, use);
+  return read_flat(text, Form::kObjects, use);
 }
 
 int64_t json_int(const JsonObject& object, std::string_view key, std::string_view where) {

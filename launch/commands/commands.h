@@ -20,6 +20,8 @@ int generate_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> generate_forms();
 int data_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> data_forms();
+int tokenizer_command(const App& app, const std::vector<std::string>& arguments);
+std::vector<Command> tokenizer_forms();
 int config_command(const App& app, const std::vector<std::string>& arguments);
 std::vector<Command> config_forms();
 int checkpoint_command(const App& app, const std::vector<std::string>& arguments);
@@ -99,6 +101,10 @@ inline const std::vector<CommandEntry>& commands() {
        data_forms,
        {{"import FORMAT INPUT... OUTPUT.h5", "make a dataset from files (text, idx)"},
         {"inspect FILE.h5", "check a dataset and describe it"}}},
+      {"tokenizer",
+       tokenizer_command,
+       tokenizer_forms,
+       {{"encode|decode FROM FILE", "turn text into token ids, and back"}, {"inspect FROM", "describe a tokenizer"}}},
       {"config",
        config_command,
        config_forms,

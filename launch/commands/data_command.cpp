@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <filesystem>
 
-#include "core/io/checkpoint.h"
 #include "data/import.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/find_vocabulary.h"
 #include "launch/commands/progress.h"
 #include "launch/world/world.h"
 
@@ -48,31 +47,18 @@ class ShownProgress {
   std::unique_ptr<Progress> progress_;
 };
 
-// The vocabulary of a run, a checkpoint, a dataset or a text file.
-std::shared_ptr<const Vocabulary> vocabulary_from(const std::string& from) {
-  std::error_code error;
-  std::unique_ptr<Vocabulary> found;
-  if (std::filesystem::is_directory(from, error)) {
-    found = parse_vocabulary(open_newest(from).info.vocabulary);
-    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
-            ": was not trained on text with a vocabulary of characters or bytes");
-  } else if (is_hdf5_file(from)) {
-    found = vocabulary_of_dataset(from);
-    require(found != nullptr, ExitCode::kBadData, "--vocabulary ", from,
-            ": has no vocabulary, because its ids come from another tokenizer (level ids)");
-  } else {
-    found = vocabulary_of_text(from);
-  }
-  return found;
-}
-
 using Inputs = std::vector<std::string>;
 
+const std::vector<std::string> kTextOptions{"level", "vocabulary", "tokenizer", "separator", "invalid"};
+
 void import_text_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  const std::string &level = a.text("level"), &from = a.text("vocabulary");
+  const std::string &level = a.text("level"), &characters = a.text("vocabulary"), &tokenizer = a.text("tokenizer");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  if (!from.empty()) options.vocabulary = vocabulary_from(from);
+  require(characters.empty() || tokenizer.empty(), ExitCode::kUsage,
+          "data import text: --vocabulary and --tokenizer exclude each other");
+  const std::string& from = characters.empty() ? tokenizer : characters;
+  if (!from.empty()) options.vocabulary = find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
@@ -80,12 +66,19 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
             " is of level ", to_text(there));
     wanted = there;
   }
+  options.separator = a.text("separator");
+  options.special_tokens = a.has("special-tokens");
+  options.invalid = invalid_bytes(a);
+  const bool pairs = !options.separator.empty() || options.special_tokens || options.invalid == InvalidBytes::kReplace;
+  require(!pairs || wanted == TextLevel::kBpe, ExitCode::kUsage,
+          "data import text: --separator, --special-tokens and --invalid are for a tokenizer of byte pairs");
   import_text(inputs, output, wanted, options);
 }
 
 void import_idx_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  require(a.text("vocabulary").empty() && a.text("level").empty(), ExitCode::kUsage,
-          "data import idx: --vocabulary and --level are for text");
+  const bool text = std::any_of(kTextOptions.begin(), kTextOptions.end(), [&](auto& o) { return !a.text(o).empty(); });
+  require(!text && !a.has("special-tokens"), ExitCode::kUsage,
+          "data import idx: --vocabulary, --tokenizer, --level and the like are for text");
   require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
   import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
 }
@@ -139,15 +132,22 @@ std::vector<Command> data_forms() {
   }
   return {
       {"data import",
-       cat("data import ", formats, " INPUT... OUTPUT.h5 [--level char|byte] [--vocabulary FROM] [--force] [--json]"),
+       cat("data import ", formats,
+           " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--force] [--json]"),
        help +
            "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format.\n"
            "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
            "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
-           "the vocabulary. The text need not use all of them; a character that is not among them is an error.",
+           "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
+           "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe,\n"
+           "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT is encoded by itself.",
        {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char",
          "LEVEL", ""},
         {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
+        {"tokenizer", "text: the tokenizer of FROM; tokens are byte pairs", "FROM", ""},
+        {"separator", "text: a token such as <|endoftext|> to put after each INPUT", "TOKEN", ""},
+        {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
+        invalid_option(),
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},

@@ -1,0 +1,139 @@
+#include "data/tokenizer/pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kLongestPattern = 4096;
+constexpr uint32_t kMostSteps = 200'000'000;
+
+// White space by Unicode, written out: PCRE2's own \s has U+180E besides, and depends on its release.
+constexpr std::string_view kSpaces =
+    "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+
+// The pattern in PCRE2's terms. What the two languages write alike but read differently is refused.
+std::string translated(std::string_view text, std::string_view where) {
+  const auto refuse = [&](bool is, std::string_view what) {
+    require(!is, ExitCode::kBadData, where, ": the pattern '", text, "' has ", what, ", which is not supported");
+  };
+  refuse(text.size() > kLongestPattern, "too many characters");
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const std::string_view rest = text.substr(i);
+    if (c == '\\') {
+      refuse(i + 1 == text.size(), "a backslash at its end");
+      const char escaped = text[++i];
+      const bool is_letter = (escaped >= 'a' && escaped <= 'z') || (escaped >= 'A' && escaped <= 'Z');
+      const bool is_digit = escaped >= '0' && escaped <= '9';
+      refuse(is_digit || static_cast<unsigned char>(escaped) >= 0x80 ||
+                 (is_letter && std::string_view("pPsSdDrnt").find(escaped) == std::string_view::npos),
+             rest.substr(0, 2));
+      refuse(in_class && escaped == 'S', "\\S within a class");
+      if (escaped == 's') out += in_class ? std::string(kSpaces) : cat("[", kSpaces, "]");
+      else if (escaped == 'S') out += cat("[^", kSpaces, "]");
+      else out += rest.substr(0, 2);
+      continue;
+    }
+    if (in_class) {
+      refuse(c == '[', "a class within a class");
+      refuse(rest.starts_with("&&"), "an intersection of classes");
+      in_class = c != ']';
+    } else if (c == '[') {
+      in_class = true;
+      if (rest.starts_with("[^")) out += c, ++i;
+      refuse(i + 1 < text.size() && text[i + 1] == ']', "a class that begins with ]");
+    } else {
+      refuse(c == '^' || c == '$', "an anchor");
+      refuse(rest.starts_with("}+"), "a possessive interval");
+      refuse(rest.starts_with("(*") || rest.starts_with("(?#") || rest.starts_with("(?P") || rest.starts_with("(?R") ||
+                 rest.starts_with("(?C") || rest.starts_with("(?&") || rest.starts_with("(?<") ||
+                 rest.starts_with("(?|") || rest.starts_with("(?("),
+             rest.substr(0, 3));
+    }
+    out += text[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Pattern::Code {
+  pcre2_code* code = nullptr;
+  ~Code() { pcre2_code_free(code); }
+};
+
+Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(text)) {
+  auto made = std::make_shared<Code>();
+  const std::string pcre = translated(text_, where);
+  int error = 0;
+  size_t at = 0;
+  made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
+  if (!made->code) {
+    PCRE2_UCHAR message[128] = {};
+    pcre2_get_error_message(error, message, sizeof message);
+    throw Error(ExitCode::kBadData,
+                cat(where, ": the pattern '", text_, "' is refused: ", reinterpret_cast<const char*>(message)));
+  }
+  uint32_t behind = 0, empty = 0, groups = 0;
+  pcre2_pattern_info(made->code, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+  pcre2_pattern_info(made->code, PCRE2_INFO_MATCHEMPTY, &empty);
+  pcre2_pattern_info(made->code, PCRE2_INFO_BACKREFMAX, &groups);
+  require(behind == 0 && groups == 0, ExitCode::kBadData, where, ": the pattern '", text_,
+          "' refers to what lies before it, which is not supported");
+  require(empty == 0, ExitCode::kBadData, where, ": the pattern '", text_, "' matches an empty text");
+  // Where there is no just-in-time compiler, PCRE2 interprets.
+  pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  code_ = std::move(made);
+}
+
+std::string_view named_pattern(std::string_view name) {
+  if (name == "gpt2") return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  if (name == "llama3")
+    return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+           R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  if (name == "qwen2")
+    return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+           R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  return "";
+}
+
+struct Matcher::Scratch {
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, 4 << 20, nullptr);
+  Scratch() {
+    check(data && context, "no memory for PCRE2");
+    pcre2_set_match_limit(context, kMostSteps);
+    pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+  ~Scratch() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+  }
+};
+
+Matcher::Matcher() : scratch_(std::make_unique<Scratch>()) {}
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher::~Matcher() = default;
+
+Matcher::Result Matcher::find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match) {
+  const int code = pcre2_match(pattern.code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                               PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u), scratch_->data, scratch_->context);
+  if (code == PCRE2_ERROR_NOMATCH) return Result::kNone;
+  if (code == PCRE2_ERROR_PARTIAL) return Result::kNeedsMore;
+  require(code >= 0, ExitCode::kBadData, "the pattern '", pattern.text_, "' takes too many steps on a piece of ",
+          text.size() - from, " bytes (PCRE2 error ", code, ")");
+  const size_t* ends = pcre2_get_ovector_pointer(scratch_->data);
+  match = {ends[0], ends[1]};
+  return Result::kMatch;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Pattern: a regular expression that splits text into the words within which byte pairs are merged. The one door to
+// PCRE2. A Pattern is an immutable value that may be shared; a Matcher is the scratch memory of one thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class Pattern {
+ public:
+  // Takes the regular expressions of tokenizer.json as far as PCRE2 means the same by them: alternatives, groups,
+  // classes, \p{..}, \s, \S, \d, \D, \r, \n, \t, lookahead, quantifiers. Throws ExitCode::kBadData naming `where` and
+  // the part that is not supported: among others what looks behind, and what matches an empty text.
+  Pattern(std::string text, std::string_view where);
+  const std::string& text() const { return text_; }
+
+ private:
+  friend class Matcher;
+  struct Code;
+  std::string text_;
+  std::shared_ptr<const Code> code_;
+};
+
+// The pattern of a model family: "gpt2", "llama3" or "qwen2"; empty for another name.
+std::string_view named_pattern(std::string_view name);
+
+struct Match {
+  size_t begin = 0, end = 0;
+};
+
+class Matcher {
+ public:
+  Matcher();
+  Matcher(Matcher&&) noexcept;
+  ~Matcher();
+  enum class Result { kMatch, kNone, kNeedsMore };
+  // The first match in `text`, which is valid UTF-8, at or after byte `from`. `more`: text may follow, and kNeedsMore is
+  // returned where it could change the match. Throws ExitCode::kBadData where the pattern takes too many steps.
+  Result find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match);
+
+ private:
+  struct Scratch;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Tokenizers in files: tokenizer.json of the Hugging Face tokenizers library, as far as it describes byte-level BPE,
+// and GPT-2's two tables. Plain functions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/tokenizer/bpe.h"
+
+namespace lockstep {
+
+// All throw ExitCode::kBadData naming `where` and what is wrong or not supported: other models than byte-level BPE,
+// normalizers, dropout, byte_fallback, patterns that data/tokenizer/pattern.h refuses, ids with gaps, tokens or merges
+// that are there twice, merges of unknown tokens. Post-processors, truncation and padding are ignored: text is encoded
+// as it is.
+std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std::string_view where);
+// vocabulary: {"token": id, ...}; merges: "left right" a line. Splits text as GPT-2 does. A token that is neither a
+// byte nor made by a merge, such as <|endoftext|>, is special.
+std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::string_view merges,
+                                              std::string_view where);
+
+// From a tokenizer.json, or a folder with that file, with encoder.json and vocab.bpe, or with vocab.json and merges.txt.
+// Throws kMissingInput where there is none.
+std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path);
+
+bool has_tokenizer_files(const std::string& folder);
+
+// As tokenizer.json, on one line: equal tokenizers give equal texts.
+std::string tokenizer_json(const BpeTables& tables);
+
+}  // namespace lockstep

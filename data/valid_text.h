@@ -1,0 +1,34 @@
+// ValidText: turns a stream of bytes into whole characters of valid UTF-8. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class InvalidBytes : uint8_t {
+  kRefuse,
+  kReplace  // by U+FFFD, one for each longest beginning of a character, as Python's bytes.decode("utf-8", "replace")
+};
+
+class ValidText {
+ public:
+  // where: of the text, for messages. advice: what to do about invalid bytes; it ends the message.
+  ValidText(InvalidBytes invalid, std::string where, std::string advice)
+      : invalid_(invalid), where_(std::move(where)), advice_(std::move(advice)) {}
+  // Appends the characters of a piece of the stream to `text`; those that are cut at its end come with the next piece.
+  // Throws ExitCode::kBadData naming the first invalid byte by its offset in the stream.
+  void add(std::string_view bytes, std::string& text);
+  void finish(std::string& text);  // the stream ends
+
+ private:
+  void invalid(int64_t offset, std::string& text) const;
+
+  InvalidBytes invalid_;
+  std::string where_, advice_;
+  std::string cut_;    // the beginning of a character
+  int64_t done_ = 0;   // bytes before it
+};
+
+}  // namespace lockstep

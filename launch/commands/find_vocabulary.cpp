@@ -1,0 +1,42 @@
+#include "launch/commands/find_vocabulary.h"
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/io/checkpoint.h"
+#include "data/import.h"
+#include "data/tokenizer/tokenizer_file.h"
+
+namespace lockstep {
+
+std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file) {
+  std::error_code error;
+  std::unique_ptr<Vocabulary> found;
+  const bool folder = std::filesystem::is_directory(from, error);
+  if (folder && !has_tokenizer_files(from)) {
+    found = parse_vocabulary(open_newest(from).info.vocabulary);
+    require(found != nullptr, ExitCode::kBadData, from, ": was not trained on text, so it has no vocabulary");
+  } else if (!folder && is_hdf5_file(from)) {
+    found = vocabulary_of_dataset(from);
+    require(found != nullptr, ExitCode::kBadData, from,
+            ": has no vocabulary, because its ids come from another tokenizer (level ids)");
+  } else if (folder || file == PlainFile::kJson) {
+    found = std::make_unique<Vocabulary>(Vocabulary::byte_pairs(read_tokenizer(from)));
+  } else {
+    found = vocabulary_of_text(from);
+  }
+  return found;
+}
+
+Option invalid_option() {
+  return {"invalid", "bytes that are no UTF-8: refuse them, or replace them by U+FFFD; default: refuse", "HOW", ""};
+}
+
+InvalidBytes invalid_bytes(const Arguments& arguments) {
+  const std::string& how = arguments.text("invalid");
+  require(how.empty() || how == "refuse" || how == "replace", ExitCode::kUsage, "--invalid ", how,
+          ": must be refuse or replace");
+  return how == "replace" ? InvalidBytes::kReplace : InvalidBytes::kRefuse;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/escape.h"
+#include "core/base/plain_file.h"
+#include "core/io/json.h"
+#include "data/tokenizer/tokenizer_file.h"
+#include "launch/commands/command_line.h"
+#include "launch/commands/commands.h"
+#include "launch/commands/find_vocabulary.h"
+#include "launch/world/world.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kBlock = 1 << 20;
+
+// Calls use(bytes) for each block of a file, or of standard input where the path is "-".
+template <class Use>
+void for_each_block(const std::string& path, Use use) {
+  std::string block;
+  if (path != "-") {
+    const InputFile file(path);
+    for (int64_t at = 0; at < file.size; at += static_cast<int64_t>(block.size())) {
+      block.resize(static_cast<size_t>(std::min<int64_t>(kBlock, file.size - at)));
+      file.read(at, block.data(), static_cast<int64_t>(block.size()));
+      use(block);
+    }
+    return;
+  }
+  for (;;) {
+    block.resize(kBlock);
+    const ssize_t got = ::read(STDIN_FILENO, block.data(), kBlock);
+    if (got < 0 && errno == EINTR) continue;
+    require(got >= 0, ExitCode::kBadData, "standard input cannot be read: ", std::strerror(errno));
+    if (got == 0) return;
+    block.resize(static_cast<size_t>(got));
+    use(block);
+  }
+}
+
+std::string name_of(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+int encode(const Arguments& a) {
+  const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
+  const std::string& path = a.positional[1];
+  std::vector<int32_t> ids;
+  int64_t count = 0;
+  const auto show = [&] {
+    std::string line;
+    for (int32_t id : ids) line += cat(count++ > 0 ? " " : "", id);
+    if (!line.empty()) print(line);
+    ids.clear();
+  };
+  if (vocabulary->pairs()) {
+    BpeEncoder encoder(*vocabulary->pairs(), a.has("special-tokens"));
+    ValidText valid(invalid_bytes(a), name_of(path), "; replace such bytes with --invalid replace");
+    std::string text;
+    for_each_block(path, [&](const std::string& block) {
+      text.clear();
+      valid.add(block, text);
+      encoder.add(text, ids);
+      show();
+    });
+    text.clear();
+    valid.finish(text);
+    encoder.add(text, ids);
+    encoder.finish(ids);
+  } else {
+    std::string text;
+    for_each_block(path, [&](const std::string& block) { text += block; });
+    ids = vocabulary->encode(text);
+  }
+  show();
+  print("\n");
+  return 0;
+}
+
+int decode(const Arguments& a) {
+  const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
+  const std::string where = name_of(a.positional[1]);
+  const Shown shown = ::isatty(STDOUT_FILENO) == 1 ? Shown::kEscaped : Shown::kAsItIs;
+  std::string number;
+  std::vector<int32_t> ids;
+  const auto take = [&] {
+    if (number.empty()) return;
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), id);
+    require(error == std::errc() && end == number.data() + number.size(), ExitCode::kBadData, where, ": '",
+            escaped(number.substr(0, 40), Lines::kEscape), "' is no token id");
+    ids.push_back(id);
+    number.clear();
+  };
+  for_each_block(a.positional[1], [&](const std::string& block) {
+    for (char c : block) {
+      if (c == ' ' || c == '\n' || c == '\t' || c == '\r') take();
+      else if (number.size() < 40) number += c;
+    }
+    print(vocabulary->decode(ids), shown);
+    ids.clear();
+  });
+  take();
+  print(vocabulary->decode(ids), shown);
+  return 0;
+}
+
+int inspect(const Arguments& a) {
+  const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
+  const int64_t first = a.integer("first", 0);
+  std::vector<JsonValue> tokens, patterns, added;
+  for (int64_t id = 0; id < std::min(first, vocabulary->size()); ++id)
+    tokens.emplace_back(vocabulary->decode({static_cast<int32_t>(id)}));
+  JsonObject out{{"level", std::string(to_text(vocabulary->level()))}, {"vocabulary", vocabulary->size()}};
+  if (const BytePairs* pairs = vocabulary->pairs()) {
+    for (const std::string& p : pairs->tables().patterns) patterns.emplace_back(p);
+    for (const AddedToken& t : pairs->tables().added) added.emplace_back(t.text);
+    out.insert(out.end(), {{"merges", static_cast<int64_t>(pairs->tables().merges.size())},
+                           {"ignore_merges", pairs->tables().ignore_merges},
+                           {"patterns", json_array(patterns)},
+                           {"added_tokens", json_array(added)}});
+  }
+  out.emplace_back("first_tokens", json_array(tokens));
+  if (a.has("json")) {
+    print(json_line(out) + "\n");
+    return 0;
+  }
+  std::string text = cat("level: ", to_text(vocabulary->level()), "\nvocabulary: ", vocabulary->size(), "\n");
+  if (const BytePairs* pairs = vocabulary->pairs()) {
+    const BpeTables& t = pairs->tables();
+    text += cat("merges: ", t.merges.size(), t.ignore_merges ? ", not for words that are tokens\n" : "\n");
+    for (const std::string& p : t.patterns) text += cat("pattern: ", p, "\n");
+    for (const AddedToken& added_token : t.added)
+      text += cat(added_token.special ? "special token " : "added token ", added_token.id, ": ",
+                  escaped(added_token.text, Lines::kEscape), "\n");
+  }
+  for (size_t i = 0; i < tokens.size(); ++i)
+    text += cat("token ", i, ": '", escaped(std::get<std::string>(tokens[i]), Lines::kEscape), "'\n");
+  print(text);
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Command> tokenizer_forms() {
+  const std::string from =
+      "FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
+      "or a run, a checkpoint or a dataset.";
+  return {{"tokenizer encode",
+           "tokenizer encode FROM FILE [--special-tokens] [--invalid HOW]",
+           "Prints the token ids of a text. FILE may be - for standard input.\n" + from,
+           {{"special-tokens", "special tokens that the text spells out are those tokens; else they are text"},
+            invalid_option()},
+           2,
+           2},
+          {"tokenizer decode",
+           "tokenizer decode FROM FILE",
+           "Prints the text of token ids, which FILE holds with white space between them. FILE may be - for\n"
+           "standard input.\n" +
+               from,
+           {},
+           2,
+           2},
+          {"tokenizer inspect",
+           "tokenizer inspect FROM [--first N] [--json]",
+           "Describes a tokenizer.\n" + from,
+           {{"first", "how many tokens to print", "N", "0"}, {"json", "one JSON object"}},
+           1,
+           1}};
+}
+
+int tokenizer_command(const App&, const std::vector<std::string>& given) {
+  const Arguments a = parse_arguments(tokenizer_forms(), given);
+  if (a.help || !is_first_process()) return 0;
+  if (a.form == "encode") return encode(a);
+  return a.form == "decode" ? decode(a) : inspect(a);
+}
+
+}  // namespace lockstep
