@@ -32,7 +32,8 @@ std::string json_quoted(std::string_view text);                 // "with the quo
 // Nothing where the text is no JSON object, has the same key twice or is nested deeper than 32 levels. Values that are
 // lists or objects come as JsonText.
 std::optional<JsonObject> parse_json_object(std::string_view text);
-// The elements of a list; nothing where the text is none or is nested deeper than 32 levels.
+// The elements of a list, those that are lists or objects as JsonText; nothing where the text is none or is nested
+// deeper than 32 levels.
 std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text);
 
 // Nothing where the text is no JSON list. Elements that are lists or objects come as JsonText.

@@ -1,5 +1,7 @@
 #include "data/tokenizer/pattern.h"
 
+#include <algorithm>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -9,11 +11,25 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kLongestPattern = 4096;
+constexpr std::string_view kNameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
 constexpr uint32_t kMostSteps = 200'000'000;
 
 // White space by Unicode, written out: PCRE2's own \s has U+180E besides, and depends on its release.
 constexpr std::string_view kSpaces =
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+
+// Letters and numbers that Unicode has had since its versions 15 and 16: releases of PCRE2 differ in whether they know
+// them, and token ids must not depend on that.
+constexpr std::string_view kLaterLetters =
+    "\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}\\x{10D4A}-\\x{10D65}"
+    "\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}"
+    "\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}"
+    "\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}"
+    "\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}"
+    "\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}";
+constexpr std::string_view kLaterNumbers =
+    "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11F50}-\\x{11F59}\\x{16130}-\\x{16139}"
+    "\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}";
 
 // The pattern in PCRE2's terms. What the two languages write alike but read differently is refused.
 std::string translated(std::string_view text, std::string_view where) {
@@ -34,10 +50,22 @@ std::string translated(std::string_view text, std::string_view where) {
       refuse(is_digit || static_cast<unsigned char>(escaped) >= 0x80 ||
                  (is_letter && std::string_view("pPsSdDrnt").find(escaped) == std::string_view::npos),
              rest.substr(0, 2));
-      refuse(in_class && escaped == 'S', "\\S within a class");
-      if (escaped == 's') out += in_class ? std::string(kSpaces) : cat("[", kSpaces, "]");
-      else if (escaped == 'S') out += cat("[^", kSpaces, "]");
-      else out += rest.substr(0, 2);
+      std::string negated = escaped == 'S' || escaped == 'P' ? "^" : "", set;
+      if (escaped == 's' || escaped == 'S') {
+        set = kSpaces;
+      } else if (escaped == 'p' || escaped == 'P') {
+        const size_t end = std::min(rest.find('}'), rest.size());
+        const std::string_view name = rest.substr(0, end).substr(std::min<size_t>(3, end));
+        refuse(end == rest.size() || rest[2] != '{' || name.find_first_not_of(kNameCharacters) != name.npos,
+               rest.substr(0, 3));
+        set = cat("\\p{", name, "}", name == "L" ? kLaterLetters : name == "N" ? kLaterNumbers : "");
+        i += end - 1;
+      } else {
+        out += rest.substr(0, 2);
+        continue;
+      }
+      refuse(in_class && !negated.empty(), cat(rest.substr(0, 2), " within a class"));
+      out += in_class ? set : cat("[", negated, set, "]");
       continue;
     }
     if (in_class) {

@@ -116,10 +116,11 @@ class JsonReader {
     const JsonValue* v = find_member(of, key);
     return !v || std::holds_alternative<std::nullptr_t>(*v);
   }
+  // parse_json_object hands on nested members as their text.
   static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
     const JsonValue* v = find_member(of, key);
-    const JsonText* text = v ? std::get_if<JsonText>(v) : nullptr;
-    return text ? std::string_view(text->text) : std::string_view();
+    const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
+    return text ? std::string_view(*text) : std::string_view();
   }
   JsonObject member_object(const JsonObject& of, std::string_view key) const {
     return object(list_or_object(of, key), cat("has no object \"", key, "\""));
