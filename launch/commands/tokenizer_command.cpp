@@ -6,12 +6,17 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
+#include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/device/thread_pool.h"
 #include "core/io/json.h"
+#include "core/io/pending_file.h"
 #include "data/tokenizer/tokenizer_file.h"
+#include "data/tokenizer/train_bpe.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
+#include "launch/commands/progress.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
@@ -108,6 +113,36 @@ int decode(const Arguments& a) {
   return 0;
 }
 
+int train(const Arguments& a) {
+  const std::vector<std::string> inputs(a.positional.begin(), a.positional.end() - 1);
+  const std::string& output = a.positional.back();
+  BpeTraining options;
+  options.vocabulary = a.integer("vocab-size", 0);
+  options.pattern = a.text("pattern");
+  options.invalid = invalid_bytes(a);
+  options.threads = static_cast<int>(a.integer("threads", 0, kMostRanks));
+  if (options.threads == 0) options.threads = available_cores();
+  PendingFile pending(output, a.has("force"));
+  ProgressOptions shown;
+  shown.title = "read";
+  shown.unit = "bytes";
+  for (const std::string& path : inputs) shown.total += InputFile(path).size;
+  Progress progress(shown);
+  options.progress = [&](int64_t done, int64_t) { progress.set(done); };
+  const BytePairs pairs(train_bpe(inputs, options), output);
+  progress.finish();
+  {
+    const Descriptor file = open_to_append(pending.temporary());
+    require(file && write_all(file, tokenizer_json(pairs.tables())), ExitCode::kStorage, output,
+            ": cannot be written; is the disk full?");
+  }
+  pending.commit();
+  if (pairs.size() < options.vocabulary)
+    log_warning(cat(output, ": has ", pairs.size(), " tokens, fewer than --vocab-size: no other pair occurs twice"));
+  print(cat("vocabulary: ", pairs.size(), "\nmerges: ", pairs.tables().merges.size(), "\n"));
+  return 0;
+}
+
 int inspect(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
   const int64_t first = a.integer("first", 0);
@@ -149,7 +184,17 @@ std::vector<Command> tokenizer_forms() {
   const std::string from =
       "FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
-  return {{"tokenizer encode",
+  return {{"tokenizer train",
+           "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--threads N] [--force]",
+           "Makes a byte-level BPE tokenizer of the texts, as a tokenizer.json: the 256 bytes, then the most frequent\n"
+           "pairs, then <|endoftext|>. The same texts give the same tokenizer on any number of threads.",
+           {{"vocab-size", "tokens to make", "N", "50257"},
+            {"pattern", "how text is split into words: gpt2, llama3 or qwen2", "NAME", "gpt2"},
+            {"threads", "threads that read; 0: one for each core", "N", "0"},
+            {"force", "replace an existing OUTPUT.json"},
+            invalid_option()},
+           2},
+          {"tokenizer encode",
            "tokenizer encode FROM FILE [--special-tokens] [--invalid HOW]",
            "Prints the token ids of a text. FILE may be - for standard input.\n" + from,
            {{"special-tokens", "special tokens that the text spells out are those tokens; else they are text"},
@@ -175,6 +220,7 @@ std::vector<Command> tokenizer_forms() {
 int tokenizer_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(tokenizer_forms(), given);
   if (a.help || !is_first_process()) return 0;
+  if (a.form == "train") return train(a);
   if (a.form == "encode") return encode(a);
   return a.form == "decode" ? decode(a) : inspect(a);
 }
