@@ -34,9 +34,9 @@ struct ImportOptions {
 // Both import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
 // (the output exists), kStorage.
 
-// Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself. Character
-// level needs UTF-8. With a vocabulary in `options`, a character
-// that is not in it is an error (kBadData) that names file, byte and character.
+// Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself.
+// Character level needs UTF-8. With a vocabulary in `options`, a character that is not in it is an error (kBadData)
+// that names file, byte and character.
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options = {});
 

@@ -27,8 +27,8 @@ class ValidText {
 
   InvalidBytes invalid_;
   std::string where_, advice_;
-  std::string cut_;    // the beginning of a character
-  int64_t done_ = 0;   // bytes before it
+  std::string cut_;   // the beginning of a character
+  int64_t done_ = 0;  // bytes before it
 };
 
 }  // namespace lockstep

@@ -31,7 +31,8 @@ class Vocabulary {
   // text are text.
   std::vector<int32_t> encode(std::string_view text) const;
   int32_t token_of(uint32_t code_point) const;  // at character level; -1 if there is none
-  // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an id out of range.
+  // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an
+  // id out of range.
   std::string decode(const std::vector<int32_t>& tokens) const;
 
  private:

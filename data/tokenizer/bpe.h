@@ -20,6 +20,8 @@ class BytePairs {
   // Checks that each id is a token, each byte has one, tokens differ, and each merge makes a token of two; throws
   // ExitCode::kBadData naming `where` and what is wrong.
   BytePairs(BpeTables tables, std::string_view where);
+  BytePairs(const BytePairs&) = delete;  // the index refers to the tables
+  BytePairs& operator=(const BytePairs&) = delete;
   const BpeTables& tables() const { return tables_; }
   int64_t size() const { return static_cast<int64_t>(tables_.tokens.size()); }
   const std::string& bytes_of(int32_t id) const { return tables_.tokens[static_cast<size_t>(id)]; }
@@ -42,7 +44,7 @@ class BytePairs {
   };
   BpeTables tables_;
   std::vector<Pattern> patterns_;
-  std::vector<Slot> slots_;  // a hash table: open addressing, a power of two of slots
+  std::vector<Slot> slots_;                            // a hash table: open addressing, a power of two of slots
   std::unordered_map<std::string_view, int32_t> ids_;  // of the model's own tokens
   int32_t byte_ids_[256];
 };
@@ -78,8 +80,8 @@ class BpeEncoder {
   std::unordered_map<std::string_view, const AddedToken*> added_;  // those that are looked for
   std::vector<size_t> lengths_;                                    // of them, descending
   bool begins_added_[256] = {};
-  std::string text_;  // not yet encoded, and
-  size_t begin_ = 0;  // where that begins
+  std::string text_;     // not yet encoded, and
+  size_t begin_ = 0;     // where that begins
   size_t searched_ = 0;  // no added token begins before this byte
   // Words that were encoded before.
   std::vector<Known> known_;

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kShortWord = 48;              // bytes; longer words are merged by a heap, and not remembered
+constexpr size_t kShortWord = 48;                // bytes; longer words are merged by a heap, and not remembered
 constexpr size_t kKnownSlots = size_t{1} << 17;  // a power of two
 constexpr size_t kMostKnown = kKnownSlots / 2;
 
@@ -20,8 +20,7 @@ BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens)
     if (a.special && !special_tokens) continue;
     added_.emplace(a.text, &a);
     begins_added_[static_cast<uint8_t>(a.text[0])] = true;
-    if (std::find(lengths_.begin(), lengths_.end(), a.text.size()) == lengths_.end())
-      lengths_.push_back(a.text.size());
+    if (std::find(lengths_.begin(), lengths_.end(), a.text.size()) == lengths_.end()) lengths_.push_back(a.text.size());
   }
   std::sort(lengths_.begin(), lengths_.end(), std::greater<>());
 }
@@ -143,8 +142,8 @@ void BpeEncoder::merge_long(std::string_view word, std::vector<int32_t>& ids) {
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
   for (int32_t i = 0; i < count; ++i)
-    symbols.push_back({pairs_.byte_ids_[static_cast<uint8_t>(word[static_cast<size_t>(i)])], i - 1,
-                       i + 1 < count ? i + 1 : -1});
+    symbols.push_back(
+        {pairs_.byte_ids_[static_cast<uint8_t>(word[static_cast<size_t>(i)])], i - 1, i + 1 < count ? i + 1 : -1});
   const auto at = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
   std::priority_queue<Pair> queue;
   const auto consider = [&](int32_t left, int32_t right) {

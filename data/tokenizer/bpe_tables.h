@@ -23,8 +23,8 @@ struct BpeTables {
   std::vector<std::string> tokens;                  // the bytes of each id; of an added token its text
   std::vector<std::pair<int32_t, int32_t>> merges;  // pairs of ids, the first to be merged first
   std::vector<AddedToken> added;                    // by id
-  std::vector<std::string> patterns;                // each splits the words of the one before it (data/tokenizer/pattern.h)
-  bool ignore_merges = false;                       // a word that is a token is that token, whatever merging gives
+  std::vector<std::string> patterns;  // each splits the words of the one before it (data/tokenizer/pattern.h)
+  bool ignore_merges = false;         // a word that is a token is that token, whatever merging gives
   friend bool operator==(const BpeTables&, const BpeTables&) = default;
 };
 

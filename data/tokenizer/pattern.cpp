@@ -153,8 +153,9 @@ Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher::~Matcher() = default;
 
 Matcher::Result Matcher::find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match) {
-  const int code = pcre2_match(pattern.code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                               PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u), scratch_->data, scratch_->context);
+  const int code =
+      pcre2_match(pattern.code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                  PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u), scratch_->data, scratch_->context);
   if (code == PCRE2_ERROR_NOMATCH) return Result::kNone;
   if (code == PCRE2_ERROR_PARTIAL) return Result::kNeedsMore;
   require(code >= 0, ExitCode::kBadData, "the pattern '", pattern.text_, "' takes too many steps on a piece of ",

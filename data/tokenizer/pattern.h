@@ -37,8 +37,8 @@ class Matcher {
   Matcher(Matcher&&) noexcept;
   ~Matcher();
   enum class Result { kMatch, kNone, kNeedsMore };
-  // The first match in `text`, which is valid UTF-8, at or after byte `from`. `more`: text may follow, and kNeedsMore is
-  // returned where it could change the match. Throws ExitCode::kBadData where the pattern takes too many steps.
+  // The first match in `text`, which is valid UTF-8, at or after byte `from`. `more`: text may follow, and kNeedsMore
+  // is returned where it could change the match. Throws ExitCode::kBadData where the pattern takes too many steps.
   Result find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match);
 
  private:

@@ -136,7 +136,8 @@ class JsonReader {
   }
 
   void read_model(const JsonObject& model) {
-    const bool bpe = is_absent(model, "type") ? find_member(model, "merges") != nullptr : text_of(model, "type") == "BPE";
+    const bool bpe =
+        is_absent(model, "type") ? find_member(model, "merges") != nullptr : text_of(model, "type") == "BPE";
     refuse(!bpe, "has a model of type ", shown(text_of(model, "type")), "; BPE is supported");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       refuse(!text_of(model, key).empty(), "has a ", key, ", which byte-level BPE has not");
@@ -162,8 +163,8 @@ class JsonReader {
     if (is_absent(whole, "added_tokens")) return translate();
     for (const JsonValue& value : member_list(whole, "added_tokens")) {
       const auto* text = std::get_if<JsonText>(&value);
-      const JsonObject token = object(text ? std::string_view(text->text) : std::string_view(),
-                                      "has an added token that is no JSON object");
+      const JsonObject token =
+          object(text ? std::string_view(text->text) : std::string_view(), "has an added token that is no JSON object");
       const std::string& content = json_text(token, "content", where_);
       const int64_t id = json_int(token, "id", where_);
       refuse(id < 0 || id >= kMostBpeTokens, "the added token ", shown(content), " has the id ", id);
@@ -172,17 +173,18 @@ class JsonReader {
                ", which is not supported");
       const auto known = ids_.find(content);
       const bool in_vocabulary = known != ids_.end() && known->second == id;
-      refuse(!in_vocabulary && (known != ids_.end() || (id < static_cast<int64_t>(texts_.size()) &&
-                                                         !texts_[static_cast<size_t>(id)].empty())),
+      refuse(!in_vocabulary && (known != ids_.end() ||
+                                (id < static_cast<int64_t>(texts_.size()) && !texts_[static_cast<size_t>(id)].empty())),
              "the added token ", shown(content), " has the id ", id, ", and the vocabulary says otherwise");
-      tables_.added.push_back({static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false),
-                               in_vocabulary});
+      tables_.added.push_back(
+          {static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false), in_vocabulary});
     }
     std::sort(tables_.added.begin(), tables_.added.end(), [](auto& a, auto& b) { return a.id < b.id; });
     // A list with gaps must not cost memory.
-    refuse(!tables_.added.empty() &&
-               tables_.added.back().id >= static_cast<int64_t>(texts_.size() + tables_.added.size()),
-           "the added token ", shown(tables_.added.empty() ? "" : tables_.added.back().text), " leaves ids without a token");
+    refuse(
+        !tables_.added.empty() && tables_.added.back().id >= static_cast<int64_t>(texts_.size() + tables_.added.size()),
+        "the added token ", shown(tables_.added.empty() ? "" : tables_.added.back().text),
+        " leaves ids without a token");
     translate();
   }
 
@@ -224,8 +226,8 @@ class JsonReader {
 
 std::string content_of(const std::string& path) {
   const InputFile file(path);
-  require(file.size <= kLargestFile, ExitCode::kBadData, path, ": has ", file.size,
-          " bytes, more than any tokenizer (", kLargestFile, ")");
+  require(file.size <= kLargestFile, ExitCode::kBadData, path, ": has ", file.size, " bytes, more than any tokenizer (",
+          kLargestFile, ")");
   std::string text(static_cast<size_t>(file.size), '\0');
   file.read(0, text.data(), file.size);
   return text;
@@ -264,8 +266,8 @@ bool has_tokenizer_files(const std::string& folder) {
 std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return parse_tokenizer_json(content_of(path), path);
-  require(has_tokenizer_files(path), ExitCode::kMissingInput, path, ": has neither tokenizer.json, nor encoder.json and ",
-          "vocab.bpe, nor vocab.json and merges.txt");
+  require(has_tokenizer_files(path), ExitCode::kMissingInput, path,
+          ": has neither tokenizer.json, nor encoder.json and ", "vocab.bpe, nor vocab.json and merges.txt");
   const auto within = [&](const char* name) { return (fs::path(path) / name).string(); };
   if (const std::string json = within("tokenizer.json"); fs::exists(json, error))
     return parse_tokenizer_json(content_of(json), json);
@@ -279,9 +281,9 @@ std::string tokenizer_json(const BpeTables& t) {
   std::string added, vocabulary, merges, splits;
   for (const AddedToken& a : t.added) {
     model[static_cast<size_t>(a.id)] = a.in_vocabulary;
-    added += cat(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_quoted(a.text),
-                 ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":",
-                 a.special, "}");
+    added += cat(
+        added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_quoted(a.text),
+        ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":", a.special, "}");
   }
   std::vector<std::string> texts(t.tokens.size());
   for (size_t i = 0; i < t.tokens.size(); ++i) texts[i] = to_alphabet(t.tokens[i]);
@@ -292,19 +294,20 @@ std::string tokenizer_json(const BpeTables& t) {
     merges += cat(merges.empty() ? "" : ",",
                   json_quoted(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
   const bool gpt2 = t.patterns.size() == 1 && t.patterns[0] == named_pattern("gpt2");
-  const std::string byte_level = cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,",
-                                     "\"use_regex\":", gpt2, "}");
+  const std::string byte_level =
+      cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
   for (const std::string& p : t.patterns)
     splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_quoted(p),
                   "},\"behavior\":\"Isolated\",\"invert\":false},");
-  return cat("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
-             "],\"normalizer\":null,\"pre_tokenizer\":",
-             gpt2 ? byte_level : cat("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
-             ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
-             "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",
-             "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,",
-             "\"byte_fallback\":false,\"ignore_merges\":", t.ignore_merges, ",\"vocab\":{", vocabulary,
-             "},\"merges\":[", merges, "]}}\n");
+  return cat(
+      "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
+      "],\"normalizer\":null,\"pre_tokenizer\":",
+      gpt2 ? byte_level : cat("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
+      ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
+      "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",
+      "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,",
+      "\"byte_fallback\":false,\"ignore_merges\":", t.ignore_merges, ",\"vocab\":{", vocabulary, "},\"merges\":[",
+      merges, "]}}\n");
 }
 
 }  // namespace lockstep

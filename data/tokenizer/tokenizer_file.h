@@ -20,8 +20,8 @@ std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std
 std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::string_view merges,
                                               std::string_view where);
 
-// From a tokenizer.json, or a folder with that file, with encoder.json and vocab.bpe, or with vocab.json and merges.txt.
-// Throws kMissingInput where there is none.
+// From a tokenizer.json, or a folder with that file, with encoder.json and vocab.bpe, or with vocab.json and
+// merges.txt. Throws kMissingInput where there is none.
 std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path);
 
 bool has_tokenizer_files(const std::string& folder);

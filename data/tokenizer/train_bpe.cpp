@@ -55,8 +55,8 @@ class WordCounter {
   }
 
  private:
-  // Gives away the beginning of the text up to a letter that no letter follows: in all named patterns a word ends there,
-  // whatever comes after.
+  // Gives away the beginning of the text up to a letter that no letter follows: in all named patterns a word ends
+  // there, whatever comes after.
   void cut(std::string& text) {
     if (text.size() < static_cast<size_t>(kReadBytes)) return;
     size_t from = text.size() - kTail;

@@ -16,8 +16,8 @@ size_t WordSplitter::split(std::string_view text, bool last, const Use& use) {
   size_t done = 0;
   while (done < text.size()) {
     Match match;
-    const auto result = patterns_.empty() ? Matcher::Result::kNone
-                                          : matcher_.find(patterns_[0], text, done, !last, match);
+    const auto result =
+        patterns_.empty() ? Matcher::Result::kNone : matcher_.find(patterns_[0], text, done, !last, match);
     if (result == Matcher::Result::kMatch) {
       if (match.begin > done) split_word(text.substr(done, match.begin - done), 1, use);
       split_word(text.substr(match.begin, match.end - match.begin), 1, use);

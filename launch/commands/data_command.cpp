@@ -58,7 +58,8 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   require(characters.empty() || tokenizer.empty(), ExitCode::kUsage,
           "data import text: --vocabulary and --tokenizer exclude each other");
   const std::string& from = characters.empty() ? tokenizer : characters;
-  if (!from.empty()) options.vocabulary = find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
+  if (!from.empty())
+    options.vocabulary = find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
@@ -139,7 +140,8 @@ std::vector<Command> data_forms() {
            "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
            "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
            "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
-           "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe,\n"
+           "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and "
+           "vocab.bpe,\n"
            "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT is encoded by itself.",
        {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char",
          "LEVEL", ""},

@@ -182,7 +182,8 @@ int inspect(const Arguments& a) {
 
 std::vector<Command> tokenizer_forms() {
   const std::string from =
-      "FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
+      "FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe, or vocab.json and "
+      "merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
   return {{"tokenizer train",
            "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--threads N] [--force]",

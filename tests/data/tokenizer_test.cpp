@@ -1,0 +1,346 @@
+// Byte-level BPE: the ids that the package `tokenizers` gives (tests/data/tokenizer/make_golden.py), however a text is
+// cut; training; what is wrong with a tokenizer's file is named.
+#include "data/tokenizer/tokenizer_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer/train_bpe.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+using Ids = std::vector<int32_t>;
+
+std::string golden(const std::string& name) { return cat(LOCKSTEP_TOKENIZER_GOLDEN, "/", name); }
+
+Ids golden_ids(const std::string& name) {
+  std::istringstream in(content(golden(name + ".ids")));
+  Ids ids;
+  for (int32_t id; in >> id;) ids.push_back(id);
+  return ids;
+}
+
+Ids encode(const BytePairs& pairs, const std::string& text, bool special = false) {
+  Ids ids;
+  BpeEncoder encoder(pairs, special);
+  encoder.add(text, ids);
+  encoder.finish(ids);
+  return ids;
+}
+
+std::string decode(const BytePairs& pairs, const Ids& ids) {
+  std::string text;
+  for (int32_t id : ids) text += pairs.bytes_of(id);
+  return text;
+}
+
+BpeTables trained(const std::string& file, const std::string& pattern, int64_t vocabulary, int threads = 1) {
+  BpeTraining o;
+  o.vocabulary = vocabulary;
+  o.pattern = pattern;
+  o.threads = threads;
+  return train_bpe({file}, o);
+}
+
+// Of 256 bytes and these merges, in the alphabet of files.
+std::string small_json(const std::string& more_tokens, const std::string& merges, const std::string& added = "",
+                       const std::string& splits = R"({"type":"ByteLevel","add_prefix_space":false})",
+                       const std::string& model = "") {
+  std::string tokens;
+  for (int b = 0; b < 256; ++b) {
+    const std::string text = to_alphabet(std::string(1, static_cast<char>(b)));
+    tokens += cat(b > 0 ? "," : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\":", b);
+  }
+  return cat(R"({"added_tokens":[)", added, R"(],"normalizer":null,"pre_tokenizer":)", splits,
+             R"(,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE",)", model, R"("vocab":{)", tokens, more_tokens,
+             R"(},"merges":[)", merges, "]}}");
+}
+
+TEST(TokenizerTest, TrainsAndEncodesAsThePackageDoes) {
+  const std::string text = content(golden("text.txt"));
+  for (const std::string pattern : {"gpt2", "llama3", "qwen2"}) {
+    const BytePairs pairs(trained(golden("text.txt"), pattern, 450), pattern);
+    EXPECT_EQ(pairs.size(), 450);
+    EXPECT_EQ(pairs.bytes_of(449), "<|endoftext|>");
+    const Ids ids = encode(pairs, text);
+    EXPECT_EQ(ids, golden_ids(pattern)) << pattern;
+    EXPECT_EQ(decode(pairs, ids), text);
+  }
+}
+
+TEST(TokenizerTest, Gpt2sTablesGiveGpt2sIds) {
+  const char* folder = std::getenv("LOCKSTEP_GPT2_BPE");
+  if (!folder) GTEST_SKIP() << "LOCKSTEP_GPT2_BPE names no folder with encoder.json and vocab.bpe";
+  const auto pairs = read_tokenizer(folder);
+  EXPECT_EQ(pairs->size(), 50257);
+  EXPECT_EQ(encode(*pairs, content(golden("text.txt"))), golden_ids("gpt2_tables"));
+  EXPECT_EQ(encode(*pairs, "a<|endoftext|>", true), (Ids{64, 50256}));
+}
+
+TEST(TokenizerTest, PiecesOfATextGiveItsIds) {
+  const std::string text = content(golden("text.txt"));
+  for (const std::string pattern : {"gpt2", "llama3", "qwen2"}) {
+    const BytePairs pairs(trained(golden("text.txt"), pattern, 450), pattern);
+    for (const bool special : {false, true}) {
+      const Ids whole = encode(pairs, text, special);
+      EXPECT_EQ(std::count(whole.begin(), whole.end(), 449), special ? 1 : 0);
+      for (size_t step : {1, 2, 3, 7, 64, 1000}) {
+        BpeEncoder encoder(pairs, special);
+        ValidText valid(InvalidBytes::kRefuse, "text", "");
+        Ids ids;
+        for (size_t at = 0; at < text.size(); at += step) {
+          std::string piece;
+          valid.add(std::string_view(text).substr(at, step), piece);
+          encoder.add(piece, ids);
+        }
+        encoder.finish(ids);
+        EXPECT_EQ(ids, whole) << pattern << " in pieces of " << step;
+      }
+    }
+  }
+}
+
+// Long words go another way than short ones: a heap of pairs.
+TEST(TokenizerTest, LongWordsAreMergedInTheSameOrder) {
+  const BytePairs pairs(trained(golden("text.txt"), "gpt2", 450), "text");
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::string word;
+    while (word.size() < 200) word += "aaabtheo="[random() % 9];
+    // The definition: the pair that comes first in the list of merges, and of several the leftmost.
+    Ids expected;
+    for (char c : word) expected.push_back(encode(pairs, std::string(1, c))[0]);
+    for (const auto& [left, right] : pairs.tables().merges)
+      for (size_t at = 0; at + 1 < expected.size(); ++at)
+        if (expected[at] == left && expected[at + 1] == right) {
+          const Ids whole = encode(pairs, pairs.bytes_of(left) + pairs.bytes_of(right));
+          ASSERT_EQ(whole.size(), 1u);
+          expected[at] = whole[0];
+          expected.erase(expected.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        }
+    BpeTables tables = pairs.tables();
+    tables.patterns.clear();  // the whole text is one word
+    EXPECT_EQ(encode(BytePairs(tables, "one word"), word), expected) << word;
+  }
+}
+
+TEST(TokenizerTest, ThreadsDoNotChangeWhatIsTrained) {
+  TemporaryFolder folder;
+  std::string text;
+  std::mt19937 random(5);
+  const std::vector<std::string> parts{"the", "cat", "漢字", "é", "12", "\n", "  ", "'s", "。", "\r\n", "x", "🙂"};
+  while (text.size() < (5 << 20)) text += parts[random() % parts.size()] + (random() % 3 ? " " : "");
+  write_file(folder / "text", text);
+  for (const std::string pattern : {"gpt2", "llama3"}) {
+    const BpeTables one = trained(folder / "text", pattern, 400);
+    EXPECT_EQ(one.merges.size(), 143u);
+    for (int threads : {2, 3}) EXPECT_TRUE(trained(folder / "text", pattern, 400, threads) == one) << threads;
+  }
+  const BpeTables few = trained(golden("text.txt"), "gpt2", 100000);
+  EXPECT_LT(few.tokens.size(), 2000u) << "no pair that occurs once is merged";
+  expect_error(ExitCode::kUsage, {"256 tokens; 257"}, [&] { trained(folder / "text", "gpt2", 256); });
+  expect_error(ExitCode::kUsage, {"no pattern 'gpt5'"}, [&] { trained(folder / "text", "gpt5", 300); });
+}
+
+TEST(TokenizerTest, BothSpellingsOfMergesAndTheWrittenFormAreOne) {
+  const std::string tokens = R"(,"ab":256,"abc":257)";
+  const auto spaces = parse_tokenizer_json(small_json(tokens, R"("a b","ab c")"), "spaces");
+  const auto pairs = parse_tokenizer_json(small_json(tokens, R"(["a","b"],["ab","c"])"), "pairs");
+  EXPECT_TRUE(spaces->tables() == pairs->tables());
+  EXPECT_EQ(encode(*pairs, "xabcab"), (Ids{'x', 257, 256}));
+  for (const std::string pattern : {"gpt2", "llama3"}) {
+    const BpeTables tables = trained(golden("text.txt"), pattern, 450);
+    const auto again = parse_tokenizer_json(tokenizer_json(tables), "written");
+    EXPECT_TRUE(again->tables() == tables) << pattern;
+  }
+}
+
+TEST(TokenizerTest, AWordThatIsATokenIsNotMergedWhereTheFileSaysSo) {
+  const std::string tokens = R"(,"ab":256,"bc":257,"abc":258)", merges = R"("b c","a b","ab c")";
+  const std::string byte_level = R"({"type":"ByteLevel","add_prefix_space":false})";
+  const auto merged = parse_tokenizer_json(small_json(tokens, merges), "merged");
+  const auto ignored =
+      parse_tokenizer_json(small_json(tokens, merges, "", byte_level, R"("ignore_merges":true,)"), "ignored");
+  EXPECT_EQ(encode(*merged, "abc"), (Ids{'a', 257}));
+  EXPECT_EQ(encode(*ignored, "abc"), (Ids{258}));
+  EXPECT_EQ(encode(*ignored, "abcc"), (Ids{'a', 257, 'c'}));
+}
+
+TEST(TokenizerTest, SpecialTokensAreTextUnlessAskedFor) {
+  const auto pairs = parse_tokenizer_json(
+      small_json(R"(,"<e>":256)", "",
+                 R"({"id":256,"content":"<e>","special":true},{"id":257,"content":"<e>>","special":true},)"
+                 R"({"id":258,"content":"<tool>","special":false})"),
+      "added");
+  EXPECT_EQ(encode(*pairs, "<e><tool>"), (Ids{'<', 'e', '>', 258}));
+  EXPECT_EQ(encode(*pairs, "a<e><e>><tool", true), (Ids{'a', 256, 257, '<', 't', 'o', 'o', 'l'}));
+  EXPECT_EQ(decode(*pairs, {256, 257, 258}), "<e><e>><tool>");
+}
+
+TEST(TokenizerTest, WrongFilesAreNamed) {
+  const auto refuse = [](const std::string& json, std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::kBadData, parts, [&] { parse_tokenizer_json(json, "t.json"); });
+  };
+  const auto replaced = [](std::string json, const std::string& what, const std::string& by) {
+    const size_t at = json.find(what);
+    EXPECT_NE(at, json.npos) << what;
+    return json.replace(at, what.size(), by);
+  };
+  const std::string good = small_json(R"(,"ab":256)", R"("a b")");
+  EXPECT_EQ(parse_tokenizer_json(good, "t.json")->size(), 257);
+  refuse("", {"t.json", "no JSON object"});
+  refuse(std::string(100000, '['), {"no JSON object"});
+  refuse(good.substr(0, good.size() - 1), {"no JSON object"});
+  refuse(replaced(good, R"("normalizer":null)", R"("normalizer":{"type":"NFC"})"), {"normalizer (NFC)"});
+  refuse(replaced(good, R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"Metaspace"})"), {"'Metaspace'"});
+  refuse(replaced(good, R"("type":"BPE")", R"("type":"Unigram")"), {"'Unigram'", "BPE is supported"});
+  refuse(replaced(good, R"("type":"BPE")", R"("type":"BPE","dropout":0.1)"), {"dropout"});
+  refuse(replaced(good, R"("type":"BPE")", R"("type":"BPE","byte_fallback":true)"), {"byte_fallback"});
+  refuse(replaced(good, R"("type":"BPE")", R"("type":"BPE","end_of_word_suffix":"</w>")"), {"end_of_word_suffix"});
+  refuse(replaced(good, R"("ab":256)", R"("ab":257)"), {"has no token 256"});
+  refuse(replaced(good, R"("ab":256)", R"("ab":255)"), {"have the same id"});
+  refuse(replaced(good, R"("ab":256)", R"("ab":-1)"), {"an id that is none"});
+  refuse(replaced(good, R"("ab":256)", R"("ab":99999999)"), {"an id that is none"});
+  refuse(replaced(good, R"("ab":256)", R"("a":256)"), {"a token twice"});
+  refuse(replaced(good, R"("ab":256)", R"("漢":256)"), {"'漢'", "stands for no byte"});
+  refuse(replaced(good, R"("B":66)", R"("xyz":66)"), {"no token for byte 66"});
+  refuse(replaced(good, R"("a b")", R"("a cc")"), {"merge 0 is of 'cc'"});
+  refuse(replaced(good, R"("a b")", R"("b a")"), {"merge 0 makes 'ba'"});
+  refuse(replaced(good, R"("a b")", R"("a b","a b")"), {"merge 1", "twice"});
+  refuse(replaced(good, R"("a b")", R"("ab")"), {"merge 0", "not two tokens"});
+  refuse(replaced(good, R"("a b")", R"(["a","b","c"])"), {"merge 0", "not two tokens"});
+  refuse(replaced(good, R"("a b")", "7"), {"merge 0", "not two tokens"});
+  const auto with = [&](const std::string& token) { return small_json("", "", token); };
+  refuse(with(R"({"id":300,"content":"<e>"})"), {"'<e>'", "leaves ids without a token"});
+  refuse(with(R"({"id":65,"content":"<e>"})"), {"'<e>'", "says otherwise"});
+  refuse(with(R"({"id":256,"content":"<e>"},{"id":256,"content":"<f>"})"), {"'<f>'", "256"});
+  refuse(with(R"({"id":256,"content":"<e>"},{"id":257,"content":"<e>"})"), {"257", "the same as another"});
+  refuse(with(R"({"id":256,"content":"<e>","lstrip":true})"), {"lstrip"});
+  refuse(with("3"), {"added token", "no JSON object"});
+  const auto split = [&](const std::string& pre) { return small_json("", "", "", pre); };
+  const auto regex = [&](const std::string& r) {
+    return split(cat(R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":")", r,
+                     R"("},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,)",
+                     R"("use_regex":false}]})"));
+  };
+  refuse(split(R"({"type":"Metaspace"})"), {"'Metaspace'"});
+  refuse(split(R"({"type":"ByteLevel","add_prefix_space":true})"), {"add_prefix_space"});
+  refuse(split(R"({"type":"Sequence","pretokenizers":[]})"), {"no ByteLevel"});
+  refuse(split(R"({"type":"Split","pattern":{"String":" "},"behavior":"Isolated"})"), {"Regex"});
+  refuse(split(R"({"type":"Split","pattern":{"Regex":" "},"behavior":"Removed"})"), {"'Removed'"});
+  for (const std::string bad : {"(?<=a)b", "a*", "^a", "a$", "\\\\bx", "(a)\\\\1", "[a&&b]", "[[:alpha:]]", "a{1,2}+",
+                                "(*ACCEPT)", "\\\\p{NoSuchClass}x", "(", "[\\\\Sa]", "(?P<n>a)", "\\\\K", "a\\\\"})
+    refuse(regex(bad), {"the pattern '"});
+  EXPECT_EQ(parse_tokenizer_json(regex("\\\\p{L}+|[^\\\\s\\\\p{L}]|\\\\s+"), "t")->size(), 256);
+}
+
+TEST(TokenizerTest, APatternThatTakesForeverIsStopped) {
+  BpeTables tables = trained(golden("text.txt"), "gpt2", 300);
+  tables.patterns = {"(a+)+b"};
+  const BytePairs pairs(tables, "slow");
+  expect_error(ExitCode::kBadData, {"too many steps"}, [&] { encode(pairs, cat(std::string(40, 'a'), "c")); });
+}
+
+TEST(TokenizerTest, FoldersOfTablesAreRead) {
+  TemporaryFolder folder;
+  std::string tokens;
+  for (int b = 0; b < 256; ++b) {
+    const std::string text = to_alphabet(std::string(1, static_cast<char>(b)));
+    tokens += cat(b > 0 ? ", " : "", "\"", text == "\"" || text == "\\" ? "\\" : "", text, "\": ", b);
+  }
+  expect_error(ExitCode::kMissingInput, {"neither tokenizer.json"}, [&] { read_tokenizer(folder / ""); });
+  write_file(folder / "vocab.json", cat("{", tokens, R"(, "ab": 256, "<|endoftext|>": 257})"));
+  write_file(folder / "merges.txt", "#version: 0.2\na b\n");
+  const auto pairs = read_tokenizer(folder / "");
+  EXPECT_EQ(encode(*pairs, "ab<|endoftext|>", true), (Ids{256, 257}));
+  ASSERT_EQ(pairs->tables().added.size(), 1u);
+  EXPECT_EQ(pairs->tables().added[0].text, "<|endoftext|>");
+  write_file(folder / "merges.txt", "a b\nab\n");
+  expect_error(ExitCode::kBadData, {"merge 1", "'ab'"}, [&] { read_tokenizer(folder / ""); });
+}
+
+TEST(TokenizerTest, TheFirstDifferenceOfTwoIsNamed) {
+  const auto of = [](const std::string& text) { return Vocabulary::byte_pairs(parse_tokenizer_json(text, "t")); };
+  const Vocabulary a = of(small_json(R"(,"ab":256,"bc":257)", R"("a b","b c")"));
+  EXPECT_EQ(first_difference(a, a), "");
+  EXPECT_EQ(first_difference(a, of(small_json(R"(,"ab":256)", R"("a b")"))),
+            "token 257 is 'bc' there and nothing here (vocabularies of 258 and 257 tokens)");
+  EXPECT_EQ(first_difference(a, of(small_json(R"(,"ab":256,"bc":257)", R"("b c","a b")"))),
+            "the tokens are the same, but merge 0 differs");
+  EXPECT_EQ(first_difference(a, Vocabulary::bytes()), "tokens are byte pairs there and bytes here");
+}
+
+TEST(TokenizerTest, ADatasetAndACheckpointCarryTheTokenizer) {
+  TemporaryFolder folder;
+  const auto pairs = std::make_shared<const BytePairs>(trained(golden("text.txt"), "llama3", 450), "trained");
+  ImportOptions options;
+  options.vocabulary = std::make_shared<const Vocabulary>(Vocabulary::byte_pairs(pairs));
+  options.separator = "<|endoftext|>";
+  const std::string text = content(golden("text.txt")), out = folder / "out.h5";
+  import_text({golden("text.txt"), golden("text.txt")}, out, TextLevel::kBpe, options);
+  const auto file = open_dataset_file(out, 1 << 20);
+  Ids expected = golden_ids("llama3"), stored(static_cast<size_t>(file->header.tokens));
+  expected.push_back(449);
+  const Ids once = expected;
+  expected.insert(expected.end(), once.begin(), once.end());
+  FileTokens(file).read({0, file->header.tokens}, stored.data());
+  EXPECT_EQ(stored, expected);
+  ASSERT_TRUE(file->header.vocabulary && file->header.vocabulary->pairs());
+  EXPECT_TRUE(file->header.vocabulary->pairs()->tables() == pairs->tables());
+  EXPECT_EQ(file->header.level(), "bpe");
+  EXPECT_EQ(file->header.vocabulary->decode(stored), cat(text, "<|endoftext|>", text, "<|endoftext|>"));
+  const auto again = parse_vocabulary(vocabulary_text(options.vocabulary.get()));
+  EXPECT_EQ(first_difference(*again, *options.vocabulary), "");
+  EXPECT_EQ(again->encode(text), golden_ids("llama3"));
+  expect_error(ExitCode::kBadData, {"invalid UTF-8 at byte 1"}, [&] { again->encode("a\xff"); });
+  options.separator = "<|eot|>";
+  expect_error(ExitCode::kUsage, {"<|eot|>"},
+               [&] { import_text({golden("text.txt")}, folder / "no.h5", TextLevel::kBpe, options); });
+}
+
+TEST(ValidTextTest, InvalidBytesAreRefusedOrReplaced) {
+  const auto read = [](const std::string& bytes, InvalidBytes invalid, size_t step) {
+    ValidText valid(invalid, "t", "; advice");
+    std::string text;
+    for (size_t at = 0; at < bytes.size(); at += step) valid.add(std::string_view(bytes).substr(at, step), text);
+    valid.finish(text);
+    return text;
+  };
+  // What Python's bytes.decode("utf-8", "replace") gives; R stands for U+FFFD.
+  const std::pair<std::string, std::string> cases[] = {
+      {"plain text of more than 8 bytes", "plain text of more than 8 bytes"},
+      {"é漢🙂", "é漢🙂"},
+      {"a\xff", "aR"},
+      {"\xc0\xaf", "RR"},
+      {"\xed\xa0\x80", "RRR"},
+      {"\xf4\x90\x80\x80", "RRRR"},
+      {"\xe6\xbc", "R"},
+      {"\xe6\xbc(", "R("},
+      {"\xf0\x9f\x98", "R"},
+      {"\xf0\x9f\x98\xf0\x9f\x98\x80", "R\xf0\x9f\x98\x80"},
+      {"\xe0\x80\x80x", "RRRx"},
+      {"\xf1\x80\x80\xe1\x80\x41", "RRA"},
+      {"12345678\x80"
+       "12345678",
+       "12345678R12345678"}};
+  for (auto [bytes, expected] : cases) {
+    for (size_t at; (at = expected.find('R')) != expected.npos;) expected.replace(at, 1, "\xef\xbf\xbd");
+    for (size_t step : {1, 2, 3, 100}) EXPECT_EQ(read(bytes, InvalidBytes::kReplace, step), expected) << bytes;
+  }
+  expect_error(ExitCode::kBadData, {"t: invalid UTF-8 at byte 10; advice"},
+               [&] { read("0123456789\x80", InvalidBytes::kRefuse, 4); });
+  expect_error(ExitCode::kBadData, {"byte 3;"}, [&] { read("abc\xe6\xbc", InvalidBytes::kRefuse, 4); });
+}
+
+}  // namespace
+}  // namespace lockstep
