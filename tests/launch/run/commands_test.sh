@@ -5,10 +5,10 @@
 . "$(dirname "$0")/common.sh"
 
 succeeds "--help" lockstep --help
-for command in train eval generate data config checkpoint plan bench devices; do
+for command in train eval generate data tokenizer config checkpoint plan bench devices; do
   expect "--help lists $command" grep -q "lockstep $command " out
 done
-for command in train eval generate "data import" "data inspect" config checkpoint plan bench devices; do
+for command in train eval generate "data import" "data inspect" "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer inspect" config checkpoint plan bench devices; do
   # shellcheck disable=SC2086  # two words
   succeeds "$command --help" lockstep $command --help
   expect "$command --help: usage" grep -q "^usage: lockstep $command " out
@@ -177,6 +177,41 @@ for run in run ranks; do
     expect "metrics: $key" test "$(field $key <$run/metrics.jsonl | wc -l)" -ge 1
   done
 done
+
+# Byte pairs: a tokenizer that was trained here goes along with the dataset and the checkpoint.
+succeeds "tokenizer train" lockstep tokenizer train text.txt bpe.json --vocab-size 290 --threads 2
+expect "tokenizer train: its size" grep -qx 'vocabulary: 290' out
+refuses "tokenizer train to a file that is there" 73 'bpe.json: is already there' lockstep tokenizer train text.txt bpe.json --vocab-size 290
+succeeds "tokenizer inspect" lockstep tokenizer inspect bpe.json --first 1
+expect "tokenizer inspect: the special token" grep -qxF 'special token 289: <|endoftext|>' out
+expect "tokenizer inspect: the first token" grep -qxF "token 0: '!'" out
+succeeds "tokenizer encode" lockstep tokenizer encode bpe.json text.txt
+same "tokenizer encode: fewer tokens than bytes" 1 "$(wc -w <out | awk -v bytes="$(wc -c <text.txt)" '{ print $1 < bytes / 2 }')"
+mv out ids
+succeeds "tokenizer decode" lockstep tokenizer decode bpe.json ids
+expect "tokenizer decode: the text" cmp -s out text.txt
+printf 'a\377<|endoftext|>' >odd.txt
+refuses "tokenizer encode: no UTF-8" 65 'odd.txt: invalid UTF-8 at byte 1; ' lockstep tokenizer encode bpe.json odd.txt
+succeeds "tokenizer encode of standard input, --invalid replace" lockstep tokenizer encode bpe.json - --invalid replace --special-tokens <odd.txt
+same "it ends with the special token" 289 "$(awk '{ print $NF }' out)"
+echo 290 >beyond
+refuses "tokenizer decode: no such id" 65 'token 290 is not in a vocabulary of 290' lockstep tokenizer decode bpe.json beyond
+succeeds "import with a tokenizer" lockstep data import text text.txt pairs.h5 --tokenizer bpe.json --separator '<|endoftext|>'
+same "import with a tokenizer: the ids, and the separator" "tokens: $(($(wc -w <ids) + 1))" "$(grep '^tokens:' out)"
+refuses "import with a tokenizer: no such separator" 64 'the separator <|end|> is no added token' lockstep data import text text.txt no.h5 --tokenizer bpe.json --separator '<|end|>'
+refuses "--separator with characters" 64 'data import text: --separator' lockstep data import text text.txt no.h5 --separator x
+succeeds "train on byte pairs" lockstep train text.yaml run.dir=pairs data.path=pairs.h5 train.steps=10 schedule.steps=10 train.eval_every=10
+rm bpe.json pairs.h5
+for from in pairs pairs/checkpoints/step-00000010; do
+  succeeds "tokenizer encode with $from" lockstep tokenizer encode $from text.txt
+  expect "$from has the same tokenizer" cmp -s out ids
+done
+succeeds "import with a run's tokenizer" lockstep data import text text.txt again.h5 --tokenizer pairs
+succeeds "eval of byte pairs" lockstep eval pairs data.path=again.h5
+succeeds "generate of byte pairs" lockstep generate pairs --prompt "the cat" --tokens 20
+expect "generate of byte pairs begins with the prompt" grep -q '^the cat' out
+refuses "init.from with another vocabulary" 65 'run/checkpoints/step-00000030: was trained with another vocabulary .*tokens are characters there and byte pairs here' \
+  lockstep train text.yaml run.dir=no data.path=again.h5 init.from=run
 
 # init.from begins with the parameters of another run.
 succeeds "init.from" lockstep train text.yaml run.dir=tuned init.from=run
