@@ -49,7 +49,7 @@ struct CheckpointInfo {
   std::string dataset;     // identity, 32 hex digits
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML
-  std::string vocabulary;  // of text, for generation: "byte", or "char" and its characters; empty for none
+  std::string vocabulary;  // of text, for generation (data/vocabulary.h:vocabulary_text); empty for none
   Shape input;             // of one sample, and
   int64_t classes = 0;     // what the model was built for
   std::string isa;         // instruction-set level that computed it

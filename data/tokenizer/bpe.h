@@ -73,18 +73,18 @@ class BpeEncoder {
   void encode_word(std::string_view word, std::vector<int32_t>& ids);
   void merge_short(std::string_view word, std::vector<int32_t>& ids);
   void merge_long(std::string_view word, std::vector<int32_t>& ids);
-  void remember(size_t slot, uint64_t hash, std::string_view word, std::span<const int32_t> ids);
+  size_t free_slot(uint64_t hash) const;
+  void remember(uint64_t hash, std::string_view word, std::span<const int32_t> ids);
 
   const BytePairs& pairs_;
   WordSplitter splitter_;
   std::unordered_map<std::string_view, const AddedToken*> added_;  // those that are looked for
   std::vector<size_t> lengths_;                                    // of them, descending
   bool begins_added_[256] = {};
-  std::string text_;     // not yet encoded, and
-  size_t begin_ = 0;     // where that begins
-  size_t searched_ = 0;  // no added token begins before this byte
-  // Words that were encoded before.
-  std::vector<Known> known_;
+  std::string text_;          // not yet encoded, and
+  size_t begin_ = 0;          // where that begins
+  size_t searched_ = 0;       // no added token begins before this byte
+  std::vector<Known> known_;  // words that were encoded before: a hash table
   size_t known_count_ = 0;
   std::string known_text_;
   std::vector<int32_t> known_ids_;

@@ -8,14 +8,14 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kShortWord = 48;                // bytes; longer words are merged by a heap, and not remembered
-constexpr size_t kKnownSlots = size_t{1} << 17;  // a power of two
-constexpr size_t kMostKnown = kKnownSlots / 2;
+constexpr size_t kShortWord = 48;       // bytes; longer words are merged by a heap, and not remembered
+constexpr size_t kFirstSlots = 1 << 8;  // of the words that are remembered: powers of two; half of them are used
+constexpr size_t kMostSlots = 1 << 17;
 
 }  // namespace
 
 BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens)
-    : pairs_(pairs), splitter_(pairs.patterns_), known_(kKnownSlots) {
+    : pairs_(pairs), splitter_(pairs.patterns_), known_(kFirstSlots) {
   for (const AddedToken& a : pairs.tables_.added) {
     if (a.special && !special_tokens) continue;
     added_.emplace(a.text, &a);
@@ -81,8 +81,7 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
     return whole >= 0 ? ids.push_back(whole) : merge_long(word, ids);
   }
   const uint64_t hash = hash64(word);
-  size_t slot = hash & (kKnownSlots - 1);
-  for (; known_[slot].bytes > 0; slot = (slot + 1) & (kKnownSlots - 1)) {
+  for (size_t slot = hash & (known_.size() - 1); known_[slot].bytes > 0; slot = (slot + 1) & (known_.size() - 1)) {
     const Known& k = known_[slot];
     if (k.hash != hash || k.bytes != word.size() || known_text_.compare(k.text, k.bytes, word) != 0) continue;
     ids.insert(ids.end(), known_ids_.data() + k.ids, known_ids_.data() + k.ids + k.count);
@@ -92,22 +91,33 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
   const int32_t whole = pairs_.tables_.ignore_merges ? pairs_.token_of(word) : -1;
   if (whole >= 0) ids.push_back(whole);
   else merge_short(word, ids);
-  remember(slot, hash, word, std::span(ids).subspan(first));
+  remember(hash, word, std::span(ids).subspan(first));
 }
 
-void BpeEncoder::remember(size_t slot, uint64_t hash, std::string_view word, std::span<const int32_t> ids) {
-  if (known_count_ == kMostKnown) {
-    std::fill(known_.begin(), known_.end(), Known());
-    known_count_ = 0;
-    known_text_.clear();
-    known_ids_.clear();
-    slot = hash & (kKnownSlots - 1);
+void BpeEncoder::remember(uint64_t hash, std::string_view word, std::span<const int32_t> ids) {
+  if (2 * known_count_ == known_.size()) {
+    std::vector<Known> before(known_.size() < kMostSlots ? 2 * known_.size() : known_.size());
+    before.swap(known_);
+    if (before.size() < known_.size()) {
+      for (const Known& k : before)
+        if (k.bytes > 0) known_[free_slot(k.hash)] = k;
+    } else {  // enough of them: begin anew
+      known_count_ = 0;
+      known_text_.clear();
+      known_ids_.clear();
+    }
   }
-  known_[slot] = {hash, static_cast<uint32_t>(known_text_.size()), static_cast<uint32_t>(known_ids_.size()),
-                  static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())};
+  known_[free_slot(hash)] = {hash, static_cast<uint32_t>(known_text_.size()), static_cast<uint32_t>(known_ids_.size()),
+                             static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())};
   ++known_count_;
   known_text_ += word;
   known_ids_.insert(known_ids_.end(), ids.begin(), ids.end());
+}
+
+size_t BpeEncoder::free_slot(uint64_t hash) const {
+  size_t slot = hash & (known_.size() - 1);
+  while (known_[slot].bytes > 0) slot = (slot + 1) & (known_.size() - 1);
+  return slot;
 }
 
 // Looks for the lowest rank anew after each merge: fastest for the few symbols of nearly every word.

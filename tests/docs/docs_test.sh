@@ -59,7 +59,8 @@ sed '1d; s/ .*//' "$work/table" | sort -u >"$work/keys"
 "$lockstep" --help | sed -nE 's/^  lockstep ([a-z]+).*/\1/p' | sort -u >"$work/commands"
 if [ ! -s "$work/keys" ] || [ ! -s "$work/commands" ]; then echo "no keys or no commands were found to compare with" && exit 1; fi
 while read -r command; do
-  { "$lockstep" "$command" --help && if [ "$command" = data ]; then "$lockstep" data import --help; fi; } >"$work/help.$command" 2>&1 ||
+  { "$lockstep" "$command" --help && case $command in data) "$lockstep" data import --help ;;
+    tokenizer) "$lockstep" tokenizer train --help && "$lockstep" tokenizer inspect --help ;; esac; } >"$work/help.$command" 2>&1 ||
     { echo "lockstep $command --help failed" && failed=1; }
 done <"$work/commands"
 
@@ -102,7 +103,7 @@ for page in "${pages[@]}"; do
     inline_code "$page" | sed -nE 's/^([a-z_]+): [a-z0-9]+$/\1/p'
     all_code "$page" | grep -E '(^|[ /])(lockstep|own_model|scripts\/quickstart) ' | grep -oE ' [a-z_]+(\.[a-z_]+)+=' | tr -d ' ='
     all_code "$page" | grep -E '(^|[ /])(lockstep|own_model) ' | grep -oE ' [a-z_]+=' | tr -d ' ='
-  } | grep -vE '\.(cpp|cu|h|sh|md|yaml|json|jsonl|txt|h5|py|so|cmake)$' | grep -vE '^(torch\.|key\.path$)' | sort -u)
+  } | grep -vE '\.(cpp|cu|h|sh|md|yaml|json|jsonl|txt|h5|py|so|cmake|bpe)$' | grep -vE '^(torch\.|key\.path$)' | sort -u)
 done
 
 echo "$checked names in ${#pages[@]} pages"
