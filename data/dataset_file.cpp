@@ -15,7 +15,6 @@ constexpr const char* kFormat = "lockstep-data";
 constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
-constexpr int64_t kLargestTokenizer = 64 << 20;  // bytes
 
 // Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
@@ -46,8 +45,9 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   if (level == "ids") return nullptr;
   if (level == "bpe") {
     const Hdf5Info info = list_info(file, "tokenizer");
-    require(info.shape[0] > 0 && info.shape[0] <= kLargestTokenizer, ExitCode::kBadData, file.path(),
-            ": dataset 'tokenizer' has shape ", info.shape, "; expected at most ", kLargestTokenizer, " bytes");
+    require(info.shape[0] > 0 && info.shape[0] <= static_cast<int64_t>(kLargestTokenizer), ExitCode::kBadData,
+            file.path(), ": dataset 'tokenizer' has shape ", info.shape, "; expected at most ", kLargestTokenizer,
+            " bytes");
     std::string text(static_cast<size_t>(info.shape[0]), '\0');
     file.read("tokenizer", StoredType::kUInt8, {0, info.shape[0]}, text.data());
     return std::make_unique<Vocabulary>(

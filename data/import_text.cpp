@@ -11,7 +11,7 @@
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
 namespace {
@@ -249,6 +249,11 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
           "text is imported at level bpe with a tokenizer only");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
         " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));
+  if (level == TextLevel::kBpe) {
+    const size_t bytes = tokenizer_json(options.vocabulary->pairs()->tables()).size();
+    require(bytes <= kLargestTokenizer, ExitCode::kBadData, "the tokenizer takes ", bytes, " bytes; a dataset holds ",
+            kLargestTokenizer, " at most");
+  }
   PendingFile pending(output, options.force);
   int64_t bytes = 0;
   for (const std::string& path : inputs) bytes += Input(path).size();

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kLargestManifest = int64_t{1} << 30;  // bytes, of any run; most are far below:
-constexpr int64_t kManifestBase = 16 << 20;             // configuration, vocabulary and the like
+constexpr int64_t kManifestBase = 64 << 20;             // configuration, vocabulary and the like
 constexpr int64_t kMostPhases = 64;                     // of a step
 constexpr int64_t kLargestCount = int64_t{1} << 48;     // of steps, samples, epochs: sums and products of them fit
 

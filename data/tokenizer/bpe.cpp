@@ -5,20 +5,17 @@
 #include <queue>
 
 #include "core/base/error.h"
-#include "core/base/escape.h"
 
 namespace lockstep {
 namespace {
 
-uint64_t key_of(int32_t left, int32_t right) {
+uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
-size_t mixed(uint64_t key) {
+size_t slot_hash(uint64_t key) {
   key *= 0x9E3779B97F4A7C15u;
   return static_cast<size_t>(key ^ key >> 32);
 }
-
-std::string shown(std::string_view token) { return cat("'", escaped(token, Lines::kEscape), "'"); }
 
 }  // namespace
 
@@ -31,7 +28,7 @@ BytePairs::BytePairs(BpeTables tables, std::string_view where) : tables_(std::mo
   std::unordered_map<std::string_view, int32_t> texts;
   int32_t before = -1;
   for (const AddedToken& a : tables_.added) {
-    refuse(a.id <= before || a.id >= size(), "the added token ", shown(a.text), " has the id ", a.id,
+    refuse(a.id <= before || a.id >= size(), "the added token ", quoted_token(a.text), " has the id ", a.id,
            ", which another token has or which leaves a gap");
     before = a.id;
     refuse(a.text.empty() || !texts.emplace(a.text, a.id).second, "the added token ", a.id,
@@ -43,7 +40,7 @@ BytePairs::BytePairs(BpeTables tables, std::string_view where) : tables_(std::mo
   for (size_t i = 0; i < tokens.size(); ++i) {
     refuse(tokens[i].empty(), "token ", i, " is empty");
     if (model[i])
-      refuse(!ids_.emplace(tokens[i], static_cast<int32_t>(i)).second, "token ", i, ", ", shown(tokens[i]),
+      refuse(!ids_.emplace(tokens[i], static_cast<int32_t>(i)).second, "token ", i, ", ", quoted_token(tokens[i]),
              ", is there twice");
   }
   for (size_t b = 0; b < 256; ++b) {
@@ -66,19 +63,20 @@ void BytePairs::index_merges(std::string_view where) {
     check(left >= 0 && right >= 0 && left < size() && right < size(), "a merge of tokens that are none");
     joined.assign(bytes_of(left)).append(bytes_of(right));
     const int32_t id = token_of(joined);
-    require(id >= 0, ExitCode::kBadData, where, ": merge ", rank, " makes ", shown(joined), ", which is no token");
-    const uint64_t key = key_of(left, right);
-    size_t at = mixed(key) & (slots_.size() - 1);
+    require(id >= 0, ExitCode::kBadData, where, ": merge ", rank, " makes ", quoted_token(joined),
+            ", which is no token");
+    const uint64_t key = pair_key(left, right);
+    size_t at = slot_hash(key) & (slots_.size() - 1);
     for (; slots_[at].merge.id >= 0; at = (at + 1) & (slots_.size() - 1))
-      require(slots_[at].pair != key, ExitCode::kBadData, where, ": merge ", rank, " of ", shown(bytes_of(left)),
-              " and ", shown(bytes_of(right)), " is there twice");
+      require(slots_[at].pair != key, ExitCode::kBadData, where, ": merge ", rank, " of ", quoted_token(bytes_of(left)),
+              " and ", quoted_token(bytes_of(right)), " is there twice");
     slots_[at] = {key, {static_cast<int32_t>(rank), id}};
   }
 }
 
 BytePairs::Merge BytePairs::merge_of(int32_t left, int32_t right) const {
-  const uint64_t key = key_of(left, right);
-  for (size_t at = mixed(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+  const uint64_t key = pair_key(left, right);
+  for (size_t at = slot_hash(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
     const Slot& slot = slots_[at];
     if (slot.merge.id < 0 || slot.pair == key) return slot.merge;
   }
@@ -99,9 +97,9 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   if (a == b) return "";
   const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
   if (x != a.tokens.end() || y != b.tokens.end())
-    return cat("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : shown(*x), " there and ",
-               y == b.tokens.end() ? "nothing" : shown(*y), " here (vocabularies of ", there.size(), " and ",
-               here.size(), " tokens)");
+    return cat("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
+               " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
+               there.size(), " and ", here.size(), " tokens)");
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
   if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
     return cat("the tokens are the same, but merge ", m - a.merges.begin(), " differs");

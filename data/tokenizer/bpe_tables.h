@@ -29,11 +29,14 @@ struct BpeTables {
 };
 
 constexpr int64_t kMostBpeTokens = int64_t{1} << 21;
+constexpr size_t kLargestTokenizer = 24 << 20;  // bytes of its tokenizer.json, which each checkpoint holds
 
 // The alphabet of GPT-2: bytes 33 to 126, 161 to 172 and 174 to 255 are written as the character of that number, the
 // others in their order as U+0100 and the ones after it. from_alphabet: nothing where a character stands for no byte.
 std::string to_alphabet(std::string_view bytes);
 std::optional<std::string> from_alphabet(std::string_view text);
 uint32_t alphabet_character(uint8_t byte);
+
+std::string quoted_token(std::string_view text);  // for messages: 'in quotes', control characters escaped
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include <array>
 
+#include "core/base/error.h"
+#include "core/base/escape.h"
 #include "data/tokenizer/bpe_tables.h"
 #include "data/vocabulary.h"
 
@@ -31,6 +33,8 @@ const Alphabet& alphabet() {
 }  // namespace
 
 uint32_t alphabet_character(uint8_t byte) { return alphabet().character[byte]; }
+
+std::string quoted_token(std::string_view text) { return cat("'", escaped(text, Lines::kEscape), "'"); }
 
 std::string to_alphabet(std::string_view bytes) {
   std::string out;

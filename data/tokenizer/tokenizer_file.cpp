@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
-#include "core/base/escape.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 
@@ -14,8 +13,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kLargestFile = 64 << 20;
-
-std::string shown(std::string_view text) { return cat("'", escaped(text, Lines::kEscape), "'"); }
 
 // Reads the parts of one tokenizer.json, and refuses what cannot be kept to.
 class JsonReader {
@@ -27,7 +24,7 @@ class JsonReader {
     refuse(!is_absent(whole, "normalizer"), "has a normalizer (", type_of(whole, "normalizer"),
            "), and none is supported: text is encoded as it is");
     const JsonObject decoder = member_object(whole, "decoder");
-    refuse(text_of(decoder, "type") != "ByteLevel", "has the decoder ", shown(text_of(decoder, "type")),
+    refuse(text_of(decoder, "type") != "ByteLevel", "has the decoder ", quoted_token(text_of(decoder, "type")),
            "; ByteLevel is supported");
     read_model(member_object(whole, "model"));
     read_added(whole);
@@ -42,14 +39,14 @@ class JsonReader {
     int64_t largest = -1;
     for (const auto& [token, value] : list) {
       const int64_t* id = std::get_if<int64_t>(&value);
-      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", shown(token), " has an id that is none");
+      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", quoted_token(token), " has an id that is none");
       largest = std::max(largest, *id);
     }
     texts_.resize(static_cast<size_t>(largest + 1));
     for (const auto& [token, value] : list) {
       std::string& place = texts_[static_cast<size_t>(std::get<int64_t>(value))];
       refuse(token.empty(), "has an empty token");
-      refuse(!place.empty(), "tokens ", shown(place), " and ", shown(token), " have the same id");
+      refuse(!place.empty(), "tokens ", quoted_token(place), " and ", quoted_token(token), " have the same id");
       place = token;
       ids_.emplace(token, static_cast<int32_t>(std::get<int64_t>(value)));
     }
@@ -57,7 +54,7 @@ class JsonReader {
   void add_merge(std::string_view left, std::string_view right) {
     const auto a = ids_.find(std::string(left)), b = ids_.find(std::string(right));
     refuse(a == ids_.end() || b == ids_.end(), "merge ", tables_.merges.size(), " is of ",
-           shown(a == ids_.end() ? left : right), ", which is no token");
+           quoted_token(a == ids_.end() ? left : right), ", which is no token");
     refuse(left.find(' ') != left.npos || right.find(' ') != right.npos, "merge ", tables_.merges.size(),
            " is of a token with a space, which stands for no byte");
     tables_.merges.emplace_back(a->second, b->second);
@@ -65,7 +62,7 @@ class JsonReader {
   void add_merge(std::string_view line) {
     const size_t space = line.find(' ');
     refuse(space == line.npos || line.find(' ', space + 1) != line.npos, "merge ", tables_.merges.size(), ", ",
-           shown(line), ", is not two tokens");
+           quoted_token(line), ", is not two tokens");
     add_merge(line.substr(0, space), line.substr(space + 1));
   }
   // Translates the tokens from the alphabet; those in `added` are text.
@@ -81,7 +78,7 @@ class JsonReader {
       if (!tables_.tokens[i].empty()) continue;
       refuse(texts_[i].empty(), "has no token ", i, ", though there are ", texts_.size(), " ids");
       auto bytes = from_alphabet(texts_[i]);
-      refuse(!bytes, "token ", i, ", ", shown(texts_[i]), ", has a character that stands for no byte");
+      refuse(!bytes, "token ", i, ", ", quoted_token(texts_[i]), ", has a character that stands for no byte");
       tables_.tokens[i] = std::move(*bytes);
     }
   }
@@ -138,7 +135,7 @@ class JsonReader {
   void read_model(const JsonObject& model) {
     const bool bpe =
         is_absent(model, "type") ? find_member(model, "merges") != nullptr : text_of(model, "type") == "BPE";
-    refuse(!bpe, "has a model of type ", shown(text_of(model, "type")), "; BPE is supported");
+    refuse(!bpe, "has a model of type ", quoted_token(text_of(model, "type")), "; BPE is supported");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       refuse(!text_of(model, key).empty(), "has a ", key, ", which byte-level BPE has not");
     refuse(json_bool(model, "byte_fallback").value_or(false), "has byte_fallback, which is not supported");
@@ -167,15 +164,15 @@ class JsonReader {
           object(text ? std::string_view(text->text) : std::string_view(), "has an added token that is no JSON object");
       const std::string& content = json_text(token, "content", where_);
       const int64_t id = json_int(token, "id", where_);
-      refuse(id < 0 || id >= kMostBpeTokens, "the added token ", shown(content), " has the id ", id);
+      refuse(id < 0 || id >= kMostBpeTokens, "the added token ", quoted_token(content), " has the id ", id);
       for (const char* key : {"single_word", "lstrip", "rstrip"})
-        refuse(json_bool(token, key).value_or(false), "the added token ", shown(content), " has ", key,
+        refuse(json_bool(token, key).value_or(false), "the added token ", quoted_token(content), " has ", key,
                ", which is not supported");
       const auto known = ids_.find(content);
       const bool in_vocabulary = known != ids_.end() && known->second == id;
       refuse(!in_vocabulary && (known != ids_.end() ||
                                 (id < static_cast<int64_t>(texts_.size()) && !texts_[static_cast<size_t>(id)].empty())),
-             "the added token ", shown(content), " has the id ", id, ", and the vocabulary says otherwise");
+             "the added token ", quoted_token(content), " has the id ", id, ", and the vocabulary says otherwise");
       tables_.added.push_back(
           {static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false), in_vocabulary});
     }
@@ -183,7 +180,7 @@ class JsonReader {
     // A list with gaps must not cost memory.
     refuse(
         !tables_.added.empty() && tables_.added.back().id >= static_cast<int64_t>(texts_.size() + tables_.added.size()),
-        "the added token ", shown(tables_.added.empty() ? "" : tables_.added.back().text),
+        "the added token ", quoted_token(tables_.added.empty() ? "" : tables_.added.back().text),
         " leaves ids without a token");
     translate();
   }
@@ -208,9 +205,11 @@ class JsonReader {
       if (json_bool(o, "use_regex").value_or(true)) tables_.patterns.emplace_back(named_pattern("gpt2"));
       return true;
     }
-    refuse(type != "Split", "has the pre-tokenizer ", shown(type), "; Split, ByteLevel and a Sequence are supported");
+    refuse(type != "Split", "has the pre-tokenizer ", quoted_token(type),
+           "; Split, ByteLevel and a Sequence are supported");
     refuse(text_of(o, "behavior") != "Isolated" || json_bool(o, "invert").value_or(false),
-           "has a Split with the behavior ", shown(text_of(o, "behavior")), "; Isolated, not inverted, is supported");
+           "has a Split with the behavior ", quoted_token(text_of(o, "behavior")),
+           "; Isolated, not inverted, is supported");
     const JsonObject pattern = member_object(o, "pattern");
     refuse(text_of(pattern, "Regex").empty(), "has a Split without a \"Regex\"");
     tables_.patterns.push_back(text_of(pattern, "Regex"));

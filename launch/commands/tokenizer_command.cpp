@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kBlock = 1 << 20;
+constexpr size_t kReadBytes = 1 << 20;
 
 // Calls use(bytes) for each block of a file, or of standard input where the path is "-".
 template <class Use>
@@ -31,15 +31,15 @@ void for_each_block(const std::string& path, Use use) {
   if (path != "-") {
     const InputFile file(path);
     for (int64_t at = 0; at < file.size; at += static_cast<int64_t>(block.size())) {
-      block.resize(static_cast<size_t>(std::min<int64_t>(kBlock, file.size - at)));
+      block.resize(static_cast<size_t>(std::min<int64_t>(kReadBytes, file.size - at)));
       file.read(at, block.data(), static_cast<int64_t>(block.size()));
       use(block);
     }
     return;
   }
   for (;;) {
-    block.resize(kBlock);
-    const ssize_t got = ::read(STDIN_FILENO, block.data(), kBlock);
+    block.resize(kReadBytes);
+    const ssize_t got = ::read(STDIN_FILENO, block.data(), kReadBytes);
     if (got < 0 && errno == EINTR) continue;
     require(got >= 0, ExitCode::kBadData, "standard input cannot be read: ", std::strerror(errno));
     if (got == 0) return;
@@ -48,9 +48,9 @@ void for_each_block(const std::string& path, Use use) {
   }
 }
 
-std::string name_of(const std::string& path) { return path == "-" ? "standard input" : path; }
+std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
-int encode(const Arguments& a) {
+int encode_text(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
   const std::string& path = a.positional[1];
   std::vector<int32_t> ids;
@@ -63,7 +63,7 @@ int encode(const Arguments& a) {
   };
   if (vocabulary->pairs()) {
     BpeEncoder encoder(*vocabulary->pairs(), a.has("special-tokens"));
-    ValidText valid(invalid_bytes(a), name_of(path), "; replace such bytes with --invalid replace");
+    ValidText valid(invalid_bytes(a), input_name(path), "; replace such bytes with --invalid replace");
     std::string text;
     for_each_block(path, [&](const std::string& block) {
       text.clear();
@@ -85,9 +85,9 @@ int encode(const Arguments& a) {
   return 0;
 }
 
-int decode(const Arguments& a) {
+int decode_ids(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
-  const std::string where = name_of(a.positional[1]);
+  const std::string where = input_name(a.positional[1]);
   const Shown shown = ::isatty(STDOUT_FILENO) == 1 ? Shown::kEscaped : Shown::kAsItIs;
   std::string number;
   std::vector<int32_t> ids;
@@ -113,7 +113,7 @@ int decode(const Arguments& a) {
   return 0;
 }
 
-int train(const Arguments& a) {
+int train_tokenizer(const Arguments& a) {
   const std::vector<std::string> inputs(a.positional.begin(), a.positional.end() - 1);
   const std::string& output = a.positional.back();
   BpeTraining options;
@@ -143,7 +143,7 @@ int train(const Arguments& a) {
   return 0;
 }
 
-int inspect(const Arguments& a) {
+int describe_tokenizer(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
   const int64_t first = a.integer("first", 0);
   std::vector<JsonValue> tokens, patterns, added;
@@ -221,9 +221,9 @@ std::vector<Command> tokenizer_forms() {
 int tokenizer_command(const App&, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(tokenizer_forms(), given);
   if (a.help || !is_first_process()) return 0;
-  if (a.form == "train") return train(a);
-  if (a.form == "encode") return encode(a);
-  return a.form == "decode" ? decode(a) : inspect(a);
+  if (a.form == "train") return train_tokenizer(a);
+  if (a.form == "encode") return encode_text(a);
+  return a.form == "decode" ? decode_ids(a) : describe_tokenizer(a);
 }
 
 }  // namespace lockstep
