@@ -131,17 +131,6 @@ const std::string* text_in(const JsonValue& value) {
   return nested ? &nested->text : std::get_if<std::string>(&value);
 }
 
-JsonValue from_json(const Json& json) {
-  if (json.is_null()) return nullptr;
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_string()) return json.get<std::string>();
-  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-    return json.get<double>();
-  if (json.is_number_integer()) return json.get<int64_t>();
-  if (json.is_number()) return json.get<double>();
-  return JsonText{to_line(json)};
-}
-
 }  // namespace
 
 std::string json_line(const JsonObject& object) {
@@ -205,14 +194,6 @@ std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {
     for (auto& [key, value] : list) out.push_back(std::move(value));
   };
   if (!read_flat(text, Form::kValues, take)) return std::nullopt;
-  return out;
-}
-
-std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_array()) return std::nullopt;
-  std::vector<JsonValue> out;
-  for (const Json& element : json) out.push_back(from_json(element));
   return out;
 }
 

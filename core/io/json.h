@@ -36,9 +36,6 @@ std::optional<JsonObject> parse_json_object(std::string_view text);
 // deeper than 32 levels.
 std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text);
 
-// Nothing where the text is no JSON list. Elements that are lists or objects come as JsonText.
-std::optional<std::vector<JsonValue>> parse_json_array(std::string_view text);
-
 // Hands on each object of a list of objects as it is read; false where the text is none. Time grows linearly with the
 // text, and one object is held at a time.
 bool visit_json_list(std::string_view text, const std::function<void(JsonObject&&)>& use);

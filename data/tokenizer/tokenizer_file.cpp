@@ -116,8 +116,8 @@ class JsonReader {
   // parse_json_object hands on nested members as their text.
   static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
     const JsonValue* v = find_member(of, key);
-    const std::string* text = v ? std::get_if<std::string>(v) : nullptr;
-    return text ? std::string_view(*text) : std::string_view();
+    const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
+    return text ? std::string_view(text->text) : std::string_view();
   }
   JsonObject member_object(const JsonObject& of, std::string_view key) const {
     return object(list_or_object(of, key), cat("has no object \"", key, "\""));
