@@ -458,7 +458,7 @@ TEST(Manifest, IsReadInLinearTimeAndAfterItsHash) {
   write_file(path, bad);
   expect_error(ExitCode::kBadData, {path, "differs from its own hash"}, [&] { open_checkpoint(dir); });
   // Larger than the tensors beside it explain.
-  write_file(path, bad + std::string(17 << 20, ' '));
+  write_file(path, bad + std::string(65 << 20, ' '));
   expect_error(ExitCode::kBadData, {path, "bytes", "at most"}, [&] { open_checkpoint(dir); });
 }
 

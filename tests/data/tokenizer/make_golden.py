@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Token ids of text.txt by the package `tokenizers` (0.23.3), with which tokenizer_test.cpp compares.
 
-Usage: make_golden.py [GPT2], where GPT2 is a folder with encoder.json and vocab.bpe. Writes PATTERN.ids, of a tokenizer
-of 450 tokens that the package trains on the text, and gpt2_tables.ids.
+Usage: make_golden.py [GPT2], where GPT2 is a folder with encoder.json and vocab.bpe. Prints for each pattern, with a
+tokenizer of 450 tokens that the package trains on the text, how many ids the text has and a hash of them; then for
+GPT-2's tables.
 """
 import json
 import pathlib
@@ -25,10 +26,12 @@ def tokenizer(model, pattern):
     return out
 
 
-def write(name, out, text):
+def show(name, out, text):
     ids = out.encode(text, add_special_tokens=False).ids
-    lines = [" ".join(map(str, ids[i:i + 30])) for i in range(0, len(ids), 30)]
-    (here / f"{name}.ids").write_text("\n".join(lines) + "\n")
+    value = 0
+    for token in ids:
+        value = (value * 1000003 + token + 1) % 2**64
+    print(f"{name}: {len(ids)} ids, hash 0x{value:016x}")
 
 
 text = (here / "text.txt").read_bytes().decode()
@@ -37,9 +40,9 @@ for name, pattern in patterns.items():
     trainer = trainers.BpeTrainer(vocab_size=449, min_frequency=2, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     made.train_from_iterator([text], trainer)
-    write(name, made, text)
+    show(name, made, text)
 if len(sys.argv) > 1:
     tables = pathlib.Path(sys.argv[1])
     merges = [tuple(line.split()) for line in (tables / "vocab.bpe").read_text().split("\n")[1:] if line]
     vocabulary = json.loads((tables / "encoder.json").read_text())
-    write("gpt2_tables", tokenizer(models.BPE(vocab=vocabulary, merges=merges), None), text)
+    show("gpt2_tables", tokenizer(models.BPE(vocab=vocabulary, merges=merges), None), text)
