@@ -26,6 +26,9 @@ for model in gpt2 qwen3; do
   succeeds "$model: resumed on other ranks" lockstep train fine.yaml run.dir=killed --resume --ranks 3 sharding.level=parameters
   same "$model: the digest of the resumed run" "$whole" "$(digest killed)"
   rm -rf killed
+  # The model has more tokens than the text has characters: none of them comes.
+  succeeds "$model: it continues a text" lockstep generate run --prompt the --tokens 40 --temperature 2
+  expect "$model: by as many characters" test "$(wc -m <out)" -eq 44
 
   # Out and in again, without a step: the same parameters.
   succeeds "$model: it is exported" lockstep checkpoint export run out.hf --to hf
