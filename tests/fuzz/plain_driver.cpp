@@ -157,6 +157,7 @@ size_t mutate_once(uint8_t* data, size_t size, size_t capacity) {
   const size_t at = below(size + 1);
   auto insert = [&](const uint8_t* bytes, size_t n) {
     n = std::min(n, capacity - size);
+    if (n == 0) return size;
     std::memmove(data + at + n, data + at, size - at);
     std::memcpy(data + at, bytes, n);
     return size + n;
