@@ -10,6 +10,8 @@
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
+#include "data/tokenizer/tokenizer_file.h"
+#include "data/vocabulary.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
 #include "launch/weights/export_weights.h"
@@ -83,9 +85,30 @@ void export_safetensors(const Checkpoint& c, const Exported& tensors, const std:
   file.commit();
 }
 
+// The tokenizer of a run on byte pairs, as a folder of transformers holds it.
+void add_tokenizer(const Checkpoint& c, HfExport& out) {
+  const auto vocabulary = parse_vocabulary(c.info.vocabulary);
+  if (!vocabulary || !vocabulary->pairs()) return;
+  const BytePairs& pairs = *vocabulary->pairs();
+  JsonObject config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", c.info.input[0]}};
+  const std::string end = "<|endoftext|>";
+  const AddedToken* token = pairs.added(end);
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    std::erase_if(out.config, [&](const auto& member) { return member.first == key; });
+  if (token) {
+    config.emplace_back("eos_token", end);
+    out.config.emplace_back("eos_token_id", int64_t{token->id});
+  } else {
+    out.config.emplace_back("eos_token_id", nullptr);
+  }
+  out.config.emplace_back("bos_token_id", nullptr);
+  out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())}, {"tokenizer_config.json", json_line(config) + "\n"}};
+}
+
 void export_hf(const App& app, const Checkpoint& c, const Exported& tensors, const std::string& output) {
   const auto settings = settings_of_checkpoint(app, c);
-  const HfExport model = hf_export_of(settings->model_name, settings->model->options(), {c.info.input, c.info.classes});
+  HfExport model = hf_export_of(settings->model_name, settings->model->options(), {c.info.input, c.info.classes});
+  add_tokenizer(c, model);
   write_hf_folder(output, model, settings->init.from, tensors.shapes(),
                   [&](const std::string& name, Range r, float* out) { tensors.read(name, r, out); });
 }

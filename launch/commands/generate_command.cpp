@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include "core/base/host.h"
 #include "core/base/log.h"
@@ -14,7 +16,11 @@
 #include "data/vocabulary.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/find_vocabulary.h"
+#include "launch/config/settings.h"
 #include "launch/training/generate.h"
+#include "launch/weights/hf_config.h"
+#include "launch/weights/hf_model.h"
 #include "launch/world/devices.h"
 #include "launch/world/world.h"
 
@@ -105,6 +111,49 @@ GenerateOptions options_of(const Arguments& arguments) {
   return o;
 }
 
+// What texts are continued with: a checkpoint, or a folder of transformers.
+struct Origin {
+  std::string place;
+  std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Settings> settings;
+  std::shared_ptr<const Vocabulary> vocabulary;
+  TaskSpec task;
+  std::vector<int32_t> ends;  // tokens that end a text
+};
+
+Origin origin_of_run(const App& app, const std::string& run) {
+  Origin o;
+  o.checkpoint = open_newest(run);
+  o.place = o.checkpoint->dir;
+  o.vocabulary = parse_vocabulary(o.checkpoint->info.vocabulary);
+  require(o.vocabulary != nullptr, ExitCode::kUsage, o.place,
+          ": was not trained on text; there is nothing to generate");
+  o.settings = settings_of_checkpoint(app, *o.checkpoint);
+  o.task = {o.checkpoint->info.input, o.checkpoint->info.classes};
+  return o;
+}
+
+Origin origin_of_folder(const App& app, const std::string& folder) {
+  Origin o;
+  o.place = folder;
+  ConfigTree tree = ConfigTree::parse("{}", "generate");
+  tree.set(cat("init.from=", json_quoted(folder)), "generate");
+  o.settings = load_settings(app, std::move(tree), 1);
+  const HfConfig config = HfConfig::load(folder + "/config.json");
+  const int64_t positions = config.integer(config.has("n_positions") ? "n_positions" : "max_position_embeddings", 2048);
+  o.vocabulary = find_vocabulary(folder, PlainFile::kJson);
+  o.task = {{positions}, o.vocabulary->size()};
+  const std::string own = folder + "/generation_config.json";
+  std::error_code error;
+  HfConfig ending = std::filesystem::exists(own, error) ? HfConfig::load(own) : config;
+  if (!ending.has("eos_token_id")) ending = config;
+  if (const auto ids = ending.json_of("eos_token_id"))
+    for (const int64_t id :
+         ids->starts_with('[') ? ending.integers("eos_token_id") : std::vector<int64_t>{ending.integer("eos_token_id")})
+      o.ends.push_back(static_cast<int32_t>(id));
+  return o;
+}
+
 }  // namespace
 
 std::vector<Command> generate_forms() {
@@ -112,10 +161,10 @@ std::vector<Command> generate_forms() {
       {"generate",
        "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--tokens N] [--temperature X] [--top-k K] "
        "[--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--ema] [--no-cache]",
-       "Continues TEXT with the model of RUN, a run directory (its newest checkpoint) or a checkpoint; or each line "
-       "of\n"
-       "FILE, several at once: then a line of standard output is a JSON object with prompt, text, tokens and whether\n"
-       "--stop ended it. What a prompt becomes depends neither on the others nor on the number of threads.",
+       "Continues TEXT with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of\n"
+       "transformers with its tokenizer, whose token for the end of a text ends it; or each line of FILE, several at\n"
+       "once: then a line of standard output is a JSON object with prompt, text, tokens and whether --stop ended it.\n"
+       "What a prompt becomes depends neither on the others nor on the number of threads.",
        {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
         {"prompts", "a file with a prompt in each line", "FILE", ""},
         {"batch", "how many prompts are continued at once", "N", "8"},
@@ -139,19 +188,22 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   GenerateOptions options = options_of(arguments);
   const auto batch = static_cast<size_t>(arguments.integer("batch", 1, 4096));
   const std::string stop = arguments.text("stop"), file = arguments.text("prompts");
-  const Checkpoint checkpoint = open_newest(arguments.positional[0]);
-  options.vocabulary = checkpoint.info.classes;
-  const auto vocabulary = parse_vocabulary(checkpoint.info.vocabulary);
-  require(vocabulary != nullptr, ExitCode::kUsage, checkpoint.dir,
-          ": was not trained on text; there is nothing to generate");
+  const std::string& from = arguments.positional[0];
+  const Origin origin = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
+  options.vocabulary = origin.task.classes;
+  options.ends = origin.ends;
+  const Vocabulary* vocabulary = origin.vocabulary.get();
+  const bool averages = arguments.has("ema");
+  require(origin.checkpoint || !averages, ExitCode::kUsage, "--ema: ", from, " holds no averages of parameters");
   if (!is_first_process()) return 0;
-  const auto settings = settings_of_checkpoint(app, checkpoint);
-  Stream stream(place_alone(settings->device), Stream::Mode::kInline, available_cores());
+  const Settings& settings = *origin.settings;
+  Stream stream(place_alone(settings.device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
-  const auto model = load_model(*settings, checkpoint, arguments.has("ema"));
-  require(!model->sees_ahead(), ExitCode::kUsage, checkpoint.dir, ": its model, ", settings->model_name,
+  const auto model =
+      origin.checkpoint ? load_model(settings, *origin.checkpoint, averages) : load_pretrained(settings, origin.task);
+  require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
           ", does not predict the next token of a text; there is nothing to generate");
-  const int64_t context = checkpoint.info.input[0];
+  const int64_t context = origin.task.input[0];
   Rate rate;
   if (!file.empty()) {
     const std::vector<std::string> prompts = prompts_of(file);

@@ -9,6 +9,7 @@
 #include "core/base/philox.h"
 #include "core/nn/key_value_cache.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/weights/load_weights.h"
 #include "optim/weight_average.h"
 
 namespace lockstep {
@@ -60,17 +61,33 @@ int32_t choose(const Ranked& ranked, const GenerateOptions& o, double uniform) {
   return ranked[weights.size() - 1].second;
 }
 
-}  // namespace
-
-std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
-  auto model = settings.model->build({checkpoint.info.input, checkpoint.info.classes});
+std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& task) {
+  auto model = settings.model->build(task);
   place_parameters(*model, 1);
   model->eval();
+  return model;
+}
+
+std::vector<StateEntry> entries_of(const Model& model) {
   std::vector<StateEntry> entries;
-  for (auto& p : model->parameters())
+  for (auto& p : model.parameters())
     entries.push_back({"parameters/" + p.name, p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
-  for (auto& b : model->buffers())
+  for (auto& b : model.buffers())
     entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+  return entries;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task) {
+  auto model = placed_model(settings, task);
+  load_weights(*settings.pretrained, entries_of(*model));
+  return model;
+}
+
+std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
+  auto model = placed_model(settings, {checkpoint.info.input, checkpoint.info.classes});
+  const std::vector<StateEntry> entries = entries_of(*model);
   load_entries(checkpoint, entries);
   if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
   return model;
@@ -135,7 +152,8 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
       const float* at = logits.values<float>() + (in_cache ? b * classes : 0);
       const int32_t token = choose(rank_tokens({at, classes}, sequences[b], options), options, uniform);
       sequences[b].push_back(token);
-      going[b] = on_token(b, token);
+      const bool ends = std::find(options.ends.begin(), options.ends.end(), token) != options.ends.end();
+      going[b] = !ends && on_token(b, token);
       any = any || going[b];
     }
     if (!any) break;

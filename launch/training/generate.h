@@ -16,16 +16,21 @@ namespace lockstep {
 // for evaluation. Throws ExitCode::kBadData for a checkpoint of another model, kConfig for one without averages.
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages = false);
 
+// The model of a folder of transformers, settings.pretrained, for data of these shapes. Throws ExitCode::kBadData where
+// the folder's tensors do not fit, kConfig where the data has more tokens than the model.
+std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task);
+
 struct GenerateOptions {
-  int64_t tokens = 200;           // to add
-  double temperature = 0.8;       // 0: always the likeliest
-  int64_t top_k = 0;              // choose among so many of the likeliest only; 0: among all
-  double top_p = 1;               // among the fewest of these that have this probability together
-  double min_p = 0;               // and at least this part of the likeliest's probability
-  double repetition_penalty = 1;  // divides positive logits of tokens that the text has, multiplies negative ones
-  uint64_t seed = 1;              // of the choice
-  int64_t vocabulary = 0;         // choose among the tokens below this only, where the model holds more; 0: among all
-  bool cache = true;              // keep keys and values of earlier tokens: same text, sooner
+  int64_t tokens = 200;            // to add
+  double temperature = 0.8;        // 0: always the likeliest
+  int64_t top_k = 0;               // choose among so many of the likeliest only; 0: among all
+  double top_p = 1;                // among the fewest of these that have this probability together
+  double min_p = 0;                // and at least this part of the likeliest's probability
+  double repetition_penalty = 1;   // divides positive logits of tokens that the text has, multiplies negative ones
+  uint64_t seed = 1;               // of the choice
+  int64_t vocabulary = 0;          // choose among the tokens below this only, where the model holds more; 0: among all
+  std::vector<int32_t> ends = {};  // a sequence ends before one of these tokens
+  bool cache = true;               // keep keys and values of earlier tokens: same text, sooner
 };
 
 // Called with each new token of a sequence; returns whether it goes on.

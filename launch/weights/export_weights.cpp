@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
@@ -158,7 +159,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   JsonObject config = what.config;
   config.emplace_back("torch_dtype", std::string("float32"));
   std::error_code ignored;
-  bool generation = false;
+  std::set<std::string> copied;
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
     const HfConfig there = HfConfig::load(cat(source, "/config.json"));
     if (there.has("rms_norm_eps"))
@@ -176,12 +177,15 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
         std::string text(static_cast<size_t>(file.size), '\0');
         file.read(0, text.data(), file.size);
         out.write(name, text);
-        generation = generation || std::string_view(name) == kGeneration;
+        copied.insert(name);
       }
   }
+  for (const auto& [name, text] : what.files)
+    if (!copied.contains(name)) out.write(name, text);
   out.write("config.json", json_line(config) + "\n");
   const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
-  if (generates && !generation) out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
+  if (generates && !copied.contains(kGeneration))
+    out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
   out.commit();
 }
 

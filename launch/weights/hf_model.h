@@ -44,6 +44,7 @@ struct HfExport {
   HfModel model;
   JsonObject config;                 // config.json
   std::vector<WeightToWrite> zeros;  // tensors that transformers wants and ours does not have
+  std::vector<std::pair<std::string, std::string>> files = {};  // others, by name and text
 };
 
 bool is_hf_folder(const std::string& folder);  // has config.json, and no checkpoint

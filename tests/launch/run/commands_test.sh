@@ -210,6 +210,17 @@ succeeds "import with a run's tokenizer" lockstep data import text text.txt agai
 succeeds "eval of byte pairs" lockstep eval pairs data.path=again.h5
 succeeds "generate of byte pairs" lockstep generate pairs --prompt "the cat" --tokens 20
 expect "generate of byte pairs begins with the prompt" grep -q '^the cat' out
+succeeds "export of byte pairs" lockstep checkpoint export pairs pairs.hf --to hf
+cp again.h5 here.h5
+succeeds "generate of byte pairs, the likeliest" lockstep generate pairs --prompt "the cat" --tokens 20 --temperature 0
+cp out first
+succeeds "generate of a folder of transformers" lockstep generate pairs.hf --prompt "the cat" --tokens 20 --temperature 0
+expect "generate of a folder: the same text" cmp -s out first
+succeeds "import with a folder's tokenizer" lockstep data import text text.txt there.h5 --tokenizer pairs.hf
+same "import with a folder's tokenizer: the same tokens" "$(lockstep data inspect here.h5 | grep '^tokens:')" "$(lockstep data inspect there.h5 | grep '^tokens:')"
+refuses "generate of a folder: no averages" 64 '--ema: pairs.hf holds no averages' lockstep generate pairs.hf --ema
+rm pairs.hf/tokenizer.json
+refuses "generate of a folder without a tokenizer" 66 'pairs.hf' lockstep generate pairs.hf
 refuses "init.from with another vocabulary" 65 'run/checkpoints/step-00000030: was trained with another vocabulary .*tokens are characters there and byte pairs here' \
   lockstep train text.yaml run.dir=no data.path=again.h5 init.from=run
 
