@@ -40,6 +40,13 @@ void InputFile::read(int64_t offset, void* to, int64_t count) const {
   }
 }
 
+std::string InputFile::text(int64_t most) const {
+  require(size <= most, ExitCode::kBadData, path, ": has ", size, " bytes, more than ", most);
+  std::string out(static_cast<size_t>(size), '\0');
+  read(0, out.data(), size);
+  return out;
+}
+
 std::string temporary_name(const std::string& path, std::string_view infix) {
   uint64_t bits = 0;
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {

@@ -34,6 +34,8 @@ struct InputFile {
   int64_t size = 0;  // bytes, when it was opened
   // Bytes [offset, offset + count). Throws kBadData where they are not there or cannot be read.
   void read(int64_t offset, void* to, int64_t count) const;
+  // All `size` bytes. Throws kBadData where there are more than `most`.
+  std::string text(int64_t most) const;
 };
 
 // A name beside `path` that nobody can guess: "PATH.INFIX-0123456789abcdef".

@@ -139,7 +139,7 @@ std::string json_line(const JsonObject& object) {
   return to_line(json);
 }
 
-std::string json_quoted(std::string_view text) { return to_line(Json(text)); }
+std::string json_text_of(const JsonValue& value) { return to_line(to_json(value)); }
 
 JsonText json_array(const std::vector<JsonValue>& values) {
   Json json = Json::array();

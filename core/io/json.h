@@ -27,7 +27,7 @@ JsonText json_array(const std::vector<JsonObject>& objects);
 std::string json_line(const JsonObject& object);  // {"step":3,"loss":1.5}; bytes that are no UTF-8 become U+FFFD
 std::string json_list(const std::vector<JsonObject>& objects);  // a list, one object a line
 
-std::string json_quoted(std::string_view text);  // "with the quotes"; bytes that are no UTF-8 as above
+std::string json_text_of(const JsonValue& value);  // one value: "text", 1.5; bytes as above
 
 // Nothing where the text is no JSON object, has the same key twice or is nested deeper than 32 levels. Values that are
 // lists or objects come as JsonText.

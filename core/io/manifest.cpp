@@ -70,9 +70,7 @@ std::string read_manifest(const std::string& dir) {
   const int64_t most = largest_manifest(dir);
   require(file.size <= most, ExitCode::kBadData, path, ": has ", file.size, " bytes; with the files beside it, it has ",
           most, " at most");
-  std::string text(static_cast<size_t>(file.size), '\0');
-  file.read(0, text.data(), file.size);
-  return text;
+  return file.text(most);
 }
 
 std::string manifest_end(std::string_view text) { return cat("{\"hash\":\"", to_hex(hash128(text)), "\"}\n"); }

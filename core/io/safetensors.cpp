@@ -189,12 +189,7 @@ void WeightFiles::add_file(const std::string& path) {
 
 void WeightFiles::add_index(const std::string& folder) {
   const std::string path = cat(folder, "/", kWeightsIndex);
-  const InputFile file(path);
-  require(file.size <= kLongestIndex, ExitCode::kBadData, path, ": has ", file.size, " bytes, more than ",
-          kLongestIndex);
-  std::string text(static_cast<size_t>(file.size), '\0');
-  file.read(0, text.data(), file.size);
-  const auto object = parse_json_object(text);
+  const auto object = parse_json_object(InputFile(path).text(kLongestIndex));
   const JsonValue* map = object ? find_member(*object, "weight_map") : nullptr;
   const auto* members = map ? std::get_if<JsonText>(map) : nullptr;
   const auto weight_map = members ? parse_json_object(members->text) : std::nullopt;

@@ -113,11 +113,13 @@ class JsonReader {
     const JsonValue* v = find_member(of, key);
     return !v || std::holds_alternative<std::nullptr_t>(*v);
   }
-  // parse_json_object hands on nested members as their text.
-  static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
-    const JsonValue* v = find_member(of, key);
+  // The JSON of a list or an object; empty for anything else, which no parser takes.
+  static std::string_view list_or_object(const JsonValue* v) {
     const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
     return text ? std::string_view(text->text) : std::string_view();
+  }
+  static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
+    return list_or_object(find_member(of, key));
   }
   JsonObject member_object(const JsonObject& of, std::string_view key) const {
     return object(list_or_object(of, key), cat("has no object \"", key, "\""));
@@ -147,8 +149,7 @@ class JsonReader {
         add_merge(*line);
         continue;
       }
-      const auto* list = std::get_if<JsonText>(&merge);
-      const auto pair = list ? parse_json_array(list->text) : std::nullopt;
+      const auto pair = parse_json_array(list_or_object(&merge));
       const bool two = pair && pair->size() == 2 && std::holds_alternative<std::string>((*pair)[0]) &&
                        std::holds_alternative<std::string>((*pair)[1]);
       refuse(!two, "merge ", tables_.merges.size(), " is not two tokens");
@@ -159,9 +160,7 @@ class JsonReader {
   void read_added(const JsonObject& whole) {
     if (is_absent(whole, "added_tokens")) return translate();
     for (const JsonValue& value : member_list(whole, "added_tokens")) {
-      const auto* text = std::get_if<JsonText>(&value);
-      const JsonObject token =
-          object(text ? std::string_view(text->text) : std::string_view(), "has an added token that is no JSON object");
+      const JsonObject token = object(list_or_object(&value), "has an added token that is no JSON object");
       const std::string& content = json_text(token, "content", where_);
       const int64_t id = json_int(token, "id", where_);
       refuse(id < 0 || id >= kMostBpeTokens, "the added token ", quoted_token(content), " has the id ", id);
@@ -192,9 +191,7 @@ class JsonReader {
       bool ended = false;
       for (const JsonValue& value : member_list(o, "pretokenizers")) {
         refuse(ended, "has a pre-tokenizer after ByteLevel");
-        const auto* text = std::get_if<JsonText>(&value);
-        const JsonObject part = object(text ? std::string_view(text->text) : std::string_view(),
-                                       "has a pre-tokenizer that is no JSON object");
+        const JsonObject part = object(list_or_object(&value), "has a pre-tokenizer that is no JSON object");
         refuse(text_of(part, "type") == "Sequence", "has a sequence of pre-tokenizers within another");
         ended = read_splits(part);
       }
@@ -223,14 +220,7 @@ class JsonReader {
   std::unordered_map<std::string, int32_t> ids_;
 };
 
-std::string content_of(const std::string& path) {
-  const InputFile file(path);
-  require(file.size <= kLargestFile, ExitCode::kBadData, path, ": has ", file.size, " bytes, more than any tokenizer (",
-          kLargestFile, ")");
-  std::string text(static_cast<size_t>(file.size), '\0');
-  file.read(0, text.data(), file.size);
-  return text;
-}
+std::string content_of(const std::string& path) { return InputFile(path).text(kLargestFile); }
 
 }  // namespace
 
@@ -281,22 +271,22 @@ std::string tokenizer_json(const BpeTables& t) {
   for (const AddedToken& a : t.added) {
     model[static_cast<size_t>(a.id)] = a.in_vocabulary;
     added += cat(
-        added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_quoted(a.text),
+        added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
         ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":", a.special, "}");
   }
   std::vector<std::string> texts(t.tokens.size());
   for (size_t i = 0; i < t.tokens.size(); ++i) texts[i] = to_alphabet(t.tokens[i]);
   for (const AddedToken& a : t.added) texts[static_cast<size_t>(a.id)] = a.text;
   for (size_t i = 0; i < texts.size(); ++i)
-    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_quoted(texts[i]), ":", i);
+    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_text_of(texts[i]), ":", i);
   for (const auto& [left, right] : t.merges)
     merges += cat(merges.empty() ? "" : ",",
-                  json_quoted(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
+                  json_text_of(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
   const bool gpt2 = t.patterns.size() == 1 && t.patterns[0] == named_pattern("gpt2");
   const std::string byte_level =
       cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
   for (const std::string& p : t.patterns)
-    splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_quoted(p),
+    splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_text_of(p),
                   "},\"behavior\":\"Isolated\",\"invert\":false},");
   return cat(
       "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,

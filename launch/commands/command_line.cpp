@@ -117,12 +117,15 @@ int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most)
 
 int Arguments::ranks(int least) const { return static_cast<int>(integer("ranks", least, kMostRanks)); }
 
-double Arguments::number(const std::string& name) const {
+double Arguments::number(const std::string& name, double least, double most) const {
   const std::string& t = text(name);
   double v = 0;
   auto [end, error] = std::from_chars(t.data(), t.data() + t.size(), v);
   require(error == std::errc() && end == t.data() + t.size(), ExitCode::kUsage, "--", name, " ", t,
           ": is not a number");
+  require(
+      v >= least && v <= most, ExitCode::kUsage, "--", name, " ", t, ": must be ",
+      most == std::numeric_limits<double>::infinity() ? cat(least, " or more") : cat("in [", least, ", ", most, "]"));
   return v;
 }
 

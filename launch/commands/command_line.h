@@ -54,7 +54,7 @@ struct Arguments {
   // These throw ExitCode::kUsage if the value is not a number, or not in [least, most].
   int64_t integer(const std::string& name, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) const;
   int ranks(int least = 0) const;  // the value of --ranks, in [least, kMostRanks]
-  double number(const std::string& name) const;
+  double number(const std::string& name, double least, double most = std::numeric_limits<double>::infinity()) const;
 };
 
 // Reads the arguments of a command with these forms, at least one; of several, the first argument names one. Throws

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -90,23 +89,15 @@ class Rate {
   int64_t tokens_ = 0;
 };
 
-double number_in(const Arguments& arguments, const std::string& name, double least, double most) {
-  const double value = arguments.number(name);
-  require(value >= least && value <= most, ExitCode::kUsage, "--", name, " ", arguments.text(name), ": must be ",
-          std::isinf(most) ? cat(least, " or more") : cat("in [", least, ", ", most, "]"));
-  return value;
-}
-
 GenerateOptions options_of(const Arguments& arguments) {
-  constexpr double kAny = std::numeric_limits<double>::infinity();
   GenerateOptions o;
   o.tokens = arguments.integer("tokens", 0, 1000000);
   o.top_k = arguments.integer("top-k", 0);
   o.seed = static_cast<uint64_t>(arguments.integer("seed", std::numeric_limits<int64_t>::min()));
-  o.temperature = number_in(arguments, "temperature", 0, kAny);
-  o.top_p = number_in(arguments, "top-p", 0, 1);
-  o.min_p = number_in(arguments, "min-p", 0, 1);
-  o.repetition_penalty = number_in(arguments, "repetition-penalty", 1e-3, 1e3);
+  o.temperature = arguments.number("temperature", 0);
+  o.top_p = arguments.number("top-p", 0, 1);
+  o.min_p = arguments.number("min-p", 0, 1);
+  o.repetition_penalty = arguments.number("repetition-penalty", 1e-3, 1e3);
   o.cache = !arguments.has("no-cache");
   return o;
 }
@@ -137,7 +128,7 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
   Origin o;
   o.place = folder;
   ConfigTree tree = ConfigTree::parse("{}", "generate");
-  tree.set(cat("init.from=", json_quoted(folder)), "generate");
+  tree.set(cat("init.from=", json_text_of(folder)), "generate");
   o.settings = load_settings(app, std::move(tree), 1);
   const HfConfig config = HfConfig::load(folder + "/config.json");
   const int64_t positions = config.integer(config.has("n_positions") ? "n_positions" : "max_position_embeddings", 2048);

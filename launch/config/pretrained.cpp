@@ -7,11 +7,6 @@
 namespace lockstep {
 namespace {
 
-std::string yaml_of(const JsonValue& value) {
-  const std::string line = json_line({{"", value}});  // {"":VALUE}
-  return line.substr(4, line.size() - 5);
-}
-
 // Whether a value of the configuration, as it is written there, is that of the folder.
 bool agrees(const ConfigNode& node, const JsonValue& value) {
   if (node.kind != ConfigNode::Kind::kScalar) return false;
@@ -37,9 +32,9 @@ std::shared_ptr<const HfModel> take_model_of_folder(ConfigTree& tree) {
   const auto take = [&](const std::string& key, const JsonValue& value) {
     const ConfigNode* section = tree.root().find("model");
     const ConfigNode* given = section ? section->find(key) : nullptr;
-    if (!given) return tree.set(cat("model.", key, "=", yaml_of(value)), place);
+    if (!given) return tree.set(cat("model.", key, "=", json_text_of(value)), place);
     require(agrees(*given, value), ExitCode::kConfig, given->where(), ": model.", key, ": ", given->scalar, ", but by ",
-            place, " it is ", yaml_of(value), "; leave the key out, it is taken from there");
+            place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
   };
   take("name", model->model);
   for (const auto& [key, value] : model->options) take(key, value);

@@ -109,13 +109,14 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
   KeyValueCache cache(cached ? count : 0, std::min(context, longest + options.tokens));
   std::vector<bool> going(sequences.size(), true);
 
+  const auto in_cache = [&](size_t b) {
+    return cached && static_cast<int64_t>(sequences[b].size()) <= cache.capacity();
+  };
   // Of sequences that the cache has room for: one pass over the tokens that it does not have yet.
   const auto cached_logits = [&] {
     int64_t time = 1;
     std::vector<int64_t> counts;
-    const auto is_new = [&](size_t b) {
-      return going[b] && static_cast<int64_t>(sequences[b].size()) <= cache.capacity();
-    };
+    const auto is_new = [&](size_t b) { return going[b] && in_cache(b); };
     for (size_t b = 0; b < sequences.size(); ++b) {
       if (!is_new(b)) cache.truncate(static_cast<int64_t>(b), 0);  // its row of the batch is not looked at
       counts.push_back(is_new(b) ? static_cast<int64_t>(sequences[b].size()) - cache.lengths()[b] : 1);
@@ -138,18 +139,15 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
   };
   for (int64_t n = 0; n < options.tokens; ++n) {
     Tensor of_all;
-    if (cached && std::any_of(sequences.begin(), sequences.end(),
-                              [&](auto& s) { return static_cast<int64_t>(s.size()) <= cache.capacity(); }))
-      of_all = cached_logits();
+    for (size_t b = 0; b < sequences.size() && !of_all.defined(); ++b)
+      if (in_cache(b)) of_all = cached_logits();
     const double uniform = uniform_of(philox(options.seed, static_cast<uint64_t>(n), kPurpose).v[0]);
     bool any = false;
     for (size_t b = 0; b < sequences.size(); ++b) {
       if (!going[b]) continue;
-      const bool in_cache = cached && static_cast<int64_t>(sequences[b].size()) <= cache.capacity();
-      const Tensor alone = in_cache ? Tensor() : plain_logits(sequences[b]);
-      const Tensor& logits = in_cache ? of_all : alone;
+      const Tensor logits = in_cache(b) ? of_all : plain_logits(sequences[b]);
       const auto classes = static_cast<size_t>(logits.dim(-1));
-      const float* at = logits.values<float>() + (in_cache ? b * classes : 0);
+      const float* at = logits.values<float>() + (in_cache(b) ? b * classes : 0);
       const int32_t token = choose(rank_tokens({at, classes}, sequences[b], options), options, uniform);
       sequences[b].push_back(token);
       const bool ends = std::find(options.ends.begin(), options.ends.end(), token) != options.ends.end();

@@ -18,6 +18,7 @@ using Layout = HfTensor::Layout;
 
 constexpr const char* kGeneration = "generation_config.json";
 // What goes along from the folder that a model came from.
+constexpr int64_t kLargestCompanion = 64 << 20;  // bytes
 constexpr const char* kCompanions[] = {kGeneration,
                                        "tokenizer.json",
                                        "tokenizer_config.json",
@@ -91,13 +92,6 @@ std::vector<float> turned(std::vector<float> ours, const Shape& part, Layout lay
   return out;
 }
 
-Shape written_shape(const Shape& part, const std::string& name, Layout layout) {
-  if (layout == Layout::kTransposed && part.rank() == 2) return {part[1], part[0]};
-  if (layout == Layout::kChannelsLast && part.rank() == 4) return {part[0], part[3], part[1], part[2]};
-  if (name.ends_with("position_embeddings") && part.rank() == 2) return {1, part[0], part[1]};  // of ViT
-  return part;
-}
-
 // One tensor of the folder, and the part of ours that it is.
 struct Part {
   WeightToWrite weight;
@@ -112,10 +106,10 @@ std::vector<Part> parts_of(const HfExport& e, const std::map<std::string, Shape>
     const auto ours = shapes.find(t.name);
     require(ours != shapes.end(), ExitCode::kBadData, "the checkpoint has no ", t.name, ": it is no ", e.model.family,
             " model");
-    Shape part = ours->second;
-    if (part.rank() > 0) part[0] /= static_cast<int64_t>(t.from.size());
+    Shape there = t.shape_there(ours->second);
+    if (t.from[0].ends_with("position_embeddings") && there.rank() == 2) there = {1, there[0], there[1]};  // of ViT
     for (size_t i = 0; i < t.from.size(); ++i)
-      out.push_back({{t.from[i], written_shape(part, t.from[i], t.layout)}, &t, part, static_cast<int64_t>(i)});
+      out.push_back({{t.from[i], there}, &t, t.part_of(ours->second), static_cast<int64_t>(i)});
   }
   for (const auto& [name, shape] : shapes)
     require(std::any_of(e.model.tensors.begin(), e.model.tensors.end(), [&](auto& t) { return t.name == name; }),
@@ -173,10 +167,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
       }
     for (const char* name : kCompanions)
       if (fs::is_regular_file(fs::path(source) / name, ignored)) {
-        const InputFile file(cat(source, "/", name));
-        std::string text(static_cast<size_t>(file.size), '\0');
-        file.read(0, text.data(), file.size);
-        out.write(name, text);
+        out.write(name, InputFile(cat(source, "/", name)).text(kLargestCompanion));
         copied.insert(name);
       }
   }

@@ -12,13 +12,7 @@ namespace {
 constexpr int64_t kLongest = 16 << 20;  // bytes
 }  // namespace
 
-HfConfig HfConfig::load(const std::string& path) {
-  const InputFile file(path);
-  require(file.size <= kLongest, ExitCode::kBadData, path, ": has ", file.size, " bytes, more than ", kLongest);
-  std::string text(static_cast<size_t>(file.size), '\0');
-  file.read(0, text.data(), file.size);
-  return parse(text, path);
-}
+HfConfig HfConfig::load(const std::string& path) { return parse(InputFile(path).text(kLongest), path); }
 
 HfConfig HfConfig::parse(std::string_view json, std::string path) {
   auto object = parse_json_object(json);
@@ -39,9 +33,7 @@ void HfConfig::refuse(std::string_view key, std::string_view why) const {
 
 std::optional<std::string> HfConfig::json_of(std::string_view key) const {
   const JsonValue* v = member(key);
-  if (!v) return {};
-  const std::string line = json_line({{"", *v}});  // {"":VALUE}
-  return line.substr(4, line.size() - 5);
+  return v ? std::optional(json_text_of(*v)) : std::nullopt;
 }
 
 int64_t HfConfig::integer(std::string_view key, std::optional<int64_t> standard) const {
@@ -78,14 +70,18 @@ std::string HfConfig::text(std::string_view key, std::optional<std::string> stan
   return *s;
 }
 
-std::vector<int64_t> HfConfig::integers(std::string_view key, std::optional<std::vector<int64_t>> standard) const {
+std::vector<JsonValue> HfConfig::list(std::string_view key) const {
   const JsonValue* v = member(key);
-  if (!v && standard) return *standard;
   const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
-  const auto list = text ? parse_json_array(text->text) : std::nullopt;
+  auto list = text ? parse_json_array(text->text) : std::nullopt;
   if (!list) refuse(key, "is no list");
+  return std::move(*list);
+}
+
+std::vector<int64_t> HfConfig::integers(std::string_view key, std::optional<std::vector<int64_t>> standard) const {
+  if (!member(key) && standard) return *standard;
   std::vector<int64_t> out;
-  for (const JsonValue& e : *list) {
+  for (const JsonValue& e : list(key)) {
     const auto* n = std::get_if<int64_t>(&e);
     if (!n || *n < 0 || *n > std::numeric_limits<int32_t>::max())
       refuse(key, "holds what is no integer from 0 to 2147483647");
@@ -95,13 +91,9 @@ std::vector<int64_t> HfConfig::integers(std::string_view key, std::optional<std:
 }
 
 std::vector<std::string> HfConfig::texts(std::string_view key) const {
-  const JsonValue* v = member(key);
-  if (!v) return {};
-  const auto* text = std::get_if<JsonText>(v);
-  const auto list = text ? parse_json_array(text->text) : std::nullopt;
-  if (!list) refuse(key, "is no list");
+  if (!member(key)) return {};
   std::vector<std::string> out;
-  for (const JsonValue& e : *list) {
+  for (const JsonValue& e : list(key)) {
     const auto* s = std::get_if<std::string>(&e);
     if (!s) refuse(key, "holds what is no text");
     out.push_back(*s);

@@ -38,6 +38,7 @@ class HfConfig {
   [[noreturn]] void refuse(std::string_view key, std::string_view why) const;
 
  private:
+  std::vector<JsonValue> list(std::string_view key) const;
   HfConfig(std::string path, JsonObject object) : path_(std::move(path)), object_(std::move(object)) {}
   const JsonValue* member(std::string_view key) const;  // null where it is absent or JSON's null
 

@@ -35,6 +35,19 @@ JsonValue value_of(const Field& field) {
 
 }  // namespace
 
+Shape HfTensor::part_of(const Shape& ours) const {
+  Shape part = ours;
+  if (part.rank() > 0) part[0] /= static_cast<int64_t>(from.size());
+  return part;
+}
+
+Shape HfTensor::shape_there(const Shape& ours) const {
+  const Shape part = part_of(ours);
+  if (layout == Layout::kTransposed && part.rank() == 2) return {part[1], part[0]};
+  if (layout == Layout::kChannelsLast && part.rank() == 4) return {part[0], part[3], part[1], part[2]};
+  return part;
+}
+
 std::vector<std::pair<std::string, JsonValue>> option_values(std::vector<Field> fields, const HfConfig& config,
                                                              const std::vector<std::string>& left) {
   std::vector<std::pair<std::string, JsonValue>> out;

@@ -34,16 +34,6 @@ Shape without_leading_ones(const Shape& s) {
   return out;
 }
 
-// The shape of each part of one of our tensors, as the folder has it.
-Shape shape_there(const HfTensor& t, const Shape& ours) {
-  const auto parts = static_cast<int64_t>(t.from.size());
-  Shape part = ours;
-  if (part.rank() > 0) part[0] /= parts;
-  if (t.layout == Layout::kTransposed && ours.rank() == 2) return {part[1], part[0]};
-  if (t.layout == Layout::kChannelsLast && ours.rank() == 4) return {part[0], part[3], part[1], part[2]};
-  return part;
-}
-
 bool is_ignored(const HfModel& m, const std::string& name) {
   for (const std::string& pattern : m.ignored)
     if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0 ||
@@ -112,7 +102,7 @@ void require_weights_for(const HfModel& m, const WeightFiles& files, const std::
       } else if (ours == wanted.end()) {
         differences.push_back(cat(name, " is not in this model"));
       } else {
-        const Shape here = shape_there(t, ours->second);
+        const Shape here = t.shape_there(ours->second);
         if (!(without_leading_ones(w->shape) == without_leading_ones(here)))
           differences.push_back(cat(name, " is ", w->shape, " there and would be ", here, " here"));
       }
