@@ -131,42 +131,47 @@ void multiply_tile(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, S
     for (int j = 0; j < N; ++j) S::store(c + i * ldc + j * L, acc[i][j]);
 }
 
-// The same by pairs; `depth` is a packed depth. The even chains of a block wait in memory for the odd ones, so that
-// either has all registers.
+// The same by pairs; `depth` is a packed depth. With few registers the even chains of a block wait in memory for the
+// odd ones, so that either has all of them.
 template <class T, int M, int N, bool kPacked>
 void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64_t ldc, Start start, const T* bias) {
   using S = Simd<T>;
   constexpr int L = S::kLanes;
   const int64_t stride = a.stride;
-  const T *p0 = a.data, *p1 = p0 + 3 * stride, *p2 = p0 + 6 * stride, *p3 = p0 + 9 * stride, *p4 = p0 + 12 * stride;
-  alignas(64) T even[M * N * L];
-  for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += kPairBlock) {
-    typename S::V acc[M][N];
-    const int64_t end = depth - k0 < kPairBlock ? depth : k0 + kPairBlock;
-    const auto chain = [&](int64_t first) {
-#pragma GCC unroll 16
-      for (int i = 0; i < M; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < N; ++j) acc[i][j] = S::all(T(0));
-      for (int64_t k = first; k < end; k += 2) {
-        typename S::V bv[N];
-#pragma GCC unroll 4
-        for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
-#pragma GCC unroll 16
-        for (int i = 0; i < M; ++i) {
-          const T* p = i < 3 ? p0 : i < 6 ? p1 : i < 9 ? p2 : i < 12 ? p3 : p4;
-          const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
-#pragma GCC unroll 4
-          for (int j = 0; j < N; ++j) acc[i][j] = S::mul_add_exact(av, bv[j], acc[i][j]);
-        }
-      }
-    };
-    chain(k0);
+  const T *p0 = a.data, *p1 = p0 + 3 * stride;
+  const auto clear = [](auto& sums) {
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
-      for (int j = 0; j < N; ++j) S::store(even + (i * N + j) * L, acc[i][j]);
-    chain(k0 + 1);
+      for (int j = 0; j < N; ++j) sums[i][j] = S::all(T(0));
+  };
+  const auto step = [&](int64_t k, auto& sums) {
+    typename S::V bv[N];
+#pragma GCC unroll 4
+    for (int j = 0; j < N; ++j) bv[j] = S::load(b + k * (N * L) + j * L);
+#pragma GCC unroll 16
+    for (int i = 0; i < M; ++i) {
+      const T* p = i < 3 ? p0 : p1;
+      const typename S::V av = S::all(kPacked ? p0[k * stride + i] : p[i % 3 * stride + k]);
+#pragma GCC unroll 4
+      for (int j = 0; j < N; ++j) sums[i][j] = S::mul_add_exact(av, bv[j], sums[i][j]);
+    }
+  };
+  for (int64_t k0 = 0; k0 == 0 || k0 < depth; k0 += kPairBlock) {
+    const int64_t end = depth - k0 < kPairBlock ? depth : k0 + kPairBlock;
+    typename S::V even[M][N], odd[M][N];
+    clear(even), clear(odd);
+    if constexpr (S::kManyRegisters) {
+      if (end - k0 == kPairBlock) {
+#pragma GCC unroll 16
+        for (int64_t k = 0; k < kPairBlock; k += 2) step(k0 + k, even), step(k0 + k + 1, odd);
+      } else {
+        for (int64_t k = k0; k < end; k += 2) step(k, even), step(k + 1, odd);
+      }
+    } else {
+      for (int64_t k = k0; k < end; k += 2) step(k, even);
+      for (int64_t k = k0 + 1; k < end; k += 2) step(k, odd);
+    }
     const Start from = k0 > 0 ? Start::kAccumulate : start;
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i)
@@ -176,7 +181,7 @@ void multiply_tile_by_pairs(int64_t depth, RowsOfA<T> a, const T* b, T* c, int64
         const typename S::V before = from == Start::kZero   ? S::all(T(0))
                                      : from == Start::kBias ? S::load(bias + j * L)
                                                             : S::load(to);
-        S::store(to, S::add(before, S::add(S::load(even + (i * N + j) * L), acc[i][j])));
+        S::store(to, S::add(before, S::add(even[i][j], odd[i][j])));
       }
   }
 }
@@ -288,7 +293,7 @@ void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, c
 
 // Rows of bf16 are converted several tiles at a time, as one tile's few rows would be short runs.
 template <class Tile>
-constexpr int64_t kStripRows = Tile::kPairs ? 4 * Tile::kRows : Tile::kRows;
+constexpr int64_t kStripRows = Tile::kPairs ? 8 * Tile::kRows : Tile::kRows;
 
 // `rows` rows of A, at most a strip: in place, or in `out`.
 template <class T, class Tile>
@@ -410,13 +415,11 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
 #if defined(LOCKSTEP_TILES)
   if (pairs) return multiply_by_tiles(parallel, g);
 #endif
+  if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
   // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
   if constexpr (S::kVectors == 3)
-    if (g.n <= 4 * S::kLanes)
-      return pairs ? multiply<float, Tile<float, 14, 2, Sums::kPairs>>(parallel, g)
-                   : multiply<float, Tile<float, 14, 2, Sums::kChain>>(parallel, g);
-  pairs ? multiply<float, Tile<float, S::kRows, S::kVectors, Sums::kPairs>>(parallel, g)
-        : multiply<float, Tile<float, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
+    if (g.n <= 4 * S::kLanes) return multiply<float, Tile<float, 14, 2, Sums::kChain>>(parallel, g);
+  multiply<float, Tile<float, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
 }
 
 template <>

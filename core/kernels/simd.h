@@ -20,6 +20,7 @@ template <>
 struct Simd<float> {
   using V = __m512;
   static constexpr int kLanes = 16, kRows = 8, kVectors = 3;  // 24 accumulators of 32 registers
+  static constexpr int kPairRows = 4, kPairVectors = 3;       // of either chain
   static constexpr bool kManyRegisters = true;
   static V load(const float* p) { return _mm512_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -50,6 +51,7 @@ template <>
 struct Simd<float> {
   using V = __m256;
   static constexpr int kLanes = 8, kRows = 6, kVectors = 2;  // 12 accumulators of 16 registers
+  static constexpr int kPairRows = 6, kPairVectors = 2;
   static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm256_loadu_ps(p); }
   static V load(const uint16_t* p) {
@@ -79,6 +81,7 @@ template <>
 struct Simd<float> {
   using V = __m128;
   static constexpr int kLanes = 4, kRows = 4, kVectors = 2;
+  static constexpr int kPairRows = 4, kPairVectors = 2;
   static constexpr bool kManyRegisters = false;
   static V load(const float* p) { return _mm_loadu_ps(p); }
   static V load(const uint16_t* p) {
