@@ -13,7 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
+#include "core/io/half.h"
 #include "core/io/json.h"
+#include "core/io/llmc_weights.h"
 #include "core/io/pending_file.h"
 
 namespace lockstep {
@@ -37,14 +39,6 @@ int64_t bits_of(std::string_view type) {
   for (const auto& [name, bits] : kTypes)
     if (name == type) return bits;
   return 0;
-}
-
-float from_half(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13);
-  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float small = static_cast<float>(mantissa) * 0x1p-24f;  // exact
-  return sign ? -small : small;
 }
 
 template <class Stored, class Convert>
@@ -176,7 +170,7 @@ WeightFiles WeightFiles::open(const std::string& path) {
 }
 
 void WeightFiles::add_file(const std::string& path) {
-  for (StoredWeight& w : read_header(path)) {
+  for (StoredWeight& w : has_llmc_magic(path) ? llmc_weights(path) : read_header(path)) {
     w.file = files_.size();
     const auto [other, added] = by_name_.emplace(w.name, weights_.size());
     if (!added)
@@ -236,9 +230,9 @@ void WeightFiles::read(const StoredWeight& w, Range range, float* out) const {
     bytes.resize(static_cast<size_t>(r.size() * size));
     open_->file.read(w.begin + r.begin * size, bytes.data(), r.size() * size);
     float* to = out + (r.begin - range.begin);
-    if (w.type == "F16") convert<uint16_t>(bytes, to, from_half);
+    if (w.type == "F16") convert<uint16_t>(bytes, to, from_fp16_bits);
     else if (w.type == "F64") convert<double>(bytes, to, [](double v) { return static_cast<float>(v); });
-    else convert<uint16_t>(bytes, to, [](uint16_t v) { return std::bit_cast<float>(static_cast<uint32_t>(v) << 16); });
+    else convert<uint16_t>(bytes, to, from_bf16_bits);
   }
 }
 

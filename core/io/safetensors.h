@@ -30,7 +30,8 @@ struct StoredWeight {
 
 class WeightFiles {
  public:
-  // `path`: a file, or a folder with kWeightsFile or kWeightsIndex. Reads all headers. Throws ExitCode::kMissingInput
+  // `path`: a file, or a folder with kWeightsFile or kWeightsIndex; a file may also be one of llm.c
+  // (core/io/llmc_weights.h). Reads all headers. Throws ExitCode::kMissingInput
   // for what is not there and kBadData, naming file and tensor, for what the format forbids and for: names that occur
   // twice, bytes that belong to no tensor or to several, sizes that overflow or do not follow from type and shape, more
   // than Shape::kMaxRank dimensions, an index that names files elsewhere or disagrees with what the files hold.

@@ -240,6 +240,7 @@ class StateComparison {
 std::vector<Command> checkpoint_forms() {
   const std::string dir =
       "DIR is a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is verified.";
+  const char* kFormats = "h5, safetensors, hf, llmc or llmc-bf16";
   const std::vector<Option> json{{"json", "one JSON object"}};
   return {
       {"checkpoint inspect", "checkpoint inspect DIR [--json]", "Lists what a checkpoint holds.\n" + dir, json, 1, 1},
@@ -261,9 +262,16 @@ std::vector<Command> checkpoint_forms() {
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
        "with .safetensors it is such a file, otherwise HDF5, both with the names of this program. --to hf writes a\n"
        "folder that Hugging Face's transformers opens: config.json and weights with its names, of the models gpt,\n"
-       "llama, bert, vit and resnet.\n" +
+       "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16.\n" +
            dir,
-       {{"to", "h5, safetensors or hf", "FORMAT", ""}, {"ema", "the averages of the parameters (optim.ema)"}, json[0]},
+       {{"to", kFormats, "FORMAT", ""}, {"ema", "the averages of the parameters (optim.ema)"}, json[0]},
+       2,
+       2},
+      {"checkpoint convert",
+       "checkpoint convert MODEL OUT [--to FORMAT] [--json]",
+       "Writes the weights of MODEL, a folder of transformers or a GPT-2 of llm.c, in another format, as export does\n"
+       "those of a checkpoint.",
+       {{"to", kFormats, "FORMAT", ""}, json[0]},
        2,
        2}};
 }
@@ -274,6 +282,10 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
   const bool json = a.has("json");
   if (a.form == "verify") {
     verify(a.positional[0], json);
+    return 0;
+  }
+  if (a.form == "convert") {
+    convert_weights(app, a.positional[0], {a.positional[1], a.text("to"), false, json});
     return 0;
   }
   const Checkpoint c = open_newest(a.positional[0]);

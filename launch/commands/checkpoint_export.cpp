@@ -1,13 +1,16 @@
 #include "launch/commands/checkpoint_export.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
 #include "core/base/log.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
+#include "core/io/llmc_weights.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
 #include "data/tokenizer/tokenizer_file.h"
@@ -15,6 +18,7 @@
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
 #include "launch/weights/export_weights.h"
+#include "launch/weights/load_weights.h"
 #include "optim/weight_average.h"
 
 namespace lockstep {
@@ -23,25 +27,19 @@ namespace {
 constexpr int64_t kPiece = 1 << 20;  // elements read at a time
 const std::string kParameters = "parameters/", kBuffers = "buffers/";
 
-// The tensors to be exported, by the name that they have in the checkpoint's parameters and buffers.
-class Exported {
- public:
-  Exported(const Checkpoint& c, bool averages) : checkpoint_(c) {
-    if (averages) averaged_ = averaged_parameters(c);
-    for (const StoredSlice& s : c.slices)
-      if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) shapes_[s.name] = s.shape;
-    require(!shapes_.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
-  }
-  const std::map<std::string, Shape>& shapes() const { return shapes_; }
-  static std::string plain_name(const std::string& name) { return name.substr(name.find('/') + 1); }
-  void read(const std::string& name, Range range, float* out) const {
-    const bool average = name.starts_with(kParameters) && averaged_.contains(plain_name(name));
-    read_elements(checkpoint_, average ? cat(kAverages, plain_name(name)) : name, range, out);
-  }
-  // Calls visit(range, values) for the tensor's elements, piece by piece, each whole rows of `row` elements.
+std::string plain_name(const std::string& name) { return name.substr(name.find('/') + 1); }
+
+// The tensors of a model, wherever they are stored, by our names: "parameters/...", "buffers/...".
+struct Tensors {
+  std::string place;
+  std::map<std::string, Shape> shapes;
+  ReadElements read;
+  const Checkpoint* checkpoint = nullptr;  // that they are stored in, if any
+
+  // Calls visit(range, values) for a tensor's elements, piece by piece, each whole rows of `row` elements.
   template <class Visit>
   void visit(const std::string& name, int64_t row, const Visit& visit) const {
-    const int64_t n = shapes_.at(name).numel(), most = std::max(row, kPiece / row * row);
+    const int64_t n = shapes.at(name).numel(), most = std::max(row, kPiece / row * row);
     std::vector<float> values;
     for (Range r{0, std::min(most, n)}; !r.empty(); r = {r.end, std::min(r.end + most, n)}) {
       values.resize(static_cast<size_t>(r.size()));
@@ -49,18 +47,50 @@ class Exported {
       visit(r, values.data());
     }
   }
-
- private:
-  const Checkpoint& checkpoint_;
-  std::set<std::string> averaged_;
-  std::map<std::string, Shape> shapes_;
 };
 
-void export_hdf5(const Checkpoint& c, const Exported& tensors, const std::string& output) {
+Tensors tensors_of(const Checkpoint& c, bool averages) {
+  Tensors out;
+  out.place = c.dir;
+  out.checkpoint = &c;
+  for (const StoredSlice& s : c.slices)
+    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) out.shapes[s.name] = s.shape;
+  require(!out.shapes.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
+  const auto averaged = averages ? averaged_parameters(c) : std::set<std::string>();
+  out.read = [&c, averaged](const std::string& name, Range range, float* to) {
+    const bool average = name.starts_with(kParameters) && averaged.contains(plain_name(name));
+    read_elements(c, average ? cat(kAverages, plain_name(name)) : name, range, to);
+  };
+  return out;
+}
+
+// Of a model that a folder or file describes. `m` must outlive it.
+Tensors tensors_of(const HfModel& m, const Settings& settings) {
+  Tensors out;
+  out.place = m.folder;
+  const auto model = settings.model->build(m.task);
+  model->name_tree();
+  std::vector<StateEntry> entries;
+  const auto add = [&](const std::string& name, const Shape& shape) {
+    out.shapes[name] = shape;
+    entries.push_back({name, shape, 0, Tensor()});
+  };
+  for (auto& [name, p] : model->parameters()) add(kParameters + name, p->value.shape());
+  for (auto& [name, b] : model->buffers()) add(kBuffers + name, b->value.shape());
+  const auto files = std::make_shared<const WeightFiles>(WeightFiles::open(m.folder));
+  require_weights_for(m, *files, entries);
+  out.read = [&m, files, shapes = out.shapes](const std::string& name, Range range, float* to) {
+    const auto tensor = std::find_if(m.tensors.begin(), m.tensors.end(), [&](auto& t) { return t.name == name; });
+    read_weight(*tensor, shapes.at(name), m, *files, range, to);
+  };
+  return out;
+}
+
+void export_hdf5(const Tensors& tensors, const std::string& output) {
   PendingFile pending(output, false);
   Hdf5File file = Hdf5File::create(pending.temporary());
-  for (const auto& [own_name, own_shape] : tensors.shapes()) {
-    const std::string name = Exported::plain_name(own_name);
+  for (const auto& [own_name, own_shape] : tensors.shapes) {
+    const std::string name = plain_name(own_name);
     const Shape shape = own_shape.rank() > 0 ? own_shape : Shape{1};
     file.create_dataset(name, StoredType::kFloat32, shape);
     if (shape.numel() == 0) continue;
@@ -69,18 +99,24 @@ void export_hdf5(const Checkpoint& c, const Exported& tensors, const std::string
       file.write(name, StoredType::kFloat32, {r.begin / row, r.end / row}, values);
     });
   }
-  file.set_attribute("", "step", c.info.step);
-  file.set_attribute("", "digest", to_hex(digest_of(c)));
+  if (const Checkpoint* c = tensors.checkpoint) {
+    file.set_attribute("", "step", c->info.step);
+    file.set_attribute("", "digest", to_hex(digest_of(*c)));
+  }
   file.close();
   pending.commit();
 }
 
-void export_safetensors(const Checkpoint& c, const Exported& tensors, const std::string& output) {
+void export_safetensors(const Tensors& tensors, const std::string& output) {
   std::vector<WeightToWrite> all;
-  for (const auto& [name, shape] : tensors.shapes()) all.push_back({Exported::plain_name(name), shape});
-  WeightWriter file(output, all,
-                    {{"format", "pt"}, {"lockstep.step", cat(c.info.step)}, {"lockstep.digest", to_hex(digest_of(c))}});
-  for (const auto& [name, shape] : tensors.shapes())
+  for (const auto& [name, shape] : tensors.shapes) all.push_back({plain_name(name), shape});
+  std::vector<std::pair<std::string, std::string>> metadata{{"format", "pt"}};
+  if (const Checkpoint* c = tensors.checkpoint) {
+    metadata.emplace_back("lockstep.step", cat(c->info.step));
+    metadata.emplace_back("lockstep.digest", to_hex(digest_of(*c)));
+  }
+  WeightWriter file(output, all, metadata);
+  for (const auto& [name, shape] : tensors.shapes)
     tensors.visit(name, 1, [&](Range r, const float* values) { file.write(values, r.size()); });
   file.commit();
 }
@@ -105,30 +141,63 @@ void add_tokenizer(const Checkpoint& c, HfExport& out) {
   out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())}, {"tokenizer_config.json", json_line(config) + "\n"}};
 }
 
-void export_hf(const App& app, const Checkpoint& c, const Exported& tensors, const std::string& output) {
-  const auto settings = settings_of_checkpoint(app, c);
-  HfExport model = hf_export_of(settings->model_name, settings->model->options(), {c.info.input, c.info.classes});
-  add_tokenizer(c, model);
-  write_hf_folder(output, model, settings->init.from, tensors.shapes(),
-                  [&](const std::string& name, Range r, float* out) { tensors.read(name, r, out); });
+void export_llmc(const Tensors& tensors, const HfExport& what, bool bf16, const std::string& output) {
+  require(what.model.family == "gpt2", ExitCode::kBadData, tensors.place, ": is a ", what.model.family,
+          " model; files of llm.c hold GPT-2");
+  const auto number = [&](std::string_view key) { return json_int(what.config, key, tensors.place); };
+  const LlmcHeader header{number("n_positions"), number("vocab_size"), number("n_layer"),
+                          number("n_head"),      number("n_embd"),     bf16};
+  write_llmc_weights(output, header, [&](const LlmcTensor& t, Range range, float* to) {
+    for (const HfTensor& own : what.model.tensors)
+      if (own.from[0] == what.model.prefix + t.name) return tensors.read(own.name, range, to);
+    check(false, "no tensor of ours is ", t.name);
+  });
+}
+
+// `settings` gives those of the model; h5 and safetensors do without.
+void write_tensors(const Tensors& tensors, const std::function<std::unique_ptr<Settings>()>& settings,
+                   const TaskSpec& task, const ExportRequest& request) {
+  std::string format = request.format;
+  if (format.empty()) format = request.output.ends_with(".safetensors") ? "safetensors" : "h5";
+  const bool llmc = format == "llmc" || format == "llmc-bf16";
+  require(llmc || format == "h5" || format == "safetensors" || format == "hf", ExitCode::kUsage, "--to: ", format,
+          " is none of h5, safetensors, hf, llmc, llmc-bf16");
+  if (format == "h5") {
+    export_hdf5(tensors, request.output);
+  } else if (format == "safetensors") {
+    export_safetensors(tensors, request.output);
+  } else {
+    const auto of = settings();
+    HfExport what = hf_export_of(of->model_name, of->model->options(), task);
+    if (tensors.checkpoint) add_tokenizer(*tensors.checkpoint, what);
+    if (llmc) export_llmc(tensors, what, format == "llmc-bf16", request.output);
+    else write_hf_folder(request.output, what, of->init.from, tensors.shapes, tensors.read);
+  }
+  const auto count = static_cast<int64_t>(tensors.shapes.size());
+  print(request.json
+            ? json_line({{"from", tensors.place}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
+                  "\n"
+            : cat("exported ", count, " tensors of ", tensors.place, " to ", request.output, "\n"));
 }
 
 }  // namespace
 
 void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& request) {
-  std::string format = request.format;
-  if (format.empty()) format = request.output.ends_with(".safetensors") ? "safetensors" : "h5";
-  require(format == "h5" || format == "safetensors" || format == "hf", ExitCode::kUsage, "--to: ", format,
-          " is none of h5, safetensors, hf");
-  const Exported tensors(c, request.averages);
-  if (format == "h5") export_hdf5(c, tensors, request.output);
-  else if (format == "safetensors") export_safetensors(c, tensors, request.output);
-  else export_hf(app, c, tensors, request.output);
-  const auto count = static_cast<int64_t>(tensors.shapes().size());
-  print(request.json
-            ? json_line({{"checkpoint", c.dir}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
-                  "\n"
-            : cat("exported ", count, " tensors of ", c.dir, " to ", request.output, "\n"));
+  write_tensors(
+      tensors_of(c, request.averages), [&] { return settings_of_checkpoint(app, c); }, {c.info.input, c.info.classes},
+      request);
+}
+
+void convert_weights(const App& app, const std::string& path, const ExportRequest& request) {
+  require(is_pretrained(path), ExitCode::kMissingInput, path, ": is neither a folder of transformers nor a file");
+  auto settings = settings_of_pretrained(app, path);
+  const auto pretrained = settings->pretrained;
+  const HfModel& model = *pretrained;
+  require(!model.family.empty(), ExitCode::kUsage, path,
+          ": does not say which model it is; convert a folder of transformers or a file of llm.c");
+  const Tensors tensors = tensors_of(model, *settings);
+  write_tensors(
+      tensors, [&] { return std::move(settings); }, model.task, request);
 }
 
 }  // namespace lockstep

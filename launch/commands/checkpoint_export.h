@@ -1,4 +1,5 @@
-// `lockstep checkpoint export`: parameters and buffers of a checkpoint, unsharded, for other programs.
+// `lockstep checkpoint export` and `convert`: parameters and buffers of a checkpoint, or of another program's model, as
+// files of another format.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ namespace lockstep {
 
 struct ExportRequest {
   std::string output;
-  std::string format;     // "h5", "safetensors" or "hf"; empty: by the name of the output
+  std::string format;     // "h5", "safetensors", "hf", "llmc" or "llmc-bf16"; empty: by the name of the output
   bool averages = false;  // of the parameters, in their place
   bool json = false;      // what it prints
 };
@@ -18,5 +19,8 @@ struct ExportRequest {
 // Throws ExitCode::kUsage for an unknown format, kOutputLocked where the output is there already, kBadData where the
 // model has no counterpart in the format.
 void export_checkpoint(const App& app, const Checkpoint& checkpoint, const ExportRequest& request);
+
+// The same of what is_pretrained(). Throws also what reading it throws.
+void convert_weights(const App& app, const std::string& path, const ExportRequest& request);
 
 }  // namespace lockstep

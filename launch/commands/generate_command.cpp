@@ -127,13 +127,10 @@ Origin origin_of_run(const App& app, const std::string& run) {
 Origin origin_of_folder(const App& app, const std::string& folder) {
   Origin o;
   o.place = folder;
-  ConfigTree tree = ConfigTree::parse("{}", "generate");
-  tree.set(cat("init.from=", json_text_of(folder)), "generate");
-  o.settings = load_settings(app, std::move(tree), 1);
+  o.settings = settings_of_pretrained(app, folder);
   const HfConfig config = HfConfig::load(folder + "/config.json");
-  const int64_t positions = config.integer(config.has("n_positions") ? "n_positions" : "max_position_embeddings", 2048);
   o.vocabulary = find_vocabulary(folder, PlainFile::kJson);
-  o.task = {{positions}, o.vocabulary->size()};
+  o.task = {o.settings->pretrained->task.input, o.vocabulary->size()};
   const std::string own = folder + "/generation_config.json";
   std::error_code error;
   HfConfig ending = std::filesystem::exists(own, error) ? HfConfig::load(own) : config;

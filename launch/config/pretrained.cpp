@@ -25,10 +25,10 @@ bool agrees(const ConfigNode& node, const JsonValue& value) {
 std::shared_ptr<const HfModel> take_model_of_folder(ConfigTree& tree) {
   const ConfigNode* init = tree.root().find("init");
   const ConfigNode* from = init ? init->find("from") : nullptr;
-  if (!from || from->kind != ConfigNode::Kind::kScalar || from->scalar.empty() || !is_hf_folder(from->scalar))
+  if (!from || from->kind != ConfigNode::Kind::kScalar || from->scalar.empty() || !is_pretrained(from->scalar))
     return {};
   auto model = std::make_shared<HfModel>(read_hf_model(from->scalar));
-  const std::string place = cat(model->folder, "/config.json");
+  const std::string place = is_hf_folder(model->folder) ? cat(model->folder, "/config.json") : model->folder;
   const auto take = [&](const std::string& key, const JsonValue& value) {
     const ConfigNode* section = tree.root().find("model");
     const ConfigNode* given = section ? section->find(key) : nullptr;
@@ -36,7 +36,7 @@ std::shared_ptr<const HfModel> take_model_of_folder(ConfigTree& tree) {
     require(agrees(*given, value), ExitCode::kConfig, given->where(), ": model.", key, ": ", given->scalar, ", but by ",
             place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
   };
-  take("name", model->model);
+  if (!model->model.empty()) take("name", model->model);
   for (const auto& [key, value] : model->options) take(key, value);
   return model;
 }

@@ -5,6 +5,7 @@
 #include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/io/checkpoint.h"
+#include "core/io/json.h"
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 
@@ -329,6 +330,12 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   auto s = bind_settings(app, std::move(tree), ranks, resume);
   s->pretrained = std::move(pretrained);
   return s;
+}
+
+std::unique_ptr<Settings> settings_of_pretrained(const App& app, const std::string& path) {
+  ConfigTree tree = ConfigTree::parse("{}", path);
+  tree.set(cat("init.from=", json_text_of(path)), path);
+  return load_settings(app, std::move(tree), 1);
 }
 
 std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& c,

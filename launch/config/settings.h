@@ -119,6 +119,8 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
 // number of ranks.
 std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoint& checkpoint,
                                                  const std::vector<std::string>& overrides = {});
+// Of a model that another program saved (is_pretrained()), without data to train on.
+std::unique_ptr<Settings> settings_of_pretrained(const App& app, const std::string& path);
 // comm.deadline in seconds, for use before the number of ranks is known. Throws ExitCode::kConfig.
 double deadline_of(const ConfigTree& tree);
 // run.resume, likewise.

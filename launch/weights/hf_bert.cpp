@@ -50,6 +50,7 @@ HfModel bert_of(const HfConfig& c) {
   c.need_truth("tie_word_embeddings", true);
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
+  m.task = {{o.positions}, o.vocabulary};
   name_bert_tensors(o, m);
   return m;
 }

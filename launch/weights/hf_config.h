@@ -28,6 +28,7 @@ class HfConfig {
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> standard = {}) const;
   std::vector<std::string> texts(std::string_view key) const;  // empty where it is absent
   std::optional<HfConfig> object(std::string_view key) const;
+  int64_t size() const { return static_cast<int64_t>(object_.size()); }
   bool has(std::string_view key) const { return member(key) != nullptr; }  // and is not null
   bool is_null(std::string_view key) const;                                // and is there
   std::optional<std::string> json_of(std::string_view key) const;          // the value as JSON

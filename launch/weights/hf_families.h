@@ -52,6 +52,8 @@ struct HfLayers {
 Gelu gelu_of(const HfConfig& config);
 std::string gelu_text(Gelu gelu);
 void need_four_widths(const HfConfig& config, int64_t width);
+Shape image_of(const HfConfig& config);                // [height, width, channels]
+int64_t labels_of(const HfConfig& config);             // of a classifier
 void add_labels(JsonObject& config, int64_t classes);  // "id2label" and "label2id"
 
 // Refuses keys that change results whatever the architecture: quantised weights, cross-attention and the like.

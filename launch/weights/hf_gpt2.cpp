@@ -45,6 +45,7 @@ HfModel gpt2_of(const HfConfig& c) {
   c.need_truth("tie_word_embeddings", true);
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
+  m.task = {{o.positions}, o.vocabulary};
   name_gpt2_tensors(o, m);
   return m;
 }

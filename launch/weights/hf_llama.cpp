@@ -103,6 +103,7 @@ HfModel llama_of(const HfConfig& c) {
   rope_frequencies(o.rope, o.head_width);  // throws where its numbers do not fit together
   HfModel m;
   m.options = option_values(fields(o), c);
+  m.task = {{c.integer("max_position_embeddings", 2048)}, o.vocabulary};
   name_llama_tensors(o, m);
   return m;
 }

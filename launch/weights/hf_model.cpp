@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "core/io/llmc_weights.h"
 #include "launch/weights/hf_families.h"
 
 namespace lockstep {
@@ -88,6 +89,23 @@ void need_four_widths(const HfConfig& config, int64_t width) {
     config.refuse("intermediate_size", "other than 4 hidden_size is not supported");
 }
 
+Shape image_of(const HfConfig& config) {
+  const int64_t channels = config.integer("num_channels", 3);
+  const auto text = config.json_of("image_size");
+  if (!text || !text->starts_with('[')) {
+    const int64_t side = config.integer("image_size", 224);
+    return {side, side, channels};
+  }
+  const auto sides = config.integers("image_size");
+  if (sides.size() != 2) config.refuse("image_size", "is neither a number nor height and width");
+  return {sides[0], sides[1], channels};
+}
+
+int64_t labels_of(const HfConfig& config) {
+  const auto names = config.object("id2label");
+  return names ? names->size() : config.integer("num_labels", 2);
+}
+
 void add_labels(JsonObject& config, int64_t classes) {
   JsonObject names, numbers;
   for (int64_t i = 0; i < classes; ++i) {
@@ -108,6 +126,11 @@ void need_plain(const HfConfig& config) {
 bool is_hf_folder(const std::string& folder) {
   std::error_code error;
   return fs::exists(fs::path(folder) / "config.json", error) && !fs::exists(fs::path(folder) / "manifest.json", error);
+}
+
+bool is_pretrained(const std::string& path) {
+  std::error_code error;
+  return is_hf_folder(path) || fs::is_regular_file(path, error);
 }
 
 namespace {
@@ -139,9 +162,22 @@ HfModel hf_model_of_config(std::string_view json, const std::string& path) {
   return model_of(HfConfig::parse(json, path));
 }
 
-HfModel read_hf_model(const std::string& folder) {
-  HfModel out = model_of(HfConfig::load(cat(folder, "/config.json")));
-  out.folder = folder;
+HfModel read_hf_model(const std::string& path) {
+  HfModel out;
+  if (is_hf_folder(path)) {
+    out = model_of(HfConfig::load(cat(path, "/config.json")));
+  } else if (has_llmc_magic(path)) {
+    const LlmcHeader h = read_llmc_header(path);
+    out = hf_model_of_config(json_line({{"model_type", std::string("gpt2")},
+                                        {"n_layer", h.layers},
+                                        {"n_head", h.heads},
+                                        {"n_embd", h.width},
+                                        {"vocab_size", h.vocabulary},
+                                        {"n_positions", h.positions}}),
+                             path);
+    for (HfTensor& t : out.tensors) t.layout = HfTensor::Layout::kSame;
+  }
+  out.folder = path;
   return out;
 }
 

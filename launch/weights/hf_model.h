@@ -31,10 +31,11 @@ struct HfTensor {
 };
 
 struct HfModel {
-  std::string folder;                                      // that it was read from
+  std::string folder;                                      // or file, that it was read from
   std::string family;                                      // "gpt2": model_type of config.json
   std::string model;                                       // "gpt": our model.name
   std::vector<std::pair<std::string, JsonValue>> options;  // of section model, without the selector
+  TaskSpec task;                                           // the longest input, or an image, and its classes
   std::vector<HfTensor> tensors;
   std::string prefix;  // of the names of its tensors, which files of the bare model lack: "transformer."
   std::vector<std::pair<std::string, std::string>>
@@ -51,10 +52,12 @@ struct HfExport {
 };
 
 bool is_hf_folder(const std::string& folder);  // has config.json, and no checkpoint
+bool is_pretrained(const std::string& path);   // is such a folder, or a file
 
 // Reads config.json, in the spellings of transformers 4 and 5. Throws ExitCode::kBadData, one line that names file and
-// key, for a broken file, an unknown architecture and what changes results and is not supported.
-HfModel read_hf_model(const std::string& folder);
+// key, for a broken file, an unknown architecture and what changes results and is not supported. A file of llm.c is a
+// "gpt2"; of a file of tensors with our own names nothing but `folder` is set.
+HfModel read_hf_model(const std::string& path);
 HfModel hf_model_of_config(std::string_view json, const std::string& path);  // of its text
 
 // For our model with these options, built for this task. Throws ExitCode::kBadData naming the option where transformers

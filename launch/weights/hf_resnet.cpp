@@ -69,6 +69,7 @@ HfModel resnet_of(const HfConfig& c) {
   if (bottleneck) c.need_truth("downsample_in_bottleneck", false);
   HfModel m;
   m.options = option_values(fields(o), c);
+  m.task = {image_of(c), labels_of(c)};
   name_resnet_tensors(*found, m);
   return m;
 }

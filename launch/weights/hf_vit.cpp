@@ -39,6 +39,7 @@ HfModel vit_of(const HfConfig& c) {
   c.need_truth("qkv_bias", true);
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
+  m.task = {image_of(c), labels_of(c)};
   name_vit_tensors(o, m);
   return m;
 }

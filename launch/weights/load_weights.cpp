@@ -83,9 +83,20 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
   }
 }
 
+// The names of our parameters and buffers in a file that has them: those of export without --to hf.
+HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries) {
+  HfModel out = m;
+  if (!m.family.empty() || !m.tensors.empty()) return out;
+  std::set<std::string> names;
+  for (const StateEntry& e : entries)
+    if (names.insert(e.name).second) out.tensors.push_back({e.name, {e.name.substr(e.name.find('/') + 1)}});
+  return out;
+}
+
 }  // namespace
 
-void require_weights_for(const HfModel& m, const WeightFiles& files, const std::vector<StateEntry>& entries) {
+void require_weights_for(const HfModel& model, const WeightFiles& files, const std::vector<StateEntry>& entries) {
+  const HfModel m = with_own_names(model, entries);
   std::map<std::string, Shape> wanted;
   for (const StateEntry& e : entries) wanted.emplace(e.name, e.shape);
   std::vector<std::string> differences;
@@ -119,8 +130,8 @@ void require_weights_for(const HfModel& m, const WeightFiles& files, const std::
   std::string text;
   for (size_t i = 0; i < differences.size() && i < 5; ++i) text += cat(i ? "; " : "", differences[i]);
   if (differences.size() > 5) text += cat("; and ", differences.size() - 5, " more");
-  throw Error(ExitCode::kBadData,
-              cat(files.path(), ": its tensors are not those of this ", m.family, " model: ", text));
+  throw Error(ExitCode::kBadData, cat(files.path(), ": its tensors are not those of this ",
+                                      m.family.empty() ? "" : m.family + " ", "model: ", text));
 }
 
 void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files, Range range,
@@ -144,7 +155,8 @@ void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const 
   }
 }
 
-void load_weights(const HfModel& m, const std::vector<StateEntry>& entries) {
+void load_weights(const HfModel& model, const std::vector<StateEntry>& entries) {
+  const HfModel m = with_own_names(model, entries);
   const WeightFiles files = WeightFiles::open(m.folder);
   require_weights_for(m, files, entries);
   require_copies(m, files);

@@ -41,6 +41,33 @@ for model in gpt2 qwen3; do
   expect "$model: they have the same bits" test "$(grep '^parameters/' out | grep -vc ': equal$')" -eq 0
 done
 
+# One model in other formats, and a run from each: the same parameters.
+succeeds "a folder is converted for llm.c" lockstep checkpoint convert "$hf/gpt2" gpt2.bin --to llmc
+succeeds "and in bf16" lockstep checkpoint convert "$hf/gpt2" half.bin --to llmc-bf16
+expect "which takes about half" test "$(($(wc -c <gpt2.bin) - 1024))" -eq "$((2 * ($(wc -c <half.bin) - 1024)))"
+succeeds "a folder becomes a file with our names" lockstep checkpoint convert "$hf/gpt2" own.safetensors
+succeeds "a file of llm.c becomes a folder" lockstep checkpoint convert gpt2.bin gpt2.hf --to hf
+fine_config "$hf/gpt2" >fine.yaml
+succeeds "a run from the folder" lockstep train fine.yaml run.dir=folder train.steps=0
+for from in gpt2.bin gpt2.hf own.safetensors; do
+  options=()
+  if [ $from = own.safetensors ]; then # says nothing of the model
+    options=(model.name=gpt model.layers=2 model.heads=4 model.width=16 model.vocabulary=29 model.positions=24)
+  fi
+  succeeds "a run from $from" lockstep train fine.yaml init.from=$from run.dir=from.$from train.steps=0 --ranks 2 sharding.level=parameters \
+    "${options[@]}"
+  run lockstep checkpoint diff folder "from.$from"
+  expect "$from: they have the same bits" test "$(grep '^parameters/' out | grep -vc ': equal$')" -eq 0
+done
+succeeds "a run is exported for llm.c" lockstep checkpoint export folder run.bin --to llmc
+expect "with the same bytes" cmp -s run.bin gpt2.bin
+refuses "another model for llm.c" 65 "$hf/qwen3: is a qwen3 model; files of llm.c hold GPT-2" lockstep checkpoint convert "$hf/qwen3" q.bin --to llmc
+refuses "a file that says no model" 64 "own.safetensors: does not say which model it is" lockstep checkpoint convert own.safetensors x.h5
+refuses "a format that is none" 64 "--to: pt is none of h5, safetensors, hf, llmc, llmc-bf16" lockstep checkpoint convert gpt2.bin x --to pt
+truncate -s -4 gpt2.bin
+refuses "a truncated file of llm.c" 65 "gpt2.bin: has [0-9]* bytes; by its header it has .*: truncated or damaged" \
+  lockstep train fine.yaml init.from=gpt2.bin run.dir=never
+
 # What does not fit.
 fine_config "$hf/gpt2" >fine.yaml
 refuses "a key that contradicts" 78 "override 1 .*: model.layers: 3, but by $hf/gpt2/config.json it is 2" \
