@@ -4,6 +4,7 @@
 // time. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008).
 #include "core/kernels/gemm_serial.h"
 
+#include "core/kernels/gemm_few_rows.h"
 #include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
@@ -415,6 +416,8 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
 #if defined(LOCKSTEP_TILES)
   if (pairs) return multiply_by_tiles(parallel, g);
 #endif
+  if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
+  if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
   // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
   if constexpr (S::kVectors == 3)

@@ -110,7 +110,7 @@ void expect_defined(DType dtype, IsaLevel least,
   Numbers numbers(5);
   ThreadPool pool(2);
   for (int round = 0; round < 80; ++round) {
-    const int64_t m = 1 + numbers.below(40), n = 1 + numbers.below(round % 8 ? 130 : 1200),
+    const int64_t m = 1 + numbers.below(round % 2 ? 40 : 9), n = 1 + numbers.below(round % 8 ? 130 : 1200),
                   k = numbers.below(round % 4 ? 100 : 1000);
     const bool wild = round % 3 == 0, accumulate = numbers.below(2) == 1;
     Operand a = numbers.operand(m, k, dtype, wild), b = numbers.operand(k, n, dtype, wild),
