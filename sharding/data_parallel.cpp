@@ -193,8 +193,18 @@ std::vector<StateEntry> DataParallel::state() const {
   std::vector<StateEntry> out;
   for (auto* buckets : {&trainable_, &frozen_})
     for (auto& b : *buckets)
-      for (StateEntry& e : b->state()) out.push_back(std::move(e));
+      if (!b->of_files())
+        for (StateEntry& e : b->state()) out.push_back(std::move(e));
   for (StateEntry& e : buffers_->state()) out.push_back(std::move(e));
+  return out;
+}
+
+std::vector<StateEntry> DataParallel::base_state() const {
+  gathers_->settle();
+  std::vector<StateEntry> out;
+  for (auto& b : frozen_)
+    if (b->of_files())
+      for (StateEntry& e : b->state()) out.push_back(std::move(e));
   return out;
 }
 

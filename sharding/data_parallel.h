@@ -70,6 +70,9 @@ class DataParallel {
   // This rank's slices of the parameters and buffers by logical name: to load into (then call state_was_loaded()), and
   // to save.
   std::vector<StateEntry> state() const;
+  // This rank's slices of frozen parameters that come from files, with options.frozen_of_files, which state() then
+  // lacks; in the type in which they are kept.
+  std::vector<StateEntry> base_state() const;
   // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
   // between end_step and the update those that the step computed with. Nothing where there are none.
   std::vector<StateEntry> whole_copies() const;

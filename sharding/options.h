@@ -47,6 +47,10 @@ struct DataParallelOptions {
   DType reduce_dtype = DType::kFloat32;  // of each micro-batch's gradient, once it is formed
   uint64_t seed = 1;                     // of initial values
   std::function<bool(const std::string& name)> frozen = {};  // parameters that take no gradient; none where empty
+  // Frozen parameters come from files that stay: they have no fp32 masters, and DataParallel::base_state() has them,
+  // not state().
+  bool frozen_of_files = false;
+  DType file_type = DType::kFloat32;    // of those; what is kept has this type or the compute type
   std::vector<std::string> apart = {};  // children of the root that share no bucket with other children
 };
 std::vector<Field> fields(DataParallelOptions& o);

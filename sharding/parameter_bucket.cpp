@@ -1,11 +1,24 @@
 #include "sharding/parameter_bucket.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/autograd/node.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
+namespace {
+
+constexpr int64_t kFilled = 1 << 20;  // initial values made at a time where they are not kept in fp32
+
+// Of what a rank keeps of its slice. A whole copy that stays is enough where nothing updates it; elsewhere the files'
+// type is kept, unless the compute type is as narrow: then the model would not see more.
+DType kept_type(const DataParallelOptions& o, bool of_files, bool streamed) {
+  if (!of_files) return DType::kFloat32;
+  return streamed && o.compute == DType::kFloat32 ? o.file_type : o.compute;
+}
+
+}  // namespace
 
 ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> parameters, const Mesh& mesh,
                                  const DataParallelOptions& o, bool frozen)
@@ -15,7 +28,8 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
       streamed_(streams_parameters(o, mesh.shards())),
       offloaded_(o.offload_optimizer && !frozen),
       compute_(o.compute),
-      frozen_(frozen) {
+      frozen_(frozen),
+      of_files_(frozen && o.frozen_of_files) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
   WithMemoryUse use(MemoryUse::kParameters);
@@ -23,31 +37,41 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
   if (!streamed_ && mesh.shards() > 1) whole_ = mesh.gathers().registered(layout_.total(), compute_);
   else whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
-  const bool one_memory = !streamed_ && !offloaded_ && compute_ == DType::kFloat32;
+  const DType kept = kept_type(o, of_files_, streamed_);
+  const bool one_memory = !streamed_ && !offloaded_ && compute_ == kept;
   if (one_memory) {
     master_ = whole_.slice(0, slice_.begin, slice_.end);
   } else {
     WithMemoryUse place(offloaded_ ? MemoryUse::kInHost : MemoryUse::kParameters);
-    master_ = Tensor::unallocated({slice_.size()}, DType::kFloat32,
-                                  offloaded_ ? host_memory_of(current_device()) : current_device());
+    master_ =
+        Tensor::unallocated({slice_.size()}, kept, offloaded_ ? host_memory_of(current_device()) : current_device());
     master_.allocate();
   }
   state_ = streamed_ ? State::kAbsent : one_memory && mesh.shards() == 1 ? State::kWhole : State::kOld;
 
-  float* flat = static_cast<float*>(master_.write());
   for (size_t i = 0; i < members_.size(); ++i) {
     const BucketLayout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
     const int64_t end = piece.offset + piece.numel();
     const Range mine = intersect(slice_, {piece.offset, end});
-    if (!mine.empty())
-      fill_initial(p.init, o.seed, piece.name, mine.begin - piece.offset, mine.end - piece.offset,
-                   flat + (mine.begin - slice_.begin));
+    const auto of_slice = [&](Range r) { return Range{r.begin - slice_.begin, r.end - slice_.begin}; };
+    if (!mine.empty()) fill(p.init, o.seed, piece.name, mine.begin - piece.offset, of_slice(mine));
     const Range gap = intersect(slice_, {end, round_up(end, BucketLayout::kUnit)});
-    if (!gap.empty()) fill_initial(Init::zeros(), 0, "gap", 0, gap.size(), flat + (gap.begin - slice_.begin));
+    if (!gap.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(gap));
     Tensor placed = Tensor::view_of(whole_.storage(), piece.offset, piece.shape, compute_);
     require_grad(placed, !frozen_);
     p.value = placed;
+  }
+}
+
+// Elements from `first` on of the tensor `name`, into a part of the slice.
+void ParameterBucket::fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, Range r) const {
+  if (master_.dtype() == DType::kFloat32)
+    return fill_initial(init, seed, name, first, first + r.size(), static_cast<float*>(master_.write()) + r.begin);
+  for (int64_t at = 0; at < r.size(); at += kFilled) {
+    const Tensor values = Tensor::empty({std::min(kFilled, r.size() - at)});
+    fill_initial(init, seed, name, first + at, first + at + values.numel(), static_cast<float*>(values.write()));
+    raw::copy(master_.slice(0, r.begin + at, r.begin + at + values.numel()), values);
   }
 }
 

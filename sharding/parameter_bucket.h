@@ -1,6 +1,6 @@
 // ParameterBucket: parameters that travel together, in one flat buffer. This rank keeps its slice of them (masters,
-// fp32); the model reads a whole copy in the compute type, which gather() brings together. Owned by DataParallel; holds
-// the parameters' memory.
+// fp32; of frozen parameters with options.frozen_of_files the values themselves); the model reads a whole copy in the
+// compute type, which gather() brings together. Owned by DataParallel; holds the parameters' memory.
 #pragma once
 
 #include <string>
@@ -26,6 +26,8 @@ class ParameterBucket final : public SlotGroup {
   const std::vector<NamedParameter>& members() const { return members_; }  // in the order of the layout's pieces
   const BucketLayout& layout() const { return layout_; }
   bool frozen() const { return frozen_; }
+  // Are its values those of files that stay, so that checkpoints do not hold them?
+  bool of_files() const { return of_files_; }
   int64_t whole_bytes() const { return whole_.bytes(); }
 
   // Masters were written: the whole copy is out of date; at level parameters it is released. `by_update`: by an
@@ -60,6 +62,7 @@ class ParameterBucket final : public SlotGroup {
 
   bool copy_is_current() const;
   int64_t first_element(size_t index) const;
+  void fill(const Init& init, uint64_t seed, std::string_view name, int64_t first, Range of_slice) const;
 
   std::string name_;
   std::vector<NamedParameter> members_;
@@ -67,11 +70,11 @@ class ParameterBucket final : public SlotGroup {
   bool streamed_;   // level parameters: whole copies come and go
   bool offloaded_;  // masters are in host memory
   DType compute_;
-  bool frozen_;
+  bool frozen_, of_files_;
 
   BucketLayout layout_;
   Range slice_;
-  Tensor master_, whole_;  // fp32 [slice], compute type [total]; one memory where type and level allow
+  Tensor master_, whole_;  // [slice], compute type [total]; one memory where type and level allow
   State state_ = State::kAbsent;
   bool values_changed_ = true;
   // This rank's slice of the whole copy is the masters' where both were written equally often since: by updates that

@@ -51,7 +51,7 @@ class PartReader {
   // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
   // stream.
   void read(const StoredSlice& s, Range range, const StateEntry& e) {
-    if (e.data.device().in_host_memory() && !e.scales)
+    if (e.data.device().in_host_memory() && e.data.dtype() == DType::kFloat32)
       return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
     Tensor pieces[2];
     Event copied[2];

@@ -48,7 +48,7 @@ std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int
 void for_each_stretch(const StateEntry& entry, int64_t most,
                       const std::function<void(int64_t at, const float* values, int64_t n)>& visit) {
   const int64_t n = entry.data.numel();
-  if (entry.data.device().in_host_memory() && !entry.scales) {
+  if (entry.data.device().in_host_memory() && entry.data.dtype() == DType::kFloat32) {
     const float* values = entry.data.values<float>();
     for (int64_t at = 0; at < n; at += most) visit(at, values + at, std::min(most, n - at));
     return;

@@ -17,7 +17,7 @@ struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."
   Shape shape;         // of the whole tensor
   int64_t offset = 0;  // first element of this slice, in the flattened tensor; a multiple of kStateChunk
-  Tensor data;         // fp32 [n], on any device; or with `scales` codes
+  Tensor data;         // fp32 [n], or a narrower type, on any device; or with `scales` codes
   Tensor scales = {};  // if defined: of blocks of 8-bit codes (raw::encode_blocks), whose values the state is
 
   int64_t end() const { return offset + data.numel(); }

@@ -186,6 +186,49 @@ TEST(Frozen, ParametersTakeNoGradientNoSlotAndNoChange) {
   });
 }
 
+// Frozen parameters of files have no masters: the same bits at every layout, in the memory that one copy takes.
+TEST(Frozen, ParametersOfFilesHaveOneDigestAtEveryLayout) {
+  for (DType compute : {DType::kFloat32, DType::kBFloat16}) {
+    Job job = gpt_job();
+    job.parallel.compute = compute;
+    job.parallel.frozen = [](const std::string& name) { return !name.starts_with("blocks.1."); };
+    job.parallel.frozen_of_files = true;
+    job.parallel.file_type = DType::kBFloat16;
+    const std::string expected = agreed_digest(job, 1);
+    for (ShardLevel level : kShardLevels)
+      for (int ranks = 1; ranks <= 4; ++ranks) {
+        job.parallel.level = level;
+        EXPECT_EQ(agreed_digest(job, ranks), expected) << to_text(compute) << ", " << to_text(level) << ", " << ranks;
+      }
+  }
+}
+
+TEST(Frozen, ParametersOfFilesAreKeptOnceInTheNarrowerType) {
+  for (DType compute : {DType::kFloat32, DType::kBFloat16})
+    for (ShardLevel level : {ShardLevel::kNone, ShardLevel::kParameters}) {
+      testing::run_ranks(2, [&](Communicator& comm) {
+        Job job = odd_job();
+        job.parallel.compute = compute;
+        job.parallel.level = level;
+        job.parallel.frozen_of_files = true;
+        job.parallel.file_type = DType::kBFloat16;
+        auto model = job.make();
+        DataParallel parallel(*model, comm, job.parallel);
+        for (const StateEntry& e : parallel.state()) EXPECT_NE(e.name, "parameters/frozen");
+        const std::vector<StateEntry> base = parallel.base_state();
+        ASSERT_EQ(base.size(), 1u);
+        EXPECT_EQ(base[0].name, "parameters/frozen");
+        // A whole copy that stays is what is kept.
+        EXPECT_EQ(base[0].data.dtype(), level == ShardLevel::kNone ? compute : DType::kBFloat16);
+        EXPECT_EQ(parallel.parameter_count(), 49 + 1 + 67 + 49 + 65 + 7);
+        for (auto& p : model->parameters()) {
+          if (level != ShardLevel::kNone || p.name != "frozen") continue;
+          EXPECT_TRUE(p.parameter->value.detach().flatten().same_place(base[0].data));
+        }
+      });
+    }
+}
+
 // One rank's bad sample: every rank skips that step, and says whose gradient it was.
 TEST(NonFinite, GradientOnOneRankSkipsTheStepOnAll) {
   Job good = mlp_job(), bad = mlp_job();

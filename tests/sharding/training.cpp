@@ -87,8 +87,14 @@ Outcome train_one(Communicator& comm, const Job& job) {
   auto entries = [&] {
     std::vector<StateEntry> all = parallel.state();
     for (const StateEntry& e : optimizer->state(parallel.slots())) all.push_back(e);
+    for (const StateEntry& e : parallel.base_state()) all.push_back(e);
     return all;
   };
+  if (job.parallel.frozen_of_files) {  // what files of that type can hold
+    for (const StateEntry& e : parallel.base_state())
+      e.set_values(0, raw::cast(e.values(0, e.data.numel()), job.parallel.file_type));
+    parallel.state_was_loaded();
+  }
   if (!job.state.empty()) {
     for (const StateEntry& e : entries())
       if (e.data.numel() > 0)
