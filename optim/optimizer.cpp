@@ -36,26 +36,6 @@ std::vector<Field> fields(OptimOptions& o) {
       list_field("rules", o.rules, "overrides by parameter name; the last match applies")};
 }
 
-bool matches(const std::string& pattern, const std::string& name) {
-  // Greedy matching with one position to backtrack to.
-  size_t p = 0, n = 0, star = std::string::npos, from = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      n = ++from;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 bool is_frozen(const OptimOptions& o, const std::string& name) {
   bool frozen = false;
   for (const OptimRule& r : o.rules)

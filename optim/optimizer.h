@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/choice.h"
+#include "core/base/name_pattern.h"
 #include "core/io/state.h"
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
@@ -35,7 +36,6 @@ struct OptimOptions {
 };
 std::vector<Field> fields(OptimOptions& o);  // all except `name`
 
-bool matches(const std::string& pattern, const std::string& name);
 // Sets weight decay and learning-rate scale of each slot from the defaults and rules. Throws ExitCode::kConfig for a
 // rule that matches none of `slots`, unless it matches a frozen parameter among `all_names`.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);

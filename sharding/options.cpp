@@ -42,7 +42,12 @@ std::vector<Field> fields(DataParallelOptions& o) {
                  "type of parameters and activations in forward and backward, and of parameters on the wire; masters, "
                  "moments, norms, softmax and loss stay fp32; fp16 scales its loss as far as gradients allow"),
       enum_field("precision.reduce", o.reduce_dtype, {{"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}},
-                 "bf16 rounds each micro-batch's gradient once, before any sum, and sends it so; sums stay fp32")};
+                 "bf16 rounds each micro-batch's gradient once, before any sum, and sends it so; sums stay fp32"),
+      enum_field("precision.frozen", o.frozen_of_files, {{"fp32", false}, {"stored", true}},
+                 "how frozen parameters are kept. stored: in the type of the files of init.from or the compute type, "
+                 "without fp32 masters; checkpoints name init.from by a hash of these parameters instead of holding "
+                 "them. So it always is with lora.rank")
+          .without_effect_at_default()};
 }
 
 }  // namespace lockstep

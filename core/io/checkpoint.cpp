@@ -389,10 +389,10 @@ Hash128 digest_of(const CheckpointInfo& i) {
   const bool scaled = i.loss_scale != 1 || i.good_steps != 0;
   std::string later;
   for (int64_t updates : i.later_updates) later += cat("updates of a later phase ", updates, "\n");
-  return hash128(cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates,
-                     "\nskipped ", i.skipped, "\ndataset ", i.dataset, "\n",
-                     scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later,
-                     i.math_text));
+  return hash128(
+      cat("step ", i.step, "\nepoch ", i.epoch, "\nposition ", i.position, "\nupdates ", i.updates, "\nskipped ",
+          i.skipped, "\ndataset ", i.dataset, "\n", i.base.empty() ? "" : cat("base ", i.base, "\n"),
+          scaled ? cat("loss scale ", i.loss_scale, ", ", i.good_steps, " steps\n") : "", later, i.math_text));
 }
 
 Hash128 digest_of(const Checkpoint& c) {

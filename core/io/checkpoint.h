@@ -22,8 +22,8 @@
 namespace lockstep {
 
 // 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. 3: later_updates; a checkpoint
-// without any is still written as 2. All up to this one are read.
-constexpr int64_t kCheckpointVersion = 3;
+// without any is still written as 2. 4: base; without it 3 or 2. All up to this one are read.
+constexpr int64_t kCheckpointVersion = 4;
 
 // What a run knows of its validation loss.
 struct ValidationRecord {
@@ -47,6 +47,7 @@ struct CheckpointInfo {
   double loss_scale = 1;   // of fp16: what the loss is multiplied by, and
   int64_t good_steps = 0;  // steps since it changed
   std::string dataset;     // identity, 32 hex digits
+  std::string base;  // hash of the frozen parameters that it does not hold, 32 hex digits; empty where it holds all
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML
   std::string vocabulary;  // of text, for generation (data/vocabulary.h:vocabulary_text); empty for none

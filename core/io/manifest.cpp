@@ -145,7 +145,9 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
                     int parts) {
   JsonObject head{{"format", std::string("lockstep checkpoint")},
-                  {"version", info.later_updates.empty() ? 2 : kCheckpointVersion},
+                  {"version", !info.base.empty()           ? kCheckpointVersion
+                              : info.later_updates.empty() ? 2
+                                                           : 3},
                   {"writer", info.writer},
                   {"step", info.step},
                   {"epoch", info.epoch},
@@ -165,6 +167,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"vocabulary", info.vocabulary},
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
+  if (!info.base.empty()) head.emplace_back("base", info.base);
   const ValidationRecord& v = info.validation;
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
   if (v.best) head.emplace_back("best_validation_loss", *v.best);
@@ -242,6 +245,7 @@ Checkpoint open_checkpoint(const std::string& dir) {
               updates_key(k), "\" is ", i.later_updates.back(), "; a number in [0, 2^48] was expected");
     }
   }
+  if (has("base")) i.base = to_hex(parse_hash(json_text(*head, "base", path), path));
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);

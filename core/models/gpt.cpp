@@ -57,7 +57,7 @@ Tensor GptBlock::forward(const Tensor& x_BTC) {
                                                      [this](const Tensor& x) { return attend(x); })
                                         : attend(x_BTC);
   const auto [x, normed] = ln2_.of_sum(x_BTC, drop1_(attended));
-  return add(x, drop2_(feed_forward(normed, up_.weight(), up_.bias(), down_.weight(), down_.bias())));
+  return add(x, drop2_(feed_forward(normed, up_, down_)));
 }
 
 Gpt::Gpt(const GptOptions& o, const TaskSpec& task)

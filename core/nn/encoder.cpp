@@ -40,7 +40,7 @@ Tensor EncoderBlock::forward(const Tensor& x_BTC) {
                                                : attend(x_BTC));
   const auto feed = [&](const Tensor& x) {
     if (options_.gelu == Gelu::kErf) return drop2_(down_(gelu_erf(up_(x))));
-    return drop2_(feed_forward(x, up_.weight(), up_.bias(), down_.weight(), down_.bias()));
+    return drop2_(feed_forward(x, up_, down_));
   };
   if (options_.pre_norm) {
     const auto [x, normed] = ln2_.of_sum(x_BTC, attended);

@@ -13,7 +13,27 @@ Linear::Linear(int64_t in, int64_t out, bool bias)
       bias_(bias ? &parameter("bias", {out}, Init::uniform(bound(in))) : nullptr) {}
 Linear::Linear(int64_t in, int64_t out, bool bias, Init init)
     : weight_(parameter("weight", {out, in}, init)), bias_(bias ? &parameter("bias", {out}, Init::zeros()) : nullptr) {}
-Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias()); }
+
+void Linear::add_adapter(int64_t rank, double scale, double dropout) {
+  check(!has_adapter(), name(), ": has an adapter already");
+  const int64_t out = weight_.dim(0), in = weight_.dim(1);
+  // As peft initialises them: uniform by Kaiming He with a = sqrt(5), which is within 1/sqrt(in), and zero.
+  adapter_ = {&parameter("lora_A", {rank, in}, Init::uniform(bound(in))),
+              &parameter("lora_B", {out, rank}, Init::zeros()), scale, dropout};
+}
+
+Tensor Linear::forward(const Tensor& x) {
+  Tensor y = linear(x, weight_, bias());
+  if (!has_adapter()) return y;
+  const bool drops = training() && adapter_.dropout > 0;
+  const Tensor seen = drops ? dropout(x, adapter_.dropout, random_site(cat(name(), ".lora"))) : x;
+  return add(y, affine(linear(linear(seen, *adapter_.a), *adapter_.b), adapter_.scale));
+}
+
+Tensor feed_forward(const Tensor& x, Linear& up, Linear& down) {
+  if (up.has_adapter() || down.has_adapter()) return down(gelu(up(x)));
+  return feed_forward(x, up.weight(), up.bias(), down.weight(), down.bias());
+}
 
 LayerNorm::LayerNorm(int64_t width, bool bias, double eps)
     : weight_(parameter("weight", {width}, Init::ones())),

@@ -14,16 +14,27 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
-  // For operations that span layers (feed_forward), in the forward() of the module that holds this one. A model, the
-  // root of the tree, must not use them: each of its children is sharded by itself, and outside a child's operator()
-  // its weights may have no bytes. Put such layers into a module in between, such as GptBlock.
+  // Adds a low-rank adapter (core/nn/lora.h), as parameters lora_A and lora_B of this module. Before they are placed.
+  void add_adapter(int64_t rank, double scale, double dropout);
+  bool has_adapter() const { return adapter_.a != nullptr; }
+  // For operations that span layers (feed_forward below), in the forward() of the module that holds this one. A model,
+  // the root of the tree, must not use them: each of its children is sharded by itself, and outside a child's
+  // operator() its weights may have no bytes. Put such layers into a module in between, such as GptBlock.
   const Tensor& weight() const { return weight_; }
   Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 
  private:
+  struct Adapter {
+    Tensor *a = nullptr, *b = nullptr;
+    double scale = 0, dropout = 0;
+  };
   Tensor& weight_;
   Tensor* bias_;
+  Adapter adapter_;
 };
+
+// down(gelu(up(x))), with gelu's tanh form: in one operation unless a layer has an adapter.
+Tensor feed_forward(const Tensor& x, Linear& up, Linear& down);
 
 class LayerNorm : public Module {
  public:

@@ -50,6 +50,7 @@ std::string describe(const Checkpoint& c) {
   std::string out =
       cat("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
           " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
+  if (!i.base.empty()) out += cat("base        frozen parameters with the hash ", i.base, ", which init.from holds\n");
   if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
   if (const auto& v = i.validation; v.loss || v.best) {
     out += cat("validation  ", v.loss ? cat("loss ", *v.loss) : std::string("not measured here"));
@@ -71,6 +72,7 @@ JsonObject described(const Checkpoint& c) {
           {"epoch", i.epoch},
           {"samples_done", i.position},
           {"dataset", i.dataset},
+          {"base", i.base.empty() ? JsonValue(nullptr) : JsonValue(i.base)},
           {"updates", i.updates},
           {"skipped_steps", i.skipped},
           {"loss_scale", i.loss_scale},
@@ -173,6 +175,7 @@ class StateComparison {
     value("loss scale", cat(i.loss_scale, " for ", i.good_steps, " steps"),
           cat(j.loss_scale, " for ", j.good_steps, " steps"));
     value("dataset", i.dataset, j.dataset);
+    if (!i.base.empty() || !j.base.empty()) value("base", i.base, j.base);
     const auto keys = diff(i.math_text, j.math_text);
     for (const ConfigDifference& d : keys) value(d.key, d.a, d.b);
     if (keys.empty()) text_ += "configuration that shapes the mathematics: equal\n";

@@ -8,6 +8,7 @@
 #include "core/io/json.h"
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
+#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 
@@ -95,7 +96,15 @@ std::vector<Field> fields(VerifyOptions& o) {
 std::vector<Field> fields(InitOptions& o) {
   return {field("from", o.from,
                 "start from the parameters of this run or checkpoint directory, or of a folder as Hugging Face's "
-                "transformers saves models, which also sets the model's options; empty: from initial values")};
+                "transformers saves models, which also sets the model's options; empty: from initial values"),
+          field("new", o.fresh,
+                "parameters that do not come from init.from but from initial values, by patterns such as ['head.*']: a "
+                "new head for other classes")
+              .without_effect_at_default(),
+          field("adapter", o.adapter,
+                "a folder in which peft saved a LoRA adapter of init.from, a folder of transformers: training starts "
+                "from it; it sets lora.*")
+              .without_effect_at_default()};
 }
 std::vector<Field> fields(ResumeOptions& o) {
   return {field("allow", o.allow,
@@ -217,6 +226,7 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("compute", fields(s.compute));
   s.config.bind("verify", fields(s.verify));
   s.config.bind("init", fields(s.init));
+  s.config.bind("lora", fields(s.lora));
   s.config.bind("resume", fields(s.resume));
   s.config.bind("launch", fields(s.launch));
   s.config.bind("chaos", fields(s.chaos));
@@ -307,6 +317,14 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
     refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
            "resume.allow",
            cat("'", key, "' is not a key that affects results; such keys may change without being listed"));
+  const char* needs_base = "needs init.from, the model whose parameters are frozen";
+  refuse(s->lora.rank == 0 || !s->init.from.empty(), "lora.rank", needs_base);
+  refuse(!s->parallel.frozen_of_files || !s->init.from.empty(), "precision.frozen", needs_base);
+  refuse(s->lora.rank == 0 || !s->lora.targets.empty(), "lora.targets",
+         "is empty; name the linear layers that get adapters, such as ['*.qkv', '*.proj']");
+  for (const char* key : {"alpha", "rslora", "dropout", "targets", "train"})
+    refuse(s->lora.rank > 0 || !c.given(cat("lora.", key)), cat("lora.", key), "has an effect only with lora.rank");
+  refuse(s->init.fresh.empty() || !s->init.from.empty(), "init.new", "has an effect only with init.from");
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   refuse(s->chaos.enabled || s->chaos.faults.empty(), "chaos.faults", "is refused without chaos.enabled: true");
@@ -319,16 +337,37 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   }
   s->metrics = app.metrics;
   s->parallel.seed = static_cast<uint64_t>(s->seed);
-  s->parallel.frozen = [optim = s->optim](const std::string& name) { return is_frozen(optim, name); };
+  s->parallel.frozen_of_files |= s->lora.rank > 0;
+  s->parallel.frozen = [optim = s->optim, lora = s->lora, fresh = s->init.fresh](const std::string& name) {
+    const bool adapted =
+        lora.rank > 0 && !is_lora_parameter(name) && !matches_any(lora.train, name) && !matches_any(fresh, name);
+    return adapted || is_frozen(optim, name);
+  };
   return s;
+}
+
+// With the tensors that init.new names ignored in the folder.
+std::shared_ptr<const HfModel> without_new(std::shared_ptr<const HfModel> model, const Settings& s) {
+  if (!model || s.init.fresh.empty()) return model;
+  auto out = std::make_shared<HfModel>(*model);
+  std::erase_if(out->tensors, [&](const HfTensor& t) {
+    const bool is_new = !s.init_holds(t.name.substr(t.name.find('/') + 1));
+    if (is_new) out->ignored.insert(out->ignored.end(), t.from.begin(), t.from.end());
+    return is_new;
+  });
+  return out;
 }
 
 }  // namespace
 
+bool Settings::init_holds(const std::string& parameter) const {
+  return !is_lora_parameter(parameter) && !matches_any(init.fresh, parameter);
+}
+
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
-  auto pretrained = take_model_of_folder(tree);
+  const auto pretrained = take_model_of_folder(tree);
   auto s = bind_settings(app, std::move(tree), ranks, resume);
-  s->pretrained = std::move(pretrained);
+  s->pretrained = without_new(pretrained, *s);
   return s;
 }
 
@@ -345,7 +384,11 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   // run.
   for (const char* text : {"sharding.group=0", "device=auto", "graph=false"}) tree.set(text, "this command");
   for (const std::string& text : overrides) tree.apply_override(text);
-  return bind_settings(app, std::move(tree), 1, false);  // an evaluation divides its samples among any number of ranks
+  // What such a checkpoint does not hold is read from init.from again.
+  const auto pretrained = c.info.base.empty() ? nullptr : take_model_of_folder(tree);
+  auto s = bind_settings(app, std::move(tree), 1, false);  // an evaluation's samples divide among any number of ranks
+  s->pretrained = without_new(pretrained, *s);
+  return s;
 }
 
 double deadline_of(const ConfigTree& tree) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/io/checkpoint.h"
+#include "core/nn/lora.h"
 #include "core/nn/recompute.h"
 #include "data/data_options.h"
 #include "launch/app.h"
@@ -47,7 +48,8 @@ struct VerifyOptions {
   int64_t every = 0;
 };
 struct InitOptions {
-  std::string from;
+  std::string from, adapter;
+  std::vector<std::string> fresh;  // init.new
 };
 struct LaunchOptions {
   int64_t restarts = 0;
@@ -90,6 +92,7 @@ struct Settings {
   ComputeOptions compute;
   VerifyOptions verify;
   InitOptions init;
+  LoraOptions lora;
   std::shared_ptr<const HfModel> pretrained;  // of init.from, where that is a folder of transformers; else null
   ResumeOptions resume;
   LaunchOptions launch;
@@ -108,6 +111,9 @@ struct Settings {
   DataParallelOptions parallel;
   std::vector<Metric> metrics;  // measured by evaluations
   Config config;                // the origin of each value
+
+  // Whether init.from holds this parameter: it is of no adapter, and init.new does not name it.
+  bool init_holds(const std::string& parameter) const;
 };
 
 // Throws ExitCode::kConfig naming file:line and key. Values of 0 that stand for another value are resolved here, once

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -9,6 +10,7 @@
 #include "core/base/philox.h"
 #include "core/nn/key_value_cache.h"
 #include "core/tensor/raw_ops.h"
+#include "launch/training/build_model.h"
 #include "launch/weights/load_weights.h"
 #include "optim/weight_average.h"
 
@@ -62,7 +64,7 @@ int32_t choose(const Ranked& ranked, const GenerateOptions& o, double uniform) {
 }
 
 std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& task) {
-  auto model = settings.model->build(task);
+  auto model = build_model(settings, task);
   place_parameters(*model, 1);
   model->eval();
   return model;
@@ -88,7 +90,16 @@ std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec&
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
   auto model = placed_model(settings, {checkpoint.info.input, checkpoint.info.classes});
   const std::vector<StateEntry> entries = entries_of(*model);
-  load_entries(checkpoint, entries);
+  if (checkpoint.info.base.empty()) {
+    load_entries(checkpoint, entries);
+  } else {
+    std::vector<StateEntry> base, own;
+    for (const StateEntry& e : entries)
+      (e.name.starts_with("parameters/") && settings.parallel.frozen(e.name.substr(e.name.find('/') + 1)) ? base : own).push_back(e);
+    load_entries(checkpoint, own);
+    const auto from = settings.pretrained ? std::nullopt : std::optional(open_newest(settings.init.from));
+    require_base_of(settings, checkpoint, to_hex(read_initial(settings, from ? &*from : nullptr, base, own)));
+  }
   if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
   return model;
 }

@@ -12,7 +12,9 @@
 #include "core/kernels/kernels.h"
 #include "data/vocabulary.h"
 #include "launch/config/resumed_config.h"
+#include "launch/training/build_model.h"
 #include "launch/training/trial_pass.h"
+#include "launch/weights/load_weights.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -32,6 +34,14 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
   return out;
 }
 
+// Frozen parameters of files are named by their hash, wherever these lie.
+std::string math_text_of(const Settings& s) {
+  std::string text = s.config.math_text();
+  const size_t at = s.parallel.frozen_of_files ? text.find("init.from: ") : text.npos;
+  if (at != text.npos && (at == 0 || text[at - 1] == '\n')) text.erase(at, text.find('\n', at) - at + 1);
+  return text;
+}
+
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) { return {spec.input().shape, spec.classes}; }
@@ -41,7 +51,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
   const DataSpec& spec = data_.train->spec();
   fail_together(comm_, [&] {
-    model_ = settings_.model->build(measured.value_or(task_of(spec)));
+    model_ = build_model(settings_, measured.value_or(task_of(spec)));
     const std::string unmet = unmet_need(model_->reads(), spec.tensors);
     require(unmet.empty(), ExitCode::kConfig, settings_.config.place("model.name"), ": ", settings_.model_name,
             " does not fit the data: ", unmet);
@@ -56,7 +66,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             " has nothing of this kind to recompute; use none");
   });
   info_.dataset = to_hex(data_.train->identity());
-  info_.math_text = settings_.config.math_text();
+  info_.math_text = math_text_of(settings_);
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   info_.input = spec.input().shape;
@@ -75,6 +85,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     DataParallelOptions options = settings_.parallel;
     if (const auto phases = model_->phases(); phases.size() > 1)
       for (const StepPhase& p : phases) options.apart.push_back(p.module);
+    if (options.frozen_of_files && settings_.pretrained)
+      options.file_type = stored_type(*settings_.pretrained, options.frozen);
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
     info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
     std::vector<std::string> names;
@@ -266,7 +278,11 @@ StepReport Trainer::finish() {
   if (verifies_after(report.step)) {
     FlightPhase phase("verify");
     // The state first: where that differs, it says more exactly whose is wrong.
-    if (sentinel_) sentinel_->verify(report.step, state());
+    if (sentinel_) {
+      std::vector<StateEntry> all = state();
+      for (StateEntry& e : parallel_->base_state()) all.push_back(std::move(e));
+      sentinel_->verify(report.step, all);
+    }
     if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
   }
   return report;
@@ -394,29 +410,6 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
 }
 
-void Trainer::require_vocabulary_of(const Checkpoint& c) const {
-  const auto theirs = parse_vocabulary(c.info.vocabulary), ours = parse_vocabulary(info_.vocabulary);
-  if (theirs && ours)  // a token must mean what the parameters learnt
-    if (const std::string difference = first_difference(*theirs, *ours); !difference.empty())
-      throw Error(ExitCode::kBadData,
-                  cat(c.dir, ": was trained with another vocabulary than the data's: ", difference,
-                      "; import the text with `lockstep data import text ... --vocabulary ", c.dir, "`"));
-}
-
-void Trainer::load_parameters(const Checkpoint& c, bool averages) {
-  check_at_rest("parameters are loaded");
-  require_vocabulary_of(c);
-  load_entries(c, parallel_->state());
-  if (averages) load_entries(c, averages_of(c, parallel_->state()));
-  parameters_were_loaded();
-}
-
-void Trainer::parameters_were_loaded() {
-  parallel_->state_was_loaded();
-  phases_->restart_averages();
-  recorded_.reset();  // it has the copies that an update writes, and no others
-}
-
 std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
@@ -426,7 +419,8 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
   // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
   const auto& allow = settings_.resume.allow;
   const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {
-    return !d.key.starts_with("precision.") && std::find(allow.begin(), allow.end(), d.key) == allow.end();
+    return (!d.key.starts_with("precision.") || d.key == "precision.frozen") &&
+           std::find(allow.begin(), allow.end(), d.key) == allow.end();
   });
   for (auto d = tolerated; d != differences.end(); ++d)
     if (comm_.rank() == 0)
@@ -452,8 +446,12 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
 void Trainer::resume(const Checkpoint& c) {
   trace_mark();
   check_at_rest("a checkpoint is resumed");
-  const auto differences = require_resumable(c);
-  load_entries(c, state());
+  std::vector<ConfigDifference> differences;
+  fail_together(comm_, [&] {
+    differences = require_resumable(c);
+    load_entries(c, state());
+  });
+  load_base_of(c);
   parallel_->state_was_loaded();
   const CheckpointInfo here = info_;
   info_ = c.info;

@@ -64,9 +64,10 @@ class Trainer {
   EvalReport evaluate();
   bool has_validation() const { return data_.validation != nullptr; }
 
-  // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics.
+  // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics. Collective.
   void resume(const Checkpoint& checkpoint);
   // `averages`: those of the parameters in their place, throws ExitCode::kConfig where it has none.
+  // Collective.
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);
   // What init.from names: a checkpoint, or a folder of transformers. Collective.
   void load_initial();
@@ -107,6 +108,8 @@ class Trainer {
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
+  void read_init(bool trained);
+  void load_base_of(const Checkpoint& checkpoint);
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();

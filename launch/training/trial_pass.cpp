@@ -6,6 +6,7 @@
 
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
+#include "launch/training/build_model.h"
 #include "launch/training/trainer.h"
 
 namespace lockstep {
@@ -13,7 +14,7 @@ namespace lockstep {
 void try_pass(const Settings& settings, const DataSpec& data) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
-  const auto model = settings.model->build(task_of(data));
+  const auto model = build_model(settings, task_of(data));
   place_parameters(*model, 1);
   Batch batch;
   for (const TensorSpec& one : data.tensors) {

@@ -155,13 +155,29 @@ void read_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const 
   }
 }
 
-void load_weights(const HfModel& model, const std::vector<StateEntry>& entries) {
+DType stored_type(const HfModel& m, const std::function<bool(const std::string&)>& counts) {
+  std::set<std::string> types;
+  try {
+    const WeightFiles files = WeightFiles::open(m.folder);
+    for (const HfTensor& t : m.tensors)
+      if (t.name.starts_with("parameters/") && counts(t.name.substr(t.name.find('/') + 1)))
+        for (const std::string& name : t.from)
+          if (const StoredWeight* w = find_weight(m, files, name)) types.insert(w->type);
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kMissingInput) throw;
+  }
+  if (types == std::set<std::string>{"BF16"}) return DType::kBFloat16;
+  return types == std::set<std::string>{"F16"} ? DType::kFloat16 : DType::kFloat32;
+}
+
+Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entries) {
   const HfModel m = with_own_names(model, entries);
   const WeightFiles files = WeightFiles::open(m.folder);
   require_weights_for(m, files, entries);
   require_copies(m, files);
   std::map<std::string, const HfTensor*> tensors;
   for (const HfTensor& t : m.tensors) tensors[t.name] = &t;
+  Hash128 sum;
   for (const StateEntry& e : entries) {
     for (Range r{e.offset, std::min(e.offset + kElementsAtOnce, e.end())}; !r.empty();
          r = {r.end, std::min(r.end + kElementsAtOnce, e.end())}) {
@@ -170,9 +186,11 @@ void load_weights(const HfModel& model, const std::vector<StateEntry>& entries) 
       for (size_t i = 0; i < values.size(); ++i)
         require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", tensors.at(e.name)->from[0],
                 " holds a value that is not finite: ", values[i]);
+      sum += digest_of(e.name, r.begin, values.data(), r.size());
       e.set_values(r.begin - e.offset, Tensor::of(std::move(values), {r.size()}));
     }
   }
+  return sum;
 }
 
 }  // namespace lockstep

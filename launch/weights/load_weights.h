@@ -2,6 +2,8 @@
 // need. Plain functions. All throw ExitCode::kBadData or kMissingInput with one line.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/io/state.h"
@@ -14,8 +16,13 @@ namespace lockstep {
 // differences.
 void require_weights_for(const HfModel& model, const WeightFiles& files, const std::vector<StateEntry>& entries);
 
-// The same, then fills the entries. Also refuses values that are not finite and copies that differ from what they copy.
-void load_weights(const HfModel& model, const std::vector<StateEntry>& entries);
+// The same, then fills the entries, and returns digest_of what was read, as it is stored. Also refuses values that are
+// not finite and copies that differ from what they copy.
+Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entries);
+
+// The floating-point type in which the folder stores all tensors of ours with these names, or fp32 where these are
+// several, or the folder has no weights yet.
+DType stored_type(const HfModel& model, const std::function<bool(const std::string& parameter)>& counts);
 
 // Elements [range) of the flattened tensor of ours with this shape.
 void read_weight(const HfTensor& tensor, const Shape& shape, const HfModel& model, const WeightFiles& files,

@@ -1,0 +1,36 @@
+// Low-rank adapters of linear layers (LoRA, Hu et al. 2021): with adapters a layer computes
+//   y = x W^T + b + scale (dropout(x) A^T) B^T,   A [rank, in], B [out, rank],
+// where W and b stay as they are and A and B are trained. Plain values and functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/field.h"
+
+namespace lockstep {
+
+class Linear;
+class Module;
+
+struct LoraOptions {
+  int64_t rank = 0;  // 0: no adapters
+  double alpha = 0;  // 0: the rank
+  bool rslora = false;
+  double dropout = 0;
+  std::vector<std::string> targets, train;
+
+  // alpha / rank, or with rslora alpha / sqrt(rank).
+  double scale() const;
+};
+std::vector<Field> fields(LoraOptions& o);
+
+constexpr std::string_view kLoraA = ".lora_A", kLoraB = ".lora_B";  // ends of the names of adapters' parameters
+bool is_lora_parameter(std::string_view name);
+
+// Gives the linear layers below `root` whose dotted names match one of options.targets adapters; call it before the
+// parameters are placed. Throws ExitCode::kConfig where a pattern matches no linear layer.
+void add_adapters(Module& root, const LoraOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+#include "launch/training/build_model.h"
+
+#include <algorithm>
+
+#include "core/base/name_pattern.h"
+#include "launch/weights/load_weights.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kParameters = "parameters/";
+
+// The same tensors without an element.
+std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
+  for (StateEntry& e : entries) e = e.part(0, 0);
+  return entries;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
+  auto model = s.model->build(task);
+  if (s.lora.rank > 0) add_adapters(*model, s.lora);
+  const std::vector<NamedParameter> parameters = model->parameters();
+  for (const auto& [key, patterns] : {std::pair("lora.train", &s.lora.train), std::pair("init.new", &s.init.fresh)})
+    for (const std::string& pattern : *patterns)
+      require(std::any_of(parameters.begin(), parameters.end(), [&](auto& p) { return matches(pattern, p.name); }),
+              ExitCode::kConfig, s.config.place(key), ": pattern '", pattern, "' matches no parameter of this model");
+  if (s.parallel.frozen_of_files)
+    for (const NamedParameter& p : parameters)
+      require(!s.parallel.frozen(p.name) || s.init_holds(p.name), ExitCode::kConfig, s.config.place("optim.rules"),
+              ": ", p.name, " is frozen, but ", s.init.from, " does not hold it");
+  return model;
+}
+
+std::vector<StateEntry> held_by_init(const Settings& s, const std::vector<StateEntry>& entries) {
+  std::vector<StateEntry> out;
+  for (const StateEntry& e : entries)
+    if (!e.name.starts_with(kParameters) || s.init_holds(e.name.substr(kParameters.size()))) out.push_back(e);
+  return out;
+}
+
+Hash128 read_initial(const Settings& s, const Checkpoint* from, const std::vector<StateEntry>& wanted,
+                     const std::vector<StateEntry>& others) {
+  std::vector<StateEntry> all = held_by_init(s, wanted);
+  for (StateEntry& e : emptied(held_by_init(s, others))) all.push_back(std::move(e));
+  if (!from) return load_weights(*s.pretrained, all);
+  require(from->info.base.empty(), ExitCode::kBadData, from->dir,
+          ": holds what was trained beside a frozen model, not the model; export it with --to hf, and start from that");
+  Checkpoint c = *from;
+  std::erase_if(c.slices, [&](const StoredSlice& slice) {
+    return slice.name.starts_with(kParameters) && !s.init_holds(slice.name.substr(kParameters.size()));
+  });
+  load_entries(c, all);
+  Hash128 sum;
+  for (const StateEntry& e : wanted)
+    for (const StoredSlice& slice : c.slices)
+      if (e.offset == 0 && e.data.numel() > 0 && slice.name == e.name) sum += slice.hash;  // by one rank a tensor
+  return sum;
+}
+
+void require_base_of(const Settings& s, const Checkpoint& c, const std::string& found) {
+  require(found == c.info.base, ExitCode::kBadData, s.init.from, ": its frozen parameters have the hash ", found,
+          ", but ", c.dir, " was trained with those of ", c.info.base, "; init.from must name these");
+}
+
+}  // namespace lockstep

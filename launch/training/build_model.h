@@ -1,0 +1,32 @@
+// The model of a configuration, and what of its parameters comes from init.from. Plain functions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/io/checkpoint.h"
+#include "core/models/model.h"
+#include "launch/config/settings.h"
+
+namespace lockstep {
+
+// Built for this data, with adapters where lora.rank asks for them. Throws ExitCode::kConfig where the task or the
+// patterns of lora.targets, lora.train and init.new do not fit the model.
+std::unique_ptr<Model> build_model(const Settings& settings, const TaskSpec& task);
+
+// Those of `entries` that init.from holds: not adapters, nor what init.new names.
+std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);
+
+// Fills `wanted` with what init.from holds of them; these and `others` are all of the model that it must hold. Returns
+// what sums up over the ranks of a shard group to digest_of `wanted`, as it is stored. `from`: init.from where that is
+// no folder of transformers. Throws ExitCode::kBadData where its tensors are others, and for a checkpoint that names a
+// model instead of holding it.
+Hash128 read_initial(const Settings& settings, const Checkpoint* from, const std::vector<StateEntry>& wanted,
+                     const std::vector<StateEntry>& others);
+
+// Throws ExitCode::kBadData where the frozen parameters of init.from, with the hash `found`, are not those that
+// `checkpoint` names.
+void require_base_of(const Settings& settings, const Checkpoint& checkpoint, const std::string& found);
+
+}  // namespace lockstep
