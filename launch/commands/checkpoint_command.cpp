@@ -265,9 +265,13 @@ std::vector<Command> checkpoint_forms() {
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
        "with .safetensors it is such a file, otherwise HDF5, both with the names of this program. --to hf writes a\n"
        "folder that Hugging Face's transformers opens: config.json and weights with its names, of the models gpt,\n"
-       "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16.\n" +
+       "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16. What a LoRA run\n"
+       "trained is merged into its model; --to peft writes the adapters alone, as a folder that Hugging Face's peft\n"
+       "opens.\n" +
            dir,
-       {{"to", kFormats, "FORMAT", ""}, {"ema", "the averages of the parameters (optim.ema)"}, json[0]},
+       {{"to", "h5, safetensors, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
+        {"ema", "the averages of the parameters (optim.ema)"},
+        json[0]},
        2,
        2},
       {"checkpoint convert",

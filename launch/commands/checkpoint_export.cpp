@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "core/base/log.h"
@@ -17,9 +16,10 @@
 #include "data/vocabulary.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/training/exported_weights.h"
 #include "launch/weights/export_weights.h"
 #include "launch/weights/load_weights.h"
-#include "optim/weight_average.h"
+#include "launch/weights/peft_adapter.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +34,8 @@ struct Tensors {
   std::string place;
   std::map<std::string, Shape> shapes;
   ReadElements read;
-  const Checkpoint* checkpoint = nullptr;  // that they are stored in, if any
+  const Checkpoint* checkpoint = nullptr;     // that they are stored in, if any
+  std::map<std::string, Shape> trained = {};  // ExportedWeights::trained()
 
   // Calls visit(range, values) for a tensor's elements, piece by piece, each whole rows of `row` elements.
   template <class Visit>
@@ -49,18 +50,14 @@ struct Tensors {
   }
 };
 
-Tensors tensors_of(const Checkpoint& c, bool averages) {
+Tensors tensors_of(const Checkpoint& c, const Settings* settings, bool averages) {
   Tensors out;
   out.place = c.dir;
   out.checkpoint = &c;
-  for (const StoredSlice& s : c.slices)
-    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) out.shapes[s.name] = s.shape;
-  require(!out.shapes.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
-  const auto averaged = averages ? averaged_parameters(c) : std::set<std::string>();
-  out.read = [&c, averaged](const std::string& name, Range range, float* to) {
-    const bool average = name.starts_with(kParameters) && averaged.contains(plain_name(name));
-    read_elements(c, average ? cat(kAverages, plain_name(name)) : name, range, to);
-  };
+  const auto weights = std::make_shared<const ExportedWeights>(c, settings, averages);
+  out.shapes = weights->shapes();
+  out.trained = weights->trained();
+  out.read = [weights](const std::string& name, Range range, float* to) { weights->read(name, range, to); };
   return out;
 }
 
@@ -154,26 +151,42 @@ void export_llmc(const Tensors& tensors, const HfExport& what, bool bf16, const 
   });
 }
 
+void export_peft(const Tensors& tensors, const HfExport& base, const Settings& settings, const std::string& output) {
+  require(settings.lora.rank > 0, ExitCode::kUsage, "--to peft: ", tensors.place,
+          " has no adapters; its run was one without lora.rank");
+  std::vector<std::string> layers, trained;
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, shape] : tensors.trained) {
+    if (name.starts_with(kBuffers)) continue;
+    shapes[name] = shape;
+    if (name.ends_with(kLoraA)) layers.push_back(plain_name(name.substr(0, name.size() - kLoraA.size())));
+    else if (!is_lora_parameter(name)) trained.push_back(plain_name(name));
+  }
+  write_peft_folder(output, peft_config(base.model, settings.lora, layers, trained, settings.init.from),
+                    peft_tensors(base.model, layers, trained), shapes, tensors.read);
+}
+
 // `settings` gives those of the model; h5 and safetensors do without.
-void write_tensors(const Tensors& tensors, const std::function<std::unique_ptr<Settings>()>& settings,
-                   const TaskSpec& task, const ExportRequest& request) {
+void write_tensors(const Tensors& tensors, const std::function<const Settings&()>& settings, const TaskSpec& task,
+                   const ExportRequest& request) {
   std::string format = request.format;
   if (format.empty()) format = request.output.ends_with(".safetensors") ? "safetensors" : "h5";
   const bool llmc = format == "llmc" || format == "llmc-bf16";
-  require(llmc || format == "h5" || format == "safetensors" || format == "hf", ExitCode::kUsage, "--to: ", format,
-          " is none of h5, safetensors, hf, llmc, llmc-bf16");
+  require(llmc || format == "h5" || format == "safetensors" || format == "hf" || format == "peft", ExitCode::kUsage,
+          "--to: ", format, " is none of h5, safetensors, hf, llmc, llmc-bf16, peft");
   if (format == "h5") {
     export_hdf5(tensors, request.output);
   } else if (format == "safetensors") {
     export_safetensors(tensors, request.output);
   } else {
-    const auto of = settings();
-    HfExport what = hf_export_of(of->model_name, of->model->options(), task);
+    const Settings& of = settings();
+    HfExport what = hf_export_of(of.model_name, of.model->options(), task);
     if (tensors.checkpoint) add_tokenizer(*tensors.checkpoint, what);
     if (llmc) export_llmc(tensors, what, format == "llmc-bf16", request.output);
-    else write_hf_folder(request.output, what, of->init.from, tensors.shapes, tensors.read);
+    else if (format == "peft") export_peft(tensors, what, of, request.output);
+    else write_hf_folder(request.output, what, of.init.from, tensors.shapes, tensors.read);
   }
-  const auto count = static_cast<int64_t>(tensors.shapes.size());
+  const auto count = static_cast<int64_t>((format == "peft" ? tensors.trained : tensors.shapes).size());
   print(request.json
             ? json_line({{"from", tensors.place}, {"tensors", count}, {"format", format}, {"output", request.output}}) +
                   "\n"
@@ -183,21 +196,25 @@ void write_tensors(const Tensors& tensors, const std::function<std::unique_ptr<S
 }  // namespace
 
 void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& request) {
-  write_tensors(
-      tensors_of(c, request.averages), [&] { return settings_of_checkpoint(app, c); }, {c.info.input, c.info.classes},
-      request);
+  std::unique_ptr<Settings> made;
+  const auto settings = [&]() -> const Settings& {
+    if (!made) made = settings_of_checkpoint(app, c);
+    return *made;
+  };
+  // Of a model of another program's own, a file of tensors can be written all the same.
+  const Settings* names_base = c.info.base.empty() ? nullptr : &settings();
+  write_tensors(tensors_of(c, names_base, request.averages), settings, {c.info.input, c.info.classes}, request);
 }
 
 void convert_weights(const App& app, const std::string& path, const ExportRequest& request) {
   require(is_pretrained(path), ExitCode::kMissingInput, path, ": is neither a folder of transformers nor a file");
-  auto settings = settings_of_pretrained(app, path);
+  const auto settings = settings_of_pretrained(app, path);
   const auto pretrained = settings->pretrained;
   const HfModel& model = *pretrained;
   require(!model.family.empty(), ExitCode::kUsage, path,
           ": does not say which model it is; convert a folder of transformers or a file of llm.c");
-  const Tensors tensors = tensors_of(model, *settings);
-  write_tensors(
-      tensors, [&] { return std::move(settings); }, model.task, request);
+  const auto its = [&]() -> const Settings& { return *settings; };
+  write_tensors(tensors_of(model, *settings), its, model.task, request);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/base/error.h"
+#include "launch/weights/peft_adapter.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +13,7 @@ bool agrees(const ConfigNode& node, const JsonValue& value) {
   if (node.kind != ConfigNode::Kind::kScalar) return false;
   if (const auto* text = std::get_if<std::string>(&value)) return node.scalar == *text;
   if (const auto* truth = std::get_if<bool>(&value)) return node.scalar == to_text(*truth);
+  if (std::holds_alternative<JsonText>(value)) return false;
   const auto* whole = std::get_if<int64_t>(&value);
   const double wanted = whole ? static_cast<double>(*whole) : std::get<double>(value);
   const char* end = node.scalar.data() + node.scalar.size();
@@ -20,25 +22,56 @@ bool agrees(const ConfigNode& node, const JsonValue& value) {
   return error == std::errc() && rest == end && number == wanted;
 }
 
+const ConfigNode* find(const ConfigTree& tree, std::string_view section, std::string_view key) {
+  const ConfigNode* node = tree.root().find(section);
+  return node ? node->find(key) : nullptr;
+}
+
+// The text of init.KEY; empty where there is none.
+std::string path_of(const ConfigTree& tree, std::string_view key) {
+  const ConfigNode* node = find(tree, "init", key);
+  return node && node->kind == ConfigNode::Kind::kScalar ? node->scalar : "";
+}
+
+// Sets section.key to what the file at `place` says; a value that is given must be that.
+void take(ConfigTree& tree, const std::string& section, const std::string& key, const JsonValue& value,
+          const std::string& place) {
+  const ConfigNode* given = find(tree, section, key);
+  if (!given) return tree.set(cat(section, ".", key, "=", json_text_of(value)), place);
+  require(agrees(*given, value), ExitCode::kConfig, given->where(), ": ", section, ".", key, ": ", given->scalar,
+          ", but by ", place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
+}
+
 }  // namespace
 
 std::shared_ptr<const HfModel> take_model_of_folder(ConfigTree& tree) {
-  const ConfigNode* init = tree.root().find("init");
-  const ConfigNode* from = init ? init->find("from") : nullptr;
-  if (!from || from->kind != ConfigNode::Kind::kScalar || from->scalar.empty() || !is_pretrained(from->scalar))
-    return {};
-  auto model = std::make_shared<HfModel>(read_hf_model(from->scalar));
+  const std::string from = path_of(tree, "from");
+  if (from.empty() || !is_pretrained(from)) return {};
+  auto model = std::make_shared<HfModel>(read_hf_model(from));
   const std::string place = is_hf_folder(model->folder) ? cat(model->folder, "/config.json") : model->folder;
-  const auto take = [&](const std::string& key, const JsonValue& value) {
-    const ConfigNode* section = tree.root().find("model");
-    const ConfigNode* given = section ? section->find(key) : nullptr;
-    if (!given) return tree.set(cat("model.", key, "=", json_text_of(value)), place);
-    require(agrees(*given, value), ExitCode::kConfig, given->where(), ": model.", key, ": ", given->scalar, ", but by ",
-            place, " it is ", json_text_of(value), "; leave the key out, it is taken from there");
-  };
-  if (!model->model.empty()) take("name", model->model);
-  for (const auto& [key, value] : model->options) take(key, value);
+  if (!model->model.empty()) take(tree, "model", "name", model->model, place);
+  for (const auto& [key, value] : model->options) take(tree, "model", key, value, place);
   return model;
+}
+
+std::shared_ptr<const HfModel> take_adapter_of_folder(ConfigTree& tree, const HfModel* model) {
+  const std::string folder = path_of(tree, "adapter");
+  if (folder.empty()) return {};
+  require(model != nullptr, ExitCode::kConfig, find(tree, "init", "adapter")->where(),
+          ": init.adapter needs the model that it adapts, a folder of transformers, as init.from");
+  PeftAdapter adapter = read_peft_adapter(folder, *model);
+  const LoraOptions& o = adapter.options;
+  const std::string place = cat(folder, "/", kPeftConfig), weights = cat(folder, "/", kPeftWeights);
+  take(tree, "lora", "rank", o.rank, place);
+  take(tree, "lora", "alpha", o.alpha, place);
+  take(tree, "lora", "rslora", o.rslora, place);
+  if (!find(tree, "lora", "dropout")) take(tree, "lora", "dropout", o.dropout, place);
+  const auto list = [](const std::vector<std::string>& names) {
+    return json_array(std::vector<JsonValue>(names.begin(), names.end()));
+  };
+  take(tree, "lora", "targets", list(o.targets), weights);
+  if (!o.train.empty()) take(tree, "lora", "train", list(o.train), weights);
+  return std::make_shared<HfModel>(std::move(adapter.weights));
 }
 
 }  // namespace lockstep

@@ -366,8 +366,10 @@ bool Settings::init_holds(const std::string& parameter) const {
 
 std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ranks, bool resume) {
   const auto pretrained = take_model_of_folder(tree);
+  const auto adapter = take_adapter_of_folder(tree, pretrained.get());
   auto s = bind_settings(app, std::move(tree), ranks, resume);
   s->pretrained = without_new(pretrained, *s);
+  s->adapter = adapter;
   return s;
 }
 

@@ -94,6 +94,7 @@ struct Settings {
   InitOptions init;
   LoraOptions lora;
   std::shared_ptr<const HfModel> pretrained;  // of init.from, where that is a folder of transformers; else null
+  std::shared_ptr<const HfModel> adapter;     // of init.adapter; null without
   ResumeOptions resume;
   LaunchOptions launch;
   ChaosOptions chaos;

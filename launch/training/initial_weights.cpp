@@ -3,6 +3,7 @@
 #include <bit>
 #include <optional>
 
+#include "core/base/name_pattern.h"
 #include "data/vocabulary.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/training/build_model.h"
@@ -36,9 +37,21 @@ void Trainer::read_init(bool trained) {
   info_.base = to_hex(sum);
 }
 
+// What init.adapter must hold.
+std::vector<StateEntry> Trainer::entries_of_adapter() const {
+  std::vector<StateEntry> out;
+  for (const StateEntry& e : parallel_->state())
+    if (is_lora_parameter(e.name) || matches_any(settings_.lora.train, e.name.substr(e.name.find('/') + 1)))
+      out.push_back(e);
+  return out;
+}
+
 void Trainer::load_initial() {
   read_init(true);
-  fail_together(comm_, [&] { parameters_were_loaded(); });
+  fail_together(comm_, [&] {
+    if (settings_.adapter) load_weights(*settings_.adapter, entries_of_adapter());
+    parameters_were_loaded();
+  });
 }
 
 void Trainer::load_base_of(const Checkpoint& c) {
@@ -76,6 +89,8 @@ void Trainer::require_weights_of_folder() const {
   for (StateEntry& e : parallel_->base_state()) all.push_back(std::move(e));
   require_weights_for(*settings_.pretrained, WeightFiles::open(settings_.pretrained->folder),
                       held_by_init(settings_, all));
+  if (settings_.adapter)
+    require_weights_for(*settings_.adapter, WeightFiles::open(settings_.adapter->folder), entries_of_adapter());
 }
 
 }  // namespace lockstep

@@ -109,6 +109,7 @@ class Trainer {
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
   void read_init(bool trained);
+  std::vector<StateEntry> entries_of_adapter() const;
   void load_base_of(const Checkpoint& checkpoint);
   void preflight();
   void require_targets(bool measures) const;

@@ -9,6 +9,7 @@
 #include "core/base/plain_file.h"
 #include "core/io/pending_file.h"
 #include "launch/weights/hf_config.h"
+#include "launch/weights/peft_adapter.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -177,6 +178,24 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
   if (generates && !copied.contains(kGeneration))
     out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
+  out.commit();
+}
+
+void write_peft_folder(const std::string& folder, const JsonObject& config, const std::vector<HfTensor>& tensors,
+                       const std::map<std::string, Shape>& shapes, const ReadElements& read) {
+  HfExport what;
+  what.model.family = "peft";
+  what.model.tensors = tensors;
+  const std::vector<Part> parts = parts_of(what, shapes);
+  std::vector<WeightToWrite> weights;
+  for (const Part& p : parts) weights.push_back(p.weight);
+  PendingFolder out(folder);
+  {
+    WeightWriter file(out / kPeftWeights, weights);
+    for (const Part& p : parts) write_part(file, p, read);
+    file.commit();
+  }
+  out.write(kPeftConfig, json_line(config) + "\n");
   out.commit();
 }
 

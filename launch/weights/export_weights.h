@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "launch/weights/hf_model.h"
 
@@ -20,5 +21,10 @@ using ReadElements = std::function<void(const std::string& name, Range range, fl
 void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
                      const std::map<std::string, Shape>& shapes, const ReadElements& read,
                      int64_t bytes_a_file = 5'000'000'000);
+
+// Writes a folder that Hugging Face's peft opens: `config` as adapter_config.json, and `tensors` of ours, which are all
+// of `shapes`. The same errors.
+void write_peft_folder(const std::string& folder, const JsonObject& config, const std::vector<HfTensor>& tensors,
+                       const std::map<std::string, Shape>& shapes, const ReadElements& read);
 
 }  // namespace lockstep

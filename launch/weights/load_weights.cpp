@@ -78,12 +78,13 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
       files.read(*b, r, y.data());
       equal = std::equal(x.begin(), x.begin() + r.size(), y.begin());
     }
-    require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original,
-            ", to which it is tied by the architecture or tie_word_embeddings");
+    require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original, ", ",
+            m.copies_because);
   }
 }
 
-// The names of our parameters and buffers in a file that has them: those of export without --to hf.
+}  // namespace
+
 HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries) {
   HfModel out = m;
   if (!m.family.empty() || !m.tensors.empty()) return out;
@@ -92,8 +93,6 @@ HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries)
     if (names.insert(e.name).second) out.tensors.push_back({e.name, {e.name.substr(e.name.find('/') + 1)}});
   return out;
 }
-
-}  // namespace
 
 void require_weights_for(const HfModel& model, const WeightFiles& files, const std::vector<StateEntry>& entries) {
   const HfModel m = with_own_names(model, entries);

@@ -11,6 +11,10 @@
 
 namespace lockstep {
 
+// `model` with the tensors that it is read from: of a file with our names, which says nothing of a model, those of
+// `entries`.
+HfModel with_own_names(const HfModel& model, const std::vector<StateEntry>& entries);
+
 // `entries` are all parameters and buffers of a model, each by one or more slices (an empty one where this rank owns
 // nothing of it). Throws kBadData where the folder's tensors are not those that they need; it lists the first five
 // differences.

@@ -1,0 +1,104 @@
+#include "launch/training/exported_weights.h"
+
+#include <algorithm>
+
+#include "launch/training/build_model.h"
+#include "launch/weights/load_weights.h"
+#include "optim/weight_average.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kPiece = 1 << 20;  // elements read at a time
+constexpr std::string_view kParameters = "parameters/", kBuffers = "buffers/", kWeight = ".weight";
+
+std::string plain_name(const std::string& name) { return name.substr(name.find('/') + 1); }
+
+}  // namespace
+
+ExportedWeights::ExportedWeights(const Checkpoint& c, const Settings* settings, bool averages)
+    : checkpoint_(c), settings_(settings) {
+  if (averages) averaged_ = averaged_parameters(c);
+  auto& held = c.info.base.empty() ? shapes_ : trained_;
+  for (const StoredSlice& s : c.slices)
+    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) held[s.name] = s.shape;
+  require(!held.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
+  if (!c.info.base.empty()) add_base();
+}
+
+void ExportedWeights::add_base() {
+  for (const auto& [name, shape] : trained_)
+    if (!is_lora_parameter(name)) shapes_[name] = shape;
+  std::vector<StateEntry> frozen, others;
+  const auto model = build_model(*settings_, {checkpoint_.info.input, checkpoint_.info.classes});
+  for (const NamedParameter& p : model->parameters()) {
+    const Shape shape = p.parameter->value.shape();
+    const std::string name = cat(kParameters, p.name);
+    if (!trained_.contains(name)) shapes_[name] = shape;
+    (trained_.contains(name) ? others : frozen).push_back({name, shape, 0, Tensor::empty({0})});
+  }
+  for (const NamedBuffer& b : model->buffers())
+    others.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
+  if (settings_->pretrained) {
+    std::vector<StateEntry> all = frozen;
+    all.insert(all.end(), others.begin(), others.end());
+    folder_ = with_own_names(*settings_->pretrained, all);
+    for (const HfTensor& t : folder_.tensors) tensors_[t.name] = &t;
+    files_ = WeightFiles::open(folder_.folder);
+  } else {
+    base_ = open_newest(settings_->init.from);
+  }
+  read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
+  Hash128 sum;
+  for (const StateEntry& e : frozen)
+    for (Range r{0, std::min(kPiece, e.shape.numel())}; !r.empty();
+         r = {r.end, std::min(r.end + kPiece, e.shape.numel())}) {
+      std::vector<float> values(static_cast<size_t>(r.size()));
+      read_stored(e.name, r, values.data());
+      sum += digest_of(e.name, r.begin, values.data(), r.size());
+    }
+  require_base_of(*settings_, checkpoint_, to_hex(sum));
+}
+
+void ExportedWeights::read_stored(const std::string& name, Range range, float* out) const {
+  if (!checkpoint_.info.base.empty() && !trained_.contains(name)) {
+    if (base_) return read_elements(*base_, name, range, out);
+    return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
+  }
+  const bool average = name.starts_with(kParameters) && averaged_.contains(plain_name(name));
+  read_elements(checkpoint_, average ? cat(kAverages, plain_name(name)) : name, range, out);
+}
+
+void ExportedWeights::read(const std::string& name, Range range, float* out) const {
+  read_stored(name, range, out);
+  if (!name.ends_with(kWeight)) return;
+  const std::string layer = name.substr(0, name.size() - kWeight.size());
+  if (trained_.contains(cat(layer, kLoraA))) merge(layer, range, out);
+}
+
+// out += scale B A
+void ExportedWeights::merge(const std::string& layer, Range range, float* out) const {
+  const std::string a = cat(layer, kLoraA), b = cat(layer, kLoraB);
+  const int64_t rank = trained_.at(a)[0], in = trained_.at(a)[1];
+  if (adapter_.layer != layer) {
+    adapter_ = {layer, rank, std::vector<float>(static_cast<size_t>(trained_.at(a).numel())),
+                std::vector<float>(static_cast<size_t>(trained_.at(b).numel()))};
+    read_stored(a, {0, trained_.at(a).numel()}, adapter_.a.data());
+    read_stored(b, {0, trained_.at(b).numel()}, adapter_.b.data());
+  }
+  const double scale = settings_->lora.scale();
+  std::vector<double> row(static_cast<size_t>(in));
+  for (int64_t at = range.begin; at < range.end;) {
+    const int64_t r = at / in, end = std::min(range.end, (r + 1) * in);
+    std::fill(row.begin(), row.end(), 0.0);
+    for (int64_t k = 0; k < rank; ++k) {
+      const double of_b = adapter_.b[static_cast<size_t>(r * rank + k)];
+      const float* of_a = adapter_.a.data() + k * in;
+      for (int64_t i = at - r * in; i < end - r * in; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
+    }
+    for (; at < end; ++at)
+      out[at - range.begin] = static_cast<float>(out[at - range.begin] + scale * row[static_cast<size_t>(at - r * in)]);
+  }
+}
+
+}  // namespace lockstep
