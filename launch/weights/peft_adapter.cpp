@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.", kWeight = ".weight", kOurs = "parameters/";
-constexpr const char* kSameA = "as the layer is one with that of";
+constexpr const char* kSameA = "as they are one layer here, whose adapter has one A";
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
 constexpr const char* kNotSupported[] = {"alora_invocation_tokens",

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Writes LoRA adapters by Hugging Face's peft for the models that make_hf.py wrote, with what peft computes; and reads lockstep's.
+
+Needs torch, transformers (5), peft and safetensors; the tests need none of them. Beside an adapter's own files each folder holds
+expected.safetensors: "input" (tokens, as fp32) and "logits", computed in fp32 with the adapter.
+
+    python3 tests/parity/make_peft.py tests/parity/hf tests/parity/peft          the adapters that the repository keeps
+    python3 tests/parity/make_peft.py tests/parity/hf --check LOCKSTEP DATA.h5   each through the program, and back into peft and
+                                                                                 transformers; DATA.h5 is text of at most 29 tokens
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import peft
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+# name: class, model, options of the adapter
+CAUSAL = "AutoModelForCausalLM"
+CASES = {
+    "gpt2": (CAUSAL, "gpt2", dict(r=2, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
+    "llama3": (CAUSAL, "llama3", dict(r=2, lora_alpha=3, target_modules="all-linear")),
+    "qwen2": (CAUSAL, "qwen2", dict(r=3, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"])),
+    "qwen3": (CAUSAL, "qwen3", dict(r=2, target_modules=r".*\.1\..*(q|up)_proj", modules_to_save=["lm_head"])),
+    "bert": ("BertForMaskedLM", "bert", dict(r=2, lora_alpha=4, target_modules=["query", "key", "value"])),
+}
+
+
+def base_of(model_class, folder):
+    return getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model.eval()(input_ids=tokens).logits
+
+
+def make(model_class, base, options, out):
+    torch.manual_seed(5)
+    task = "CAUSAL_LM" if model_class == CAUSAL else None
+    model = peft.get_peft_model(base_of(model_class, base), peft.LoraConfig(task_type=task, **options))
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "lora_B" in name or "modules_to_save" in name:
+                tensor.normal_(0, 0.1)
+        # One layer of lockstep is three of BERT's, which then have the same A.
+        for name, tensor in model.named_parameters():
+            if ".query.lora_A" in name:
+                for other in ("key", "value"):
+                    model.get_parameter(name.replace(".query.", f".{other}.")).copy_(tensor)
+    tokens = torch.randint(0, 29, (2, 16))
+    logits = logits_of(model, tokens)
+    model.peft_config["default"].base_model_name_or_path = base.name
+    model.save_pretrained(out)
+    (out / "README.md").unlink(missing_ok=True)
+    save_file({"input": tokens.float(), "logits": logits.contiguous()}, out / "expected.safetensors")
+
+
+def check(models, lockstep, data):
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        for name, (model_class, base, options) in CASES.items():
+            base, there = models / base, work / f"{name}.peft"
+            make(model_class, base, options, there)
+            mask = ", mask: 0.15" if name == "bert" else ""
+            (work / "run.yaml").write_text(
+                f"init: {{from: {base}, adapter: {there}}}\nrun: {{dir: {work / name}}}\ntrain: {{steps: 0}}\n"
+                f"batch: {{global: 8, micro: 1}}\ndata: {{path: {data}, context: 16{mask}}}\n")
+            for words in (["train", work / "run.yaml"], ["checkpoint", "export", work / name, work / f"{name}.out", "--to", "peft"],
+                          ["checkpoint", "export", work / name, work / f"{name}.hf", "--to", "hf"]):
+                subprocess.run([lockstep, *map(str, words)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            expected = load_file(there / "expected.safetensors")
+            tokens = expected["input"].long()
+            given, back = (load_file(f / "adapter_model.safetensors") for f in (there, work / f"{name}.out"))
+            assert given.keys() == back.keys() and all(torch.equal(given[k].float(), back[k]) for k in given), name
+            unadapted = logits_of(base_of(model_class, base), tokens)
+            in_peft = logits_of(peft.PeftModel.from_pretrained(base_of(model_class, base), work / f"{name}.out"), tokens)
+            merged = logits_of(base_of(model_class, work / f"{name}.hf"), tokens)
+            distance = [(x - expected["logits"]).abs().max().item() for x in (unadapted, in_peft, merged)]
+            print(f"{name:8} the adapter moves logits by {distance[0]:.2g}; in peft again {distance[1]:.1e}, merged {distance[2]:.1e}")
+            assert distance[0] > 0.1 and distance[1] < 1e-4 and distance[2] < 1e-5, name
+
+
+def main():
+    models = pathlib.Path(sys.argv[1]).resolve()
+    if sys.argv[2] == "--check":
+        return check(models, sys.argv[3], pathlib.Path(sys.argv[4]).resolve())
+    for name, (model_class, base, options) in CASES.items():
+        make(model_class, models / base, options, pathlib.Path(sys.argv[2]) / name)
+
+
+main()

@@ -1,0 +1,209 @@
+// Adapters of peft: what a model with one computes here is what peft computed, they are written as they were read, and
+// what does not fit is refused by name. peft holds what make_peft.py wrote, for the models in hf.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "core/autograd/node.h"
+#include "core/io/safetensors.h"
+#include "launch/training/build_model.h"
+#include "launch/weights/export_weights.h"
+#include "launch/weights/load_weights.h"
+#include "launch/weights/peft_adapter.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using test::content;
+using test::expect_error;
+using test::TemporaryFolder;
+using test::write_file;
+
+constexpr const char* kAdapters[] = {"gpt2", "llama3", "qwen2", "qwen3", "bert"};
+std::string base_of(const std::string& name) { return cat(LOCKSTEP_HF, "/", name); }
+std::string adapter_of(const std::string& name) { return cat(LOCKSTEP_PEFT, "/", name); }
+
+std::vector<float> all_of(const WeightFiles& files, const StoredWeight& w) {
+  std::vector<float> out(static_cast<size_t>(w.shape.numel()));
+  files.read(w, {0, w.shape.numel()}, out.data());
+  return out;
+}
+
+struct Adapted {
+  Adapted(const std::string& name, const std::string& adapter)
+      : settings(load_settings(
+            builtin(),
+            ConfigTree::parse(cat("init:\n  from: ", base_of(name), "\n  adapter: ", adapter, "\n"), "test.yaml"), 1)) {
+    const WeightFiles files = WeightFiles::open(adapter_of(name) + "/expected.safetensors");
+    const StoredWeight &in = *files.find("input"), &out = *files.find("logits");
+    model = build_model(*settings, {{in.shape[1]}, out.shape.back()});
+    place_parameters(*model, 1);
+    model->eval();
+    for (auto& p : model->parameters()) {
+      StateEntry e{cat("parameters/", p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()};
+      const auto& own = settings->adapter->tensors;
+      const bool of_adapter = std::any_of(own.begin(), own.end(), [&](auto& t) { return t.name == e.name; });
+      if (settings->init_holds(p.name)) of_base.push_back(e);
+      if (of_adapter) trained.push_back(std::move(e));
+    }
+    const std::vector<float> values = all_of(files, in);
+    input = Tensor::of(std::vector<int32_t>(values.begin(), values.end()), in.shape);
+    logits = all_of(files, out);
+  }
+  std::unique_ptr<Settings> settings;
+  std::unique_ptr<Model> model;
+  std::vector<StateEntry> of_base, trained;
+  Tensor input;
+  std::vector<float> logits;
+};
+
+TEST(Peft, LogitsAreThoseOfPeft) {
+  for (const char* name : kAdapters) {
+    SCOPED_TRACE(name);
+    Adapted m(name, adapter_of(name));
+    NoGrad no_grad;
+    const auto distance = [&] {
+      const Tensor out = (*m.model)(m.input);
+      double largest = 0;
+      for (size_t i = 0; i < m.logits.size(); ++i)
+        largest = std::max(largest, std::abs(static_cast<double>(out.values<float>()[i]) - m.logits[i]));
+      return largest;
+    };
+    load_weights(*m.settings->pretrained, m.of_base);
+    EXPECT_GT(distance(), 0.1) << "without the adapter, whose B is 0";
+    load_weights(*m.settings->adapter, m.trained);
+    EXPECT_LT(distance(), 1e-4);
+  }
+}
+
+TEST(Peft, WhatIsWrittenIsWhatWasRead) {
+  for (const char* name : kAdapters) {
+    SCOPED_TRACE(name);
+    TemporaryFolder scratch;
+    Adapted m(name, adapter_of(name));
+    load_weights(*m.settings->adapter, m.trained);
+    std::map<std::string, Shape> shapes;
+    for (const StateEntry& e : m.trained) shapes[e.name] = e.shape;
+    const PeftAdapter read = read_peft_adapter(adapter_of(name), *m.settings->pretrained);
+    const HfModel& base = *m.settings->pretrained;
+    write_peft_folder(scratch / "out",
+                      peft_config(base, read.options, read.options.targets, read.options.train, "base"),
+                      peft_tensors(base, read.options.targets, read.options.train), shapes,
+                      [&](const std::string& ours, Range r, float* out) {
+                        for (const StateEntry& e : m.trained)
+                          if (e.name == ours) std::copy_n(e.data.values<float>() + r.begin, r.size(), out);
+                      });
+    const WeightFiles a = WeightFiles::open(adapter_of(name) + "/" + kPeftWeights),
+                      b = WeightFiles::open(scratch / "out/" + kPeftWeights);
+    ASSERT_EQ(a.weights().size(), b.weights().size());
+    for (const StoredWeight& w : a.weights()) {
+      const StoredWeight* other = b.find(w.name);
+      ASSERT_NE(other, nullptr) << w.name;
+      EXPECT_EQ(w.shape, other->shape) << w.name;
+      EXPECT_EQ(all_of(a, w), all_of(b, *other)) << w.name;
+    }
+    const PeftAdapter again = read_peft_adapter(scratch / "out", base);
+    EXPECT_EQ(again.options.targets, read.options.targets);
+    EXPECT_EQ(again.options.train, read.options.train);
+    EXPECT_EQ(again.options.scale(), read.options.scale());
+  }
+}
+
+// A copy of an adapter, to be damaged.
+std::string copied(const TemporaryFolder& scratch, const std::string& name) {
+  fs::copy(adapter_of(name), scratch / name);
+  return scratch / name;
+}
+
+TEST(Peft, WhatIsNotSupportedIsRefusedByName) {
+  const auto refused = [](const std::string& from, const std::string& to, const std::string& key) {
+    SCOPED_TRACE(to);
+    TemporaryFolder scratch;
+    const std::string folder = copied(scratch, "gpt2"), path = folder + "/" + kPeftConfig;
+    std::string text = content(path);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    write_file(path, text.replace(at, from.size(), to));
+    expect_error(ExitCode::kBadData, {path, key}, [&] { read_peft_adapter(folder, read_hf_model(base_of("gpt2"))); });
+  };
+  refused("\"LORA\"", "\"IA3\"", "peft_type: IA3 is not supported");
+  refused("\"bias\": \"none\"", "\"bias\": \"all\"", "bias: all");
+  refused("\"use_dora\": false", "\"use_dora\": true", "use_dora");
+  refused("\"rank_pattern\": {}", "\"rank_pattern\": {\"c_attn\": 3}", "rank_pattern");
+  refused("\"alpha_pattern\": {}", "\"alpha_pattern\": {\"c_attn\": 3}", "alpha_pattern");
+  refused("\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights: pissa");
+  refused("\"r\": 2", "\"r\": 0", "r is not in");
+  refused("\"r\": 2", "\"r\": 2.5", "r is no integer");
+  refused("\"r\": 2", "\"r\": 2, \"r\": 2", "distinct keys");
+  refused("\"lora_alpha\": 8", "\"lora_alpha\": -8", "lora_alpha");
+  refused("\"lora_alpha\": 8", "\"lora_alpha\": 1e999", "");
+  refused("\"lora_dropout\": 0.0", "\"lora_dropout\": 1", "lora_dropout");
+  refused("{", "[", "");
+}
+
+// Changes one name in the header of a file without changing its length.
+void rename_tensor(const std::string& path, const std::string& from, const std::string& to) {
+  ASSERT_EQ(from.size(), to.size());
+  std::string bytes = content(path);
+  const size_t at = bytes.find(from);
+  ASSERT_NE(at, bytes.npos) << from;
+  write_file(path, bytes.replace(at, from.size(), to));
+}
+
+TEST(Peft, TensorsThatDoNotFitAreNamed) {
+  const auto refused = [](const std::string& name, const std::string& from, const std::string& to,
+                          std::initializer_list<std::string> parts) {
+    SCOPED_TRACE(to);
+    TemporaryFolder scratch;
+    const std::string folder = copied(scratch, name);
+    rename_tensor(folder + "/" + kPeftWeights, from, to);
+    expect_error(ExitCode::kBadData, parts, [&] {
+      Adapted m(name, folder);
+      load_weights(*m.settings->adapter, m.trained);
+    });
+  };
+  const std::string b = "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight",
+                    x = "base_model.model.transformer.h.0.attn.c_attn.lora_X.weight";
+  refused("gpt2", b, x, {kPeftWeights, "adapter of a gpt2 model", cat(b, " is missing"), x, "is only there"});
+  refused("gpt2", "h.0.attn.c_attn.lora_A", "h.7.attn.c_attn.lora_A", {"h.7.attn.c_attn.lora_A", "is only there"});
+  // A module that peft adapts, and here is part of one.
+  refused("bert", "layer.0.attention.self.key.lora_B", "layer.0.attention.self.kex.lora_B",
+          {"layer.0.attention.self.key.lora_B.weight is missing"});
+  refused("gpt2", "\"shape\":[48,2]", "\"shape\":[24,4]", {"lora_B.weight is [24, 4] there and would be [48, 2] here"});
+  TemporaryFolder scratch;
+  const std::string folder = copied(scratch, "gpt2");
+  std::string bytes = content(adapter_of("llama3") + "/" + kPeftWeights);
+  write_file(folder + "/" + kPeftWeights, bytes);
+  expect_error(ExitCode::kBadData, {kPeftWeights, "holds no adapter of a linear layer of", "model.layers.0"},
+               [&] { read_peft_adapter(folder, read_hf_model(base_of("gpt2"))); });
+  bytes.pop_back();
+  write_file(folder + "/" + kPeftWeights, bytes);
+  expect_error(ExitCode::kBadData, {kPeftWeights}, [&] { read_peft_adapter(folder, read_hf_model(base_of("gpt2"))); });
+}
+
+TEST(Peft, LayersOfOneOfOursMustHaveTheSameA) {
+  TemporaryFolder scratch;
+  const std::string folder = copied(scratch, "bert"), path = folder + "/" + kPeftWeights;
+  const WeightFiles files = WeightFiles::open(path);
+  const StoredWeight* key = files.find("base_model.model.bert.encoder.layer.0.attention.self.key.lora_A.weight");
+  ASSERT_NE(key, nullptr);
+  std::string bytes = content(path);
+  bytes[static_cast<size_t>(key->begin)] = static_cast<char>(bytes[static_cast<size_t>(key->begin)] ^ 1);
+  write_file(path, bytes);
+  Adapted m("bert", folder);
+  expect_error(ExitCode::kBadData, {"key.lora_A.weight differs from ", "query.lora_A.weight, as"},
+               [&] { load_weights(*m.settings->adapter, m.trained); });
+}
+
+TEST(Peft, FamiliesWhoseLayersPeftNamesInAnotherWayAreRefused) {
+  expect_error(ExitCode::kBadData, {"adapters of a vit model"},
+               [&] { peft_tensors(read_hf_model(base_of("vit")), {"head"}, {}); });
+}
+
+}  // namespace
+}  // namespace lockstep
