@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Training beside a frozen model: adapters (LoRA), frozen parameters that checkpoints name by their hash, and new heads. One digest at any
+# number of ranks and shard level, also resumed; adapters go to peft's folders and come back; merged they compute the same; and what does not
+# fit is refused with one line.
+# Usage: lora_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+parity=$(cd "$OLDPWD" && cd "$(dirname "$0")/../../parity" && pwd)
+hf=$parity/hf
+make_inputs
+lora_config() { # MODEL TARGETS
+  cat <<YAML
+init: {from: $hf/$1}
+run: {dir: run}
+train: {steps: 4}
+batch: {global: 8, micro: 1}
+data: {path: text.h5, context: 16}
+optim: {lr: 0.01}
+lora: {rank: 3, alpha: 6, dropout: 0.1, targets: [$2]}
+YAML
+}
+lora_config gpt2 "'*.qkv', '*.down'" >gpt2.yaml
+lora_config llama3 "'*.q', '*.v', 'head'" >llama3.yaml
+for model in gpt2 llama3; do
+  for compute in fp32 bf16; do
+    succeeds "$model, $compute: one digest at every layout" \
+      lockstep prove $model.yaml precision.compute=$compute --ranks 1,2,3,4 --levels all --steps 2 --resume
+    expect "$model, $compute: it says so" grep -q '^one digest: ' out
+  done
+done
+
+# The model moves between two parts of a run; what is trained goes on.
+cp -r "$hf/gpt2" base && chmod -R u+w base
+succeeds "it trains" lockstep train gpt2.yaml checkpoint.every=2
+whole=$(digest run)
+cp -r run killed && rm -rf killed/checkpoints/step-00000004
+succeeds "resumed on other ranks, the model elsewhere" \
+  lockstep train gpt2.yaml init.from=base run.dir=killed --resume --ranks 3 sharding.level=parameters
+same "the digest of the resumed run" "$whole" "$(digest killed)"
+run lockstep checkpoint inspect run
+expect "a checkpoint holds adapters" test "$(grep -c ' parameters/blocks\..*\.lora_[AB]$' out)" -eq 8
+expect "and nothing else of the model" test "$(grep ' parameters/' out | grep -vc '\.lora_[AB]$')" -eq 0
+expect "and names the rest" grep -q '^base  *frozen parameters with the hash ' out
+# A bit of a frozen parameter, the last byte of the file.
+cp base/model.safetensors kept
+printf '\x41' | dd of=base/model.safetensors bs=1 seek=$(($(wc -c <kept) - 1)) conv=notrunc status=none
+rm -rf killed/checkpoints/step-00000004
+refuses "another model" 65 "base: its frozen parameters have the hash [0-9a-f]{32}, but killed/checkpoints/step-00000002 was trained with" \
+  lockstep train gpt2.yaml init.from=base run.dir=killed --resume
+refuses "another model, eval" 65 "base: its frozen parameters have" lockstep eval killed init.from=base
+mv kept base/model.safetensors
+grep -v '^lora' gpt2.yaml >again.yaml
+refuses "a run that holds no model" 65 "run/checkpoints/step-00000004: holds what was trained beside a frozen model" \
+  lockstep train again.yaml init.from=run run.dir=never model.layers=2 model.heads=4 model.width=16
+
+# Merged, the model computes the same.
+loss() { lockstep eval "$@" 2>/dev/null | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
+close() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && a - b < 1e-5 && b - a < 1e-5) }'; }
+succeeds "it is exported" lockstep checkpoint export run merged.hf --to hf
+succeeds "and taken as a model" lockstep train text.yaml run.dir=merged init.from=merged.hf train.steps=0 data.context=16 \
+  model.name=gpt model.layers=2 model.heads=4 model.width=16
+beside=$(loss run --ranks 2 sharding.level=parameters) within=$(loss merged)
+expect "the loss with adapters, $beside, and merged, $within" close "$beside" "$within"
+expect "the loss without adapters is another" test "$beside" != "$(lockstep train gpt2.yaml run.dir=zero train.steps=0 >/dev/null 2>&1; loss zero)"
+succeeds "it continues a text" lockstep generate run --prompt the --tokens 20 --temperature 0
+mv out continued
+succeeds "so does the merged model" lockstep generate merged --prompt the --tokens 20 --temperature 0
+expect "in the same words" cmp -s out continued
+
+# Adapters out and in again: the same parameters.
+succeeds "adapters are exported" lockstep checkpoint export run out.peft --to peft
+expect "as peft's files" test -f out.peft/adapter_config.json -a -f out.peft/adapter_model.safetensors
+succeeds "and read" lockstep train again.yaml init.adapter=out.peft run.dir=again train.steps=0 --ranks 2 sharding.level=parameters
+run lockstep checkpoint diff run again
+expect "all are compared" test "$(grep -c '^parameters/' out)" -eq 8
+expect "they have the same bits" test "$(grep '^parameters/' out | grep -vc ': equal$')" -eq 0
+succeeds "training goes on from an adapter, one digest" lockstep prove again.yaml init.adapter="$parity/peft/gpt2" --ranks 1,4 --levels all --steps 2
+refuses "no adapters to export" 64 "--to peft: merged/checkpoints/step-00000000 has no adapters" lockstep checkpoint export merged never --to peft
+
+# Frozen parameters without adapters.
+cat >frozen.yaml <<YAML
+init: {from: $hf/qwen3}
+run: {dir: frozen}
+train: {steps: 2}
+batch: {global: 8, micro: 1}
+data: {path: text.h5, context: 16}
+precision: {compute: bf16, frozen: stored}
+optim: {lr: 0.01, rules: [{pattern: 'wte.*', frozen: true}, {pattern: 'blocks.0.*', frozen: true}]}
+YAML
+succeeds "frozen: one digest" lockstep prove frozen.yaml --ranks 1,2,3,4 --levels all --steps 2 --resume
+succeeds "frozen: it trains" lockstep train frozen.yaml
+run lockstep checkpoint inspect frozen
+expect "frozen: a checkpoint does not hold them" test "$(grep -cE ' parameters/(wte|blocks\.0)\.' out)" -eq 0
+memory() { lockstep plan frozen.yaml "$@" --json 2>/dev/null | sed -n '1s/.*"parameters_bytes":\([0-9]*\).*/\1/p'; }
+expect "frozen: plan counts 2 bytes of each in place of 6" test "$(memory)" -lt "$(memory precision.frozen=fp32)"
+
+# A new head on an old trunk.
+cat >head.yaml <<YAML
+init: {from: $hf/vit, new: ['head.*']}
+run: {dir: head}
+train: {steps: 2}
+batch: {global: 4, micro: 1}
+data: {name: synthetic_images, synthetic: {images: 40, height: 8, width: 8, channels: 3, classes: 3}}
+optim: {rules: [{pattern: 'blocks.0.*', lr_scale: 0.1}]}
+YAML
+succeeds "a new head: one digest" lockstep prove head.yaml --ranks 1,2,4 --levels all --steps 2 --resume
+succeeds "a new head beside adapters: one digest" \
+  lockstep prove head.yaml lora.rank=2 "lora.targets=['*.qkv']" --ranks 1,4 --levels all --steps 2 --resume
+succeeds "it trains" lockstep train head.yaml
+succeeds "it is exported" lockstep checkpoint export head head.hf --to hf
+expect "with its classes" grep -q '"LABEL_2"' head.hf/config.json
+expect "and no others" test "$(grep -c LABEL_3 head.hf/config.json)" -eq 0
+refuses "another head without a word" 65 "$hf/vit: its tensors are not those of this vit model: classifier.weight is \[5, 16\] there and would be \[3, 16\] here" \
+  lockstep train head.yaml 'init.new=[]' run.dir=never
+
+# What does not fit.
+refuses "adapters of nothing" 78 ".*lora.rank.*: needs init.from" lockstep train text.yaml lora.rank=2 run.dir=never
+refuses "no layers" 78 ".*lora.targets.*: is empty" lockstep train text.yaml init.from=base lora.rank=2 run.dir=never \
+  model.layers=2 model.heads=4 model.width=16
+refuses "a pattern of no layer" 78 "lora.targets: pattern 'blocks.9.\*' matches no linear layer of this model; the first is 'blocks.0.qkv'" \
+  lockstep train gpt2.yaml "lora.targets=['*.qkv', 'blocks.9.*']" run.dir=never
+refuses "a pattern of no parameter" 78 ".*init.new.*: pattern 'head' matches no parameter" \
+  lockstep train gpt2.yaml 'init.new=[head]' run.dir=never
+refuses "a key without adapters" 78 ".*lora.alpha.*: has an effect only with lora.rank" lockstep train again.yaml lora.alpha=2 run.dir=never
+refuses "an adapter of a checkpoint" 78 ".*init.adapter needs the model that it adapts" \
+  lockstep train text.yaml init.from=merged init.adapter=out.peft run.dir=never
+refuses "an adapter that contradicts" 78 ".*: lora.rank: 5, but by out.peft/adapter_config.json it is 3" \
+  lockstep train again.yaml init.adapter=out.peft lora.rank=5 run.dir=never
+cp -r out.peft bad && sed -i 's/"LORA"/"LOHA"/' bad/adapter_config.json
+refuses "another method" 65 "bad/adapter_config.json: peft_type: LOHA is not supported" lockstep train again.yaml init.adapter=bad run.dir=never
+cp "$parity/peft/llama3/adapter_model.safetensors" out.peft
+refuses "an adapter of another model" 65 "out.peft/adapter_model.safetensors: holds no adapter of a linear layer of" \
+  lockstep train again.yaml init.adapter=out.peft run.dir=never
+rm out.peft/adapter_model.safetensors
+refuses "half an adapter" 66 "out.peft/adapter_model.safetensors" lockstep train again.yaml init.adapter=out.peft run.dir=never
+finish
