@@ -350,6 +350,7 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
 std::shared_ptr<const HfModel> without_new(std::shared_ptr<const HfModel> model, const Settings& s) {
   if (!model || s.init.fresh.empty()) return model;
   auto out = std::make_shared<HfModel>(*model);
+  if (model->family.empty()) out->ignored = s.init.fresh;  // a file with our names
   std::erase_if(out->tensors, [&](const HfTensor& t) {
     const bool is_new = !s.init_holds(t.name.substr(t.name.find('/') + 1));
     if (is_new) out->ignored.insert(out->ignored.end(), t.from.begin(), t.from.end());
