@@ -322,8 +322,12 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   refuse(!s->parallel.frozen_of_files || !s->init.from.empty(), "precision.frozen", needs_base);
   refuse(s->lora.rank == 0 || !s->lora.targets.empty(), "lora.targets",
          "is empty; name the linear layers that get adapters, such as ['*.qkv', '*.proj']");
-  for (const char* key : {"alpha", "rslora", "dropout", "targets", "train"})
-    refuse(s->lora.rank > 0 || !c.given(cat("lora.", key)), cat("lora.", key), "has an effect only with lora.rank");
+  const LoraOptions& l = s->lora;
+  for (const auto& [key, is_set] :
+       {std::pair("lora.alpha", l.alpha > 0), std::pair("lora.rslora", l.rslora),
+        std::pair("lora.dropout", l.dropout > 0), std::pair("lora.targets", !l.targets.empty()),
+        std::pair("lora.train", !l.train.empty())})
+    refuse(l.rank > 0 || !is_set, key, "has an effect only with lora.rank");
   refuse(s->init.fresh.empty() || !s->init.from.empty(), "init.new", "has an effect only with init.from");
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");

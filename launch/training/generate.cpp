@@ -95,7 +95,8 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   } else {
     std::vector<StateEntry> base, own;
     for (const StateEntry& e : entries)
-      (e.name.starts_with("parameters/") && settings.parallel.frozen(e.name.substr(e.name.find('/') + 1)) ? base : own).push_back(e);
+      (e.name.starts_with("parameters/") && settings.parallel.frozen(e.name.substr(e.name.find('/') + 1)) ? base : own)
+          .push_back(e);
     load_entries(checkpoint, own);
     const auto from = settings.pretrained ? std::nullopt : std::optional(open_newest(settings.init.from));
     require_base_of(settings, checkpoint, to_hex(read_initial(settings, from ? &*from : nullptr, base, own)));
