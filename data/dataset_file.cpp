@@ -111,6 +111,45 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
   return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
 }
 
+RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
+  RecordsHeader out;
+  if (!file.has("record_ends")) return out;
+  const Hdf5Info ends = file.info("record_ends");
+  require(ends.type == StoredType::kInt64 && ends.shape.rank() == 1 && ends.shape[0] > 0 && ends.shape[0] <= tokens,
+          ExitCode::kBadData, file.path(), ": dataset 'record_ends' holds ", ends.type, " of shape ", ends.shape,
+          "; expected a list of int64, at most one for each of ", tokens, " tokens");
+  out.count = ends.shape[0];
+  out.end_hashes = read_hashes(file, "record_ends");
+  if (!file.has("targets")) return out;
+  const Hdf5Info targets = file.info("targets");
+  require(targets.type == StoredType::kUInt8 && targets.shape == Shape{tokens}, ExitCode::kBadData, file.path(),
+          ": dataset 'targets' holds ", targets.type, " of shape ", targets.shape, "; expected uint8 [", tokens, "]");
+  out.target_hashes = read_hashes(file, "targets");
+  return out;
+}
+
+void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_bytes, DatasetFile& out) {
+  const RecordsHeader& records = out.header.records;
+  if (records.count == 0) return;
+  auto check_ends = [path = out.path, last = records.count - 1, tokens = out.header.tokens](Range rows,
+                                                                                            const uint8_t* bytes) {
+    const auto* ends = reinterpret_cast<const int64_t*>(bytes);
+    int64_t before = rows.begin;  // no record is empty, so record i ends beyond token i
+    for (int64_t i = 0; i < rows.size(); before = ends[i++])
+      require(ends[i] > before && ends[i] <= tokens && (rows.begin + i < last || ends[i] == tokens), ExitCode::kBadData,
+              path, ": record ", rows.begin + i, " ends at token ", ends[i],
+              ", which does not follow the record before it or is not the end of ", tokens, " tokens");
+  };
+  out.record_ends = std::make_unique<StoredRows>(file, "record_ends", records.end_hashes, memory_bytes / 4, check_ends);
+  if (records.target_hashes.empty()) return;
+  auto check_targets = [path = out.path](Range rows, const uint8_t* bytes) {
+    const auto* at = std::find_if(bytes, bytes + rows.size(), [](uint8_t t) { return t > 1; });
+    require(at == bytes + rows.size(), ExitCode::kBadData, path, ": the target mark of token ",
+            rows.begin + (at - bytes), " is neither 0 nor 1");
+  };
+  out.targets = std::make_unique<StoredRows>(file, "targets", records.target_hashes, memory_bytes / 2, check_targets);
+}
+
 std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
   auto check_labels = [path = file->path(), limit = header.classes](Range rows, const uint8_t* bytes) {
     const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
@@ -132,10 +171,14 @@ Hash128 DatasetHeader::computed_identity() const {
   Hasher128 hasher;
   auto add = [&](const auto& list) { hasher.update(list.data(), list.size() * sizeof list[0]); };
   if (kind == DataKind::kTokens) {
-    add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size, "\n"));
+    add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size,
+            records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
+            "\n"));
     if (vocabulary) add(vocabulary->code_points());
     if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
+    add(records.end_hashes);
+    add(records.target_hashes);
   } else {
     add(cat("images ", images, " classes ", classes, "\n"));
     add(mean);
@@ -170,6 +213,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
     require(!h.vocabulary || h.vocabulary->size() == h.vocabulary_size, ExitCode::kBadData, path,
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
+    h.records = read_records_header(file, h.tokens);
   } else {
     require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
             path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
@@ -212,6 +256,8 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
   if (tokens) {
     file.set_attribute("", "level", h.level());
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
+    if (h.records.count > 0) write_words("record_ends_hash", h.records.end_hashes);
+    if (!h.records.target_hashes.empty()) write_words("targets_hash", h.records.target_hashes);
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (h.vocabulary && h.vocabulary->pairs()) {
@@ -281,12 +327,26 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
   out->header = read_dataset_header(*file);
   if (out->header.kind == DataKind::kTokens) {
     out->rows = open_tokens(file, out->header, memory_bytes);
+    open_records(file, memory_bytes, *out);
   } else {
     out->rows =
         std::make_unique<StoredRows>(file, "images", out->header.hashes, memory_bytes, [](Range, const uint8_t*) {});
     out->labels = read_labels(file, out->header);
   }
   return out;
+}
+
+void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use) {
+  if (!file.record_ends) return;
+  int64_t begin = 0;
+  file.record_ends->visit({0, file.record_ends->size()}, [&](Range rows, const uint8_t* bytes) {
+    const auto* ends = reinterpret_cast<const int64_t*>(bytes);
+    for (int64_t i = 0; i < rows.size(); begin = ends[i++]) {
+      require(ends[i] > begin, ExitCode::kBadData, file.path, ": record ", rows.begin + i, " ends at token ", ends[i],
+              ", but the one before it ends at ", begin);
+      use({begin, ends[i]});
+    }
+  });
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,13 @@ constexpr int64_t kDatasetVersion = 1;
 // allocated for each.
 constexpr int64_t kMostClasses = 1 << 21;
 
+// The records (texts, documents) of a dataset of tokens.
+struct RecordsHeader {
+  int64_t count = 0;                    // 0: the file says nothing of records
+  std::vector<uint64_t> end_hashes;     // XXH3-64 of each chunk of /record_ends
+  std::vector<uint64_t> target_hashes;  // of /targets; empty: every token is a target
+};
+
 struct DatasetHeader {
   DataKind kind = DataKind::kTokens;
   std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of /tokens or /images
@@ -31,6 +39,7 @@ struct DatasetHeader {
   int64_t tokens = 0;
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
+  RecordsHeader records;
   // Images.
   Shape images;  // [count, height, width, channels]
   int64_t classes = 0;
@@ -77,7 +86,13 @@ struct DatasetFile {
   DatasetHeader header;
   std::unique_ptr<StoredRows> rows;  // /tokens or /images
   std::vector<int32_t> labels;       // images only
+  // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
+  // token is one.
+  std::unique_ptr<StoredRows> record_ends, targets;
 };
+// Calls use(tokens) for each record in order, with the range of its tokens. Throws ExitCode::kBadData where records do
+// not follow each other.
+void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Imports text and IDX images into a dataset file, and inspects dataset files. The output file appears under its name,
-// or replaces an earlier file, only when it is complete. Only import_idx.cpp includes zlib's header.
+// Imports text, JSON lines and IDX images into a dataset file, and inspects dataset files. The output file appears
+// under its name, or replaces an earlier file, only when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// Called from time to time with the completed and the total work, in the same unit.
+// Called from time to time with the completed and the total work, in the same unit; a total of 0 is not known.
 using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 
 struct ImportOptions {
@@ -25,13 +25,13 @@ struct ImportOptions {
   // import_text: the vocabulary that gives the token ids, of the same level as the import; the text need not use all of
   // it. Null: the vocabulary is made from the text.
   std::shared_ptr<const Vocabulary> vocabulary = {};
-  // import_text at level kBpe.
+  // With byte pairs.
   std::string separator = {};   // an added token that follows the text of each input; empty: none
   bool special_tokens = false;  // special tokens in the text are those tokens, not text
   InvalidBytes invalid = InvalidBytes::kRefuse;
 };
 
-// Both import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
+// The import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
 // (the output exists), kStorage.
 
 // Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself.
@@ -39,6 +39,19 @@ struct ImportOptions {
 // that names file, byte and character.
 void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
                  const ImportOptions& options = {});
+
+// JSON lines: one object a line, of which one record is made (data/record_encoder.h). One of these is set: `text`;
+// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content".
+struct JsonFields {
+  std::string text = {}, prompt = {}, completion = {}, messages = {};
+  std::string chat_template = "chatml";  // of `messages`
+};
+// Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
+// where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
+// A line that is no such record is an error (kBadData) that names file and line; the first `skip_bad` of them are
+// warned of and left out instead.
+void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
+                 int64_t skip_bad, const ImportOptions& options = {});
 
 // IDX files, gzip or plain: unsigned bytes [n, height, width] or [n, height, width, channels], and labels [n].
 // Labels must lie in [0, classes); 0 classes means the largest label plus one.
@@ -55,10 +68,12 @@ bool is_hdf5_file(const std::string& path);
 
 struct DatasetReport {
   DataKind kind = DataKind::kTokens;
-  std::string level;    // "byte", "char", "ids"; empty for images
-  int64_t count = 0;    // tokens or images
-  int64_t classes = 0;  // vocabulary size, or number of labels
-  Shape image_shape;    // [height, width, channels]
+  std::string level;                               // "byte", "char", "ids"; empty for images
+  int64_t count = 0;                               // tokens or images
+  int64_t classes = 0;                             // vocabulary size, or number of labels
+  int64_t records = 0, shortest = 0, longest = 0;  // of tokens with records; lengths in tokens
+  int64_t targets = 0;                             // tokens on which the loss is
+  Shape image_shape;                               // [height, width, channels]
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
   std::string characters;          // the vocabulary at character level, in UTF-8

@@ -1,53 +1,26 @@
-#include <unistd.h>
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 
 #include "core/base/error.h"
-#include "core/base/plain_file.h"
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/input_stream.h"
 
 namespace lockstep {
 namespace {
 
 // An IDX file (LeCun's MNIST format): bytes 0, 0, type, dimensions; then each extent as a big-endian uint32; then the
-// values, row-major. zlib reads both gzip and plain files.
+// values, row-major. Compressed or plain.
 class IdxFile {
  public:
-  explicit IdxFile(const std::string& path) : path_(path) {
-    const InputFile input(path);  // refuses anything but a regular file: opening a FIFO would block
-    const int number = ::dup(input.descriptor.number());
-    file_ = number >= 0 ? ::gzdopen(number, "rbe") : nullptr;
-    if (!file_ && number >= 0) ::close(number);
-    require(file_ != nullptr, ExitCode::kMissingInput, path_, ": cannot be opened: ", std::strerror(errno));
-    try {
-      read_header();
-    } catch (...) {
-      ::gzclose(file_);
-      throw;
-    }
-  }
-  IdxFile(const IdxFile&) = delete;
-  IdxFile& operator=(const IdxFile&) = delete;
-  ~IdxFile() { ::gzclose(file_); }
+  explicit IdxFile(const std::string& path) : path_(path), input_(path) { read_header(); }
 
   const Shape& shape() const { return shape_; }
   // The next `size` bytes of the values.
   void read(uint8_t* to, int64_t size) {
     while (size > 0) {
-      unsigned part = static_cast<unsigned>(std::min<int64_t>(size, 1 << 20));
-      int got = ::gzread(file_, to, part);
-      int code = Z_OK;
-      const char* why = ::gzerror(file_, &code);
-      // Reading a truncated gzip file returns the data that there is, and reports Z_BUF_ERROR only after that.
-      require(got >= 0 && (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR), ExitCode::kBadData, path_,
-              ": gzip data is damaged (", code == Z_ERRNO ? std::strerror(errno) : why, "); fetch the file again");
+      const auto got = static_cast<int64_t>(input_.read(to, static_cast<size_t>(std::min<int64_t>(size, 1 << 20))));
       require(got > 0, ExitCode::kBadData, path_, ": is truncated: it ends after ", read_, " of ", expected_,
               " bytes; fetch the file again");
       to += got;
@@ -55,14 +28,11 @@ class IdxFile {
       read_ += got;
     }
   }
-  // Checks that no data follows. This also verifies the checksum at the end of a gzip file.
+  // Checks that no data follows. This also verifies the checksum at the end of a compressed file.
   void expect_end() {
     uint8_t more;
-    int got = ::gzread(file_, &more, 1), code = Z_OK;
-    const char* why = ::gzerror(file_, &code);
-    require(got >= 0 && (code == Z_OK || code == Z_STREAM_END), ExitCode::kBadData, path_,
-            ": gzip data is truncated or damaged at its end (", why, "); fetch the file again");
-    require(got == 0, ExitCode::kBadData, path_, ": holds more than the ", shape_, " values that its header declares");
+    require(input_.read(&more, 1) == 0, ExitCode::kBadData, path_, ": holds more than the ", shape_,
+            " values that its header declares");
   }
 
  private:
@@ -91,15 +61,14 @@ class IdxFile {
     require(values <= static_cast<double>(int64_t{1} << 48), ExitCode::kBadData, path_, ": has shape ", shape_,
             ", more values than any file holds: it is damaged or not an IDX file");
     // Checked before memory is allocated; one byte of gzip data expands to at most 1032 bytes.
-    std::error_code unknown;
-    const auto size = std::filesystem::file_size(path_, unknown);
-    require(unknown || values <= 1032.0 * static_cast<double>(size), ExitCode::kBadData, path_,
+    const auto size = input_.size();
+    require(size == 0 || values <= 1032.0 * static_cast<double>(size), ExitCode::kBadData, path_,
             ": is truncated: it has shape ", shape_, ", more values than its ", size,
             " bytes can hold; fetch the file again");
     expected_ += shape_.numel();
   }
   std::string path_;
-  gzFile file_ = nullptr;
+  InputStream input_;
   Shape shape_;
   int64_t read_ = 0, expected_ = 4;  // bytes
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -7,6 +8,26 @@
 #include "data/import.h"
 
 namespace lockstep {
+
+namespace {
+
+void inspect_records(const DatasetFile& file, DatasetReport& report) {
+  const RecordsHeader& h = file.header.records;
+  report.records = h.count;
+  report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
+  report.shortest = h.count > 0 ? file.header.tokens : 0;
+  visit_records(file, [&](Range tokens) {
+    report.shortest = std::min(report.shortest, tokens.size());
+    report.longest = std::max(report.longest, tokens.size());
+  });
+  report.targets = file.targets ? 0 : file.header.tokens;
+  if (file.targets)
+    file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
+      report.targets += std::count(bytes, bytes + piece.size(), 1);
+    });
+}
+
+}  // namespace
 
 DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
   // The memory limit is small: reading all rows once through the cache checks every chunk of a file of any size.
@@ -28,6 +49,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
     report.level = h.level();
+    inspect_records(*file, report);
     report.classes = h.vocabulary_size;
     if (h.vocabulary)
       for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
@@ -57,6 +79,8 @@ std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
+    if (r.records > 0)
+      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else {
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
@@ -72,6 +96,11 @@ std::string to_json(const DatasetReport& r) {
   JsonObject out;
   if (r.kind == DataKind::kTokens) {
     out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}};
+    if (r.records > 0)
+      out.insert(out.end(), {{"records", r.records},
+                             {"shortest_record", r.shortest},
+                             {"longest_record", r.longest},
+                             {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
     out = {{"kind", "images"},

@@ -33,6 +33,23 @@ void FileTokens::read(Range tokens, int32_t* out) const {
   });
 }
 
+void FileTokens::read_targets(Range tokens, uint8_t* out) const {
+  file_->targets->visit(tokens, [&](Range piece, const uint8_t* bytes) {
+    std::copy(bytes, bytes + piece.size(), out + (piece.begin - tokens.begin));
+  });
+}
+
+void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels) {
+  if (!ignored.empty())
+    for (int64_t i = 0; i < tokens.size(); ++i)
+      if (std::binary_search(ignored.begin(), ignored.end(), int64_t{labels[i]})) labels[i] = kIgnoreIndex;
+  if (!source.has_targets()) return;
+  std::vector<uint8_t> marks(static_cast<size_t>(tokens.size()));
+  source.read_targets(tokens, marks.data());
+  for (size_t i = 0; i < marks.size(); ++i)
+    if (!marks[i]) labels[i] = kIgnoreIndex;
+}
+
 TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part, WindowOptions options)
     : source_(std::move(source)), part_(part), options_(std::move(options)) {
   int64_t context = options_.context, tokens = part_.size();
@@ -85,10 +102,8 @@ void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
     std::copy(ids + 1, ids + count, target);
     source_->read({begin + count, begin + count + 1}, target + count - 1);
   }
-  const auto& ignored = options_.ignore_tokens;
-  if (!ignored.empty())
-    for (int64_t i = 0; i < count; ++i)
-      if (std::binary_search(ignored.begin(), ignored.end(), int64_t{target[i]})) target[i] = kIgnoreIndex;
+  const int64_t first = begin + (options_.mask == 0);  // the token of the first label
+  ignore_labels(*source_, {first, first + count}, options_.ignore_tokens, target);
   std::fill(ids + count, ids + context, 0);
   std::fill(target + count, target + context, kIgnoreIndex);
 }

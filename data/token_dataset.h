@@ -1,9 +1,9 @@
 // TokenDataset: samples of text, windows of `context` tokens; the target of each token is the token that follows, or,
-// with masks, what a hidden token was. The
-// training and the validation dataset share one TokenSource.
+// with masks, what a hidden token was. The training and the validation dataset share one TokenSource.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +22,11 @@ class TokenSource {
   virtual const Vocabulary* vocabulary() const = 0;
   virtual Hash128 identity() const = 0;
   virtual void read(Range tokens, int32_t* out) const = 0;  // callable from any thread
+  virtual bool has_targets() const { return false; }        // is the loss on some of the tokens only?
+  // 1 for each token that is a target, else 0; where has_targets(). Callable from any thread.
+  virtual void read_targets(Range tokens, uint8_t* out) const {}
+  virtual int64_t records() const { return 0; }                                      // 0: it is one text
+  virtual void visit_records(const std::function<void(Range tokens)>& use) const {}  // in order
 };
 
 class FileTokens final : public TokenSource {
@@ -32,10 +37,19 @@ class FileTokens final : public TokenSource {
   const Vocabulary* vocabulary() const override { return file_->header.vocabulary.get(); }
   Hash128 identity() const override { return file_->header.identity; }
   void read(Range tokens, int32_t* out) const override;
+  bool has_targets() const override { return file_->targets != nullptr; }
+  void read_targets(Range tokens, uint8_t* out) const override;
+  int64_t records() const override { return file_->header.records.count; }
+  void visit_records(const std::function<void(Range tokens)>& use) const override {
+    lockstep::visit_records(*file_, use);
+  }
 
  private:
   std::shared_ptr<const DatasetFile> file_;
 };
+
+// Makes kIgnoreIndex of the labels of `tokens` that are among `ignored`, which is sorted, or are no targets.
+void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels);
 
 struct WindowOptions {
   int64_t context = 0;

@@ -49,22 +49,40 @@ class ShownProgress {
 
 using Inputs = std::vector<std::string>;
 
-const std::vector<std::string> kTextOptions{"level", "vocabulary", "tokenizer", "separator", "invalid"};
+// Options with a value of one format alone.
+const std::vector<std::string> kTextOptions{"level", "invalid"}, kTokenOptions{"vocabulary", "tokenizer", "separator"},
+    kJsonOptions{"field", "prompt", "completion", "messages", "template", "skip-bad"};
+
+// Refuses options that `format` does not read.
+void refuse_options(const Arguments& a, const std::string& format,
+                    const std::vector<std::vector<std::string>>& others) {
+  for (const auto& list : others)
+    for (const std::string& option : list)
+      require(a.text(option).empty(), ExitCode::kUsage, "data import ", format, ": --", option,
+              " is of another format");
+}
+
+// The vocabulary that --vocabulary or --tokenizer names; null for none.
+std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std::string& format) {
+  const std::string &characters = a.text("vocabulary"), &tokenizer = a.text("tokenizer");
+  require(characters.empty() || tokenizer.empty(), ExitCode::kUsage, "data import ", format,
+          ": --vocabulary and --tokenizer exclude each other");
+  const std::string& from = characters.empty() ? tokenizer : characters;
+  if (from.empty()) return nullptr;
+  return find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
+}
 
 void import_text_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  const std::string &level = a.text("level"), &characters = a.text("vocabulary"), &tokenizer = a.text("tokenizer");
+  const std::string& level = a.text("level");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  require(characters.empty() || tokenizer.empty(), ExitCode::kUsage,
-          "data import text: --vocabulary and --tokenizer exclude each other");
-  const std::string& from = characters.empty() ? tokenizer : characters;
-  if (!from.empty())
-    options.vocabulary = find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
+  refuse_options(a, "text", {kJsonOptions});
+  options.vocabulary = named_vocabulary(a, "text");
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
-    require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ", from,
-            " is of level ", to_text(there));
+    require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level,
+            ": the vocabulary given is of level ", to_text(there));
     wanted = there;
   }
   options.separator = a.text("separator");
@@ -77,11 +95,25 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
 }
 
 void import_idx_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  const bool text = std::any_of(kTextOptions.begin(), kTextOptions.end(), [&](auto& o) { return !a.text(o).empty(); });
-  require(!text && !a.has("special-tokens"), ExitCode::kUsage,
-          "data import idx: --vocabulary, --tokenizer, --level and the like are for text");
+  refuse_options(a, "idx", {kTextOptions, kTokenOptions, kJsonOptions});
+  require(!a.has("special-tokens"), ExitCode::kUsage, "data import idx: --special-tokens is for text");
   require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
   import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
+}
+
+void import_json_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  refuse_options(a, "json", {kTextOptions});
+  require(!a.has("special-tokens"), ExitCode::kUsage, "data import json: --special-tokens is for text");
+  JsonFields fields{a.text("field"), a.text("prompt"), a.text("completion"), a.text("messages")};
+  const std::string &chat = a.text("template"), &skip = a.text("skip-bad");
+  require(chat.empty() || !fields.messages.empty(), ExitCode::kUsage,
+          "data import json: --template says how --messages become a text");
+  if (!chat.empty()) fields.chat_template = chat;
+  if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty())
+    fields.text = "text";
+  options.vocabulary = named_vocabulary(a, "json");
+  options.separator = a.text("separator");
+  import_json(inputs, output, fields, skip.empty() ? 0 : a.integer("skip-bad", 0), options);
 }
 
 struct ImportFormat {
@@ -90,6 +122,8 @@ struct ImportFormat {
 };
 const ImportFormat kFormats[] = {
     {"text", "concatenates the INPUT files in order", import_text_files},
+    {"json", "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
+     import_json_files},
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
 
 int import(const Arguments& a) {
@@ -140,16 +174,26 @@ std::vector<Command> data_forms() {
            "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
            "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
            "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
+           "An INPUT may be compressed by gzip or Zstandard, and - is standard input (json).\n"
            "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and "
            "vocab.bpe,\n"
-           "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT is encoded by itself.",
+           "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of text, each record of json "
+           "is\n"
+           "encoded by itself; json without it makes bytes of the text.",
        {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char",
          "LEVEL", ""},
-        {"vocabulary", "text: the vocabulary of FROM, in place of one made from the text", "FROM", ""},
-        {"tokenizer", "text: the tokenizer of FROM; tokens are byte pairs", "FROM", ""},
-        {"separator", "text: a token such as <|endoftext|> to put after each INPUT", "TOKEN", ""},
+        {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
+        {"tokenizer", "the tokenizer of FROM; tokens are byte pairs", "FROM", ""},
+        {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json)", "TOKEN", ""},
         {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
         invalid_option(),
+        {"field", "json: the field that holds the text; default: text", "NAME", ""},
+        {"prompt", "json: the field of a prompt, on which there is no loss", "NAME", ""},
+        {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},
+        {"messages", "json: the field of a conversation, a list of {role, content}; the loss is on the assistant's",
+         "NAME", ""},
+        {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml", "NAME", ""},
+        {"skip-bad", "json: leave out up to N lines that are no such record, and name them; default: 0", "N", ""},
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},

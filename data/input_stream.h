@@ -1,0 +1,58 @@
+// InputStream: one input of an import, read from begin to end: a file or standard input, plain or compressed by gzip or
+// Zstandard, which its first bytes tell. Memory is bounded whatever the input holds. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/plain_file.h"
+
+namespace lockstep {
+
+// Decodes a compressed stream piece by piece. It may follow on another in the same input, as gzip's members do.
+class Decoder {
+ public:
+  struct Step {
+    size_t taken = 0, made = 0;  // bytes
+    bool ended = false;          // at the end of a whole compressed stream, whose checksum was right
+  };
+  virtual ~Decoder() = default;
+  // Throws ExitCode::kBadData with what is wrong, without the input's name. After an end it begins anew.
+  virtual Step run(const uint8_t* from, size_t size, uint8_t* to, size_t room) = 0;
+};
+
+class InputStream {
+ public:
+  // `path`: a regular file (or a link to one), or "-" for standard input. Throws ExitCode::kMissingInput; kBadData for
+  // what is no file, or is compressed by Zstandard in a build without it.
+  explicit InputStream(const std::string& path);
+  ~InputStream();
+  InputStream(const InputStream&) = delete;
+  InputStream& operator=(const InputStream&) = delete;
+
+  // The next bytes, up to `room`; 0 at the end. Throws ExitCode::kBadData where the compressed data is truncated or
+  // damaged, has other bytes behind it, or expands to more than 500 times its size (a decompression bomb).
+  size_t read(void* to, size_t room);
+  const std::string& name() const { return name_; }  // for messages
+  int64_t size() const { return size_; }             // bytes as stored; 0: not known
+  int64_t taken() const { return taken_; }           // of them so far
+
+ private:
+  size_t fill();  // stored_, once it is used up; the bytes it got
+
+  std::string name_;
+  Descriptor descriptor_;
+  int64_t size_ = 0, taken_ = 0, made_ = 0;
+  std::vector<uint8_t> stored_;
+  size_t begin_ = 0, end_ = 0;  // of what is left in stored_
+  std::unique_ptr<Decoder> decoder_;
+  const char* format_ = "";
+  bool between_ = true;  // of two compressed streams
+};
+
+// data/zstd_decoder.cpp, or data/zstd_absent.cpp in a build without the package: null.
+std::unique_ptr<Decoder> zstd_decoder();
+
+}  // namespace lockstep

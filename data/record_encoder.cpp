@@ -1,0 +1,128 @@
+#include "data/record_encoder.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+
+RecordEncoder::RecordEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
+  if (vocabulary.pairs()) pairs_.emplace(*vocabulary.pairs());
+}
+
+void RecordEncoder::need_token(const std::string& text, std::string_view what) const {
+  require(!vocabulary_.pairs() || vocabulary_.pairs()->added(text), ExitCode::kUsage, what, " needs the token ", text,
+          ", which is no added token of the tokenizer");
+}
+
+size_t RecordEncoder::bytes_of(int32_t id) const {
+  if (vocabulary_.pairs()) return vocabulary_.pairs()->bytes_of(id).size();
+  return vocabulary_.level() == TextLevel::kByte ? 1
+                                                 : to_utf8(vocabulary_.code_points()[static_cast<size_t>(id)]).size();
+}
+
+void RecordEncoder::encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                                std::vector<uint8_t>& targets) {
+  const size_t before = ids.size();
+  if (pairs_) {
+    try {
+      pairs_->add(text, ids);
+      pairs_->finish(ids);
+    } catch (...) {
+      pairs_.emplace(*vocabulary_.pairs());  // what it holds of this text must not come into the next one
+      throw;
+    }
+  } else {
+    const std::vector<int32_t> all = vocabulary_.encode(text);
+    ids.insert(ids.end(), all.begin(), all.end());
+  }
+  size_t byte = 0;
+  for (size_t i = before; i < ids.size(); ++i) {
+    const size_t end = byte + bytes_of(ids[i]);
+    check(end <= marks.size(), "the tokens of a text have more bytes than it");
+    const auto from = marks.begin() + static_cast<std::ptrdiff_t>(byte),
+               to = marks.begin() + static_cast<std::ptrdiff_t>(end);
+    targets.push_back(std::find(from, to, 1) != to);
+    byte = end;
+  }
+  check(byte == marks.size(), "the tokens of a text have ", byte, " bytes of ", marks.size());
+}
+
+void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids,
+                           std::vector<uint8_t>& targets) {
+  std::string text;
+  std::vector<uint8_t> marks;  // of its bytes
+  const auto flush = [&] {
+    if (!text.empty()) encode_text(text, marks, ids, targets);
+    text.clear();
+    marks.clear();
+  };
+  for (const TextPiece& piece : pieces) {
+    if (piece.special && vocabulary_.pairs()) {
+      flush();
+      const AddedToken* token = vocabulary_.pairs()->added(piece.text);
+      check(token != nullptr, "the tokenizer has no token ", piece.text);
+      ids.push_back(token->id);
+      targets.push_back(piece.target);
+    } else {
+      text += piece.text;
+      marks.resize(text.size(), piece.target);
+    }
+  }
+  flush();
+}
+
+const std::vector<ChatTemplate>& chat_templates() {
+  static const std::vector<ChatTemplate> all = {
+      {"chatml", "", "<|im_start|>{role}\n", "<|im_end|>", "\n", {"<|im_start|>", "<|im_end|>"}},
+      {"llama3",
+       "<|begin_of_text|>",
+       "<|start_header_id|>{role}<|end_header_id|>\n\n",
+       "<|eot_id|>",
+       "",
+       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       true},
+      {"plain", "", "{role}: ", "\n", "", {}}};
+  return all;
+}
+
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\r\v\f";
+  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+}  // namespace
+
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages) {
+  std::vector<TextPiece> out;
+  // A part of the template, cut into its special tokens and the text between them.
+  const auto put = [&](std::string_view text, bool target) {
+    while (!text.empty()) {
+      size_t first = text.size();
+      std::string found;
+      for (const std::string& token : how.special)
+        if (const size_t at = text.find(token); at < first) first = at, found = token;
+      if (first > 0) out.push_back({std::string(text.substr(0, first)), target, false});
+      if (!found.empty()) out.push_back({found, target, true});
+      text.remove_prefix(first + found.size());
+    }
+  };
+  put(how.begin, false);
+  const size_t role = how.head.find("{role}");
+  for (const ChatMessage& message : messages) {
+    const bool target = message.role == "assistant";
+    put(std::string_view(how.head).substr(0, role), false);
+    out.push_back({message.role, false, false});
+    put(std::string_view(how.head).substr(role + 6), false);
+    out.push_back(
+        {std::string(how.trims ? trimmed(message.content) : std::string_view(message.content)), target, false});
+    put(how.end, target);
+    put(how.tail, false);
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// RecordEncoder: turns the text of a record into token ids, and marks those that are targets. A chat template says what
+// surrounds the messages of a conversation. The encoder is used by one thread and borrows its vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/bpe.h"
+#include "data/vocabulary.h"
+
+namespace lockstep {
+
+// A part of a record.
+struct TextPiece {
+  std::string text;      // UTF-8
+  bool target = false;   // whether the loss is on its tokens
+  bool special = false;  // `text` is an added token of the tokenizer; elsewhere special tokens in a text are text
+};
+
+class RecordEncoder {
+ public:
+  explicit RecordEncoder(const Vocabulary& vocabulary);
+  // Appends ids and marks (1: target). Pieces between special tokens are encoded as one text, so that the ids are those
+  // of the whole; a token that holds a byte of a target is one. Throws ExitCode::kBadData for a character that is not
+  // in the vocabulary.
+  void encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
+  // Throws ExitCode::kUsage naming `what` where the tokenizer has no such token. Without byte pairs all text is spelt.
+  void need_token(const std::string& text, std::string_view what) const;
+
+ private:
+  void encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                   std::vector<uint8_t>& targets);
+  size_t bytes_of(int32_t id) const;
+
+  const Vocabulary& vocabulary_;
+  std::optional<BpeEncoder> pairs_;
+};
+
+struct ChatMessage {
+  std::string role, content;
+};
+
+// How the messages of a conversation become one text: `begin`, then for each message `head` with its role in the place
+// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages are targets.
+struct ChatTemplate {
+  std::string name, begin, head, end, tail;
+  std::vector<std::string> special;  // the special tokens among those texts
+  bool trims = false;                // white space around a content is left out
+};
+const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages);
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "data/token_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/partition.h"
+#include "data/dataset_file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSpoolBlock = 1 << 20;
+constexpr int64_t kRowsAtOnce = 1 << 18;
+
+// Copies `rows` values of type From out of a spool into a dataset of the file, as To. Returns the chunk hashes.
+template <class From, class To>
+std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredType type, const Spool& spool,
+                                int64_t rows) {
+  ChunkWriter writer(file, name, type, {rows}, tokens_per_chunk());
+  std::vector<From> from;
+  std::vector<To> to;
+  for (int64_t at = 0; at < rows; at += kRowsAtOnce) {
+    from.resize(static_cast<size_t>(std::min(kRowsAtOnce, rows - at)));
+    spool.read(at * static_cast<int64_t>(sizeof(From)), from.data(), from.size() * sizeof(From));
+    to.assign(from.begin(), from.end());
+    writer.append(to.data(), static_cast<int64_t>(to.size()));
+  }
+  return writer.finish();
+}
+
+}  // namespace
+
+Spool::Spool(const std::string& beside) : beside_(beside) {
+  const std::string name = temporary_name(beside, "spool");
+  file_ = Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  require(bool{file_}, ExitCode::kStorage, name, ": cannot be made: ", std::strerror(errno));
+  ::unlink(name.c_str());
+}
+
+void Spool::append(const void* bytes, size_t count) {
+  pending_.append(static_cast<const char*>(bytes), count);
+  if (pending_.size() >= kSpoolBlock) flush();
+}
+
+void Spool::flush() {
+  require(write_all(file_, pending_), ExitCode::kStorage, beside_, ": cannot be written: ", std::strerror(errno));
+  pending_.clear();
+}
+
+void Spool::read(int64_t offset, void* to, size_t count) const {
+  char* out = static_cast<char*>(to);
+  while (count > 0) {
+    const ssize_t got = ::pread(file_.number(), out, count, offset);
+    if (got < 0 && errno == EINTR) continue;
+    require(got > 0, ExitCode::kStorage, beside_,
+            ": what was written for it cannot be read back: ", got < 0 ? std::strerror(errno) : "it is shorter");
+    out += got;
+    offset += got;
+    count -= static_cast<size_t>(got);
+  }
+}
+
+TokenWriter::TokenWriter(const std::string& output, bool replace)
+    : pending_(output, replace), ids_(output), targets_(output), ends_(output) {}
+
+void TokenWriter::add(std::span<const int32_t> ids, std::span<const uint8_t> targets) {
+  check(targets.empty() || targets.size() == ids.size(), "marks for ", targets.size(), " of ", ids.size(), " tokens");
+  ids_.append(ids.data(), ids.size_bytes());
+  if (std::find(targets.begin(), targets.end(), 0) != targets.end()) all_targets_ = false;
+  const std::vector<uint8_t> ones(targets.empty() ? ids.size() : 0, 1);
+  targets_.append(targets.empty() ? ones.data() : targets.data(), ids.size());
+  tokens_ += static_cast<int64_t>(ids.size());
+}
+
+void TokenWriter::end_record() {
+  check(tokens_ > record_begin_, "an empty record");
+  record_begin_ = tokens_;
+  ++records_;
+  ends_.append(&tokens_, sizeof tokens_);
+}
+
+void TokenWriter::finish(std::unique_ptr<Vocabulary> vocabulary, int64_t vocabulary_size) {
+  check(tokens_ > 0 && (records_ == 0 || record_begin_ == tokens_), "a dataset of ", tokens_, " tokens, of which ",
+        tokens_ - record_begin_, " are in no record");
+  for (Spool* spool : {&ids_, &targets_, &ends_}) spool->flush();
+  Hdf5File file = Hdf5File::create(pending_.temporary());
+  DatasetHeader header;
+  header.kind = DataKind::kTokens;
+  header.tokens = tokens_;
+  header.vocabulary_size = vocabulary ? vocabulary->size() : vocabulary_size;
+  header.vocabulary = std::move(vocabulary);
+  const StoredType type = token_type(header.vocabulary_size);
+  header.hashes = type == StoredType::kUInt8    ? copy_rows<int32_t, uint8_t>(file, "tokens", type, ids_, tokens_)
+                  : type == StoredType::kUInt16 ? copy_rows<int32_t, uint16_t>(file, "tokens", type, ids_, tokens_)
+                                                : copy_rows<int32_t, uint32_t>(file, "tokens", type, ids_, tokens_);
+  header.records.count = records_;
+  if (records_ > 0)
+    header.records.end_hashes = copy_rows<int64_t, int64_t>(file, "record_ends", StoredType::kInt64, ends_, records_);
+  if (records_ > 0 && !all_targets_)
+    header.records.target_hashes = copy_rows<uint8_t, uint8_t>(file, "targets", StoredType::kUInt8, targets_, tokens_);
+  write_dataset_header(file, header);
+  file.close();
+  pending_.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Writes tokenizer.json, chats.jsonl and golden.jsonl: token ids and masks of conversations by transformers' apply_chat_template.
+
+Needs the packages tokenizers and transformers. The tests need neither: they read what this wrote."""
+import json
+import pathlib
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+folder = pathlib.Path(__file__).parent
+special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+tokenizer = Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+tokenizer.decoder = decoders.ByteLevel()
+text = [
+    "You are a brief assistant.", "assistant\nuser\nsystem\n\n", "The answer is 42, and the question is what it was.",
+    "What is the answer to the question? The answer to that question is no.", "  spaces   and\n\n\nnewlines\n",
+] * 3
+tokenizer.train_from_iterator(text, trainers.BpeTrainer(vocab_size=380, special_tokens=special, show_progress=False,
+                                                        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+
+# The templates of Qwen 2 (without its standard system message) and Llama 3, with the answers marked for the mask.
+chatml = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
+          "{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}")
+llama3 = ("{% for m in messages %}{% if loop.index0 == 0 %}{{ bos_token }}{% endif %}"
+          "{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
+          "{{ m['content'] | trim + '<|eot_id|>' }}{% endgeneration %}{% else %}{{ m['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}")
+
+
+def chat(*turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+chats = [
+    chat(("user", "What is the answer?"), ("assistant", "The answer is 42.")),
+    chat(("system", "You are a brief assistant."), ("user", "  What?\n"), ("assistant", "  no\n\n"), ("user", ""), ("assistant", "")),
+    chat(("user", "grüße, 漢字 🙂\t\"quoted\" \\"), ("assistant", "\nnewlines\n\n\n first"), ("user", "more"), ("assistant", "🙂")),
+    chat(("assistant", "spaces   and"), ("user", "the   question")),
+]
+with open(folder / "chats.jsonl", "w", encoding="utf-8") as out:
+    for number, messages in enumerate(chats):
+        print(json.dumps({"id": number, "messages": messages}, ensure_ascii=number % 2 == 0), file=out)
+reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|begin_of_text|>")
+with open(folder / "golden.jsonl", "w", encoding="utf-8") as out:
+    for name, template in [("chatml", chatml), ("llama3", llama3)]:
+        for messages in chats:
+            made = reader.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=True,
+                                              return_assistant_tokens_mask=True)
+            print(json.dumps({"template": name, "ids": made["input_ids"], "targets": made["assistant_masks"]}), file=out)

@@ -1,0 +1,273 @@
+// Records: what JSON lines become, which tokens are targets, and what is wrong with an input is named.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/io/hdf5_file.h"
+#include "core/io/json.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+#include "data/line_reader.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer/tokenizer_file.h"
+#include "tests/data/make_files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+struct Record {
+  std::vector<int32_t> ids;
+  std::string marks;  // '1' for each target, else '0'
+  friend bool operator==(const Record&, const Record&) = default;
+};
+
+std::vector<Record> records_of(const std::string& path) {
+  const auto file = open_dataset_file(path, 1 << 20);
+  std::vector<Record> out;
+  visit_records(*file, [&](Range tokens) {
+    Record& r = out.emplace_back();
+    r.ids.resize(static_cast<size_t>(tokens.size()));
+    FileTokens(file).read(tokens, r.ids.data());
+    if (!file->targets) r.marks.assign(r.ids.size(), '1');
+    else
+      file->targets->visit(tokens, [&](Range, const uint8_t* bytes) {
+        for (size_t i = r.marks.size(), end = r.ids.size(), at = 0; i < end; ++i) r.marks += bytes[at++] ? '1' : '0';
+      });
+  });
+  return out;
+}
+
+std::string text_of(const Record& r) { return std::string(r.ids.begin(), r.ids.end()); }  // of bytes
+
+class RecordsTest : public ::testing::Test {
+ protected:
+  std::string put(const std::string& name, const std::string& bytes) {
+    write_file(folder_ / name, bytes);
+    return folder_ / name;
+  }
+  std::vector<Record> import(const std::vector<std::string>& inputs, const JsonFields& fields,
+                             const ImportOptions& options = {.force = true}, int64_t skip_bad = 0) {
+    import_json(inputs, out_, fields, skip_bad, options);
+    return records_of(out_);
+  }
+  void refuse(std::initializer_list<std::string> parts, const std::string& input, const JsonFields& fields,
+              int64_t skip_bad = 0, ExitCode code = ExitCode::kBadData) {
+    write_file(out_, "earlier");
+    const int64_t files = folder_.files();
+    expect_error(code, parts, [&] { import_json({input}, out_, fields, skip_bad, {.force = true}); });
+    EXPECT_EQ(content(out_), "earlier");
+    EXPECT_EQ(folder_.files(), files) << "a temporary file was left behind";
+  }
+
+  TemporaryFolder folder_;
+  std::string out_ = folder_ / "out.h5";
+};
+
+TEST_F(RecordsTest, TextPromptsAndConversationsAsBytes) {
+  const std::string in =
+      put("a.jsonl",
+          "\xEF\xBB\xBF{\"text\": \"h\\u00e9\", \"p\": \"2+2=\", \"c\": \"4\"}\r\n\n"
+          "{\"text\": \"\", \"p\": \"\", \"c\": \"x\"}\n{\"c\": \"z\", \"p\": \"y\", \"text\": \"b\"}");
+  auto got = import({in}, {.text = "text"});
+  ASSERT_EQ(got.size(), 2u) << "an empty text is no record";
+  EXPECT_EQ(text_of(got[0]), "h\xC3\xA9");
+  EXPECT_EQ(got[0].marks, "111");
+  EXPECT_EQ(open_dataset_file(out_, 1 << 20)->targets, nullptr) << "every token is a target";
+
+  got = import({in, in}, {.prompt = "p", .completion = "c"});
+  ASSERT_EQ(got.size(), 6u);
+  EXPECT_EQ(text_of(got[3]), "2+2=4");
+  EXPECT_EQ(got[3].marks, "00001");
+  EXPECT_EQ(got[4].marks, "1");
+
+  const std::string chat =
+      put("c.jsonl", R"({"m": [{"role": "user", "content": "Hi"}, {"content": "Yes", "role": "assistant"}]})");
+  got = import({chat}, {.messages = "m", .chat_template = "plain"});
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(text_of(got[0]), "user: Hi\nassistant: Yes\n");
+  EXPECT_EQ(got[0].marks,
+            "00000000000000000000"
+            "1111");
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.records, 1);
+  EXPECT_EQ(report.longest, 24);
+  EXPECT_EQ(report.targets, 4);
+}
+
+// Ids and masks by transformers' apply_chat_template (tests/data/chat/make_golden.py).
+TEST_F(RecordsTest, TemplatesGiveTheIdsAndMasksOfTransformers) {
+  const std::string golden = LOCKSTEP_CHAT_GOLDEN;
+  ImportOptions options{.force = true};
+  options.vocabulary = std::make_shared<Vocabulary>(Vocabulary::byte_pairs(read_tokenizer(golden + "/tokenizer.json")));
+  std::map<std::string, std::vector<Record>> expected;
+  LineReader lines(golden + "/golden.jsonl");
+  std::string_view line;
+  while (lines.next(line)) {
+    const JsonObject object = *parse_json_object(line);
+    Record r;
+    const auto ids = parse_json_array(text_of(object, "ids")), marks = parse_json_array(text_of(object, "targets"));
+    for (const JsonValue& id : *ids) r.ids.push_back(static_cast<int32_t>(std::get<int64_t>(id)));
+    for (const JsonValue& t : *marks) r.marks += std::get<int64_t>(t) ? '1' : '0';
+    expected[text_of(object, "template")].push_back(r);
+  }
+  ASSERT_EQ(expected.size(), 2u);
+  for (const auto& [name, records] : expected)
+    EXPECT_EQ(import({golden + "/chats.jsonl"}, {.messages = "messages", .chat_template = name}, options), records)
+        << name;
+  // A special token that a user writes is text, not the token.
+  const std::string sly = put("sly.jsonl", R"({"t": "<|im_end|>"})");
+  const auto got = import({sly}, {.text = "t"}, options);
+  EXPECT_GT(got[0].ids.size(), 1u);
+  // A separator is a target, also behind an answer.
+  options.separator = "<|endoftext|>";
+  EXPECT_EQ(import({put("p.jsonl", R"({"p": "no", "c": "no"})")}, {.prompt = "p", .completion = "c"}, options)[0]
+                .marks.back(),
+            '1');
+}
+
+TEST_F(RecordsTest, ABadLineIsNamedOrLeftOut) {
+  const JsonFields text{.text = "text"};
+  const std::string good = "{\"text\": \"a\"}\n";
+  refuse({"a.jsonl:3: is no JSON object"}, put("a.jsonl", good + good + "{\"text\": \"a\n"), text);
+  refuse({"a.jsonl:2: is no JSON object"}, put("a.jsonl", good + "{\"text\": \"\xff\"}"), text);
+  refuse({"a.jsonl:1: has no field \"body\""}, put("a.jsonl", good), {.text = "body"});
+  refuse({"a.jsonl:2: its field \"text\" is no text"}, put("a.jsonl", good + "{\"text\": 3}"), text);
+  refuse({"a.jsonl:1: its field \"text\" is no list of messages"}, put("a.jsonl", good), {.messages = "text"});
+  refuse({"a.jsonl:1: message 0 of \"m\" has no field \"role\""}, put("a.jsonl", R"({"m": [{"content": "x"}]})"),
+         {.messages = "m"});
+  refuse({"a.jsonl:1: holds no answer"}, put("a.jsonl", R"({"m": [{"role": "user", "content": "x"}]})"),
+         {.messages = "m"});
+  refuse({"holds no record", "0 bad lines and 1 empty records"}, put("a.jsonl", "{\"text\": \"\"}"), text);
+  refuse({"holds no record"}, put("a.jsonl", ""), text);
+  refuse({"there is no template x", "chatml, llama3, plain"}, put("a.jsonl", good),
+         {.messages = "m", .chat_template = "x"}, 0, ExitCode::kUsage);
+  expect_error(ExitCode::kMissingInput, {"none.jsonl"}, [&] { import({folder_ / "none.jsonl"}, text); });
+
+  const std::string mixed = put("mixed.jsonl", good + "[]\n" + good + "{}\n" + good);
+  EXPECT_EQ(import({mixed}, text, {.force = true}, 2).size(), 3u);
+  refuse({"mixed.jsonl:4: has no field", "1 bad lines before it were skipped"}, mixed, text, 1);
+}
+
+TEST_F(RecordsTest, CompressedInputsAreTheSame) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) lines += cat("{\"text\": \"record ", i * 7919, "\"}\n");
+  const std::string plain = put("a.jsonl", lines), gzip = folder_ / "a.gz";
+  write_gzip(gzip, lines);
+  const auto expected = import({plain}, {.text = "text"});
+  EXPECT_EQ(import({gzip}, {.text = "text"}), expected);
+  const std::string bytes = content(gzip);
+  EXPECT_EQ(import({put("two.gz", bytes + bytes)}, {.text = "text"}).size(), 2 * expected.size());
+  for (size_t size : {bytes.size() - 1, bytes.size() - 9, bytes.size() / 2, size_t{12}})
+    refuse({"cut.gz", "gzip data is truncated"}, put("cut.gz", bytes.substr(0, size)), {.text = "text"});
+  std::string damaged = bytes;
+  damaged[bytes.size() / 2] = static_cast<char>(damaged[bytes.size() / 2] ^ 0x55);
+  refuse({"damaged.gz", "gzip data"}, put("damaged.gz", damaged), {.text = "text"});
+  refuse({"behind.gz", "gzip data is damaged"}, put("behind.gz", bytes + "and more"), {.text = "text"});
+  // What expands without bound is refused, and a line without an end is not held.
+  write_gzip(folder_ / "bomb.gz", std::string(65 << 20, 'x'));
+  refuse({"bomb.gz", "more than 500 times its size"}, folder_ / "bomb.gz", {.text = "text"}, 1);
+  refuse({"long.jsonl:1: is longer than 64 MiB"}, put("long.jsonl", std::string(65 << 20, 'x')), {.text = "text"});
+}
+
+TEST_F(RecordsTest, ZstandardInputs) {
+  using namespace std::string_literals;
+  const std::string frame =
+      "(\xb5"
+      "/\xfd"
+      "\x04"
+      "h\xc5"
+      "\x00"
+      "\x00"
+      "\x90"
+      "{\x22"
+      "text\x22"
+      ": \x22"
+      "zstd \x22"
+      "}\x0a"
+      "\x01"
+      "\x00"
+      "\x90"
+      "K\x1d"
+      "\xef"
+      "\x9c"
+      "=\xd1"
+      ""s;
+  const std::string in = put("a.zst", frame + frame);
+  if (!zstd_decoder()) {
+    refuse({"a.zst", "libzstd-dev"}, in, {.text = "text"});
+    return;
+  }
+  const auto got = import({in}, {.text = "text"});
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(text_of(got[1]), "zstd zstd zstd zstd");
+  for (size_t size : {frame.size() - 1, frame.size() / 2, size_t{5}})
+    refuse({"cut.zst", "Zstandard data is truncated"}, put("cut.zst", frame.substr(0, size)), {.text = "text"});
+  std::string damaged = frame;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  refuse({"damaged.zst", "Zstandard data is damaged"}, put("damaged.zst", damaged), {.text = "text"});
+}
+
+TEST_F(RecordsTest, RecordsAndTargetsArePartOfTheIdentity) {
+  const auto identity = [&](const std::string& lines) {
+    import({put("a.jsonl", lines)}, {.prompt = "p", .completion = "c"});
+    return inspect_dataset(out_).identity;
+  };
+  const Hash128 first = identity(R"({"p": "a", "c": "bc"})");
+  EXPECT_EQ(first, identity(R"({"c": "bc", "p": "a"})"));
+  EXPECT_FALSE(first == identity(R"({"p": "ab", "c": "c"})")) << "other targets";
+  EXPECT_FALSE(first == identity("{\"p\": \"a\", \"c\": \"b\"}\n{\"p\": \"\", \"c\": \"c\"}")) << "other records";
+}
+
+// A window's labels outside of answers do not count.
+TEST_F(RecordsTest, WindowsLeaveOutWhatIsNoTarget) {
+  import({put("a.jsonl", R"({"p": "abc", "c": "de"})")}, {.prompt = "p", .completion = "c"});
+  const auto source = std::make_shared<FileTokens>(open_dataset_file(out_, 1 << 20));
+  const TokenDataset data(source, {0, 5}, {.context = 4});
+  std::vector<int32_t> ids(4), labels(4);
+  void* memory[] = {ids.data(), labels.data()};
+  data.read(0, 0, memory);
+  EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 'c', 'd'}));
+  EXPECT_EQ(labels, (std::vector<int32_t>{kIgnoreIndex, kIgnoreIndex, 'd', 'e'}));
+}
+
+// What only another program could write: sealed by nobody, its hashes right.
+TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
+  const auto write = [&](const std::vector<int64_t>& ends, const std::vector<uint8_t>& marks) {
+    Hdf5File file = Hdf5File::create(out_);
+    DatasetHeader h;
+    h.tokens = 6, h.vocabulary_size = 256, h.vocabulary = std::make_unique<Vocabulary>(Vocabulary::bytes());
+    const auto put_rows = [&](const char* name, StoredType type, const auto& rows) {
+      ChunkWriter writer(file, name, type, {static_cast<int64_t>(rows.size())}, 3);
+      writer.append(rows.data(), static_cast<int64_t>(rows.size()));
+      return writer.finish();
+    };
+    h.hashes = put_rows("tokens", StoredType::kUInt8, std::string("abcdef"));
+    h.records.count = static_cast<int64_t>(ends.size());
+    h.records.end_hashes = put_rows("record_ends", StoredType::kInt64, ends);
+    if (!marks.empty()) h.records.target_hashes = put_rows("targets", StoredType::kUInt8, marks);
+    write_dataset_header(file, h);
+    file.close();
+  };
+  write({1, 2, 3, 6}, {1, 1, 0, 0, 0, 1});
+  EXPECT_EQ(inspect_dataset(out_).targets, 3);
+  const auto refused = [&](std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::kBadData, parts, [&] { inspect_dataset(out_); });
+  };
+  write({1, 1, 6}, {});
+  refused({"record 1 ends at token 1"});
+  write({1, 2, 4, 3, 6}, {});
+  refused({"record 3 ends at token 3"});
+  write({2, 7}, {});
+  refused({"record 1 ends at token 7"});
+  write({2, 5}, {});
+  refused({"record 1 ends at token 5"});
+  write({6}, {1, 1, 2, 1, 1, 1});
+  refused({"target mark of token 2"});
+  write({6}, {1, 1});
+  refused({"'targets' holds uint8 of shape [2]"});
+}
+
+}  // namespace
+}  // namespace lockstep
