@@ -13,6 +13,9 @@ namespace lockstep {
 // The part of the data on which a model is evaluated.
 enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 
+// How samples are made of text.
+enum class Packing : uint8_t { kWindows, kPack, kPad };
+
 struct DataOptions {
   std::string name = "hdf5";  // data.name, a choice
   std::string path = {};
@@ -21,6 +24,7 @@ struct DataOptions {
   bool shuffle = true;
   std::vector<int64_t> ignore_tokens = {};
   double mask = 0;
+  Packing packing = Packing::kWindows;
   int64_t threads = 1;
   int64_t prefetch = 2;
   int64_t memory = 1024;  // MiB

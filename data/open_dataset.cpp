@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/partition.h"
 #include "data/image_dataset.h"
+#include "data/packed_dataset.h"
 #include "data/synthetic.h"
 #include "data/token_dataset.h"
 
@@ -29,12 +30,35 @@ Datasets measured(const DataOptions& o, int64_t middle, int64_t rows, Part part)
   return out;
 }
 
+// Records as samples: the validation part is the last of the records.
+Datasets records(const std::shared_ptr<const TokenSource>& source, const DataOptions& o, uint64_t seed) {
+  const int64_t count = source->records(), middle = validation_begin(count, o.validation);
+  require(
+      count > 0, ExitCode::kConfig,
+      "data.packing is set, but the data has no records: import it as records (lockstep data import json), or leave "
+      "data.packing out");
+  require(o.mask == 0, ExitCode::kConfig, "data.mask is set: it takes data.packing: windows");
+  const PackingOptions in_order{o.context, o.ignore_tokens, o.packing == Packing::kPad};
+  if (o.measured)
+    return measured(o, middle, count, [&](Range r) { return std::make_shared<PackedDataset>(source, r, in_order); });
+  require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
+          " records for training");
+  PackingOptions training = in_order;
+  training.exchange = o.shuffle;
+  training.seed = seed;
+  Datasets out;
+  out.train = std::make_shared<PackedDataset>(source, Range{0, middle}, training);
+  if (o.validation > 0) out.validation = std::make_shared<PackedDataset>(source, Range{middle, count}, in_order);
+  return out;
+}
+
 Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, uint64_t seed) {
   require(o.context > 0, ExitCode::kConfig,
           "data.context is not set, but the data is text: give the length of a sample");
   for (int64_t id : o.ignore_tokens)
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
+  if (o.packing != Packing::kWindows) return records(source, o, seed);
   int64_t tokens = source->size(), middle = validation_begin(tokens, o.validation);
   const WindowOptions in_order{o.context, o.ignore_tokens, false, 0, o.mask};
   if (o.measured)
@@ -52,6 +76,8 @@ Datasets images(int64_t count, const DataOptions& o, Part part) {
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the data is images: leave it out");
   require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is images: leave it out");
+  require(o.packing == Packing::kWindows, ExitCode::kConfig,
+          "data.packing is set, but the data is images: leave it out");
   int64_t middle = validation_begin(count, o.validation);
   if (o.measured) return measured(o, middle, count, part);
   require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
@@ -88,12 +114,23 @@ Field mask_field(DataOptions& o) {
       .without_effect_at_default();
 }
 
+Field packing_field(DataOptions& o) {
+  return enum_field("packing", o.packing,
+                    {{"windows", Packing::kWindows}, {"pack", Packing::kPack}, {"pad", Packing::kPad}},
+                    "how samples are made of text: windows of all of it; pack: each filled with whole records, none of "
+                    "which sees another; pad: one record each")
+      .without_effect_at_default();
+}
+
 class Hdf5Source final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
     return {// The path does not affect results; the identity hash of the content does.
-            field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(), context_field(o),
-            ignore_field(o), mask_field(o),
+            field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(),
+            context_field(o),
+            ignore_field(o),
+            mask_field(o),
+            packing_field(o),
             field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
                 .with_unit("MiB")
                 .with_range(1, 1 << 30)

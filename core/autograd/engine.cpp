@@ -351,17 +351,19 @@ Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::f
   if (!any_recorded(inputs)) return forward(x);
   const RandomKey key = context().random;
   const SiteCalls calls = context().site_calls;
+  const auto documents = context().documents;
   Tensor y;
   {
     NoGrad no_grad;
     y = forward(x);
   }
   return result_of("recomputed", place, y, inputs,
-                   [x, saved = Saved(x), unchanged = std::move(unchanged), forward = std::move(forward), key, calls](
-                       const Tensor& g, Gradients& grads) {
+                   [x, saved = Saved(x), unchanged = std::move(unchanged), forward = std::move(forward), key, calls,
+                    documents](const Tensor& g, Gradients& grads) {
                      saved.get("recomputed");
                      for (const Saved& p : unchanged) p.get("recomputed");
                      WithRandom random(key, calls);
+                     WithDocuments within(documents);
                      WithGrad recording(true);
                      grads.pass_through(forward(x), g);
                    });

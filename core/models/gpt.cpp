@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/models/token_extents.h"
+#include "core/nn/documents.h"
 #include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
@@ -44,7 +45,7 @@ int GptBlock::recompute_attention(bool on) {
 
 Tensor GptBlock::attend(const Tensor& x_BTC) {
   const Tensor qkv = qkv_(ln1_(x_BTC));
-  if (!context().key_values) return proj_(causal_attention(qkv, heads_));
+  if (!context().key_values && !context().documents) return proj_(causal_attention(qkv, heads_));
   const int64_t width = x_BTC.dim(2);
   const auto part = [&](int64_t i) {
     return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x_BTC.dim(0), x_BTC.dim(1), heads_, width / heads_});
@@ -76,8 +77,11 @@ Tensor Gpt::forward(const Tensor& tokens_BT) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ",
         context_);
   const KeyValueCache* cache = context().key_values;
-  Tensor h = drop_(add(wte_(tokens_BT), cache ? embedding(wpe_.weight(), cache->positions(tokens_BT.dim(1)))
-                                              : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1))));
+  const Documents* documents = context().documents.get();
+  const Tensor positions = cache       ? embedding(wpe_.weight(), cache->positions(tokens_BT.dim(1)))
+                           : documents ? embedding(wpe_.weight(), documents->positions)
+                                       : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1));
+  Tensor h = drop_(add(wte_(tokens_BT), positions));
   for (GptBlock* block : blocks_) h = (*block)(h);
   if (cache) h = cache->last_of(h);
   return linear((*ln_)(h), wte_.weight());

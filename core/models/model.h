@@ -43,6 +43,9 @@ class Model : public Module {
   // Whether forward() goes on from a KeyValueCache (core/nn/key_value_cache.h); it then returns what it says of the
   // last new token of each sequence alone: [sequences, 1, classes].
   virtual bool goes_on() const { return false; }
+  // Whether forward() keeps the documents of a row apart (core/nn/documents.h); data that has several is refused if
+  // not.
+  virtual bool separates_documents() const { return false; }
   // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/nn/documents.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -72,6 +73,8 @@ WithKeyValues::~WithKeyValues() {
 
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   KeyValueCache* cache = context().key_values;
+  if (const Documents* documents = context().documents.get())
+    return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
   if (!cache) return causal_attention(q, k, v, window);
   const auto& [keys, values] = cache->append(layer, k, v);
   return attention(q, keys, values, {.causal = true, .window = window, .starts = cache->starts()});

@@ -23,13 +23,16 @@ inline constexpr std::string_view kLabels = "labels";
 class Batch {
  public:
   void add(std::string name, Tensor tensor) { tensors_.emplace_back(std::move(name), std::move(tensor)); }
+  const Tensor* find(std::string_view name) const {  // null where there is none
+    for (auto& [own, tensor] : tensors_)
+      if (own == name) return &tensor;
+    return nullptr;
+  }
   // Throws ExitCode::kInternal, naming those there are.
   const Tensor& operator[](std::string_view name) const {
+    if (const Tensor* found = find(name)) return *found;
     std::string names;
-    for (auto& [own, tensor] : tensors_) {
-      if (own == name) return tensor;
-      names += cat(names.empty() ? "" : ", ", own);
-    }
+    for (auto& [own, _] : tensors_) names += cat(names.empty() ? "" : ", ", own);
     throw Error(ExitCode::kInternal, cat("a batch has no tensor '", name, "'; it has ", names));
   }
   // In the order of the dataset's specification.

@@ -59,6 +59,9 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             settings_.model_name,
             " sees a sample as a whole, with each token's target, the token after it; set it, such as to 0.15, to hide "
             "tokens and make them the targets");
+    require(!spec.find("documents") || model_->separates_documents(), ExitCode::kConfig,
+            settings_.config.place("data.packing"), ": ", settings_.model_name,
+            " does not keep the records of a sample apart; use pad, or a model that does (gpt, llama)");
     model_->set_label_smoothing(settings_.train.label_smoothing);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,

@@ -1,0 +1,227 @@
+// Packing: every label once an epoch, in few samples, the same for all who ask; and a packed row costs and teaches what
+// its records do alone.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "core/autograd/node.h"
+#include "core/models/gpt.h"
+#include "core/models/llama.h"
+#include "core/nn/recompute.h"
+#include "data/open_dataset.h"
+#include "data/packed_dataset.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_error;
+
+// Records of some lengths; token i is (7 i + i / 5) % vocabulary. With `answers`, every third token is no target.
+class Texts final : public TokenSource {
+ public:
+  explicit Texts(std::vector<int64_t> lengths, bool answers = false) : answers_(answers) {
+    for (int64_t length : lengths) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + length);
+  }
+  int64_t size() const override { return ends_.back(); }
+  int64_t vocabulary_size() const override { return 31; }
+  const Vocabulary* vocabulary() const override { return nullptr; }
+  Hash128 identity() const override { return {}; }
+  static int32_t token(int64_t i) { return static_cast<int32_t>((7 * i + i / 5) % 31); }
+  void read(Range tokens, int32_t* out) const override {
+    for (int64_t i = tokens.begin; i < tokens.end; ++i) *out++ = token(i);
+  }
+  bool has_targets() const override { return answers_; }
+  void read_targets(Range tokens, uint8_t* out) const override {
+    for (int64_t i = tokens.begin; i < tokens.end; ++i) *out++ = i % 3 != 0;
+  }
+  int64_t records() const override { return static_cast<int64_t>(ends_.size()); }
+  void visit_records(const std::function<void(Range tokens)>& use) const override {
+    for (size_t i = 0; i < ends_.size(); ++i) use({i > 0 ? ends_[i - 1] : 0, ends_[i]});
+  }
+
+ private:
+  std::vector<int64_t> ends_;
+  bool answers_;
+};
+
+struct Sample {
+  std::vector<int32_t> tokens, labels, documents, positions;
+  friend bool operator==(const Sample&, const Sample&) = default;
+};
+
+Sample sample_of(const Dataset& data, int64_t epoch, int64_t index) {
+  const auto context = static_cast<size_t>(data.spec().input().shape[0]);
+  Sample s{std::vector<int32_t>(context, -7), std::vector<int32_t>(context, -7), std::vector<int32_t>(context, -7),
+           std::vector<int32_t>(context, -7)};
+  std::vector<void*> memory{s.tokens.data(), s.labels.data(), s.documents.data(), s.positions.data()};
+  memory.resize(data.spec().tensors.size());
+  data.read(epoch, index, memory);
+  return s;
+}
+
+// The documents of a packed sample: their tokens, and a last label.
+std::vector<std::vector<int32_t>> documents_of(const Sample& s) {
+  std::vector<std::vector<int32_t>> out;
+  for (size_t i = 0; i < s.tokens.size(); ++i) {
+    if (s.positions[i] == 0) out.emplace_back();
+    EXPECT_EQ(s.documents[i], static_cast<int32_t>(out.size()) - 1);
+    EXPECT_EQ(s.positions[i], static_cast<int32_t>(out.back().size()));
+    out.back().push_back(s.tokens[i]);
+    if (i + 1 == s.tokens.size() || s.positions[i + 1] == 0) out.back().push_back(s.labels[i]);
+  }
+  return out;
+}
+
+std::vector<int64_t> some_lengths(int count, int longest) {
+  std::mt19937 random(5);
+  std::vector<int64_t> out;
+  for (int i = 0; i < count; ++i) out.push_back(1 + static_cast<int64_t>(random() % static_cast<unsigned>(longest)));
+  return out;
+}
+
+TEST(Packing, EveryPieceIsOnceInEachEpoch) {
+  const std::vector<int64_t> lengths = some_lengths(500, 70);
+  const auto source = std::make_shared<Texts>(lengths);
+  const PackedDataset data(source, {0, 500}, {.context = 32, .exchange = true, .seed = 3});
+  // What must be there: records, those above 33 tokens in pieces.
+  std::multiset<std::vector<int32_t>> expected;
+  int64_t begin = 0, positions = 0;
+  for (int64_t length : lengths) {
+    for (int64_t at = 0; at < length - 1; at += 32) {
+      std::vector<int32_t> piece;
+      for (int64_t i = at; i <= std::min(at + 32, length - 1); ++i) piece.push_back(Texts::token(begin + i));
+      positions += static_cast<int64_t>(piece.size()) - 1;
+      expected.insert(piece);
+    }
+    begin += length;
+  }
+  EXPECT_LE(data.size(), 1 + positions * 101 / 3200) << "more than a hundredth is padding";
+  std::set<std::vector<int32_t>> first_samples;
+  for (int64_t epoch : {0, 1, 5}) {
+    std::multiset<std::vector<int32_t>> found;
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const Sample s = sample_of(data, epoch, i);
+      EXPECT_EQ(s, sample_of(data, epoch, i));
+      for (auto& document : documents_of(s))
+        if (document.back() != kIgnoreIndex) found.insert(document);
+    }
+    EXPECT_EQ(found, expected) << "epoch " << epoch;
+    first_samples.insert(sample_of(data, epoch, data.size() - 1).tokens);
+  }
+  EXPECT_GT(first_samples.size(), 1u) << "records of equal length stay where they are";
+}
+
+TEST(Packing, PaddedRecordsAndTargets) {
+  const auto source = std::make_shared<Texts>(std::vector<int64_t>{3, 1, 6}, true);
+  const PackedDataset data(source, {0, 3}, {.context = 4, .ignore_tokens = {Texts::token(2)}, .pad = true});
+  ASSERT_EQ(data.size(), 3) << "a record of one token has no label; six tokens are two pieces";
+  EXPECT_EQ(data.spec().find("documents"), nullptr);
+  const auto t = [](int64_t i) { return Texts::token(i); };
+  constexpr int32_t kNone = kIgnoreIndex;
+  Sample s = sample_of(data, 0, 0);
+  EXPECT_EQ(s.tokens, (std::vector<int32_t>{t(0), t(1), 0, 0}));
+  EXPECT_EQ(s.labels, (std::vector<int32_t>{t(1), kNone, kNone, kNone})) << "token 2 is ignored";
+  s = sample_of(data, 0, 1);
+  EXPECT_EQ(s.tokens, (std::vector<int32_t>{t(4), t(5), t(6), t(7)}));
+  EXPECT_EQ(s.labels, (std::vector<int32_t>{t(5), kNone, t(7), t(8)})) << "token 6 is no target";
+  s = sample_of(data, 0, 2);
+  EXPECT_EQ(s.tokens, (std::vector<int32_t>{t(8), 0, 0, 0}));
+  EXPECT_EQ(s.labels, (std::vector<int32_t>{kNone, kNone, kNone, kNone})) << "token 9 is no target";
+}
+
+// Tensors [rows, context] of all samples of a dataset.
+Batch batch_of(const Dataset& data) {
+  Batch batch;
+  const int64_t context = data.spec().input().shape[0];
+  for (size_t which = 0; which < data.spec().tensors.size(); ++which) {
+    std::vector<int32_t> all;
+    for (int64_t i = 0; i < data.size(); ++i) {
+      const Sample s = sample_of(data, 0, i);
+      const auto& part = which == 0 ? s.tokens : which == 1 ? s.labels : which == 2 ? s.documents : s.positions;
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    batch.add(data.spec().tensors[which].name, Tensor::of(all, {data.size(), context}));
+  }
+  return batch;
+}
+
+struct Learnt {
+  double loss = 0;
+  std::map<std::string, std::vector<double>> gradients;
+};
+
+void add_pass(Model& model, const Batch& batch, Learnt& out) {
+  for (const NamedParameter& p : model.parameters()) require_grad(p.parameter->value);
+  const Tensor loss = model.batch_loss(model.output_of(batch), batch);
+  out.loss += loss.item();
+  backward(loss);
+  for (const NamedParameter& p : model.parameters()) {
+    std::vector<double>& sum = out.gradients[p.name];
+    const std::vector<double> one = grad_of(p.parameter->value).to_vector();
+    sum.resize(one.size());
+    for (size_t i = 0; i < one.size(); ++i) sum[i] += one[i];
+    clear_grad(p.parameter->value);
+  }
+}
+
+// The sum over records, each alone in a row of its own length, against packed rows and padded ones.
+template <class M, class Options>
+void same_packed_or_alone(const Options& options, Recompute recompute) {
+  const std::vector<int64_t> lengths = {9, 4, 17, 2, 12, 25, 7, 3};
+  const auto source = std::make_shared<Texts>(lengths, true);
+  M model(options, {{24}, 31});
+  model.name_tree();
+  place_parameters(model, 7);
+  apply_recompute(model, recompute);
+  Learnt alone, packed, padded;
+  for (int64_t i = 0; i < source->records(); ++i) {
+    const PackedDataset one(source, {i, i + 1}, {.context = lengths[static_cast<size_t>(i)] - 1, .pad = true});
+    add_pass(model, batch_of(one), alone);
+  }
+  const PackedDataset pack(source, {0, 8}, {.context = 24}), pad(source, {0, 8}, {.context = 24, .pad = true});
+  EXPECT_LT(pack.size(), pad.size());
+  add_pass(model, batch_of(pack), packed);
+  add_pass(model, batch_of(pad), padded);
+  for (const Learnt* other : {&packed, &padded}) {
+    EXPECT_NEAR(other->loss, alone.loss, 1e-6 * alone.loss);
+    for (const auto& [name, sum] : alone.gradients) {
+      double largest = 0;
+      for (double v : sum) largest = std::max(largest, std::abs(v));
+      EXPECT_GT(largest, 0) << name;
+      const std::vector<double>& theirs = other->gradients.at(name);
+      for (size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(theirs[i], sum[i], 2e-5 * largest) << name << " " << i;
+    }
+  }
+}
+
+TEST(Packing, AGptLearnsTheSame) {
+  GptOptions o;
+  o.layers = 2, o.heads = 2, o.width = 16;
+  for (Recompute mode : {Recompute::kNone, Recompute::kBlock, Recompute::kAttention})
+    same_packed_or_alone<Gpt>(o, mode);
+}
+
+TEST(Packing, ALlamaLearnsTheSame) {
+  LlamaOptions o;
+  o.layers = 2, o.heads = 4, o.kv_heads = 2, o.width = 16;
+  same_packed_or_alone<Llama>(o, Recompute::kNone);
+  o.window = 5;
+  same_packed_or_alone<Llama>(o, Recompute::kBlock);
+}
+
+TEST(Packing, WhatDoesNotFitIsRefused) {
+  DataOptions o;
+  o.name = "synthetic_tokens", o.context = 8, o.packing = Packing::kPack;
+  expect_error(ExitCode::kConfig, {"data.packing is set, but the data has no records"}, [&] { open_datasets(o, 1); });
+  const auto source = std::make_shared<Texts>(std::vector<int64_t>{1, 1});
+  expect_error(ExitCode::kConfig, {"none of 2 records has two tokens"}, [&] {
+    PackedDataset(source, {0, 2}, {.context = 8});
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

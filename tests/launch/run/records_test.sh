@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Fine-tuning on conversations: JSON lines are imported from files, pipes and compressed files, a run that starts from a folder of
+# transformers packs them and has the same bits at any number of ranks and level, also resumed; and what is wrong is refused with one line.
+# Usage: records_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+hf=$(cd "$OLDPWD" && cd "$(dirname "$0")/../../parity/hf" && pwd)
+
+numbers 60 7 | awk 'BEGIN { split("cab bat sit base nuts test ten", w) } { n = $1 + 1
+  printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s", w[n]; for (i = 0; i < n; i++) printf " an"
+  printf "\"}, {\"role\": \"assistant\", \"content\": \"%s %s\"}]}\n", w[8 - n], w[n] }' >chat.jsonl
+printf 'user: assistant\ncb' >letters.txt
+import() { lockstep data import json "$@" --messages messages --vocabulary letters.txt --force; }
+plain() { import "$@" --template plain; }
+succeeds "import" plain chat.jsonl chat.h5
+expect "import: what it made" grep -qE '^records: 60 of [0-9]+ to [0-9]+ tokens$' out
+identity=$(sed -n 's/^identity: *//p' out)
+gzip -k chat.jsonl
+succeeds "import, gzipped" plain chat.jsonl.gz other.h5
+same "gzipped: the same identity" "$identity" "$(sed -n 's/^identity: *//p' out)"
+from_pipe() { cat chat.jsonl.gz | plain - other.h5; }
+succeeds "import of a pipe" from_pipe
+same "a pipe: the same identity" "$identity" "$(sed -n 's/^identity: *//p' out)"
+succeeds "inspect" lockstep data inspect chat.h5 --json
+expect "inspect: records" grep -q '"records":60,' out
+
+for model in gpt2 qwen3; do
+  cat >fine.yaml <<YAML
+init: {from: $hf/$model}
+run: {dir: run}
+train: {steps: 3, eval_every: 3}
+batch: {global: 4, micro: 1}
+data: {path: chat.h5, context: 20, packing: pack}
+YAML
+  succeeds "$model: one digest at every layout" lockstep prove fine.yaml --ranks 1,2,3 --steps 2 --resume
+  expect "$model: it says so" grep -q '^one digest: ' out
+  rm -rf run
+  succeeds "$model: it trains" lockstep train fine.yaml checkpoint.every=2
+  whole=$(digest run)
+  cp -r run killed && rm -rf killed/checkpoints/step-00000003
+  succeeds "$model: resumed on other ranks" lockstep train fine.yaml run.dir=killed --resume --ranks 2 sharding.level=parameters
+  same "$model: the digest of the resumed run" "$whole" "$(digest killed)"
+  refuses "$model: not with another packing" 78 ".*data.packing was pack and is pad" \
+    lockstep train fine.yaml run.dir=killed train.steps=4 data.packing=pad --resume
+  rm -rf killed
+  succeeds "$model: eval" lockstep eval run --ranks 2
+done
+grep -v '^init' fine.yaml >lstm.yaml && echo 'model: {name: lstm, layers: 1, width: 8}' >>lstm.yaml
+refuses "a model that would mix records" 78 ".*data.packing: lstm does not keep the records of a sample apart" \
+  lockstep train lstm.yaml run.dir=never
+make_text text.txt 500
+succeeds "text" lockstep data import text text.txt text.h5
+refuses "text without records" 78 ".*data.packing is set, but the data has no records" lockstep train fine.yaml run.dir=never data.path=text.h5
+
+sed '7s/}$//' chat.jsonl >bad.jsonl
+rm -f new.h5
+refuses "a broken line" 65 "bad.jsonl:7: is no JSON object" plain bad.jsonl new.h5
+expect "a broken line: no output" test ! -e new.h5
+expect "a broken line: no leftovers" test -z "$(find . -name 'new.h5*')"
+succeeds "--skip-bad" plain bad.jsonl new.h5 --skip-bad 1
+expect "--skip-bad: it is named" grep -q '^warning: bad.jsonl:7: ' err
+expect "--skip-bad: the others are there" grep -q '^records: 59 ' out
+head -c 200 chat.jsonl.gz >cut.gz
+refuses "a truncated file" 65 "cut.gz: gzip data is truncated" plain cut.gz new.h5
+refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" import chat.jsonl new.h5 --template x
+refuses "options of text" 64 "data import json: --level is of another format" import chat.jsonl new.h5 --level byte
+finish
