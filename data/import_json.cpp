@@ -50,7 +50,7 @@ class JsonImport {
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         encoder_(vocabulary_),
-        writer_(output, options.force) {
+        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_)) {
     if (!fields.messages.empty()) {
       std::string names;
       for (const ChatTemplate& t : chat_templates()) {
@@ -94,7 +94,7 @@ class JsonImport {
     if (bad_ + empty_ > 0)
       log_warning(
           cat("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
-    writer_.finish(std::make_unique<Vocabulary>(vocabulary_), 0);
+    writer_.finish();
   }
 
  private:

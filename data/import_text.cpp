@@ -1,9 +1,4 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -11,6 +6,7 @@
 #include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/input_stream.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -19,56 +15,31 @@ namespace {
 constexpr size_t kBlock = 1 << 20;
 constexpr uint32_t kCodePoints = 0x110000;
 
-// One input read from begin to end in blocks.
-class Input {
- public:
-  explicit Input(const std::string& path)
-      : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-    require(descriptor_ >= 0, ExitCode::kMissingInput, path_, ": ", std::strerror(errno));
-    struct stat about {};
-    if (::fstat(descriptor_, &about) == 0) size_ = about.st_size;
-    bool regular = S_ISREG(about.st_mode);
-    if (!regular) ::close(descriptor_);
-    require(regular, ExitCode::kBadData, path_, ": is not a file; name files to import");
-  }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-  ~Input() { ::close(descriptor_); }
-  int64_t size() const { return size_; }
-  // False at the end.
-  bool next(std::vector<uint8_t>& block) {
-    block.resize(kBlock);
-    ssize_t got;
-    do got = ::read(descriptor_, block.data(), kBlock);
-    while (got < 0 && errno == EINTR);
-    require(got >= 0, ExitCode::kBadData, path_, ": cannot be read: ", std::strerror(errno));
-    block.resize(static_cast<size_t>(got));
-    return got > 0;
-  }
-
- private:
-  const std::string& path_;
-  int descriptor_;
-  int64_t size_ = 0;
-};
+// The next block of an input; false at its end.
+bool next_block(InputStream& input, std::vector<uint8_t>& block) {
+  block.resize(kBlock);
+  block.resize(input.read(block.data(), kBlock));
+  return !block.empty();
+}
 
 class Ticker {
  public:
   Ticker(const ProgressCallback& progress, int64_t total) : progress_(progress), total_(total) {}
-  void add(size_t bytes) {
-    done_ += static_cast<int64_t>(bytes);
-    if (progress_) progress_(std::min(done_, total_), total_);
+  // `input` was read up to here.
+  void at(const InputStream& input) {
+    if (progress_) progress_(std::min(before_ + input.taken(), total_), total_);
   }
+  void end_of(const InputStream& input) { before_ += input.taken(); }
 
  private:
   const ProgressCallback& progress_;
-  int64_t done_ = 0, total_;
+  int64_t before_ = 0, total_;
 };
 
 // Calls use(code point, its first byte) for each character; throws for invalid UTF-8.
 template <class Use>
 void for_each_character(const std::string& path, Ticker& ticker, Use use) {
-  Input input(path);
+  InputStream input(path);
   Utf8Reader reader;
   std::vector<uint8_t> block;
   int64_t at = 0;
@@ -76,16 +47,17 @@ void for_each_character(const std::string& path, Ticker& ticker, Use use) {
     throw Error(ExitCode::kBadData, cat(path, ": invalid UTF-8 at byte ", begin,
                                         "; convert the file to UTF-8, or import it at byte level (--level byte)"));
   };
-  while (input.next(block)) {
+  while (next_block(input, block)) {
     for (uint8_t byte : block) {
       auto result = reader.next(byte);
       ++at;
       if (result == Utf8Reader::Result::kCodePoint) use(reader.code_point(), at - reader.length());
       if (result == Utf8Reader::Result::kInvalid) invalid(at - reader.length());
     }
-    ticker.add(block.size());
+    ticker.at(input);
   }
   if (!reader.between()) invalid(at - reader.length());
+  ticker.end_of(input);
 }
 
 struct Survey {
@@ -106,9 +78,13 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Voc
   Survey out;
   if (level == TextLevel::kByte) {
     for (const std::string& path : inputs) {
-      Input input(path);
-      out.tokens += input.size();
-      ticker.add(static_cast<size_t>(input.size()));
+      InputStream input(path);
+      std::vector<uint8_t> block;
+      while (next_block(input, block)) {
+        out.tokens += static_cast<int64_t>(block.size());
+        ticker.at(input);
+      }
+      ticker.end_of(input);
     }
     out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::bytes());
   } else {
@@ -157,19 +133,20 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
                                   Ticker& ticker) {
   ChunkWriter writer(file, "tokens", StoredType::kUInt8, {s.tokens}, tokens_per_chunk());
   std::vector<uint8_t> block;
+  int64_t left = s.tokens;
   for (const std::string& path : inputs) {
-    Input input(path);
-    int64_t left = input.size();
+    InputStream input(path);
     auto changed = [&](bool is) {
       require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
     };
-    while (input.next(block)) {
+    while (next_block(input, block)) {
       left -= static_cast<int64_t>(block.size());
       changed(left < 0);
       writer.append(block.data(), static_cast<int64_t>(block.size()));
-      ticker.add(block.size());
+      ticker.at(input);
     }
-    changed(left != 0);
+    changed(&path == &inputs.back() && left != 0);
+    ticker.end_of(input);
   }
   return writer.finish();
 }
@@ -188,7 +165,7 @@ void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions
   std::string text;
   std::vector<int32_t> ids;
   for (const std::string& path : inputs) {
-    Input input(path);
+    InputStream input(path);
     ValidText valid(o.invalid, path, "; convert the file to UTF-8, or replace such bytes (--invalid replace)");
     const auto encode = [&](bool last) {
       try {
@@ -202,13 +179,14 @@ void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions
       text.clear();
       ids.clear();
     };
-    while (input.next(block)) {
+    while (next_block(input, block)) {
       valid.add({reinterpret_cast<const char*>(block.data()), block.size()}, text);
       encode(false);
-      ticker.add(block.size());
+      ticker.at(input);
     }
     valid.finish(text);
     encode(true);
+    ticker.end_of(input);
   }
 }
 
@@ -256,7 +234,10 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
   }
   PendingFile pending(output, options.force);
   int64_t bytes = 0;
-  for (const std::string& path : inputs) bytes += Input(path).size();
+  for (const std::string& path : inputs) {
+    require(path != "-", ExitCode::kUsage, "text is read twice, so that standard input cannot be it; name files");
+    bytes += InputStream(path).size();
+  }
   Ticker ticker(options.progress, 2 * bytes);  // two passes
   Survey s = level == TextLevel::kBpe ? survey_tokens(inputs, options, ticker)
                                       : survey(inputs, level, options.vocabulary.get(), ticker);
@@ -300,9 +281,9 @@ std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {
 
 bool is_hdf5_file(const std::string& path) {
   constexpr unsigned char kSignature[] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-  Input input(path);
-  std::vector<uint8_t> block;
-  if (!input.next(block)) return false;
+  const InputFile input(path);
+  std::vector<uint8_t> block(static_cast<size_t>(std::min<int64_t>(input.size, kBlock)));
+  input.read(0, block.data(), static_cast<int64_t>(block.size()));
   // The signature is at the beginning, or after a user block of 512, 1024, 2048, ... bytes.
   for (size_t at = 0; at + sizeof kSignature <= block.size(); at = at == 0 ? 512 : 2 * at)
     if (std::memcmp(block.data() + at, kSignature, sizeof kSignature) == 0) return true;

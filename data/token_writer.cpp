@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/partition.h"
 #include "data/dataset_file.h"
 
 namespace lockstep {
@@ -18,20 +17,24 @@ namespace {
 constexpr size_t kSpoolBlock = 1 << 20;
 constexpr int64_t kRowsAtOnce = 1 << 18;
 
-// Copies `rows` values of type From out of a spool into a dataset of the file, as To. Returns the chunk hashes.
-template <class From, class To>
+// Copies `rows` values out of a spool into a dataset of the file. Returns the chunk hashes.
 std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredType type, const Spool& spool,
                                 int64_t rows) {
   ChunkWriter writer(file, name, type, {rows}, tokens_per_chunk());
-  std::vector<From> from;
-  std::vector<To> to;
+  std::vector<uint8_t> bytes;
   for (int64_t at = 0; at < rows; at += kRowsAtOnce) {
-    from.resize(static_cast<size_t>(std::min(kRowsAtOnce, rows - at)));
-    spool.read(at * static_cast<int64_t>(sizeof(From)), from.data(), from.size() * sizeof(From));
-    to.assign(from.begin(), from.end());
-    writer.append(to.data(), static_cast<int64_t>(to.size()));
+    const int64_t count = std::min(kRowsAtOnce, rows - at);
+    bytes.resize(static_cast<size_t>(count * size_of(type)));
+    spool.read(at * size_of(type), bytes.data(), bytes.size());
+    writer.append(bytes.data(), count);
   }
   return writer.finish();
+}
+
+template <class Id>
+void append_as(Spool& spool, std::span<const int32_t> ids) {
+  const std::vector<Id> narrow(ids.begin(), ids.end());
+  spool.append(narrow.data(), narrow.size() * sizeof(Id));
 }
 
 }  // namespace
@@ -66,16 +69,34 @@ void Spool::read(int64_t offset, void* to, size_t count) const {
   }
 }
 
-TokenWriter::TokenWriter(const std::string& output, bool replace)
-    : pending_(output, replace), ids_(output), targets_(output), ends_(output) {}
+TokenWriter::TokenWriter(const std::string& output, bool replace, std::unique_ptr<Vocabulary> vocabulary,
+                         int64_t vocabulary_size)
+    : pending_(output, replace),
+      vocabulary_(std::move(vocabulary)),
+      vocabulary_size_(vocabulary_ ? vocabulary_->size() : vocabulary_size),
+      type_(token_type(vocabulary_size_)),
+      ids_(output),
+      targets_(output),
+      ends_(output) {}
 
 void TokenWriter::add(std::span<const int32_t> ids, std::span<const uint8_t> targets) {
   check(targets.empty() || targets.size() == ids.size(), "marks for ", targets.size(), " of ", ids.size(), " tokens");
-  ids_.append(ids.data(), ids.size_bytes());
-  if (std::find(targets.begin(), targets.end(), 0) != targets.end()) all_targets_ = false;
-  const std::vector<uint8_t> ones(targets.empty() ? ids.size() : 0, 1);
-  targets_.append(targets.empty() ? ones.data() : targets.data(), ids.size());
+  if (type_ == StoredType::kUInt8) append_as<uint8_t>(ids_, ids);
+  else if (type_ == StoredType::kUInt16) append_as<uint16_t>(ids_, ids);
+  else append_as<uint32_t>(ids_, ids);
+  if (all_targets_ && std::find(targets.begin(), targets.end(), 0) != targets.end()) {
+    all_targets_ = false;
+    append_ones(tokens_);
+  }
+  if (!all_targets_ && targets.empty()) append_ones(static_cast<int64_t>(ids.size()));
+  else if (!all_targets_) targets_.append(targets.data(), targets.size());
   tokens_ += static_cast<int64_t>(ids.size());
+}
+
+void TokenWriter::append_ones(int64_t count) {
+  const std::vector<uint8_t> ones(kSpoolBlock, 1);
+  for (int64_t left = count; left > 0; left -= static_cast<int64_t>(kSpoolBlock))
+    targets_.append(ones.data(), std::min(ones.size(), static_cast<size_t>(left)));
 }
 
 void TokenWriter::end_record() {
@@ -85,7 +106,7 @@ void TokenWriter::end_record() {
   ends_.append(&tokens_, sizeof tokens_);
 }
 
-void TokenWriter::finish(std::unique_ptr<Vocabulary> vocabulary, int64_t vocabulary_size) {
+void TokenWriter::finish() {
   check(tokens_ > 0 && (records_ == 0 || record_begin_ == tokens_), "a dataset of ", tokens_, " tokens, of which ",
         tokens_ - record_begin_, " are in no record");
   for (Spool* spool : {&ids_, &targets_, &ends_}) spool->flush();
@@ -93,17 +114,13 @@ void TokenWriter::finish(std::unique_ptr<Vocabulary> vocabulary, int64_t vocabul
   DatasetHeader header;
   header.kind = DataKind::kTokens;
   header.tokens = tokens_;
-  header.vocabulary_size = vocabulary ? vocabulary->size() : vocabulary_size;
-  header.vocabulary = std::move(vocabulary);
-  const StoredType type = token_type(header.vocabulary_size);
-  header.hashes = type == StoredType::kUInt8    ? copy_rows<int32_t, uint8_t>(file, "tokens", type, ids_, tokens_)
-                  : type == StoredType::kUInt16 ? copy_rows<int32_t, uint16_t>(file, "tokens", type, ids_, tokens_)
-                                                : copy_rows<int32_t, uint32_t>(file, "tokens", type, ids_, tokens_);
+  header.vocabulary_size = vocabulary_size_;
+  header.vocabulary = std::move(vocabulary_);
+  header.hashes = copy_rows(file, "tokens", type_, ids_, tokens_);
   header.records.count = records_;
-  if (records_ > 0)
-    header.records.end_hashes = copy_rows<int64_t, int64_t>(file, "record_ends", StoredType::kInt64, ends_, records_);
+  if (records_ > 0) header.records.end_hashes = copy_rows(file, "record_ends", StoredType::kInt64, ends_, records_);
   if (records_ > 0 && !all_targets_)
-    header.records.target_hashes = copy_rows<uint8_t, uint8_t>(file, "targets", StoredType::kUInt8, targets_, tokens_);
+    header.records.target_hashes = copy_rows(file, "targets", StoredType::kUInt8, targets_, tokens_);
   write_dataset_header(file, header);
   file.close();
   pending_.commit();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/plain_file.h"
+#include "core/io/hdf5_file.h"
 #include "core/io/pending_file.h"
 #include "data/vocabulary.h"
 
@@ -29,22 +30,28 @@ class Spool {
 
 class TokenWriter {
  public:
-  // Throws kOutputLocked where the output exists (unless `replace`) or cannot be made.
-  TokenWriter(const std::string& output, bool replace);
-  // Tokens of the current record. `targets`: 1 for each that is a target, else 0; empty: all are.
+  // `vocabulary`: null at level "ids", where `vocabulary_size` counts. Throws kOutputLocked where the output exists
+  // (unless `replace`) or cannot be made.
+  TokenWriter(const std::string& output, bool replace, std::unique_ptr<Vocabulary> vocabulary,
+              int64_t vocabulary_size = 0);
+  // Tokens of the current record, ids of the vocabulary. `targets`: 1 for each that is a target, else 0; empty: all
+  // are.
   void add(std::span<const int32_t> ids, std::span<const uint8_t> targets = {});
   void end_record();  // at least one token was added since the last one
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
-  // The output appears. Without end_record() the file has no records. `vocabulary`: null at level "ids", where
-  // `vocabulary_size` counts. Every id must be below it.
-  void finish(std::unique_ptr<Vocabulary> vocabulary, int64_t vocabulary_size);
+  void finish();  // the output appears; without end_record() it has no records
 
  private:
+  void append_ones(int64_t count);
+
   PendingFile pending_;
+  std::unique_ptr<Vocabulary> vocabulary_;
+  int64_t vocabulary_size_;
+  StoredType type_;  // of the ids
   Spool ids_, targets_, ends_;
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
-  bool all_targets_ = true;
+  bool all_targets_ = true;  // until then no mark is written
 };
 
 }  // namespace lockstep

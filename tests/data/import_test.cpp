@@ -59,6 +59,20 @@ TEST_F(ImportTest, TextComesBackAtBothLevels) {
   }
 }
 
+TEST_F(ImportTest, CompressedTextIsTheSame) {
+  const std::string text =
+      "gr\xC3\xBC\xC3\x9F"
+      "e and so on\n";
+  write_gzip(folder_ / "a.gz", text);
+  for (TextLevel level : {TextLevel::kChar, TextLevel::kByte}) {
+    import_text({put("a.txt", text), folder_ / "a.gz"}, out_, level, {.force = true});
+    EXPECT_EQ(open_dataset_file(out_, 1 << 30)->header.vocabulary->decode(all_tokens()), text + text);
+  }
+  const std::string zipped = content(folder_ / "a.gz");
+  refuse_text(ExitCode::kBadData, {"cut.gz", "gzip data is truncated"}, {put("cut.gz", zipped.substr(0, 20))});
+  refuse_text(ExitCode::kUsage, {"text is read twice"}, {"-"});
+}
+
 TEST_F(ImportTest, TokensAreStoredInTheSmallestType) {
   auto import = [&](uint32_t characters) {
     std::string text;

@@ -18,7 +18,7 @@ identity=$(sed -n 's/^identity: *//p' out)
 gzip -k chat.jsonl
 succeeds "import, gzipped" plain chat.jsonl.gz other.h5
 same "gzipped: the same identity" "$identity" "$(sed -n 's/^identity: *//p' out)"
-from_pipe() { cat chat.jsonl.gz | plain - other.h5; }
+from_pipe() { gzip -c chat.jsonl | plain - other.h5; }
 succeeds "import of a pipe" from_pipe
 same "a pipe: the same identity" "$identity" "$(sed -n 's/^identity: *//p' out)"
 succeeds "inspect" lockstep data inspect chat.h5 --json
