@@ -53,6 +53,18 @@ struct JsonFields {
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options = {});
 
+// Token ids that other programs wrote; options.vocabulary says what they mean, level "ids" where it is null.
+struct TokenFileOptions {
+  int64_t vocabulary_size = 0;  // without a vocabulary; 0: the largest id plus one
+  int64_t document_token = -1;  // import_llmc: a record begins with each token of this id; -1: no records
+};
+// llm.c's files: uint16 (magic number 20240520) or uint32 (20240801).
+void import_llmc(const std::vector<std::string>& inputs, const std::string& output, const TokenFileOptions& tokens,
+                 const ImportOptions& options = {});
+// Indexed datasets of Megatron-LM: an input is PREFIX, PREFIX.idx or PREFIX.bin. Each document is a record.
+void import_megatron(const std::vector<std::string>& inputs, const std::string& output, const TokenFileOptions& tokens,
+                     const ImportOptions& options = {});
+
 // IDX files, gzip or plain: unsigned bytes [n, height, width] or [n, height, width, channels], and labels [n].
 // Labels must lie in [0, classes); 0 classes means the largest label plus one.
 void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,

@@ -51,7 +51,8 @@ using Inputs = std::vector<std::string>;
 
 // Options with a value of one format alone.
 const std::vector<std::string> kTextOptions{"level", "invalid"}, kTokenOptions{"vocabulary", "tokenizer", "separator"},
-    kJsonOptions{"field", "prompt", "completion", "messages", "template", "skip-bad"};
+    kJsonOptions{"field", "prompt", "completion", "messages", "template", "skip-bad"},
+    kIdOptions{"vocabulary-size", "document-token"};
 
 // Refuses options that `format` does not read.
 void refuse_options(const Arguments& a, const std::string& format,
@@ -76,7 +77,7 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   const std::string& level = a.text("level");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  refuse_options(a, "text", {kJsonOptions});
+  refuse_options(a, "text", {kJsonOptions, kIdOptions});
   options.vocabulary = named_vocabulary(a, "text");
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
@@ -95,14 +96,14 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
 }
 
 void import_idx_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  refuse_options(a, "idx", {kTextOptions, kTokenOptions, kJsonOptions});
+  refuse_options(a, "idx", {kTextOptions, kTokenOptions, kJsonOptions, kIdOptions});
   require(!a.has("special-tokens"), ExitCode::kUsage, "data import idx: --special-tokens is for text");
   require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
   import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
 }
 
 void import_json_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  refuse_options(a, "json", {kTextOptions});
+  refuse_options(a, "json", {kTextOptions, kIdOptions});
   require(!a.has("special-tokens"), ExitCode::kUsage, "data import json: --special-tokens is for text");
   JsonFields fields{a.text("field"), a.text("prompt"), a.text("completion"), a.text("messages")};
   const std::string &chat = a.text("template"), &skip = a.text("skip-bad");
@@ -116,6 +117,31 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   import_json(inputs, output, fields, skip.empty() ? 0 : a.integer("skip-bad", 0), options);
 }
 
+TokenFileOptions token_file_options(const Arguments& a, const std::string& format, ImportOptions& options) {
+  refuse_options(a, format, {kTextOptions, kJsonOptions});
+  require(!a.has("special-tokens") && a.text("separator").empty(), ExitCode::kUsage, "data import ", format,
+          ": --special-tokens and --separator are for texts; these are ids");
+  options.vocabulary = named_vocabulary(a, format);
+  TokenFileOptions out;
+  if (!a.text("vocabulary-size").empty()) out.vocabulary_size = a.integer("vocabulary-size", 1, INT32_MAX);
+  require(out.vocabulary_size == 0 || !options.vocabulary, ExitCode::kUsage, "data import ", format,
+          ": --vocabulary-size is for ids without a tokenizer");
+  if (!a.text("document-token").empty()) out.document_token = a.integer("document-token", 0, INT32_MAX);
+  return out;
+}
+
+void import_llmc_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  const TokenFileOptions tokens = token_file_options(a, "llmc", options);
+  import_llmc(inputs, output, tokens, options);
+}
+
+void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  const TokenFileOptions tokens = token_file_options(a, "megatron", options);
+  require(tokens.document_token < 0, ExitCode::kUsage,
+          "data import megatron: --document-token is for llmc; the index says what a document is");
+  import_megatron(inputs, output, tokens, options);
+}
+
 struct ImportFormat {
   std::string name, help;
   void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
@@ -124,6 +150,9 @@ const ImportFormat kFormats[] = {
     {"text", "concatenates the INPUT files in order", import_text_files},
     {"json", "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files},
+    {"llmc", "INPUT files hold token ids as llm.c's do (.bin)", import_llmc_files},
+    {"megatron", "an INPUT is the name, without .bin or .idx, of an indexed dataset of Megatron-LM",
+     import_megatron_files},
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
 
 int import(const Arguments& a) {
@@ -194,6 +223,9 @@ std::vector<Command> data_forms() {
          "NAME", ""},
         {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml", "NAME", ""},
         {"skip-bad", "json: leave out up to N lines that are no such record, and name them; default: 0", "N", ""},
+        {"vocabulary-size",
+         "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},
+        {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},

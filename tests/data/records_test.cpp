@@ -232,6 +232,105 @@ TEST_F(RecordsTest, WindowsLeaveOutWhatIsNoTarget) {
   EXPECT_EQ(labels, (std::vector<int32_t>{kIgnoreIndex, kIgnoreIndex, 'd', 'e'}));
 }
 
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+std::string llmc(int32_t magic, int32_t version, int32_t count, const std::string& ids) {
+  std::vector<int32_t> head(256);
+  head[0] = magic, head[1] = version, head[2] = count;
+  return bytes_of(head) + ids;
+}
+
+TEST_F(RecordsTest, FilesOfLlmC) {
+  const std::vector<uint16_t> ids = {7, 1, 2, 7, 3, 7, 600};
+  const std::string narrow = put("a.bin", llmc(20240520, 1, 7, bytes_of(ids)));
+  import_llmc({narrow}, out_, {}, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).records, 0);
+  EXPECT_EQ(inspect_dataset(out_).classes, 601);
+  import_llmc({narrow}, out_, {.vocabulary_size = 1000, .document_token = 7}, {.force = true});
+  const auto got = records_of(out_);
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_EQ(got[0].ids, (std::vector<int32_t>{7, 1, 2}));
+  EXPECT_EQ(got[2].ids, (std::vector<int32_t>{7, 600}));
+  EXPECT_EQ(inspect_dataset(out_).level, "ids");
+  const std::string wide = put("b.bin", llmc(20240801, 7, 2, bytes_of(std::vector<uint32_t>{70000, 3})));
+  import_llmc({wide, narrow}, out_, {}, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).classes, 70001);
+  EXPECT_EQ(inspect_dataset(out_).count, 9);
+
+  const auto refused = [&](std::initializer_list<std::string> parts, const std::string& bytes, int64_t size = 0) {
+    expect_error(ExitCode::kBadData, parts,
+                 [&] { import_llmc({put("bad.bin", bytes)}, folder_ / "none.h5", {.vocabulary_size = size}); });
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "none.h5"));
+  };
+  refused({"bad.bin", "fewer than its header"}, "short");
+  refused({"bad.bin", "magic number is 5"}, llmc(5, 1, 1, "ab"));
+  refused({"bad.bin", "version 2"}, llmc(20240520, 2, 1, "ab"));
+  refused({"bad.bin", "says 3 tokens of 2 bytes, but it has 2 bytes"}, llmc(20240520, 1, 3, "ab"));
+  refused({"bad.bin", "says -1 tokens"}, llmc(20240520, 1, -1, ""));
+  refused({"bad.bin", "token 6 of the output is 600, beyond the vocabulary of 600"},
+          llmc(20240520, 1, 7, bytes_of(ids)), 600);
+  refused({"bad.bin", "is 4294967295, which is no id"},
+          llmc(20240801, 7, 1, bytes_of(std::vector<uint32_t>{0xFFFFFFFFu})));
+}
+
+struct MegatronIndex {
+  uint64_t version = 1;
+  uint8_t type = 8;
+  std::vector<int32_t> lengths = {3, 0, 2, 1};
+  std::vector<int64_t> places = {0, 6, 6, 10}, ends = {0, 1, 2, 4};
+  int64_t sequences = -1, documents = -1;
+  std::string magic = std::string("MMIDIDX\0\0", 9);
+
+  std::string text() const {
+    const int64_t counts[] = {sequences < 0 ? static_cast<int64_t>(lengths.size()) : sequences,
+                              documents < 0 ? static_cast<int64_t>(ends.size()) : documents};
+    return magic + bytes_of(std::vector<uint64_t>{version}) + static_cast<char>(type) +
+           bytes_of(std::vector<int64_t>(counts, counts + 2)) + bytes_of(lengths) + bytes_of(places) + bytes_of(ends);
+  }
+};
+
+TEST_F(RecordsTest, DatasetsOfMegatron) {
+  const std::vector<uint16_t> ids = {5, 6, 7, 8, 9, 10};
+  put("m.bin", bytes_of(ids));
+  put("m.idx", MegatronIndex{}.text());
+  for (const char* name : {"m", "m.idx", "m.bin"}) {
+    import_megatron({folder_ / name}, out_, {}, {.force = true});
+    const auto got = records_of(out_);
+    ASSERT_EQ(got.size(), 2u) << "a document without tokens is no record";
+    EXPECT_EQ(got[0].ids, (std::vector<int32_t>{5, 6, 7}));
+    EXPECT_EQ(got[1].ids, (std::vector<int32_t>{8, 9, 10})) << "two sequences of one document";
+  }
+  const auto refused = [&](std::initializer_list<std::string> parts, auto change) {
+    MegatronIndex index;
+    change(index);
+    put("m.idx", index.text());
+    expect_error(ExitCode::kBadData, parts, [&] { import_megatron({folder_ / "m"}, folder_ / "none.h5", {}); });
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "none.h5"));
+  };
+  refused({"m.idx: is no index"}, [](auto& i) { i.magic = "MMIDIDX??"; });
+  refused({"has version 2"}, [](auto& i) { i.version = 2; });
+  refused({"tokens of type 7"}, [](auto& i) { i.type = 7; });
+  refused({"m.idx", "cannot hold"}, [](auto& i) { i.sequences = INT64_MAX / 4; });
+  refused({"m.idx", "cannot hold"}, [](auto& i) { i.documents = INT64_MAX / 4; });
+  refused({"first document begins with sequence 1"}, [](auto& i) { i.ends[0] = 1; });
+  refused({"document 1 ends with sequence 0"}, [](auto& i) { i.ends[2] = 0; });
+  refused({"document 2 ends with sequence 5"}, [](auto& i) { i.ends[3] = 5; });
+  refused({"have 3 of 4 sequences"}, [](auto& i) { i.ends[3] = 3; });
+  refused({"sequence 2 has 2 tokens from byte 10 on", "m.bin"}, [](auto& i) { i.places[2] = 10; });
+  refused({"sequence 2 has 2 tokens from byte 7 on"}, [](auto& i) { i.places[2] = 7; });
+  refused({"sequence 0 has -1 tokens"}, [](auto& i) { i.lengths[0] = -1; });
+  refused({"its sequences overlap"}, [](auto& i) { i.lengths[3] = 2, i.places[3] = 0; });
+  put("m.bin", bytes_of(std::vector<int16_t>{5, 6, -7, 8, 9, 10}));
+  refused({"m.bin: the token at byte 4 is -7"}, [](auto& i) { i.type = 3; });
+  expect_error(ExitCode::kMissingInput, {"gone.idx"}, [&] {
+    put("gone.bin", "");
+    import_megatron({folder_ / "gone"}, out_, {});
+  });
+}
+
 // What only another program could write: sealed by nobody, its hashes right.
 TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
   const auto write = [&](const std::vector<int64_t>& ends, const std::vector<uint8_t>& marks) {
