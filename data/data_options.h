@@ -21,6 +21,7 @@ struct DataOptions {
   std::string path = {};
   int64_t context = 0;
   double validation = 0.1;
+  std::string validation_path = {};
   bool shuffle = true;
   std::vector<int64_t> ignore_tokens = {};
   double mask = 0;

@@ -80,12 +80,14 @@ bool is_hdf5_file(const std::string& path);
 
 struct DatasetReport {
   DataKind kind = DataKind::kTokens;
-  std::string level;                               // "byte", "char", "ids"; empty for images
-  int64_t count = 0;                               // tokens or images
-  int64_t classes = 0;                             // vocabulary size, or number of labels
-  int64_t records = 0, shortest = 0, longest = 0;  // of tokens with records; lengths in tokens
-  int64_t targets = 0;                             // tokens on which the loss is
-  Shape image_shape;                               // [height, width, channels]
+  std::string level;    // "byte", "char", "ids"; empty for images
+  int64_t count = 0;    // tokens or images
+  int64_t classes = 0;  // vocabulary size, or number of labels
+  int64_t used = 0;     // of the vocabulary
+  // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier one.
+  int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
+  int64_t targets = 0;  // tokens on which the loss is
+  Shape image_shape;    // [height, width, channels]
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
   std::string characters;          // the vocabulary at character level, in UTF-8

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -15,16 +16,37 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
   const RecordsHeader& h = file.header.records;
   report.records = h.count;
   report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
-  report.shortest = h.count > 0 ? file.header.tokens : 0;
+  std::vector<int64_t> lengths;
+  std::vector<uint64_t> hashes;
+  const int64_t width = file.rows->row_bytes();
   visit_records(file, [&](Range tokens) {
-    report.shortest = std::min(report.shortest, tokens.size());
-    report.longest = std::max(report.longest, tokens.size());
+    Hasher128 hasher;
+    file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
+      hasher.update(bytes, static_cast<size_t>(piece.size() * width));
+    });
+    lengths.push_back(tokens.size());
+    hashes.push_back(hasher.digest().low);
   });
+  if (!lengths.empty()) {
+    std::sort(hashes.begin(), hashes.end());
+    report.duplicates = h.count - (std::unique(hashes.begin(), hashes.end()) - hashes.begin());
+    std::sort(lengths.begin(), lengths.end());
+    report.shortest = lengths.front(), report.median = lengths[lengths.size() / 2], report.longest = lengths.back();
+  }
   report.targets = file.targets ? 0 : file.header.tokens;
   if (file.targets)
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
     });
+}
+
+// Marks the ids of a chunk.
+void mark_used(const uint8_t* bytes, int64_t count, int64_t width, std::vector<bool>& used) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t id = 0;
+    std::memcpy(&id, bytes + i * width, static_cast<size_t>(width));  // little-endian
+    used[id] = true;
+  }
 }
 
 }  // namespace
@@ -36,9 +58,12 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   const StoredRows& rows = *file->rows;
   int64_t step = rows.info().chunk_rows;
   DatasetReport report;
+  std::vector<bool> used(static_cast<size_t>(h.kind == DataKind::kTokens ? h.vocabulary_size : 0));
   for (int64_t at = 0; at < rows.size(); at += step) {
     Range piece{at, std::min(rows.size(), at + step)};
-    rows.visit(piece, [](Range, const uint8_t*) {});
+    rows.visit(piece, [&](Range part, const uint8_t* bytes) {
+      if (h.kind == DataKind::kTokens) mark_used(bytes, part.size(), rows.row_bytes(), used);
+    });
     if (progress) progress(piece.end, rows.size());
   }
   report.kind = h.kind;
@@ -49,6 +74,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
     report.level = h.level();
+    report.used = std::count(used.begin(), used.end(), true);
     inspect_records(*file, report);
     report.classes = h.vocabulary_size;
     if (h.vocabulary)
@@ -78,9 +104,11 @@ std::string joined(const List& list, size_t most) {
 std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
-    out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
+    out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\nused: ", r.used,
+               "\n");
     if (r.records > 0)
-      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens\ntargets: ", r.targets, "\n");
+      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median,
+                 "\nduplicates: ", r.duplicates, "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else {
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
@@ -95,11 +123,13 @@ std::string to_json(const DatasetReport& r) {
   const auto list = [](const auto& values) { return json_array(std::vector<JsonValue>(values.begin(), values.end())); };
   JsonObject out;
   if (r.kind == DataKind::kTokens) {
-    out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}};
+    out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}, {"used", r.used}};
     if (r.records > 0)
       out.insert(out.end(), {{"records", r.records},
                              {"shortest_record", r.shortest},
+                             {"median_record", r.median},
                              {"longest_record", r.longest},
+                             {"duplicates", r.duplicates},
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {

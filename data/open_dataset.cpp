@@ -6,6 +6,7 @@
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
 #include "data/token_dataset.h"
+#include "data/vocabulary.h"
 
 namespace lockstep {
 namespace {
@@ -88,11 +89,42 @@ Datasets images(int64_t count, const DataOptions& o, Part part) {
   return out;
 }
 
-Datasets file_data(const DataOptions& o, uint64_t seed) {
-  require(!o.path.empty(), ExitCode::kConfig, "data.path is not set: give the dataset's HDF5 file");
-  auto file = open_dataset_file(o.path, o.memory << 20);
+Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
+  auto file = open_dataset_file(path, o.memory << 20);
   if (file->header.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
   return images(file->header.images[0], o, [&](Range part) { return std::make_shared<ImageDataset>(file, part); });
+}
+
+// Does the validation file hold what the training file does?
+void require_alike(const std::string& path, const Dataset& there, const Dataset& here) {
+  const DataSpec &a = there.spec(), &b = here.spec();
+  const Vocabulary *theirs = there.vocabulary(), *ours = here.vocabulary();
+  std::string why;
+  if (a.input().name != b.input().name || a.input().shape != b.input().shape)
+    why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
+              " in data.path");
+  else if (a.classes != b.classes)
+    why = cat("labels are below ", a.classes, " there and below ", b.classes, " in data.path");
+  else if (theirs && ours) why = first_difference(*theirs, *ours);
+  require(why.empty(), ExitCode::kBadData, path, ": does not fit the training data: ", why);
+}
+
+Datasets file_data(const DataOptions& o, uint64_t seed) {
+  require(!o.path.empty(), ExitCode::kConfig, "data.path is not set: give the dataset's HDF5 file");
+  if (o.validation_path.empty()) return file_part(o.path, o, seed);
+  // So that the training part, which shapes results, is told by the one key.
+  require(o.validation == 0, ExitCode::kConfig,
+          "data.validation_path is set: set data.validation to 0, so that all of "
+          "data.path is for training");
+  if (o.measured && *o.measured != DataPart::kValidation) return file_part(o.path, o, seed);
+  DataOptions whole = o;
+  whole.measured = DataPart::kAll;
+  Datasets out = file_part(o.validation_path, whole, seed);
+  out.measured = DataPart::kValidation;
+  if (o.measured) return out;
+  out.train = file_part(o.path, o, seed).train;
+  require_alike(o.validation_path, *out.validation, *out.train);
+  return out;
 }
 
 Field context_field(DataOptions& o) {
@@ -127,6 +159,9 @@ class Hdf5Source final : public DataSource {
   std::vector<Field> options(DataOptions& o) override {
     return {// The path does not affect results; the identity hash of the content does.
             field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(),
+            field("validation_path", o.validation_path,
+                  "a dataset file that is the validation part; data.validation must then be 0")
+                .without_effect_on_math(),
             context_field(o),
             ignore_field(o),
             mask_field(o),

@@ -2,7 +2,9 @@
 #include <atomic>
 #include <csignal>
 
+#include "core/io/json.h"
 #include "data/import.h"
+#include "data/show.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
@@ -82,8 +84,8 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
-    require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level,
-            ": the vocabulary given is of level ", to_text(there));
+    require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ",
+            a.text("vocabulary").empty() ? a.text("tokenizer") : a.text("vocabulary"), " is of level ", to_text(there));
     wanted = there;
   }
   options.separator = a.text("separator");
@@ -184,6 +186,18 @@ int inspect(const Arguments& a) {
   return 0;
 }
 
+int show(const Arguments& a) {
+  const ShownText shown = show_text(a.positional[0], a.integer("index", 0));
+  if (a.has("json")) {
+    print(json_line({{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}}) +
+          "\n");
+  } else {
+    print(cat("tokens ", shown.begin, " to ", shown.end, ", of which ", shown.targets, " are targets:\n", shown.text,
+              "\n"));
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Command> data_forms() {
@@ -232,9 +246,17 @@ std::vector<Command> data_forms() {
        3,
        1 << 20,
        names},
+      {"data show",
+       "data show FILE.h5 [--index N] [--json]",
+       cat("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
+           " tokens. Parts on which there is\nno loss stand between ", kNoTargetBegin, " and ", kNoTargetEnd, "."),
+       {{"index", "which, from 0", "N", "0"}, {"json", "one JSON object"}},
+       1,
+       1},
       {"data inspect",
        "data inspect FILE.h5 [--json]",
-       "Reads and checks every chunk of a dataset, and describes it.",
+       "Reads and checks every chunk of a dataset, and describes it: lengths, duplicates, how much of the vocabulary\n"
+       "or how many images of each label there are.",
        {{"json", "one JSON object"}},
        1,
        1}};
@@ -244,6 +266,7 @@ int data_command(const App&, const std::vector<std::string>& given) {
   if (!is_first_process()) return 0;  // only one process writes the file
   const Arguments a = parse_arguments(data_forms(), given);
   if (a.help) return 0;
+  if (a.form == "show") return show(a);
   return a.form == "import" ? import(a) : inspect(a);
 }
 

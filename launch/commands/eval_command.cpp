@@ -48,6 +48,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   const std::string& on = arguments.text("on");
   settings->data.measured = part_of(on);
   settings->train.eval_ema = false;  // what is loaded is measured
+  settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;

@@ -130,6 +130,7 @@ class Run {
   // Returns the exit code.
   int go() {
     training = true;
+    begun_ = Clock::now();
     bool stopped = false;
     if (settings_.train.steps == 0 && trainer_.steps_done() == 0) save(true, false);  // the initial parameters
     while (trainer_.steps_done() < settings_.train.steps && !out_of_patience() &&
@@ -143,7 +144,9 @@ class Run {
       EvalReport e;
       if (eval_now) {
         if (progress_) progress_->pause();
+        const auto begun = Clock::now();
         e = trainer_.evaluate();
+        evaluated_for_ += Clock::now() - begun;
         validation_.add(r.step, e.loss);
       }
       const bool ends = out_of_patience() || (stopped && no_steps_in_progress());
@@ -182,6 +185,7 @@ class Run {
           log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
                        fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
                        validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
+        if (evaluated_for_.count() > 0) log_info(evaluation_text());
         log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                      p.metrics(), ", TensorBoard files in ", p.tensorboard()));
       }
@@ -190,6 +194,13 @@ class Run {
   }
 
  private:
+  // What evaluations cost, of the time since the first step.
+  std::string evaluation_text() const {
+    const double seconds = evaluated_for_.count(),
+                 share = seconds / std::chrono::duration<double>(Clock::now() - begun_).count();
+    return cat("validation took ", fixed(seconds, 1), " s, ", fixed(100 * share, 0), "% of the time",
+               share > 0.2 && seconds > 10 ? "; train.eval_samples and train.eval_every bound it" : "");
+  }
   bool is_last(int64_t step) const { return step == settings_.train.steps; }
   bool evaluates_after(int64_t step) const {
     return trainer_.has_validation() &&
@@ -359,6 +370,8 @@ class Run {
   int64_t timed_ = 0;
   int failed_saves_ = 0;
   ValidationRecord validation_;
+  Clock::time_point begun_;
+  std::chrono::duration<double> evaluated_for_{0};
   bool save_asked_ = false;  // after the last of the steps that are under way
   Clock::time_point saved_at_ = Clock::now();
 };

@@ -29,6 +29,12 @@ std::vector<Field> fields(TrainOptions& o) {
               .with_unit("steps")
               .at_least(0)
               .without_effect_on_math(),
+          field("eval_samples", o.eval_samples,
+                "measure it on at most N samples, evenly spread over the validation part and always the same; 0: on "
+                "all of it")
+              .with_unit("samples")
+              .at_least(0)
+              .without_effect_on_math(),
           field("eval_ema", o.eval_ema, "measure it with the averages of the parameters (optim.ema)")
               .without_effect_on_math(),
           field("patience", o.patience,

@@ -25,7 +25,8 @@ struct RunOptions {
 struct TrainOptions {
   int64_t steps = 1000;
   int64_t eval_every = 0;
-  int64_t patience = 0;  // 0: no early stopping
+  int64_t patience = 0;      // 0: no early stopping
+  int64_t eval_samples = 0;  // 0: all
   bool eval_ema = false;
   double label_smoothing = 0;
   bool anomaly = false;

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
+#include "data/subset.h"
 #include "data/vocabulary.h"
 #include "launch/config/resumed_config.h"
 #include "launch/training/build_model.h"
@@ -383,13 +384,18 @@ EvalReport Trainer::evaluate() {
   check_at_rest("evaluate");
   model_->set_phase(0);
   if (settings_.train.eval_ema) swap_averages();
-  const EvalReport report = lockstep::evaluate(*model_, *parallel_, comm_, *data_.validation,
-                                               {.micro_batch = settings_.batch.micro,
-                                                .loader_threads = static_cast<int>(settings_.data.threads),
-                                                .compute = settings_.parallel.compute,
-                                                .seed = static_cast<uint64_t>(settings_.seed),
-                                                .step = info_.step,
-                                                .metrics = settings_.metrics});
+  const Dataset& all = *data_.validation;
+  const int64_t most = settings_.train.eval_samples;
+  std::optional<Subset> some;
+  if (most > 0 && most < all.size()) some.emplace(all, most);
+  const EvalReport report =
+      lockstep::evaluate(*model_, *parallel_, comm_, some ? static_cast<const Dataset&>(*some) : all,
+                         {.micro_batch = settings_.batch.micro,
+                          .loader_threads = static_cast<int>(settings_.data.threads),
+                          .compute = settings_.parallel.compute,
+                          .seed = static_cast<uint64_t>(settings_.seed),
+                          .step = info_.step,
+                          .metrics = settings_.metrics});
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }

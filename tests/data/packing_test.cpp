@@ -13,6 +13,7 @@
 #include "core/nn/recompute.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
+#include "data/subset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -131,6 +132,17 @@ TEST(Packing, PaddedRecordsAndTargets) {
   s = sample_of(data, 0, 2);
   EXPECT_EQ(s.tokens, (std::vector<int32_t>{t(8), 0, 0, 0}));
   EXPECT_EQ(s.labels, (std::vector<int32_t>{kNone, kNone, kNone, kNone})) << "token 9 is no target";
+}
+
+TEST(Subsets, SpreadOverTheData) {
+  const auto source = std::make_shared<Texts>(std::vector<int64_t>(10, 3));
+  const PackedDataset data(source, {0, 10}, {.context = 2, .pad = true});
+  const Subset some(data, 4);
+  ASSERT_EQ(some.size(), 4);
+  const int64_t expected[] = {0, 2, 5, 7};
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(sample_of(some, 0, i), sample_of(data, 0, expected[i])) << i;
+  const Subset all(data, 10);
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(sample_of(all, 0, i), sample_of(data, 0, i)) << i;
 }
 
 // Tensors [rows, context] of all samples of a dataset.

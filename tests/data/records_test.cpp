@@ -8,6 +8,7 @@
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/line_reader.h"
+#include "data/show.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "tests/data/make_files.h"
@@ -94,6 +95,19 @@ TEST_F(RecordsTest, TextPromptsAndConversationsAsBytes) {
   EXPECT_EQ(report.records, 1);
   EXPECT_EQ(report.longest, 24);
   EXPECT_EQ(report.targets, 4);
+  EXPECT_EQ(report.duplicates, 0);
+  EXPECT_EQ(report.used, 13) << "of 256 bytes";
+  const ShownText shown = show_text(out_, 0);
+  EXPECT_EQ(shown.text, "\u27E6user: Hi\nassistant: \u27E7Yes\n");
+  EXPECT_EQ(shown.targets, 4);
+  expect_error(ExitCode::kUsage, {"has no text 1; it has 1 records"}, [&] { show_text(out_, 1); });
+  import({put("d.jsonl", "{\"t\": \"ab\"}\n{\"t\": \"b\"}\n{\"t\": \"ab\"}\n")}, {.text = "t"});
+  EXPECT_EQ(inspect_dataset(out_).duplicates, 1);
+  EXPECT_EQ(inspect_dataset(out_).median, 2);
+  EXPECT_EQ(show_text(out_, 1).begin, 2);
+  EXPECT_EQ(show_text(out_, 1).text, "b");
+  import_text({put("t.txt", std::string(300, 'x') + "y")}, out_, TextLevel::kChar, {.force = true});
+  EXPECT_EQ(show_text(out_, 1).text, std::string(44, 'x') + "y") << "without records, stretches of 256 tokens";
 }
 
 // Ids and masks by transformers' apply_chat_template (tests/data/chat/make_golden.py).

@@ -13,7 +13,7 @@ printf 'user: assistant\ncb' >letters.txt
 import() { lockstep data import json "$@" --messages messages --vocabulary letters.txt --force; }
 plain() { import "$@" --template plain; }
 succeeds "import" plain chat.jsonl chat.h5
-expect "import: what it made" grep -qE '^records: 60 of [0-9]+ to [0-9]+ tokens$' out
+expect "import: what it made" grep -qE '^records: 60 of [0-9]+ to [0-9]+ tokens, median [0-9]+$' out
 identity=$(sed -n 's/^identity: *//p' out)
 gzip -k chat.jsonl
 succeeds "import, gzipped" plain chat.jsonl.gz other.h5
@@ -45,11 +45,25 @@ YAML
   rm -rf killed
   succeeds "$model: eval" lockstep eval run --ranks 2
 done
+# What a validation costs and what it is of.
+validated() { # RANKS NAME
+  succeeds "$2" lockstep train fine.yaml run.dir="$2" --ranks "$1" train.eval_samples=2 train.eval_every=1
+  expect "$2: the share of time" grep -qE '^(rank 0: )?validation took [0-9.]+ s, [0-9]+% of the time' err
+}
+validated 1 one && validated 3 three
+same "a part of the validation is the same at any number of ranks" "$(field val_loss <one/metrics.jsonl | paste -sd ' ')" \
+  "$(field val_loss <three/metrics.jsonl | paste -sd ' ')"
+succeeds "a validation file" lockstep train fine.yaml run.dir=apart data.validation=0 data.validation_path=chat.h5
+same "a validation file: all of it" "$(lockstep eval apart --on all | field loss)" "$(lockstep eval apart | field loss)"
+refuses "a validation file and a share" 78 ".*set data.validation to 0" lockstep train fine.yaml run.dir=never data.validation_path=chat.h5
+make_text text.txt 500 && lockstep data import text text.txt text.h5 >/dev/null 2>&1
+refuses "a validation file of other tokens" 65 "text.h5: does not fit the training data: " \
+  lockstep train fine.yaml run.dir=never data.validation=0 data.validation_path=text.h5 data.packing=windows
+succeeds "show" lockstep data show chat.h5 --index 59
+expect "show: what is no target is marked" grep -q '^⟦user: ' out
 grep -v '^init' fine.yaml >lstm.yaml && echo 'model: {name: lstm, layers: 1, width: 8}' >>lstm.yaml
 refuses "a model that would mix records" 78 ".*data.packing: lstm does not keep the records of a sample apart" \
   lockstep train lstm.yaml run.dir=never
-make_text text.txt 500
-succeeds "text" lockstep data import text text.txt text.h5
 refuses "text without records" 78 ".*data.packing is set, but the data has no records" lockstep train fine.yaml run.dir=never data.path=text.h5
 
 sed '7s/}$//' chat.jsonl >bad.jsonl

@@ -1,0 +1,61 @@
+#include "data/show.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/error.h"
+#include "data/token_dataset.h"
+#include "data/vocabulary.h"
+
+namespace lockstep {
+namespace {
+
+std::string decoded(const Vocabulary* vocabulary, const std::vector<int32_t>& ids) {
+  if (vocabulary) return vocabulary->decode(ids);
+  std::string out;
+  for (int32_t id : ids) out += cat(out.empty() ? "" : " ", id);
+  return out;
+}
+
+Range tokens_of(const DatasetFile& file, int64_t index) {
+  const int64_t tokens = file.header.tokens, records = file.header.records.count;
+  const int64_t count = records > 0 ? records : ceil_div(tokens, kShownTokens);
+  require(
+      index >= 0 && index<count, ExitCode::kUsage, file.path, ": has no text ", index, "; it has ", count, records> 0
+          ? " records"
+          : cat(" stretches of ", kShownTokens, " tokens"),
+      ", counted from 0");
+  if (records == 0) return {index * kShownTokens, std::min(tokens, (index + 1) * kShownTokens)};
+  std::vector<int64_t> ends;  // of the record before, and its own
+  file.record_ends->visit({std::max<int64_t>(0, index - 1), index + 1}, [&](Range rows, const uint8_t* bytes) {
+    const auto* values = reinterpret_cast<const int64_t*>(bytes);
+    ends.insert(ends.end(), values, values + rows.size());
+  });
+  return {index > 0 ? ends.front() : 0, ends.back()};
+}
+
+}  // namespace
+
+ShownText show_text(const std::string& path, int64_t index) {
+  const auto file = open_dataset_file(path, 16 << 20);
+  require(file->header.kind == DataKind::kTokens, ExitCode::kBadData, path, ": holds no text");
+  const Range tokens = tokens_of(*file, index);
+  const FileTokens source(file);
+  std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
+  std::vector<uint8_t> marks(ids.size(), 1);
+  source.read(tokens, ids.data());
+  if (source.has_targets()) source.read_targets(tokens, marks.data());
+  ShownText out{tokens.begin, tokens.end, std::count(marks.begin(), marks.end(), 1), ""};
+  for (size_t begin = 0; begin < ids.size();) {
+    size_t end = begin;
+    while (end < ids.size() && marks[end] == marks[begin]) ++end;
+    const std::string part = decoded(source.vocabulary(), {ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                           ids.begin() + static_cast<std::ptrdiff_t>(end)});
+    if (!source.vocabulary() && begin > 0) out.text += ' ';
+    out.text += marks[begin] ? part : cat(kNoTargetBegin, part, kNoTargetEnd);
+    begin = end;
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// Shows a text of a dataset as people read it. Plain functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+// A stretch of a dataset's text: record `index`, or, where there are no records, the `index`-th stretch of kShownTokens
+// tokens.
+struct ShownText {
+  int64_t begin = 0, end = 0, targets = 0;  // tokens
+  // Decoded; parts without a target stand between these marks. Ids, separated by spaces, at level "ids".
+  std::string text;
+};
+inline constexpr int64_t kShownTokens = 256;
+inline constexpr const char *kNoTargetBegin = "\u27E6", *kNoTargetEnd = "\u27E7";  // white square brackets
+
+// Throws ExitCode::kUsage where there is no such text, and the errors of open_dataset_file. Images: kBadData.
+ShownText show_text(const std::string& path, int64_t index);
+
+}  // namespace lockstep
