@@ -2,6 +2,14 @@
 
 namespace lockstep {
 
+std::vector<Field> fields(DataSourceFile& o) {
+  return {field("path", o.path, "a dataset file, or a pattern such as shards/*.h5 of several").without_effect_on_math(),
+          field("weight", o.weight,
+                "its share of the training samples, of the sum of all weights; 0, for all sources: each sample once an "
+                "epoch")
+              .at_least(0)};
+}
+
 std::vector<Field> fields(DataOptions& o) {
   return {
       field("validation", o.validation, "share of the data kept for validation: the last part of the text or images")

@@ -16,9 +16,17 @@ enum class DataPart : uint8_t { kValidation, kTrain, kAll };
 // How samples are made of text.
 enum class Packing : uint8_t { kWindows, kPack, kPad };
 
+// One of several dataset files.
+struct DataSourceFile {
+  std::string path;
+  double weight = 0;  // share of the training samples; 0: as many as it has
+};
+std::vector<Field> fields(DataSourceFile& options);
+
 struct DataOptions {
   std::string name = "hdf5";  // data.name, a choice
   std::string path = {};
+  std::vector<DataSourceFile> sources = {};
   int64_t context = 0;
   double validation = 0.1;
   std::string validation_path = {};

@@ -1,8 +1,13 @@
 #include "data/open_dataset.h"
 
+#include <glob.h>
+
+#include <filesystem>
+
 #include "core/base/error.h"
 #include "core/base/partition.h"
 #include "data/image_dataset.h"
+#include "data/mixture.h"
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
 #include "data/token_dataset.h"
@@ -102,27 +107,89 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   std::string why;
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
     why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
-              " in data.path");
+              " in the others");
   else if (a.classes != b.classes)
-    why = cat("labels are below ", a.classes, " there and below ", b.classes, " in data.path");
+    why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (theirs && ours) why = first_difference(*theirs, *ours);
-  require(why.empty(), ExitCode::kBadData, path, ": does not fit the training data: ", why);
+  require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
+}
+
+// The files that a pattern names, sorted; a path without one is itself.
+std::vector<std::string> matching(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern)) return {pattern};
+  glob_t found{};
+  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+  const std::vector<std::string> out(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
+  return out;
+}
+
+// Several as one. `weights` are those of the training parts; empty: each sample is once in an epoch.
+Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::string>& names, const DataOptions& o,
+                uint64_t seed, std::vector<double> weights) {
+  if (parts.size() == 1) return parts[0];
+  Datasets out;
+  out.measured = parts[0].measured;
+  const auto all = [&](auto member, MixtureOptions options) -> std::shared_ptr<const Dataset> {
+    std::vector<std::shared_ptr<const Dataset>> list;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (!(parts[i].*member)) continue;
+      list.push_back(parts[i].*member);
+      require_alike(names[i], *list.back(), *list.front());
+    }
+    if (list.empty()) return nullptr;
+    return std::make_shared<Mixture>(std::move(list), std::move(options));
+  };
+  out.validation = all(&Datasets::validation, {});
+  out.train = o.measured ? out.validation : all(&Datasets::train, {std::move(weights), o.shuffle, seed});
+  return out;
+}
+
+Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t seed) {
+  const std::vector<std::string> paths = matching(pattern);
+  DataOptions each = o;
+  each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(paths.size()));
+  std::vector<Datasets> parts;
+  for (const std::string& path : paths) parts.push_back(file_part(path, each, seed));
+  return joined(parts, paths, o, seed, {});
+}
+
+// data.path, or all of data.sources.
+Datasets all_files(const DataOptions& o, uint64_t seed) {
+  if (o.sources.empty()) {
+    require(!o.path.empty(), ExitCode::kConfig, "data.path is not set: give the dataset's HDF5 file");
+    return files_part(o.path, o, seed);
+  }
+  require(o.path.empty(), ExitCode::kConfig, "data.path and data.sources exclude each other");
+  std::vector<Datasets> parts;
+  std::vector<std::string> names;
+  std::vector<double> weights;
+  DataOptions each = o;
+  each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(o.sources.size()));
+  for (const DataSourceFile& source : o.sources) {
+    require(!source.path.empty(), ExitCode::kConfig, "data.sources: source ", names.size(), " has no path");
+    parts.push_back(files_part(source.path, each, seed));
+    names.push_back(source.path);
+    if (source.weight > 0) weights.push_back(source.weight);
+  }
+  require(weights.empty() || weights.size() == parts.size(), ExitCode::kConfig,
+          "data.sources: give all sources a weight, or none");
+  return joined(parts, names, o, seed, weights);
 }
 
 Datasets file_data(const DataOptions& o, uint64_t seed) {
-  require(!o.path.empty(), ExitCode::kConfig, "data.path is not set: give the dataset's HDF5 file");
-  if (o.validation_path.empty()) return file_part(o.path, o, seed);
+  if (o.validation_path.empty()) return all_files(o, seed);
   // So that the training part, which shapes results, is told by the one key.
   require(o.validation == 0, ExitCode::kConfig,
-          "data.validation_path is set: set data.validation to 0, so that all of "
-          "data.path is for training");
-  if (o.measured && *o.measured != DataPart::kValidation) return file_part(o.path, o, seed);
+          "data.validation_path is set: set data.validation to 0, so that all of data.path is for training");
+  if (o.measured && *o.measured != DataPart::kValidation) return all_files(o, seed);
   DataOptions whole = o;
   whole.measured = DataPart::kAll;
-  Datasets out = file_part(o.validation_path, whole, seed);
+  Datasets out = files_part(o.validation_path, whole, seed);
   out.measured = DataPart::kValidation;
   if (o.measured) return out;
-  out.train = file_part(o.path, o, seed).train;
+  out.train = all_files(o, seed).train;
   require_alike(o.validation_path, *out.validation, *out.train);
   return out;
 }
@@ -157,19 +224,22 @@ Field packing_field(DataOptions& o) {
 class Hdf5Source final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
-    return {// The path does not affect results; the identity hash of the content does.
-            field("path", o.path, "the dataset's HDF5 file").without_effect_on_math(),
-            field("validation_path", o.validation_path,
-                  "a dataset file that is the validation part; data.validation must then be 0")
-                .without_effect_on_math(),
-            context_field(o),
-            ignore_field(o),
-            mask_field(o),
-            packing_field(o),
-            field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
-                .with_unit("MiB")
-                .with_range(1, 1 << 30)
-                .without_effect_on_math()};
+    return {
+        // The path does not affect results; the identity hash of the content does.
+        field("path", o.path, "the dataset's HDF5 file, or a pattern such as shards/*.h5 of several")
+            .without_effect_on_math(),
+        list_field("sources", o.sources, "several dataset files in the place of data.path").without_effect_at_default(),
+        field("validation_path", o.validation_path,
+              "a dataset file that is the validation part; data.validation must then be 0")
+            .without_effect_on_math(),
+        context_field(o),
+        ignore_field(o),
+        mask_field(o),
+        packing_field(o),
+        field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
+            .with_unit("MiB")
+            .with_range(1, 1 << 30)
+            .without_effect_on_math()};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
 };

@@ -11,6 +11,7 @@
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/nn/recompute.h"
+#include "data/mixture.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
 #include "data/subset.h"
@@ -143,6 +144,57 @@ TEST(Subsets, SpreadOverTheData) {
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(sample_of(some, 0, i), sample_of(data, 0, expected[i])) << i;
   const Subset all(data, 10);
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(sample_of(all, 0, i), sample_of(data, 0, i)) << i;
+}
+
+// The first tokens of an epoch's samples, by source: source s has tokens 10 s, 10 s + 1, ...
+class Numbers final : public Dataset {
+ public:
+  Numbers(int64_t first, int64_t size) : first_(first), size_(size) {
+    spec_ = {{{"tokens", DType::kInt32, {1}}, {"labels", DType::kInt32, {1}}}, 100};
+  }
+  int64_t size() const override { return size_; }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override { return {1, static_cast<uint64_t>(first_)}; }
+  const Vocabulary* vocabulary() const override { return nullptr; }
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
+    *static_cast<int32_t*>(sample[0]) = static_cast<int32_t>(first_ + index);
+    *static_cast<int32_t*>(sample[1]) = static_cast<int32_t>(epoch);
+  }
+
+ private:
+  int64_t first_, size_;
+  DataSpec spec_;
+};
+
+TEST(Mixtures, EverySourceCountsItsOwnEpochs) {
+  const auto a = std::make_shared<Numbers>(10, 6), b = std::make_shared<Numbers>(20, 4);
+  for (const bool shuffle : {false, true}) {
+    const Mixture data({a, b}, {{1, 3}, shuffle, 5});
+    ASSERT_EQ(data.size(), 10);
+    // Of ten samples 2.5 and 7.5: rounded to 3 and 7, the same in every epoch.
+    std::map<std::pair<int64_t, int32_t>, int> seen;  // by the source's own epoch and sample
+    for (int64_t epoch = 0; epoch < 4; ++epoch) {
+      int64_t of_b = 0;
+      for (int64_t i = 0; i < data.size(); ++i) {
+        const Sample s = sample_of(data, epoch, i);
+        of_b += s.tokens[0] >= 20;
+        ++seen[{s.labels[0], s.tokens[0]}];
+      }
+      EXPECT_EQ(of_b, 7);
+    }
+    // Of a 4 * 3 samples were drawn: two of its epochs, each sample once in each. Of b 4 * 7: seven.
+    EXPECT_EQ(seen.size(), 2u * 6 + 7 * 4);
+    for (const auto& [which, times] : seen) EXPECT_EQ(times, 1) << which.first << " " << which.second;
+  }
+  const Mixture joined({a, b}, {});
+  std::set<int32_t> once;
+  for (int64_t i = 0; i < joined.size(); ++i) once.insert(sample_of(joined, 2, i).tokens[0]);
+  EXPECT_EQ(once.size(), 10u);
+  EXPECT_FALSE(joined.identity() == Mixture({b, a}, {}).identity());
+  EXPECT_FALSE(joined.identity() == Mixture({a, b}, {{1, 1}}).identity());
+  expect_error(ExitCode::kConfig, {"the weight of source 1 gives it none of the 10 samples"}, [&] {
+    Mixture({a, b}, {{1, 0.01}});
+  });
 }
 
 // Tensors [rows, context] of all samples of a dataset.

@@ -45,6 +45,19 @@ YAML
   rm -rf killed
   succeeds "$model: eval" lockstep eval run --ranks 2
 done
+# Several files: shards by a pattern, sources by weight.
+head -n 30 chat.jsonl >first.jsonl && tail -n 30 chat.jsonl >second.jsonl
+for part in first second; do succeeds "shard $part" plain $part.jsonl shard-$part.h5; done
+succeeds "shards" lockstep prove fine.yaml 'data.path=shard-*.h5' --ranks 1,2 --steps 2 --resume
+expect "shards: one digest" grep -q '^one digest: ' out
+grep -v '^data:' fine.yaml >mixed.yaml
+echo 'data: {sources: [{path: shard-first.h5, weight: 3}, {path: shard-second.h5, weight: 1}], context: 20, packing: pack}' >>mixed.yaml
+succeeds "a mixture" lockstep prove mixed.yaml --ranks 1,2,3 --steps 2 --resume
+expect "a mixture: one digest" grep -q '^one digest: ' out
+rm -rf mixed && succeeds "a mixture trains" lockstep train mixed.yaml run.dir=mixed
+sed -i 's/weight: 3/weight: 2/' mixed.yaml
+refuses "a resumed mixture keeps its weights" 65 ".*was trained on other data" lockstep train mixed.yaml run.dir=mixed train.steps=4 --resume
+refuses "a pattern of nothing" 66 "none-\*.h5: no file has such a name" lockstep train fine.yaml run.dir=never 'data.path=none-*.h5'
 # What a validation costs and what it is of.
 validated() { # RANKS NAME
   succeeds "$2" lockstep train fine.yaml run.dir="$2" --ranks "$1" train.eval_samples=2 train.eval_every=1
@@ -57,7 +70,7 @@ succeeds "a validation file" lockstep train fine.yaml run.dir=apart data.validat
 same "a validation file: all of it" "$(lockstep eval apart --on all | field loss)" "$(lockstep eval apart | field loss)"
 refuses "a validation file and a share" 78 ".*set data.validation to 0" lockstep train fine.yaml run.dir=never data.validation_path=chat.h5
 make_text text.txt 500 && lockstep data import text text.txt text.h5 >/dev/null 2>&1
-refuses "a validation file of other tokens" 65 "text.h5: does not fit the training data: " \
+refuses "a validation file of other tokens" 65 "text.h5: does not fit the other data: " \
   lockstep train fine.yaml run.dir=never data.validation=0 data.validation_path=text.h5 data.packing=windows
 succeeds "show" lockstep data show chat.h5 --index 59
 expect "show: what is no target is marked" grep -q '^⟦user: ' out

@@ -1,0 +1,39 @@
+// Mixture: the samples of several datasets as one. Shares the datasets. A sample is a pure function of seed, epoch and
+// index, as of every dataset.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace lockstep {
+
+struct MixtureOptions {
+  // The share of each dataset in the samples of an epoch, of their sum; empty: each sample is once in every epoch.
+  std::vector<double> weights = {};
+  bool shuffle = false;  // each dataset's samples come in a new order in each of its own epochs
+  uint64_t seed = 0;
+};
+
+// An epoch has as many samples as the datasets together. Every dataset counts its own epochs: its samples come all
+// once, then all once more, and so on, however many of them an epoch of the mixture takes. Which indices an epoch takes
+// from which dataset is the same in every epoch; the loader's order mixes them.
+class Mixture final : public Dataset {
+ public:
+  // Throws ExitCode::kConfig where a weight gives a dataset no sample at all. The datasets have samples of one kind.
+  Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptions options);
+  int64_t size() const override { return ends_.back(); }
+  const DataSpec& spec() const override { return parts_[0]->spec(); }
+  Hash128 identity() const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return parts_[0]->vocabulary(); }
+
+ private:
+  std::vector<std::shared_ptr<const Dataset>> parts_;
+  MixtureOptions options_;
+  std::vector<int64_t> ends_;  // of each dataset's indices
+};
+
+}  // namespace lockstep
