@@ -84,7 +84,8 @@ struct DatasetReport {
   int64_t count = 0;    // tokens or images
   int64_t classes = 0;  // vocabulary size, or number of labels
   int64_t used = 0;     // of the vocabulary
-  // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier one.
+  // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier
+  // one; of more than 2^25 records they are not counted.
   int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
   int64_t targets = 0;  // tokens on which the loss is
   Shape image_shape;    // [height, width, channels]

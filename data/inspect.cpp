@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -12,26 +13,31 @@ namespace lockstep {
 
 namespace {
 
+constexpr int64_t kMostCompared = 1 << 25;  // records, so that their hashes take 256 MiB at most
+
 void inspect_records(const DatasetFile& file, DatasetReport& report) {
   const RecordsHeader& h = file.header.records;
   report.records = h.count;
   report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
-  std::vector<int64_t> lengths;
+  std::map<int64_t, int64_t> lengths;  // how many have each
   std::vector<uint64_t> hashes;
+  const bool compares = h.count <= kMostCompared;
   const int64_t width = file.rows->row_bytes();
   visit_records(file, [&](Range tokens) {
+    ++lengths[tokens.size()];
+    if (!compares) return;
     Hasher128 hasher;
     file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
       hasher.update(bytes, static_cast<size_t>(piece.size() * width));
     });
-    lengths.push_back(tokens.size());
     hashes.push_back(hasher.digest().low);
   });
+  std::sort(hashes.begin(), hashes.end());
+  report.duplicates = static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end()));
   if (!lengths.empty()) {
-    std::sort(hashes.begin(), hashes.end());
-    report.duplicates = h.count - (std::unique(hashes.begin(), hashes.end()) - hashes.begin());
-    std::sort(lengths.begin(), lengths.end());
-    report.shortest = lengths.front(), report.median = lengths[lengths.size() / 2], report.longest = lengths.back();
+    report.shortest = lengths.begin()->first, report.longest = lengths.rbegin()->first;
+    int64_t below = 0;
+    for (auto at = lengths.begin(); below <= h.count / 2; ++at) below += at->second, report.median = at->first;
   }
   report.targets = file.targets ? 0 : file.header.tokens;
   if (file.targets)
@@ -108,7 +114,8 @@ std::string to_text(const DatasetReport& r) {
                "\n");
     if (r.records > 0)
       out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median,
-                 "\nduplicates: ", r.duplicates, "\ntargets: ", r.targets, "\n");
+                 "\nduplicates: ", r.records > kMostCompared ? "not counted" : cat(r.duplicates),
+                 "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else {
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
@@ -129,7 +136,7 @@ std::string to_json(const DatasetReport& r) {
                              {"shortest_record", r.shortest},
                              {"median_record", r.median},
                              {"longest_record", r.longest},
-                             {"duplicates", r.duplicates},
+                             {"duplicates", r.records > kMostCompared ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
