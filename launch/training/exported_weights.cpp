@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;  // elements read at a time
-constexpr std::string_view kParameters = "parameters/", kBuffers = "buffers/", kWeight = ".weight";
+constexpr int64_t kHashedAtOnce = 1 << 20;  // elements read at a time
+constexpr std::string_view kParameterName = "parameters/", kBufferName = "buffers/", kWeightName = ".weight";
 
-std::string plain_name(const std::string& name) { return name.substr(name.find('/') + 1); }
+std::string name_in_model(const std::string& name) { return name.substr(name.find('/') + 1); }
 
 }  // namespace
 
@@ -21,7 +21,7 @@ ExportedWeights::ExportedWeights(const Checkpoint& c, const Settings* settings, 
   if (averages) averaged_ = averaged_parameters(c);
   auto& held = c.info.base.empty() ? shapes_ : trained_;
   for (const StoredSlice& s : c.slices)
-    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) held[s.name] = s.shape;
+    if (s.name.starts_with(kParameterName) || s.name.starts_with(kBufferName)) held[s.name] = s.shape;
   require(!held.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
   if (!c.info.base.empty()) add_base();
 }
@@ -33,12 +33,12 @@ void ExportedWeights::add_base() {
   const auto model = build_model(*settings_, {checkpoint_.info.input, checkpoint_.info.classes});
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
-    const std::string name = cat(kParameters, p.name);
+    const std::string name = cat(kParameterName, p.name);
     if (!trained_.contains(name)) shapes_[name] = shape;
     (trained_.contains(name) ? others : frozen).push_back({name, shape, 0, Tensor::empty({0})});
   }
   for (const NamedBuffer& b : model->buffers())
-    others.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
+    others.push_back({cat(kBufferName, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
   if (settings_->pretrained) {
     std::vector<StateEntry> all = frozen;
     all.insert(all.end(), others.begin(), others.end());
@@ -51,8 +51,8 @@ void ExportedWeights::add_base() {
   read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
   Hash128 sum;
   for (const StateEntry& e : frozen)
-    for (Range r{0, std::min(kPiece, e.shape.numel())}; !r.empty();
-         r = {r.end, std::min(r.end + kPiece, e.shape.numel())}) {
+    for (Range r{0, std::min(kHashedAtOnce, e.shape.numel())}; !r.empty();
+         r = {r.end, std::min(r.end + kHashedAtOnce, e.shape.numel())}) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_stored(e.name, r, values.data());
       sum += digest_of(e.name, r.begin, values.data(), r.size());
@@ -65,14 +65,14 @@ void ExportedWeights::read_stored(const std::string& name, Range range, float* o
     if (base_) return read_elements(*base_, name, range, out);
     return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
   }
-  const bool average = name.starts_with(kParameters) && averaged_.contains(plain_name(name));
-  read_elements(checkpoint_, average ? cat(kAverages, plain_name(name)) : name, range, out);
+  const bool average = name.starts_with(kParameterName) && averaged_.contains(name_in_model(name));
+  read_elements(checkpoint_, average ? cat(kAverages, name_in_model(name)) : name, range, out);
 }
 
 void ExportedWeights::read(const std::string& name, Range range, float* out) const {
   read_stored(name, range, out);
-  if (!name.ends_with(kWeight)) return;
-  const std::string layer = name.substr(0, name.size() - kWeight.size());
+  if (!name.ends_with(kWeightName)) return;
+  const std::string layer = name.substr(0, name.size() - kWeightName.size());
   if (trained_.contains(cat(layer, kLoraA))) merge(layer, range, out);
 }
 

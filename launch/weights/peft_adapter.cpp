@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPrefix = "base_model.model.", kWeight = ".weight", kOurs = "parameters/";
+constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weight", kOurPrefix = "parameters/";
 constexpr const char* kSameA = "as they are one layer here, whose adapter has one A";
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
@@ -58,7 +58,8 @@ std::string module_of(const std::string& tensor) { return tensor.substr(0, tenso
 
 const HfTensor* find(const HfModel& m, const std::string& parameter) {
   for (const HfTensor& t : m.tensors)
-    if (t.name.size() == kOurs.size() + parameter.size() && t.name.ends_with(parameter) && t.name.starts_with(kOurs))
+    if (t.name.size() == kOurPrefix.size() + parameter.size() && t.name.ends_with(parameter) &&
+        t.name.starts_with(kOurPrefix))
       return &t;
   return nullptr;
 }
@@ -82,17 +83,17 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
           " model: peft names its layers in another way than files of transformers do, which is not supported");
   std::vector<HfTensor> out;
   for (const std::string& layer : layers) {
-    HfTensor b{cat(kOurs, layer, kLoraB), {}};
-    for (const std::string& weight : tensor_of(base, layer + std::string(kWeight)).from) {
-      const std::string module = cat(kPrefix, module_of(weight));
-      out.push_back({cat(kOurs, layer, kLoraA), {module + ".lora_A.weight"}});
+    HfTensor b{cat(kOurPrefix, layer, kLoraB), {}};
+    for (const std::string& weight : tensor_of(base, layer + std::string(kOfWeight)).from) {
+      const std::string module = cat(kPeftPrefix, module_of(weight));
+      out.push_back({cat(kOurPrefix, layer, kLoraA), {module + ".lora_A.weight"}});
       b.from.push_back(module + ".lora_B.weight");
     }
     out.push_back(std::move(b));
   }
   for (const std::string& name : trained) {
     HfTensor t = tensor_of(base, name);
-    for (std::string& from : t.from) from = cat(kPrefix, from);
+    for (std::string& from : t.from) from = cat(kPeftPrefix, from);
     out.push_back(std::move(t));
   }
   return out;
@@ -104,14 +105,14 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base) {
   const std::string path = cat(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
   for (const HfTensor& t : base.tensors) {
-    if (!t.name.starts_with(kOurs)) continue;
-    const std::string name = t.name.substr(kOurs.size());
+    if (!t.name.starts_with(kOurPrefix)) continue;
+    const std::string name = t.name.substr(kOurPrefix.size());
     const auto there = [&](const std::string& theirs) { return files.find(theirs) != nullptr; };
-    if (t.name.ends_with(kWeight) && std::any_of(t.from.begin(), t.from.end(), [&](const std::string& from) {
-          return there(cat(kPrefix, module_of(from), ".lora_A.weight"));
+    if (t.name.ends_with(kOfWeight) && std::any_of(t.from.begin(), t.from.end(), [&](const std::string& from) {
+          return there(cat(kPeftPrefix, module_of(from), ".lora_A.weight"));
         }))
-      out.options.targets.push_back(without_end(name, kWeight));
-    if (there(cat(kPrefix, t.from[0]))) out.options.train.push_back(name);
+      out.options.targets.push_back(without_end(name, kOfWeight));
+    if (there(cat(kPeftPrefix, t.from[0]))) out.options.train.push_back(name);
   }
   require(!out.options.targets.empty(), ExitCode::kBadData, path, ": holds no adapter of a linear layer of ",
           base.folder,
@@ -133,7 +134,7 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vec
                        const std::vector<std::string>& trained, const std::string& base_folder) {
   std::vector<JsonValue> targets, saved;
   for (const std::string& layer : layers)
-    for (const std::string& weight : tensor_of(base, layer + std::string(kWeight)).from)
+    for (const std::string& weight : tensor_of(base, layer + std::string(kOfWeight)).from)
       targets.emplace_back(module_of(weight));
   std::set<std::string> modules;
   for (const std::string& name : trained)
