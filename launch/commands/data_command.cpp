@@ -249,7 +249,7 @@ std::vector<Command> data_forms() {
       {"data show",
        "data show FILE.h5 [--index N] [--json]",
        cat("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
-           " tokens. Parts on which there is\nno loss stand between ", kNoTargetBegin, " and ", kNoTargetEnd, "."),
+           " tokens. Parts on which there is\nno loss stand between white square brackets."),
        {{"index", "which, from 0", "N", "0"}, {"json", "one JSON object"}},
        1,
        1},
