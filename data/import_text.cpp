@@ -1,5 +1,9 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
@@ -7,6 +11,7 @@
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/input_stream.h"
+#include "data/token_writer.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -21,6 +26,30 @@ bool next_block(InputStream& input, std::vector<uint8_t>& block) {
   block.resize(input.read(block.data(), kBlock));
   return !block.empty();
 }
+
+struct TextInput {
+  std::string path, name;  // to open it, any number of times, and for messages
+};
+using Inputs = std::vector<TextInput>;
+
+// Text is read twice: what standard input gave lies in a file without a name meanwhile, which its descriptor opens.
+class KeptInput {
+ public:
+  explicit KeptInput(const std::string& beside) : spool_(beside) {
+    std::vector<uint8_t> block(kBlock);
+    for (ssize_t got = 1; got > 0;) {
+      do got = ::read(STDIN_FILENO, block.data(), block.size());
+      while (got < 0 && errno == EINTR);
+      require(got >= 0, ExitCode::kBadData, "standard input cannot be read: ", std::strerror(errno));
+      spool_.append(block.data(), static_cast<size_t>(got));
+    }
+    spool_.flush();
+  }
+  std::string path() const { return cat("/proc/self/fd/", spool_.descriptor()); }
+
+ private:
+  Spool spool_;
+};
 
 class Ticker {
  public:
@@ -38,13 +67,13 @@ class Ticker {
 
 // Calls use(code point, its first byte) for each character; throws for invalid UTF-8.
 template <class Use>
-void for_each_character(const std::string& path, Ticker& ticker, Use use) {
-  InputStream input(path);
+void for_each_character(const TextInput& from, Ticker& ticker, Use use) {
+  InputStream input(from.path, from.name);
   Utf8Reader reader;
   std::vector<uint8_t> block;
   int64_t at = 0;
   auto invalid = [&](int64_t begin) {
-    throw Error(ExitCode::kBadData, cat(path, ": invalid UTF-8 at byte ", begin,
+    throw Error(ExitCode::kBadData, cat(from.name, ": invalid UTF-8 at byte ", begin,
                                         "; convert the file to UTF-8, or import it at byte level (--level byte)"));
   };
   while (next_block(input, block)) {
@@ -74,11 +103,11 @@ std::unique_ptr<Vocabulary> vocabulary_of(const std::vector<bool>& seen) {
 
 // The first pass counts the tokens and determines the vocabulary: `given`, or if that is null, the characters of the
 // text.
-Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Vocabulary* given, Ticker& ticker) {
+Survey survey(const Inputs& inputs, TextLevel level, const Vocabulary* given, Ticker& ticker) {
   Survey out;
   if (level == TextLevel::kByte) {
-    for (const std::string& path : inputs) {
-      InputStream input(path);
+    for (const TextInput& from : inputs) {
+      InputStream input(from.path, from.name);
       std::vector<uint8_t> block;
       while (next_block(input, block)) {
         out.tokens += static_cast<int64_t>(block.size());
@@ -89,11 +118,11 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Voc
     out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::bytes());
   } else {
     std::vector<bool> seen(kCodePoints);
-    for (const std::string& path : inputs)
-      for_each_character(path, ticker, [&](uint32_t c, int64_t at) {
+    for (const TextInput& from : inputs)
+      for_each_character(from, ticker, [&](uint32_t c, int64_t at) {
         if (given && !seen[c])
-          require(given->token_of(c) >= 0, ExitCode::kBadData, path, ": the character ", character_text(c), " at byte ",
-                  at, " is not in the given vocabulary of ", given->size(),
+          require(given->token_of(c) >= 0, ExitCode::kBadData, from.name, ": the character ", character_text(c),
+                  " at byte ", at, " is not in the given vocabulary of ", given->size(),
                   " characters; remove or replace it, or import without --vocabulary");
         seen[c] = true;
         ++out.tokens;
@@ -105,39 +134,37 @@ Survey survey(const std::vector<std::string>& inputs, TextLevel level, const Voc
 
 // The second pass. Throws `changed` if an input differs from what the first pass read.
 template <class Id>
-std::vector<uint64_t> write_characters(Hdf5File& file, const std::vector<std::string>& inputs, const Survey& s,
-                                       Ticker& ticker) {
+std::vector<uint64_t> write_characters(Hdf5File& file, const Inputs& inputs, const Survey& s, Ticker& ticker) {
   ChunkWriter writer(file, "tokens", token_type(s.vocabulary->size()), {s.tokens}, tokens_per_chunk());
   std::vector<int32_t> ids(kCodePoints, -1);
   for (uint32_t c : s.vocabulary->code_points()) ids[c] = s.vocabulary->token_of(c);
   std::vector<Id> buffer;
   int64_t left = s.tokens;
-  for (const std::string& path : inputs) {
+  for (const TextInput& from : inputs) {
     auto changed = [&](bool is) {
-      require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
+      require(!is, ExitCode::kBadData, from.name, ": changed while it was imported; import it again");
     };
-    for_each_character(path, ticker, [&](uint32_t c, int64_t) {
+    for_each_character(from, ticker, [&](uint32_t c, int64_t) {
       changed(ids[c] < 0 || left-- == 0);
       buffer.push_back(static_cast<Id>(ids[c]));
       if (buffer.size() < kBlock) return;
       writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
       buffer.clear();
     });
-    changed(&path == &inputs.back() && left != 0);
+    changed(&from == &inputs.back() && left != 0);
   }
   writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
   return writer.finish();
 }
 
-std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>& inputs, const Survey& s,
-                                  Ticker& ticker) {
+std::vector<uint64_t> write_bytes(Hdf5File& file, const Inputs& inputs, const Survey& s, Ticker& ticker) {
   ChunkWriter writer(file, "tokens", StoredType::kUInt8, {s.tokens}, tokens_per_chunk());
   std::vector<uint8_t> block;
   int64_t left = s.tokens;
-  for (const std::string& path : inputs) {
-    InputStream input(path);
+  for (const TextInput& from : inputs) {
+    InputStream input(from.path, from.name);
     auto changed = [&](bool is) {
-      require(!is, ExitCode::kBadData, path, ": changed while it was imported; import it again");
+      require(!is, ExitCode::kBadData, from.name, ": changed while it was imported; import it again");
     };
     while (next_block(input, block)) {
       left -= static_cast<int64_t>(block.size());
@@ -145,7 +172,7 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
       writer.append(block.data(), static_cast<int64_t>(block.size()));
       ticker.at(input);
     }
-    changed(&path == &inputs.back() && left != 0);
+    changed(&from == &inputs.back() && left != 0);
     ticker.end_of(input);
   }
   return writer.finish();
@@ -154,8 +181,7 @@ std::vector<uint64_t> write_bytes(Hdf5File& file, const std::vector<std::string>
 using UseTokens = std::function<void(const std::vector<int32_t>& ids)>;
 
 // Hands on the token ids of the inputs, some at a time.
-void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions& o, Ticker& ticker,
-                     const UseTokens& use) {
+void for_each_tokens(const Inputs& inputs, const ImportOptions& o, Ticker& ticker, const UseTokens& use) {
   const BytePairs& pairs = *o.vocabulary->pairs();
   const AddedToken* separator = pairs.added(o.separator);
   require(o.separator.empty() || separator, ExitCode::kUsage, "the separator ", o.separator,
@@ -164,15 +190,15 @@ void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions
   std::vector<uint8_t> block;
   std::string text;
   std::vector<int32_t> ids;
-  for (const std::string& path : inputs) {
-    InputStream input(path);
-    ValidText valid(o.invalid, path, "; convert the file to UTF-8, or replace such bytes (--invalid replace)");
+  for (const TextInput& from : inputs) {
+    InputStream input(from.path, from.name);
+    ValidText valid(o.invalid, from.name, "; convert the file to UTF-8, or replace such bytes (--invalid replace)");
     const auto encode = [&](bool last) {
       try {
         encoder.add(text, ids);
         if (last) encoder.finish(ids);
       } catch (const Error& e) {
-        throw e.with_message(cat(path, ": ", e.what()));
+        throw e.with_message(cat(from.name, ": ", e.what()));
       }
       if (last && separator) ids.push_back(separator->id);
       use(ids);
@@ -192,12 +218,12 @@ void for_each_tokens(const std::vector<std::string>& inputs, const ImportOptions
 
 // In two passes, as characters are: the first counts the tokens.
 template <class Id>
-std::vector<uint64_t> write_tokens(Hdf5File& file, const std::vector<std::string>& inputs, const ImportOptions& o,
-                                   Ticker& ticker, int64_t left) {
+std::vector<uint64_t> write_tokens(Hdf5File& file, const Inputs& inputs, const ImportOptions& o, Ticker& ticker,
+                                   int64_t left) {
   ChunkWriter writer(file, "tokens", token_type(o.vocabulary->size()), {left}, tokens_per_chunk());
   std::vector<Id> buffer;
   const auto changed = [&](bool is) {
-    require(!is, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " or another input" : "",
+    require(!is, ExitCode::kBadData, inputs[0].name, inputs.size() > 1 ? " or another input" : "",
             ": changed while it was imported; import it again");
   };
   for_each_tokens(inputs, o, ticker, [&](const std::vector<int32_t>& ids) {
@@ -210,7 +236,7 @@ std::vector<uint64_t> write_tokens(Hdf5File& file, const std::vector<std::string
   return writer.finish();
 }
 
-Survey survey_tokens(const std::vector<std::string>& inputs, const ImportOptions& o, Ticker& ticker) {
+Survey survey_tokens(const Inputs& inputs, const ImportOptions& o, Ticker& ticker) {
   Survey out;
   for_each_tokens(inputs, o, ticker, [&](const auto& ids) { out.tokens += static_cast<int64_t>(ids.size()); });
   out.vocabulary = std::make_unique<Vocabulary>(*o.vocabulary);
@@ -219,10 +245,10 @@ Survey survey_tokens(const std::vector<std::string>& inputs, const ImportOptions
 
 }  // namespace
 
-void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
+void import_text(const std::vector<std::string>& paths, const std::string& output, TextLevel level,
                  const ImportOptions& options) {
   trace_mark();
-  require(!inputs.empty(), ExitCode::kUsage, "no text to import: name at least one file");
+  require(!paths.empty(), ExitCode::kUsage, "no text to import: name at least one file");
   require(level != TextLevel::kBpe || options.vocabulary, ExitCode::kUsage,
           "text is imported at level bpe with a tokenizer only");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
@@ -234,15 +260,18 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
   }
   PendingFile pending(output, options.force);
   int64_t bytes = 0;
-  for (const std::string& path : inputs) {
-    require(path != "-", ExitCode::kUsage, "text is read twice, so that standard input cannot be it; name files");
-    bytes += InputStream(path).size();
+  std::optional<KeptInput> kept;
+  Inputs inputs;
+  for (const std::string& path : paths) {
+    if (path == "-" && !kept) kept.emplace(output);
+    inputs.push_back(path == "-" ? TextInput{kept->path(), "standard input"} : TextInput{path, path});
+    bytes += InputStream(inputs.back().path, inputs.back().name).size();
   }
   Ticker ticker(options.progress, 2 * bytes);  // two passes
   Survey s = level == TextLevel::kBpe ? survey_tokens(inputs, options, ticker)
                                       : survey(inputs, level, options.vocabulary.get(), ticker);
-  require(s.tokens > 0, ExitCode::kBadData, inputs[0], inputs.size() > 1 ? " and the other inputs hold" : ": holds",
-          " no text at all");
+  require(s.tokens > 0, ExitCode::kBadData, inputs[0].name,
+          inputs.size() > 1 ? " and the other inputs hold" : ": holds", " no text at all");
 
   Hdf5File file = Hdf5File::create(pending.temporary());
   DatasetHeader header;
@@ -268,7 +297,7 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
   const ProgressCallback silent;
   Ticker ticker(silent, 0);
-  Survey s = survey({path}, TextLevel::kChar, nullptr, ticker);
+  Survey s = survey({{path, path}}, TextLevel::kChar, nullptr, ticker);
   require(s.tokens > 0, ExitCode::kBadData, path, ": holds no text at all");
   return std::move(s.vocabulary);
 }

@@ -51,7 +51,10 @@ bool begins_with(const uint8_t* bytes, size_t size, std::initializer_list<uint8_
 
 }  // namespace
 
-InputStream::InputStream(const std::string& path) : name_(path == "-" ? "standard input" : path) {
+InputStream::InputStream(const std::string& path, const std::string& name)
+    : name_(!name.empty() ? name
+            : path == "-" ? "standard input"
+                          : path) {
   if (path == "-") {
     descriptor_ = Descriptor(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
     require(bool{descriptor_}, ExitCode::kMissingInput, name_, ": ", std::strerror(errno));

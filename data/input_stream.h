@@ -27,7 +27,8 @@ class InputStream {
  public:
   // `path`: a regular file (or a link to one), or "-" for standard input. Throws ExitCode::kMissingInput; kBadData for
   // what is no file, or is compressed by Zstandard in a build without it.
-  explicit InputStream(const std::string& path);
+  // `name`: for messages; empty: the path.
+  explicit InputStream(const std::string& path, const std::string& name = {});
   ~InputStream();
   InputStream(const InputStream&) = delete;
   InputStream& operator=(const InputStream&) = delete;

@@ -20,6 +20,7 @@ class Spool {
   explicit Spool(const std::string& beside);
   void append(const void* bytes, size_t count);
   void flush();
+  int descriptor() const { return file_.number(); }
   // Bytes [offset, offset + count) of what was flushed.
   void read(int64_t offset, void* to, size_t count) const;
 

@@ -217,7 +217,7 @@ std::vector<Command> data_forms() {
            "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
            "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
            "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
-           "An INPUT may be compressed by gzip or Zstandard, and - is standard input (json).\n"
+           "An INPUT may be compressed by gzip or Zstandard, and - is standard input (text, json).\n"
            "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and "
            "vocab.bpe,\n"
            "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of text, each record of json "

@@ -70,7 +70,6 @@ TEST_F(ImportTest, CompressedTextIsTheSame) {
   }
   const std::string zipped = content(folder_ / "a.gz");
   refuse_text(ExitCode::kBadData, {"cut.gz", "gzip data is truncated"}, {put("cut.gz", zipped.substr(0, 20))});
-  refuse_text(ExitCode::kUsage, {"text is read twice"}, {"-"});
 }
 
 TEST_F(ImportTest, TokensAreStoredInTheSmallestType) {

@@ -58,6 +58,15 @@ rm -rf mixed && succeeds "a mixture trains" lockstep train mixed.yaml run.dir=mi
 sed -i 's/weight: 3/weight: 2/' mixed.yaml
 refuses "a resumed mixture keeps its weights" 65 ".*was trained on other data" lockstep train mixed.yaml run.dir=mixed train.steps=4 --resume
 refuses "a pattern of nothing" 66 "none-\*.h5: no file has such a name" lockstep train fine.yaml run.dir=never 'data.path=none-*.h5'
+# Text from a pipe.
+make_text text.txt 500 && lockstep data import text text.txt text.h5 >out 2>&1
+identity=$(sed -n 's/^identity: *//p' out)
+text_pipe() { gzip -c text.txt | lockstep data import text - piped.h5; }
+succeeds "text from a pipe, compressed" text_pipe
+same "text from a pipe: the same identity" "$identity" "$(sed -n 's/^identity: *//p' out)"
+bad_pipe() { printf 'a\377' | lockstep data import text - none.h5; }
+refuses "text from a pipe that is no UTF-8" 65 "standard input: invalid UTF-8 at byte 1" bad_pipe
+expect "no output and no leftovers" test -z "$(find . -name 'none.h5*')"
 # What a validation costs and what it is of.
 validated() { # RANKS NAME
   succeeds "$2" lockstep train fine.yaml run.dir="$2" --ranks "$1" train.eval_samples=2 train.eval_every=1
@@ -69,7 +78,6 @@ same "a part of the validation is the same at any number of ranks" "$(field val_
 succeeds "a validation file" lockstep train fine.yaml run.dir=apart data.validation=0 data.validation_path=chat.h5
 same "a validation file: all of it" "$(lockstep eval apart --on all | field loss)" "$(lockstep eval apart | field loss)"
 refuses "a validation file and a share" 78 ".*set data.validation to 0" lockstep train fine.yaml run.dir=never data.validation_path=chat.h5
-make_text text.txt 500 && lockstep data import text text.txt text.h5 >/dev/null 2>&1
 refuses "a validation file of other tokens" 65 "text.h5: does not fit the other data: " \
   lockstep train fine.yaml run.dir=never data.validation=0 data.validation_path=text.h5 data.packing=windows
 succeeds "show" lockstep data show chat.h5 --index 59
