@@ -371,10 +371,11 @@ TEST(Damage, MissingFilesAreNamed) {
 TEST(Lies, OfANewerVersionAreToldApart) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 1, state());
-  rewrite_manifest(dir, "\"version\":2", "\"version\":4");
-  expect_error(ExitCode::kBadData, {"manifest.json", "format version 4", "0.1.0", "newer"},
+  const std::string newer = cat("\"version\":", kCheckpointVersion + 1);
+  rewrite_manifest(dir, "\"version\":2", newer);
+  expect_error(ExitCode::kBadData, {"manifest.json", cat("format version ", kCheckpointVersion + 1), "0.1.0", "newer"},
                [&] { open_checkpoint(dir); });
-  rewrite_manifest(dir, "\"version\":4", "\"version\":0");
+  rewrite_manifest(dir, newer, "\"version\":0");
   expect_error(ExitCode::kBadData, {"manifest.json", "no format version 0"}, [&] { open_checkpoint(dir); });
 }
 
