@@ -77,6 +77,13 @@ struct DatasetFile {
   DatasetHeader header;
   std::unique_ptr<StoredRows> rows;  // /tokens or /images
   std::vector<int32_t> labels;       // images only
+
+  // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
+  template <class Use>
+  void visit_image(int64_t index, Use use) const {
+    rows->visit({index, index + 1},
+                [&](Range, const uint8_t* pixels) { use(pixels, header.images[1], header.images[2]); });
+  }
 };
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
 
