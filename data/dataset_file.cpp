@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/codecs/image_codec.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -15,6 +16,7 @@ constexpr const char* kFormat = "lockstep-data";
 constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
+constexpr int64_t kMostNameBytes = 16 << 20;
 
 // Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
@@ -111,6 +113,18 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
   return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
 }
 
+// A list that is read as a whole, checked chunk by chunk.
+template <class T>
+std::vector<T> read_list(std::shared_ptr<const Hdf5File> file, const std::string& name,
+                         const std::vector<uint64_t>& hashes, StoredRows::Check check) {
+  StoredRows rows(std::move(file), name, hashes, int64_t{1} << 62, std::move(check));
+  std::vector<T> out(static_cast<size_t>(rows.size()));
+  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+    std::memcpy(out.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * sizeof(T));
+  });
+  return out;
+}
+
 std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
   auto check_labels = [path = file->path(), limit = header.classes](Range rows, const uint8_t* bytes) {
     const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
@@ -118,12 +132,48 @@ std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const Dat
       require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of image ", rows.begin + i,
               " is ", labels[i], ", not in [0, ", limit, "); import the images again");
   };
-  StoredRows rows(std::move(file), "labels", header.label_hashes, int64_t{1} << 62, check_labels);
-  std::vector<int32_t> labels(static_cast<size_t>(rows.size()));
-  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
-    std::memcpy(labels.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * 4);
-  });
-  return labels;
+  return read_list<int32_t>(std::move(file), "labels", header.label_hashes, check_labels);
+}
+
+std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header, int64_t bytes) {
+  const std::string path = file->path();
+  auto ends = read_list<int64_t>(std::move(file), "ends", header.end_hashes, [](Range, const uint8_t*) {});
+  int64_t begin = 0;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path,
+            ": image ", i, " has bytes [", begin, ", ", ends[i], ") of ", bytes, "; import the images again");
+    begin = ends[i];
+  }
+  require(begin == bytes, ExitCode::kBadData, path, ": its images end at byte ", begin, " of ", bytes,
+          "; import the images again");
+  return ends;
+}
+
+// A list of one number for each image.
+void require_list(const Hdf5File& file, const std::string& name, StoredType type, int64_t images) {
+  const Hdf5Info info = list_info(file, name);
+  require(info.type == type, ExitCode::kBadData, file.path(), ": dataset '", name, "' holds ", info.type, " of shape ",
+          info.shape, "; expected a list of ", type);
+  require(info.shape[0] == images, ExitCode::kBadData, file.path(), ": there are ", images, " images, but ",
+          info.shape[0], " ", name);
+}
+
+std::vector<std::string> read_class_names(const Hdf5File& file, int64_t classes) {
+  if (!file.has("class_names")) return {};
+  const Hdf5Info info = list_info(file, "class_names");
+  require(info.type == StoredType::kUInt8 && info.shape[0] <= kMostNameBytes, ExitCode::kBadData, file.path(),
+          ": dataset 'class_names' holds ", info.type, " of shape ", info.shape, "; expected at most ", kMostNameBytes,
+          " bytes");
+  std::string text(static_cast<size_t>(info.shape[0]), '\0');
+  file.read("class_names", StoredType::kUInt8, {0, info.shape[0]}, text.data());
+  std::vector<std::string> names;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    names.push_back(text.substr(at, end - at));
+  }
+  require(static_cast<int64_t>(names.size()) == classes, ExitCode::kBadData, file.path(), ": there are ", classes,
+          " classes, but ", names.size(), " names of them");
+  return names;
 }
 
 }  // namespace
@@ -137,10 +187,12 @@ Hash128 DatasetHeader::computed_identity() const {
     if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
   } else {
-    add(cat("images ", images, " classes ", classes, "\n"));
+    if (encoded) add(cat("encoded images ", images[0], " channels ", images[3], " classes ", classes, "\n"));
+    else add(cat("images ", images, " classes ", classes, "\n"));
     add(mean);
     add(stddev);
     add(hashes);
+    if (encoded) add(end_hashes);
     add(label_hashes);
   }
   return hasher.digest();
@@ -155,8 +207,10 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
           "; this program reads version ", kDatasetVersion);
   DatasetHeader h;
   std::string kind = file.string_attribute("", "kind");
-  require(kind == "tokens" || kind == "images", ExitCode::kBadData, path, ": kind '", kind,
-          "' is neither tokens nor images");
+  h.encoded = kind == "encoded_images";
+  require(kind == "tokens" || kind == "images" || h.encoded, ExitCode::kBadData, path, ": kind '", kind,
+          "' is none of tokens, images and encoded_images");
+  if (h.encoded) kind = "images";
   h.kind = kind == "tokens" ? DataKind::kTokens : DataKind::kImages;
   h.hashes = read_hashes(file, kind);
   Hdf5Info info = file.info(kind);
@@ -171,22 +225,30 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
   } else {
-    require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
-            path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
-            "; expected uint8 [count, height, width, channels]");
-    h.images = info.shape;
-    const Hdf5Info labels = list_info(file, "labels");
-    require(labels.type == StoredType::kInt32, ExitCode::kBadData, path, ": dataset 'labels' holds ", labels.type,
-            " of shape ", labels.shape, "; expected a list of int32");
-    require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
-            labels.shape[0], " labels");
+    if (h.encoded) {
+      require(info.type == StoredType::kUInt8 && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path,
+              ": dataset 'images' holds ", info.type, " of shape ", info.shape, "; expected a list of uint8");
+      const int64_t channels = file.int_attribute("", "channels");
+      require(channels == 1 || channels == 3, ExitCode::kBadData, path, ": attribute 'channels' is ", channels,
+              "; expected 1 or 3");
+      h.images = {list_info(file, "ends").shape[0], 0, 0, channels};
+      require_list(file, "ends", StoredType::kInt64, h.images[0]);
+      h.end_hashes = read_hashes(file, "ends");
+    } else {
+      require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
+              path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
+              "; expected uint8 [count, height, width, channels]");
+      h.images = info.shape;
+    }
+    require_list(file, "labels", StoredType::kInt32, h.images[0]);
     h.classes = count_attribute(file, "classes", h.images[0]);
     h.label_hashes = read_hashes(file, "labels");
+    h.class_names = read_class_names(file, h.classes);
     h.mean = file.doubles_attribute("images", "mean");
     h.stddev = file.doubles_attribute("images", "std");
-    require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),
-            ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ",
-            h.stddev.size(), " values; expected one per channel (", info.shape[3], ")");
+    require(static_cast<int64_t>(h.mean.size()) == h.images[3] && h.mean.size() == h.stddev.size(), ExitCode::kBadData,
+            path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ", h.stddev.size(),
+            " values; expected one per channel (", h.images[3], ")");
     for (size_t c = 0; c < h.mean.size(); ++c)
       require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
               ": mean ", h.mean[c], " and std ", h.stddev[c],
@@ -207,7 +269,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
   };
   file.set_attribute("", "format", std::string(kFormat));
   file.set_attribute("", "version", kDatasetVersion);
-  file.set_attribute("", "kind", kind);
+  file.set_attribute("", "kind", h.encoded ? "encoded_" + kind : kind);
   write_words(kind + "_hash", h.hashes);
   if (tokens) {
     file.set_attribute("", "level", h.level());
@@ -223,6 +285,15 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     file.set_attribute("images", "mean", h.mean);
     file.set_attribute("images", "std", h.stddev);
     write_words("labels_hash", h.label_hashes);
+    if (h.encoded) {
+      file.set_attribute("", "channels", h.images[3]);
+      write_words("ends_hash", h.end_hashes);
+    }
+    if (!h.class_names.empty()) {
+      std::string text;
+      for (const std::string& name : h.class_names) text += name + "\n";
+      file.write_all("class_names", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
+    }
   }
   h.identity = h.computed_identity();
   file.set_attribute("", "identity", to_hex(h.identity));
@@ -285,8 +356,21 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
     out->rows =
         std::make_unique<StoredRows>(file, "images", out->header.hashes, memory_bytes, [](Range, const uint8_t*) {});
     out->labels = read_labels(file, out->header);
+    if (out->header.encoded) out->header.ends = read_ends(file, out->header, out->rows->size());
   }
   return out;
+}
+
+std::string DatasetFile::encoded_file(int64_t index) const {
+  std::string bytes;
+  rows->visit(header.bytes_of(index), [&](Range piece, const uint8_t* from) {
+    bytes.append(reinterpret_cast<const char*>(from), static_cast<size_t>(piece.size()));
+  });
+  return bytes;
+}
+
+ByteImage DatasetFile::decoded(int64_t index) const {
+  return decode_image(encoded_file(index), header.images[3], cat(path, ": image ", index));
 }
 
 }  // namespace lockstep

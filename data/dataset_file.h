@@ -11,6 +11,7 @@
 #include "core/base/shape.h"
 #include "core/io/hdf5_file.h"
 #include "data/dataset.h"
+#include "data/resize.h"
 #include "data/stored_rows.h"
 #include "data/vocabulary.h"
 
@@ -32,13 +33,22 @@ struct DatasetHeader {
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   // Images.
-  Shape images;  // [count, height, width, channels]
+  Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
+  bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
+  std::vector<int64_t> ends;         // encoded: where each image's bytes end
+  std::vector<uint64_t> end_hashes;  // encoded
+  std::vector<std::string> class_names;  // may be empty; no part of the identity
   int64_t classes = 0;
   std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]
   std::vector<uint64_t> label_hashes;
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
+  // The bytes of an encoded image within /images.
+  Range bytes_of(int64_t image) const {
+    const size_t i = static_cast<size_t>(image);
+    return {i == 0 ? 0 : ends[i - 1], ends[i]};
+  }
 };
 
 // Throws ExitCode::kBadData if the file is not a dataset of lockstep or has another version, or if its header or hashes
@@ -81,9 +91,16 @@ struct DatasetFile {
   // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
   template <class Use>
   void visit_image(int64_t index, Use use) const {
+    if (header.encoded) {
+      const ByteImage image = decoded(index);
+      return use(image.bytes.data(), image.height, image.width);
+    }
     rows->visit({index, index + 1},
                 [&](Range, const uint8_t* pixels) { use(pixels, header.images[1], header.images[2]); });
   }
+  // The file that an encoded image is stored as, and its pixels. Throw ExitCode::kBadData naming file and image.
+  std::string encoded_file(int64_t index) const;
+  ByteImage decoded(int64_t index) const;
 };
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
 

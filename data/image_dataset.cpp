@@ -14,6 +14,9 @@ ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, 
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
+  require(!h.encoded || (size.height > 0 && size.width > 0), ExitCode::kConfig,
+          "data.image.height and data.image.width are not set, but ", file_->path,
+          " holds images of mixed sizes: give the size that they are to have");
   const int64_t height = size.height > 0 ? size.height : h.images[1];
   const int64_t width = size.width > 0 ? size.width : h.images[2];
   spec_ = image_spec({height, width, h.images[3]}, h.classes);

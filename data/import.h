@@ -1,4 +1,4 @@
-// Imports text and IDX images into a dataset file, and inspects dataset files. The output file appears under its name,
+// Imports text and images into a dataset file, and inspects dataset files. The output file appears under its name,
 // or replaces an earlier file, only when it is complete. Only import_idx.cpp includes zlib's header.
 #pragma once
 
@@ -31,7 +31,7 @@ struct ImportOptions {
   InvalidBytes invalid = InvalidBytes::kRefuse;
 };
 
-// Both import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
+// All import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
 // (the output exists), kStorage.
 
 // Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself.
@@ -44,6 +44,15 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 // Labels must lie in [0, classes); 0 classes means the largest label plus one.
 void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,
                 const ImportOptions& options = {});
+
+struct ImageOptions {
+  std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
+  bool keep_encoded = false;  // also where all images have one size
+};
+// PNG and JPEG files within a folder. Images of one size are stored as pixels, others as the files that they are, which
+// loaders decode. The dataset is a function of the files' names, labels and contents.
+void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
+                   const ImportOptions& options = {});
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).
@@ -58,7 +67,8 @@ struct DatasetReport {
   std::string level;    // "byte", "char", "ids"; empty for images
   int64_t count = 0;    // tokens or images
   int64_t classes = 0;  // vocabulary size, or number of labels
-  Shape image_shape;    // [height, width, channels]
+  Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
+  std::vector<std::string> class_names;  // may be empty
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
   std::string characters;          // the vocabulary at character level, in UTF-8

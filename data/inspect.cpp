@@ -21,9 +21,9 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     if (progress) progress(piece.end, rows.size());
   }
   report.kind = h.kind;
-  report.count = rows.size();
+  report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
-  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size());
+  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
@@ -34,6 +34,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   } else {
     report.classes = h.classes;
     report.image_shape = {h.images[1], h.images[2], h.images[3]};
+    report.class_names = h.class_names;
     report.mean = h.mean;
     report.stddev = h.stddev;
     report.per_class.resize(static_cast<size_t>(h.classes));
@@ -53,14 +54,29 @@ std::string joined(const List& list, size_t most) {
 
 }  // namespace
 
+namespace {
+
+// "12", or "12 (cat)" where the label has a name.
+std::vector<std::string> counts_by_class(const DatasetReport& r) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < r.per_class.size(); ++i)
+    out.push_back(r.class_names.empty() ? cat(r.per_class[i])
+                                        : cat(r.per_class[i], " (", escaped(r.class_names[i], Lines::kEscape), ")"));
+  return out;
+}
+
+}  // namespace
+
 std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else {
-    out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
-               "\nclasses: ", r.classes, "\nimages per class: ", joined(r.per_class, 20),
+    const bool mixed = r.image_shape[0] == 0;
+    out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
+               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape),
+               "\nclasses: ", r.classes, "\nimages per class: ", joined(counts_by_class(r), 20),
                "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
   }
   return out +
@@ -79,6 +95,7 @@ std::string to_json(const DatasetReport& r) {
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
            {"images_per_class", list(r.per_class)},
+           {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
   }

@@ -84,13 +84,20 @@ void import_idx_files(const Arguments& a, const Inputs& inputs, const std::strin
   import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
 }
 
+void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
+  import_images(inputs[0], output, {a.text("labels"), a.has("keep-encoded")}, options);
+}
+
 struct ImportFormat {
   std::string name, help;
   void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
 };
 const ImportFormat kFormats[] = {
     {"text", "concatenates the INPUT files in order", import_text_files},
-    {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
+    {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files},
+    {"images", "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
+     import_image_folder}};
 
 int import(const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();
@@ -151,6 +158,8 @@ std::vector<Command> data_forms() {
         {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
         invalid_option(),
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
+        {"labels", "images: a CSV or TSV file with the columns file and label, in place of subfolders", "FILE", ""},
+        {"keep-encoded", "images: store files as they are, though all have one size"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,
