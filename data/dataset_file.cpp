@@ -1,12 +1,11 @@
 #include "data/dataset_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "core/base/error.h"
-#include "data/codecs/image_codec.h"
+#include "data/header_parts.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -16,30 +15,6 @@ constexpr const char* kFormat = "lockstep-data";
 constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
-constexpr int64_t kMostNameBytes = 16 << 20;
-
-// Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
-Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
-  const Hdf5Info info = file.info(name);
-  require(info.shape.rank() == 1, ExitCode::kBadData, file.path(), ": dataset '", name, "' has shape ", info.shape,
-          "; expected a list");
-  require(!info.deflated, ExitCode::kBadData, file.path(), ": dataset '", name,
-          "' is compressed (deflate), which is allowed only for tokens and images");
-  return info;
-}
-
-// The hash of each chunk of dataset `of`.
-std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of) {
-  const std::string name = of + "_hash";
-  const Hdf5Info info = list_info(file, name), hashed = file.info(of);
-  const int64_t chunks =
-      hashed.chunk_rows > 0 && hashed.shape.rank() > 0 ? ceil_div(hashed.shape[0], hashed.chunk_rows) : 0;
-  require(info.shape[0] == chunks, ExitCode::kBadData, file.path(), ": dataset '", of, "' has ", chunks,
-          " chunks, but there are ", info.shape[0], " chunk hashes");
-  std::vector<uint64_t> words(static_cast<size_t>(info.shape[0]));
-  file.read(name, StoredType::kUInt64, {0, info.shape[0]}, words.data());
-  return words;
-}
 
 std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
@@ -65,21 +40,6 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
     require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
             ": vocabulary entry ", i, " (", points[i], ") is not a code point greater than the previous one");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
-}
-
-// Checks the number of classes that a dataset of `rows` rows declares.
-int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows) {
-  const int64_t value = file.int_attribute("", key), most = std::min(std::max(kMostClasses, rows), int64_t{1} << 31);
-  require(value > 0 && value <= most, ExitCode::kBadData, file.path(), ": attribute '", key, "' is ", value,
-          "; expected a number in [1, ", most, "]");
-  return value;
-}
-
-// Whether (byte / 255 - mean) / stddev is a finite float for every byte.
-bool normalises(double mean, double stddev) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  return std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 && std::abs((0.0 - mean) / stddev) <= kLargest &&
-         std::abs((1.0 - mean) / stddev) <= kLargest;
 }
 
 template <class T>
@@ -113,69 +73,6 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
   return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
 }
 
-// A list that is read as a whole, checked chunk by chunk.
-template <class T>
-std::vector<T> read_list(std::shared_ptr<const Hdf5File> file, const std::string& name,
-                         const std::vector<uint64_t>& hashes, StoredRows::Check check) {
-  StoredRows rows(std::move(file), name, hashes, int64_t{1} << 62, std::move(check));
-  std::vector<T> out(static_cast<size_t>(rows.size()));
-  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
-    std::memcpy(out.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * sizeof(T));
-  });
-  return out;
-}
-
-std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
-  auto check_labels = [path = file->path(), limit = header.classes](Range rows, const uint8_t* bytes) {
-    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
-    for (int64_t i = 0; i < rows.size(); ++i)
-      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of image ", rows.begin + i,
-              " is ", labels[i], ", not in [0, ", limit, "); import the images again");
-  };
-  return read_list<int32_t>(std::move(file), "labels", header.label_hashes, check_labels);
-}
-
-std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header, int64_t bytes) {
-  const std::string path = file->path();
-  auto ends = read_list<int64_t>(std::move(file), "ends", header.end_hashes, [](Range, const uint8_t*) {});
-  int64_t begin = 0;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path,
-            ": image ", i, " has bytes [", begin, ", ", ends[i], ") of ", bytes, "; import the images again");
-    begin = ends[i];
-  }
-  require(begin == bytes, ExitCode::kBadData, path, ": its images end at byte ", begin, " of ", bytes,
-          "; import the images again");
-  return ends;
-}
-
-// A list of one number for each image.
-void require_list(const Hdf5File& file, const std::string& name, StoredType type, int64_t images) {
-  const Hdf5Info info = list_info(file, name);
-  require(info.type == type, ExitCode::kBadData, file.path(), ": dataset '", name, "' holds ", info.type, " of shape ",
-          info.shape, "; expected a list of ", type);
-  require(info.shape[0] == images, ExitCode::kBadData, file.path(), ": there are ", images, " images, but ",
-          info.shape[0], " ", name);
-}
-
-std::vector<std::string> read_class_names(const Hdf5File& file, int64_t classes) {
-  if (!file.has("class_names")) return {};
-  const Hdf5Info info = list_info(file, "class_names");
-  require(info.type == StoredType::kUInt8 && info.shape[0] <= kMostNameBytes, ExitCode::kBadData, file.path(),
-          ": dataset 'class_names' holds ", info.type, " of shape ", info.shape, "; expected at most ", kMostNameBytes,
-          " bytes");
-  std::string text(static_cast<size_t>(info.shape[0]), '\0');
-  file.read("class_names", StoredType::kUInt8, {0, info.shape[0]}, text.data());
-  std::vector<std::string> names;
-  for (size_t at = 0, end; at < text.size(); at = end + 1) {
-    end = std::min(text.find('\n', at), text.size());
-    names.push_back(text.substr(at, end - at));
-  }
-  require(static_cast<int64_t>(names.size()) == classes, ExitCode::kBadData, file.path(), ": there are ", classes,
-          " classes, but ", names.size(), " names of them");
-  return names;
-}
-
 }  // namespace
 
 Hash128 DatasetHeader::computed_identity() const {
@@ -187,13 +84,7 @@ Hash128 DatasetHeader::computed_identity() const {
     if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
   } else {
-    if (encoded) add(cat("encoded images ", images[0], " channels ", images[3], " classes ", classes, "\n"));
-    else add(cat("images ", images, " classes ", classes, "\n"));
-    add(mean);
-    add(stddev);
-    add(hashes);
-    if (encoded) add(end_hashes);
-    add(label_hashes);
+    hash_labelled(*this, hasher);
   }
   return hasher.digest();
 }
@@ -208,12 +99,11 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
   DatasetHeader h;
   std::string kind = file.string_attribute("", "kind");
   h.encoded = kind == "encoded_images";
-  require(kind == "tokens" || kind == "images" || h.encoded, ExitCode::kBadData, path, ": kind '", kind,
-          "' is none of tokens, images and encoded_images");
-  if (h.encoded) kind = "images";
-  h.kind = kind == "tokens" ? DataKind::kTokens : DataKind::kImages;
-  h.hashes = read_hashes(file, kind);
-  Hdf5Info info = file.info(kind);
+  const bool known = kind == "tokens" || kind == "images" || kind == "table" || h.encoded;
+  require(known, ExitCode::kBadData, path, ": kind '", kind, "' is none of tokens, images, encoded_images, table");
+  h.kind = kind == "tokens" ? DataKind::kTokens : kind == "table" ? DataKind::kTable : DataKind::kImages;
+  h.hashes = read_hashes(file, rows_name(h.kind));
+  Hdf5Info info = file.info(rows_name(h.kind));
   if (h.kind == DataKind::kTokens) {
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
     require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
@@ -225,34 +115,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
   } else {
-    if (h.encoded) {
-      require(info.type == StoredType::kUInt8 && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path,
-              ": dataset 'images' holds ", info.type, " of shape ", info.shape, "; expected a list of uint8");
-      const int64_t channels = file.int_attribute("", "channels");
-      require(channels == 1 || channels == 3, ExitCode::kBadData, path, ": attribute 'channels' is ", channels,
-              "; expected 1 or 3");
-      h.images = {list_info(file, "ends").shape[0], 0, 0, channels};
-      require_list(file, "ends", StoredType::kInt64, h.images[0]);
-      h.end_hashes = read_hashes(file, "ends");
-    } else {
-      require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
-              path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
-              "; expected uint8 [count, height, width, channels]");
-      h.images = info.shape;
-    }
-    require_list(file, "labels", StoredType::kInt32, h.images[0]);
-    h.classes = count_attribute(file, "classes", h.images[0]);
-    h.label_hashes = read_hashes(file, "labels");
-    h.class_names = read_class_names(file, h.classes);
-    h.mean = file.doubles_attribute("images", "mean");
-    h.stddev = file.doubles_attribute("images", "std");
-    require(static_cast<int64_t>(h.mean.size()) == h.images[3] && h.mean.size() == h.stddev.size(), ExitCode::kBadData,
-            path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ", h.stddev.size(),
-            " values; expected one per channel (", h.images[3], ")");
-    for (size_t c = 0; c < h.mean.size(); ++c)
-      require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
-              ": mean ", h.mean[c], " and std ", h.stddev[c],
-              " do not give finite samples; both must be finite, and std above zero");
+    read_labelled_header(file, h);
   }
   h.identity = h.computed_identity();
   std::string stored = file.string_attribute("", "identity");
@@ -263,14 +126,15 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
 
 void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
   bool tokens = h.kind == DataKind::kTokens;
-  std::string kind = tokens ? "tokens" : "images";
+  const std::string rows = rows_name(h.kind);
+  const std::string kind = h.encoded ? "encoded_images" : h.kind == DataKind::kTable ? "table" : rows;
   auto write_words = [&](const std::string& name, const std::vector<uint64_t>& words) {
     file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
   };
   file.set_attribute("", "format", std::string(kFormat));
   file.set_attribute("", "version", kDatasetVersion);
-  file.set_attribute("", "kind", h.encoded ? "encoded_" + kind : kind);
-  write_words(kind + "_hash", h.hashes);
+  file.set_attribute("", "kind", kind);
+  write_words(rows + "_hash", h.hashes);
   if (tokens) {
     file.set_attribute("", "level", h.level());
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
@@ -281,19 +145,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
       file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
     }
   } else {
-    file.set_attribute("", "classes", h.classes);
-    file.set_attribute("images", "mean", h.mean);
-    file.set_attribute("images", "std", h.stddev);
-    write_words("labels_hash", h.label_hashes);
-    if (h.encoded) {
-      file.set_attribute("", "channels", h.images[3]);
-      write_words("ends_hash", h.end_hashes);
-    }
-    if (!h.class_names.empty()) {
-      std::string text;
-      for (const std::string& name : h.class_names) text += name + "\n";
-      file.write_all("class_names", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
-    }
+    write_labelled_header(file, h);
   }
   h.identity = h.computed_identity();
   file.set_attribute("", "identity", to_hex(h.identity));
@@ -353,24 +205,9 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
   if (out->header.kind == DataKind::kTokens) {
     out->rows = open_tokens(file, out->header, memory_bytes);
   } else {
-    out->rows =
-        std::make_unique<StoredRows>(file, "images", out->header.hashes, memory_bytes, [](Range, const uint8_t*) {});
-    out->labels = read_labels(file, out->header);
-    if (out->header.encoded) out->header.ends = read_ends(file, out->header, out->rows->size());
+    open_labelled(file, memory_bytes, *out);
   }
   return out;
-}
-
-std::string DatasetFile::encoded_file(int64_t index) const {
-  std::string bytes;
-  rows->visit(header.bytes_of(index), [&](Range piece, const uint8_t* from) {
-    bytes.append(reinterpret_cast<const char*>(from), static_cast<size_t>(piece.size()));
-  });
-  return bytes;
-}
-
-ByteImage DatasetFile::decoded(int64_t index) const {
-  return decode_image(encoded_file(index), header.images[3], cat(path, ": image ", index));
 }
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-enum class DataKind : uint8_t { kTokens, kImages };
+enum class DataKind : uint8_t { kTokens, kImages, kTable };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
@@ -26,20 +26,21 @@ constexpr int64_t kMostClasses = 1 << 21;
 
 struct DatasetHeader {
   DataKind kind = DataKind::kTokens;
-  std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of /tokens or /images
+  std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of the rows
   Hash128 identity;
   // Tokens.
   int64_t tokens = 0;
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
-  // Images.
+  // Images and tables.
   Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
   bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
   std::vector<int64_t> ends;         // encoded: where each image's bytes end
   std::vector<uint64_t> end_hashes;  // encoded
   std::vector<std::string> class_names;  // may be empty; no part of the identity
+  std::string columns;                   // tables: what the features are, as JSON (data/FORMAT.md); may be empty
   int64_t classes = 0;
-  std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]
+  std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]; per feature
   std::vector<uint64_t> label_hashes;
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
@@ -85,8 +86,8 @@ class ChunkWriter {
 struct DatasetFile {
   std::string path;
   DatasetHeader header;
-  std::unique_ptr<StoredRows> rows;  // /tokens or /images
-  std::vector<int32_t> labels;       // images only
+  std::unique_ptr<StoredRows> rows;  // /tokens, /images or /features
+  std::vector<int32_t> labels;       // images and tables
 
   // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
   template <class Use>

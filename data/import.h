@@ -54,6 +54,18 @@ struct ImageOptions {
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
                    const ImportOptions& options = {});
 
+struct TableOptions {
+  std::string label = {};                    // the column of the labels
+  std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
+  std::vector<std::string> leave_out = {};   // columns that are not imported
+  bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+};
+// A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
+// standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
+// Cells that are empty or NA, N/A, NaN, nan or null are missing, which is an error without fill_missing.
+void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
+                const ImportOptions& options = {});
+
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);
@@ -69,6 +81,7 @@ struct DatasetReport {
   int64_t classes = 0;  // vocabulary size, or number of labels
   Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
   std::vector<std::string> class_names;  // may be empty
+  std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
   std::string characters;          // the vocabulary at character level, in UTF-8

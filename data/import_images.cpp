@@ -1,9 +1,7 @@
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -18,6 +16,7 @@
 #include "data/csv.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/label_index.h"
 
 namespace lockstep {
 namespace {
@@ -109,33 +108,6 @@ std::vector<Source> labelled_by_table(const std::string& table) {
     out.push_back({path.lexically_normal(), cells[label], 0, {}, 0});
   }
   return out;
-}
-
-// The number that a label is, or -1.
-int64_t number_of(const std::string& label) {
-  int64_t value = -1;
-  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
-  return error == std::errc() && end == label.data() + label.size() && std::to_string(value) == label ? value : -1;
-}
-
-// Gives each image the index of its label, and returns the labels in the order of their indices: sorted, as numbers
-// where all are.
-std::vector<std::string> index_labels(std::vector<Source>& images, const std::string& where) {
-  std::set<std::string> distinct;
-  for (const Source& s : images) distinct.insert(s.label);
-  std::vector<std::string> names(distinct.begin(), distinct.end());
-  if (std::all_of(names.begin(), names.end(), [](const std::string& n) { return number_of(n) >= 0; }))
-    std::sort(names.begin(), names.end(),
-              [](const std::string& a, const std::string& b) { return number_of(a) < number_of(b); });
-  require(static_cast<int64_t>(names.size()) <= kMostClasses, ExitCode::kBadData, where, ": has ", names.size(),
-          " different labels; at most ", kMostClasses, " are possible");
-  std::map<std::string, int32_t> index;
-  for (const std::string& n : names) {
-    require(n.find('\n') == n.npos, ExitCode::kBadData, where, ": the label '", n, "' has a line end in it");
-    index.emplace(n, static_cast<int32_t>(index.size()));
-  }
-  for (Source& s : images) s.class_index = index.at(s.label);
-  return names;
 }
 
 // An order that mixes the labels, so that any part of the data has all of them, and depends on the names alone.
@@ -255,7 +227,10 @@ void import_images(const std::string& folder, const std::string& output, const I
   const std::string& where = images.labels.empty() ? folder : images.labels;
   require(!sources.empty(), ExitCode::kBadData, where, ": holds no PNG or JPEG image");
   DatasetHeader header;
-  header.class_names = index_labels(sources, where);
+  std::set<std::string> labels;
+  for (const Source& s : sources) labels.insert(s.label);
+  const auto index = index_of_labels(labels, where, header.class_names);
+  for (Source& s : sources) s.class_index = index.at(s.label);
   header.classes = static_cast<int64_t>(header.class_names.size());
   mix_order(sources, where);
   FolderImport import(folder, std::move(sources), options);

@@ -33,8 +33,9 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
       for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
   } else {
     report.classes = h.classes;
-    report.image_shape = {h.images[1], h.images[2], h.images[3]};
+    for (int i = 1; i < h.images.rank(); ++i) report.image_shape.push_back(h.images[i]);
     report.class_names = h.class_names;
+    report.columns = h.columns;
     report.mean = h.mean;
     report.stddev = h.stddev;
     report.per_class.resize(static_cast<size_t>(h.classes));
@@ -72,6 +73,11 @@ std::string to_text(const DatasetReport& r) {
   if (r.kind == DataKind::kTokens) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
+  } else if (r.kind == DataKind::kTable) {
+    out += cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\nclasses: ", r.classes,
+               "\nrows per class: ", joined(counts_by_class(r), 20), "\nmean: ", joined(r.mean, 16),
+               "\nstd: ", joined(r.stddev, 16), "\n");
+    if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   } else {
     const bool mixed = r.image_shape[0] == 0;
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
@@ -90,14 +96,19 @@ std::string to_json(const DatasetReport& r) {
     out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}};
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
-    out = {{"kind", "images"},
-           {"images", r.count},
+    const bool table = r.kind == DataKind::kTable;
+    out = {{"kind", table ? "table" : "images"},
+           {table ? "rows" : "images", r.count},
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
-           {"images_per_class", list(r.per_class)},
+           {table ? "rows_per_class" : "images_per_class", list(r.per_class)},
            {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
+    if (!r.columns.empty()) {
+      const bool whole = parse_json_array(r.columns) && r.columns.find('\n') == std::string::npos;
+      out.emplace_back("columns", whole ? JsonValue(JsonText{r.columns}) : JsonValue(r.columns));
+    }
   }
   out.insert(out.end(), {{"chunks", r.chunks}, {"file_bytes", r.file_bytes}, {"identity", to_hex(r.identity)}});
   return json_line(out) + "\n";

@@ -4,6 +4,7 @@
 #include "core/base/partition.h"
 #include "data/image_dataset.h"
 #include "data/synthetic.h"
+#include "data/table_dataset.h"
 #include "data/token_dataset.h"
 
 namespace lockstep {
@@ -49,14 +50,14 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
 // `part` makes the dataset of a range of images, for training or not.
 template <class Part>
 Datasets images(int64_t count, const DataOptions& o, Part part) {
-  require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is images: leave it out");
+  require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is no text: leave it out");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
-          "data.ignore_tokens is set, but the data is images: leave it out");
-  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is images: leave it out");
+          "data.ignore_tokens is set, but the data is no text: leave it out");
+  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is no text: leave it out");
   int64_t middle = validation_begin(count, o.validation);
   if (o.measured) return measured(o, middle, count, [&](Range r) { return part(r, false); });
   require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
-          " images for training");
+          " samples for training");
   Datasets out;
   out.train = part(Range{0, middle}, true);
   if (o.validation > 0) out.validation = part(Range{middle, count}, false);
@@ -67,6 +68,9 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   require(!o.path.empty(), ExitCode::kConfig, "data.path is not set: give the dataset's HDF5 file");
   auto file = open_dataset_file(o.path, o.memory << 20);
   if (file->header.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
+  if (file->header.kind == DataKind::kTable)
+    return images(file->header.images[0], o,
+                  [&](Range part, bool) { return std::make_shared<TableDataset>(file, part); });
   return images(file->header.images[0], o, [&](Range part, bool train) {
     return std::make_shared<ImageDataset>(file, part, o.image, train ? Augmentation(o.augment, seed) : Augmentation());
   });

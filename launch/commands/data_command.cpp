@@ -89,6 +89,23 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   import_images(inputs[0], output, {a.text("labels"), a.has("keep-encoded")}, options);
 }
 
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t at = 0, end; at < list.size(); at = end + 1) {
+    end = std::min(list.find(',', at), list.size());
+    out.push_back(list.substr(at, end - at));
+  }
+  return out;
+}
+
+void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
+  require(!a.text("label").empty(), ExitCode::kUsage, "data import csv: --label COLUMN is needed");
+  import_csv(inputs[0], output,
+             {a.text("label"), names_in(a.text("categories")), names_in(a.text("leave-out")), a.has("fill-missing")},
+             options);
+}
+
 struct ImportFormat {
   std::string name, help;
   void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
@@ -97,7 +114,8 @@ const ImportFormat kFormats[] = {
     {"text", "concatenates the INPUT files in order", import_text_files},
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files},
     {"images", "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
-     import_image_folder}};
+     import_image_folder},
+    {"csv", "INPUT is a table, .csv or .tsv, whose first row names the columns", import_csv_file}};
 
 int import(const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();
@@ -160,6 +178,10 @@ std::vector<Command> data_forms() {
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
         {"labels", "images: a CSV or TSV file with the columns file and label, in place of subfolders", "FILE", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
+        {"label", "csv: the column that holds the labels", "COLUMN", ""},
+        {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
+        {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+        {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,
