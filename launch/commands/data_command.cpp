@@ -25,13 +25,14 @@ void stop_on_signals() {
 // A progress display that is updated by a callback (done, total).
 class ShownProgress {
  public:
-  explicit ShownProgress(std::string title) : title_(std::move(title)) {}
+  explicit ShownProgress(std::string title, std::string unit = "bytes")
+      : title_(std::move(title)), unit_(std::move(unit)) {}
   void operator()(int64_t done, int64_t total) {
     if (!progress_) {
       ProgressOptions o;
       o.title = title_;
       o.total = total;
-      o.unit = "bytes";
+      o.unit = unit_;
       progress_ = std::make_unique<Progress>(o);
     }
     progress_->set(done);
@@ -43,7 +44,7 @@ class ShownProgress {
   }
 
  private:
-  std::string title_;
+  std::string title_, unit_;
   std::unique_ptr<Progress> progress_;
 };
 
@@ -122,7 +123,7 @@ int import(const Arguments& a) {
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
-  auto shown = std::make_shared<ShownProgress>("import");
+  auto shown = std::make_shared<ShownProgress>("import", name == "images" ? "images" : "bytes");
   stop_on_signals();
   options.progress = [shown, output](int64_t done, int64_t total) {
     require(stop_of_import == 0, ExitCode::kSaved, output,
