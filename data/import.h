@@ -66,6 +66,11 @@ struct TableOptions {
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
+// Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
+// [n, features], which are normalised; and labels, integers [n].
+void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
+                const ImportOptions& options = {});
+
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);

@@ -90,6 +90,11 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   import_images(inputs[0], output, {a.text("labels"), a.has("keep-encoded")}, options);
 }
 
+void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 2, ExitCode::kUsage, "data import npy: give the samples, the labels and the output");
+  import_npy(inputs[0], inputs[1], output, options);
+}
+
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> out;
   for (size_t at = 0, end; at < list.size(); at = end + 1) {
@@ -116,7 +121,8 @@ const ImportFormat kFormats[] = {
     {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files},
     {"images", "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder},
-    {"csv", "INPUT is a table, .csv or .tsv, whose first row names the columns", import_csv_file}};
+    {"csv", "INPUT is a table, .csv or .tsv, whose first row names the columns", import_csv_file},
+    {"npy", "INPUT is an array of images or features and one of labels (.npy)", import_npy_files}};
 
 int import(const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();

@@ -114,5 +114,51 @@ TEST_F(TableTest, AWideTableComesBack) {
   EXPECT_EQ(samples()[0].size(), 4096u);
 }
 
+std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
+  std::string head = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  while ((10 + head.size() + 1) % 64 != 0) head += ' ';
+  head += '\n';
+  return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(head.size() & 255) + static_cast<char>(head.size() >> 8) +
+         head + values;
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
+}
+
+TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
+  const std::string x = folder_ / "x.npy", y = folder_ / "y.npy";
+  const auto import = [&](const std::string& samples, const std::string& labels) {
+    write_file(x, samples);
+    write_file(y, labels);
+    import_npy(x, y, out_, {.force = true});
+  };
+  const std::string two = npy("<i8", "2,", bytes_of<int64_t>({1, 0}));
+  import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), two);
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 0, -1}, {1, 0, 1}}));
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0}));
+  import(npy("|u1", "2, 2, 1", bytes_of<uint8_t>({0, 255, 255, 0})), two);
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 1}, {1, -1}}));
+  EXPECT_EQ(inspect_dataset(out_).image_shape, (Shape{2, 1, 1}));
+  std::filesystem::remove(out_);
+  const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
+                                const std::string& labels) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(samples, labels); });
+    EXPECT_EQ(folder_.files(), 2) << "a temporary file was left behind";
+  };
+  const std::string good = npy("<f4", "2, 1", bytes_of<float>({1, 2}));
+  refuse_array({"x.npy", "shape is [2, 1]", "4 bytes follow"}, good.substr(0, good.size() - 4), two);
+  refuse_array({"x.npy", "bytes follow"}, npy("<f4", "4611686018427387904, 4", "1234"), two);
+  refuse_array({"x.npy", "its shape is not valid"}, npy("<f4", "2, -1", ""), two);
+  refuse_array({"x.npy", "little-endian"}, npy(">f4", "2, 1", "12345678"), two);
+  refuse_array({"x.npy", "type O8"}, npy("|O8", "2,", std::string(16, 'x')), two);
+  refuse_array({"x.npy", "\\x93NUMPY"}, "PK\3\4 and some more", two);
+  refuse_array({"x.npy", "feature 0 of row 1 is nan"}, npy("<f4", "2, 1", bytes_of<float>({1, NAN})), two);
+  refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
+  refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
+  for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);
+}
+
 }  // namespace
 }  // namespace lockstep
