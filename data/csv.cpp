@@ -6,7 +6,7 @@
 
 namespace lockstep {
 namespace {
-constexpr int64_t kBlock = 1 << 20, kMostRowBytes = 16 << 20;
+constexpr int64_t kCsvBlock = 1 << 20, kMostRowBytes = 16 << 20;
 }  // namespace
 
 CsvReader::CsvReader(const std::string& path, char separator) : file_(path), separator_(separator) {
@@ -21,7 +21,7 @@ void CsvReader::fail(const std::string& what) const {
 
 int CsvReader::peek() {
   if (in_block_ == block_.size()) {
-    const int64_t count = std::min(kBlock, file_.size - at_);
+    const int64_t count = std::min(kCsvBlock, file_.size - at_);
     if (count == 0) return -1;
     block_.resize(static_cast<size_t>(count));
     file_.read(at_, block_.data(), count);

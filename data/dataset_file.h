@@ -23,6 +23,7 @@ constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
 // allocated for each.
 constexpr int64_t kMostClasses = 1 << 21;
+constexpr int64_t kMostFeatures = 4096;  // of a table: attributes with a number for each have at most 64 KiB
 
 struct DatasetHeader {
   DataKind kind = DataKind::kTokens;

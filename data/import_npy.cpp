@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostHeader = 64 << 10, kMostFeatures = 4096, kBlockBytes = 1 << 20, kRowChunkBytes = 128 << 10;
+constexpr int64_t kMostNpyHeader = 64 << 10, kLabelsAtOnce = 1 << 20;
 
 // An array as numpy.save() writes it, version 1 to 3: little-endian or single bytes, rows one behind the other.
 class NpyFile {
@@ -31,7 +31,7 @@ class NpyFile {
     int64_t length = 0;
     for (int64_t i = length_bytes; i-- > 0;) length = length << 8 | static_cast<uint8_t>(head[8 + i]);
     begin_ = 8 + length_bytes + length;
-    require_format(length <= kMostHeader && begin_ <= file_.size, cat("its header has ", length, " bytes"));
+    require_format(length <= kMostNpyHeader && begin_ <= file_.size, cat("its header has ", length, " bytes"));
     std::string text(static_cast<size_t>(length), '\0');
     file_.read(8 + length_bytes, text.data(), length);
     parse(text);
@@ -118,12 +118,12 @@ class NpyFile {
   int64_t item_ = 0, begin_ = 0;  // bytes
 };
 
-std::vector<int32_t> read_labels(const NpyFile& file) {
+std::vector<int32_t> labels_in(const NpyFile& file) {
   require(file.shape().rank() == 1 && file.type()[0] != 'f', ExitCode::kBadData, file.path(), ": has shape ",
           file.shape(), " and type ", file.type(), "; labels are integers [count]");
   std::vector<int32_t> out;
-  for (int64_t at = 0, count = file.shape()[0]; at < count; at += kBlockBytes)
-    for (double label : file.numbers(at, std::min(kBlockBytes, count - at))) {
+  for (int64_t at = 0, count = file.shape()[0]; at < count; at += kLabelsAtOnce)
+    for (double label : file.numbers(at, std::min(kLabelsAtOnce, count - at))) {
       require(label >= 0 && label < static_cast<double>(kMostClasses), ExitCode::kBadData, file.path(), ": label ",
               out.size(), " is ", label, ", not in [0, ", kMostClasses, ")");
       out.push_back(static_cast<int32_t>(label));
@@ -170,7 +170,7 @@ class ArrayImport {
   void write_features(Hdf5File& file, DatasetHeader& header) {
     require(row_ <= kMostFeatures, ExitCode::kBadData, array_.path(), ": has ", row_, " features; at most ",
             kMostFeatures, " are possible");
-    const int64_t step = std::max<int64_t>(1, kRowChunkBytes / (4 * row_));
+    const int64_t step = images_per_chunk(4 * row_);
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, step);
     std::vector<double> squares(static_cast<size_t>(row_));  // Welford's sums of squared distances
     header.mean.resize(squares.size());
@@ -210,7 +210,7 @@ void import_npy(const std::string& samples, const std::string& labels, const std
                 const ImportOptions& options) {
   PendingFile pending(output, options.force);
   const NpyFile array(samples), label_array(labels);
-  const std::vector<int32_t> values = read_labels(label_array);
+  const std::vector<int32_t> values = labels_in(label_array);
   require(array.shape()[0] == label_array.shape()[0], ExitCode::kBadData, samples, ": holds ", array.shape()[0],
           " samples, but ", labels, " holds ", label_array.shape()[0], " labels");
   Hdf5File file = Hdf5File::create(pending.temporary());

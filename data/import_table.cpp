@@ -18,9 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostFeatures = 4096;
-constexpr int64_t kRowChunkBytes = 128 << 10;
-
 bool is_missing(const std::string& cell) {
   return cell.empty() || cell == "NA" || cell == "N/A" || cell == "NaN" || cell == "nan" || cell == "null";
 }
@@ -75,8 +72,7 @@ class TableImport {
     header.classes = static_cast<int64_t>(class_names_.size());
     header.columns = described();
     std::vector<float> row(static_cast<size_t>(features_));
-    ChunkWriter writer(file, "features", StoredType::kFloat32, header.images,
-                       std::max<int64_t>(1, kRowChunkBytes / (4 * features_)));
+    ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     CsvReader rows(path_, csv_separator(path_));
     std::vector<std::string> cells;
