@@ -29,11 +29,11 @@ completes "a command" "train" tra
 completes "commands" "cancel check checkpoint completion config" c
 completes "a form" "keys schema show" config ""
 completes "a form's beginning" "inspect" data in
-completes "a format" "idx text" data import ""
+completes "a format" "csv idx images npy text" data import ""
 completes "a shell" "bash fish zsh" completion ""
 completes "a command of man" "plan prove" man p
 completes "options" "--ranks --resume" train text.yaml --r
-completes "options of a form" "--level" data import --l
+completes "options of a form" "--level" data import --lev
 completes "YAML files and folders" "folder images.yaml text.yaml" train ""
 completes "a YAML file in a folder" "folder/inner.yml" plan folder/
 completes "other files" "notes.txt" data inspect no
