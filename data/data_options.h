@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/field.h"
+#include "data/augment.h"
 
 namespace lockstep {
 
@@ -44,6 +45,10 @@ struct DataOptions {
     int64_t height = 28, width = 28, channels = 1;
     int64_t classes = 10;
   } synthetic = {};
+  struct Image {
+    int64_t height = 0, width = 0;  // 0: as stored
+  } image = {};
+  AugmentOptions augment = {};
   // Not a key; set by commands that only evaluate. Both datasets are then this part, complete and in order, even if it
   // is shorter than a batch.
   std::optional<DataPart> measured = {};

@@ -1,11 +1,11 @@
 #include "data/dataset_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/header_parts.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -15,29 +15,6 @@ constexpr const char* kFormat = "lockstep-data";
 constexpr int64_t kTokensPerChunk = 64 << 10;
 constexpr int64_t kImageChunkBytes = 128 << 10;
 constexpr int64_t kMostCodePoints = 0x110000;
-
-// Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
-Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
-  const Hdf5Info info = file.info(name);
-  require(info.shape.rank() == 1, ExitCode::kBadData, file.path(), ": dataset '", name, "' has shape ", info.shape,
-          "; expected a list");
-  require(!info.deflated, ExitCode::kBadData, file.path(), ": dataset '", name,
-          "' is compressed (deflate), which is allowed only for tokens and images");
-  return info;
-}
-
-// The hash of each chunk of dataset `of`.
-std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of) {
-  const std::string name = of + "_hash";
-  const Hdf5Info info = list_info(file, name), hashed = file.info(of);
-  const int64_t chunks =
-      hashed.chunk_rows > 0 && hashed.shape.rank() > 0 ? ceil_div(hashed.shape[0], hashed.chunk_rows) : 0;
-  require(info.shape[0] == chunks, ExitCode::kBadData, file.path(), ": dataset '", of, "' has ", chunks,
-          " chunks, but there are ", info.shape[0], " chunk hashes");
-  std::vector<uint64_t> words(static_cast<size_t>(info.shape[0]));
-  file.read(name, StoredType::kUInt64, {0, info.shape[0]}, words.data());
-  return words;
-}
 
 std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
@@ -63,21 +40,6 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
     require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
             ": vocabulary entry ", i, " (", points[i], ") is not a code point greater than the previous one");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
-}
-
-// Checks the number of classes that a dataset of `rows` rows declares.
-int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows) {
-  const int64_t value = file.int_attribute("", key), most = std::min(std::max(kMostClasses, rows), int64_t{1} << 31);
-  require(value > 0 && value <= most, ExitCode::kBadData, file.path(), ": attribute '", key, "' is ", value,
-          "; expected a number in [1, ", most, "]");
-  return value;
-}
-
-// Whether (byte / 255 - mean) / stddev is a finite float for every byte.
-bool normalises(double mean, double stddev) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  return std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 && std::abs((0.0 - mean) / stddev) <= kLargest &&
-         std::abs((1.0 - mean) / stddev) <= kLargest;
 }
 
 template <class T>
@@ -150,21 +112,6 @@ void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_by
   out.targets = std::make_unique<StoredRows>(file, "targets", records.target_hashes, memory_bytes / 2, check_targets);
 }
 
-std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
-  auto check_labels = [path = file->path(), limit = header.classes](Range rows, const uint8_t* bytes) {
-    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
-    for (int64_t i = 0; i < rows.size(); ++i)
-      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of image ", rows.begin + i,
-              " is ", labels[i], ", not in [0, ", limit, "); import the images again");
-  };
-  StoredRows rows(std::move(file), "labels", header.label_hashes, int64_t{1} << 62, check_labels);
-  std::vector<int32_t> labels(static_cast<size_t>(rows.size()));
-  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
-    std::memcpy(labels.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * 4);
-  });
-  return labels;
-}
-
 }  // namespace
 
 Hash128 DatasetHeader::computed_identity() const {
@@ -180,11 +127,7 @@ Hash128 DatasetHeader::computed_identity() const {
     add(records.end_hashes);
     add(records.target_hashes);
   } else {
-    add(cat("images ", images, " classes ", classes, "\n"));
-    add(mean);
-    add(stddev);
-    add(hashes);
-    add(label_hashes);
+    hash_labelled(*this, hasher);
   }
   return hasher.digest();
 }
@@ -198,11 +141,12 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
           "; this program reads version ", kDatasetVersion);
   DatasetHeader h;
   std::string kind = file.string_attribute("", "kind");
-  require(kind == "tokens" || kind == "images", ExitCode::kBadData, path, ": kind '", kind,
-          "' is neither tokens nor images");
-  h.kind = kind == "tokens" ? DataKind::kTokens : DataKind::kImages;
-  h.hashes = read_hashes(file, kind);
-  Hdf5Info info = file.info(kind);
+  h.encoded = kind == "encoded_images";
+  const bool known = kind == "tokens" || kind == "images" || kind == "table" || h.encoded;
+  require(known, ExitCode::kBadData, path, ": kind '", kind, "' is none of tokens, images, encoded_images, table");
+  h.kind = kind == "tokens" ? DataKind::kTokens : kind == "table" ? DataKind::kTable : DataKind::kImages;
+  h.hashes = read_hashes(file, rows_name(h.kind));
+  Hdf5Info info = file.info(rows_name(h.kind));
   if (h.kind == DataKind::kTokens) {
     bool good = info.type == StoredType::kUInt8 || info.type == StoredType::kUInt16 || info.type == StoredType::kUInt32;
     require(good && info.shape.rank() == 1 && info.shape[0] > 0, ExitCode::kBadData, path, ": dataset 'tokens' holds ",
@@ -215,26 +159,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
     h.records = read_records_header(file, h.tokens);
   } else {
-    require(info.type == StoredType::kUInt8 && info.shape.rank() == 4 && info.shape.numel() > 0, ExitCode::kBadData,
-            path, ": dataset 'images' holds ", info.type, " of shape ", info.shape,
-            "; expected uint8 [count, height, width, channels]");
-    h.images = info.shape;
-    const Hdf5Info labels = list_info(file, "labels");
-    require(labels.type == StoredType::kInt32, ExitCode::kBadData, path, ": dataset 'labels' holds ", labels.type,
-            " of shape ", labels.shape, "; expected a list of int32");
-    require(labels.shape[0] == info.shape[0], ExitCode::kBadData, path, ": there are ", info.shape[0], " images, but ",
-            labels.shape[0], " labels");
-    h.classes = count_attribute(file, "classes", h.images[0]);
-    h.label_hashes = read_hashes(file, "labels");
-    h.mean = file.doubles_attribute("images", "mean");
-    h.stddev = file.doubles_attribute("images", "std");
-    require(static_cast<int64_t>(h.mean.size()) == info.shape[3] && h.mean.size() == h.stddev.size(),
-            ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset 'images' have ", h.mean.size(), " and ",
-            h.stddev.size(), " values; expected one per channel (", info.shape[3], ")");
-    for (size_t c = 0; c < h.mean.size(); ++c)
-      require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset 'images', channel ", c,
-              ": mean ", h.mean[c], " and std ", h.stddev[c],
-              " do not give finite samples; both must be finite, and std above zero");
+    read_labelled_header(file, h);
   }
   h.identity = h.computed_identity();
   std::string stored = file.string_attribute("", "identity");
@@ -245,14 +170,15 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
 
 void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
   bool tokens = h.kind == DataKind::kTokens;
-  std::string kind = tokens ? "tokens" : "images";
+  const std::string rows = rows_name(h.kind);
+  const std::string kind = h.encoded ? "encoded_images" : h.kind == DataKind::kTable ? "table" : rows;
   auto write_words = [&](const std::string& name, const std::vector<uint64_t>& words) {
     file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
   };
   file.set_attribute("", "format", std::string(kFormat));
   file.set_attribute("", "version", kDatasetVersion);
   file.set_attribute("", "kind", kind);
-  write_words(kind + "_hash", h.hashes);
+  write_words(rows + "_hash", h.hashes);
   if (tokens) {
     file.set_attribute("", "level", h.level());
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
@@ -265,10 +191,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
       file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
     }
   } else {
-    file.set_attribute("", "classes", h.classes);
-    file.set_attribute("images", "mean", h.mean);
-    file.set_attribute("images", "std", h.stddev);
-    write_words("labels_hash", h.label_hashes);
+    write_labelled_header(file, h);
   }
   h.identity = h.computed_identity();
   file.set_attribute("", "identity", to_hex(h.identity));
@@ -329,9 +252,7 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
     out->rows = open_tokens(file, out->header, memory_bytes);
     open_records(file, memory_bytes, *out);
   } else {
-    out->rows =
-        std::make_unique<StoredRows>(file, "images", out->header.hashes, memory_bytes, [](Range, const uint8_t*) {});
-    out->labels = read_labels(file, out->header);
+    open_labelled(file, memory_bytes, *out);
   }
   return out;
 }

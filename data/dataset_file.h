@@ -12,17 +12,19 @@
 #include "core/base/shape.h"
 #include "core/io/hdf5_file.h"
 #include "data/dataset.h"
+#include "data/resize.h"
 #include "data/stored_rows.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
 
-enum class DataKind : uint8_t { kTokens, kImages };
+enum class DataKind : uint8_t { kTokens, kImages, kTable };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
 // allocated for each.
 constexpr int64_t kMostClasses = 1 << 21;
+constexpr int64_t kMostFeatures = 4096;  // of a table: attributes with a number for each have at most 64 KiB
 
 // The records (texts, documents) of a dataset of tokens.
 struct RecordsHeader {
@@ -33,21 +35,31 @@ struct RecordsHeader {
 
 struct DatasetHeader {
   DataKind kind = DataKind::kTokens;
-  std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of /tokens or /images
+  std::vector<uint64_t> hashes;  // XXH3-64 of each chunk of the rows
   Hash128 identity;
   // Tokens.
   int64_t tokens = 0;
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   RecordsHeader records;
-  // Images.
-  Shape images;  // [count, height, width, channels]
+  // Images and tables.
+  Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
+  bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
+  std::vector<int64_t> ends;         // encoded: where each image's bytes end
+  std::vector<uint64_t> end_hashes;  // encoded
+  std::vector<std::string> class_names;  // may be empty; no part of the identity
+  std::string columns;                   // tables: what the features are, as JSON (data/FORMAT.md); may be empty
   int64_t classes = 0;
-  std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]
+  std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]; per feature
   std::vector<uint64_t> label_hashes;
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
+  // The bytes of an encoded image within /images.
+  Range bytes_of(int64_t image) const {
+    const size_t i = static_cast<size_t>(image);
+    return {i == 0 ? 0 : ends[i - 1], ends[i]};
+  }
 };
 
 // Throws ExitCode::kBadData if the file is not a dataset of lockstep or has another version, or if its header or hashes
@@ -84,11 +96,25 @@ class ChunkWriter {
 struct DatasetFile {
   std::string path;
   DatasetHeader header;
-  std::unique_ptr<StoredRows> rows;  // /tokens or /images
-  std::vector<int32_t> labels;       // images only
+  std::unique_ptr<StoredRows> rows;  // /tokens, /images or /features
+  std::vector<int32_t> labels;       // images and tables
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
   std::unique_ptr<StoredRows> record_ends, targets;
+
+  // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
+  template <class Use>
+  void visit_image(int64_t index, Use use) const {
+    if (header.encoded) {
+      const ByteImage image = decoded(index);
+      return use(image.bytes.data(), image.height, image.width);
+    }
+    rows->visit({index, index + 1},
+                [&](Range, const uint8_t* pixels) { use(pixels, header.images[1], header.images[2]); });
+  }
+  // The file that an encoded image is stored as, and its pixels. Throw ExitCode::kBadData naming file and image.
+  std::string encoded_file(int64_t index) const;
+  ByteImage decoded(int64_t index) const;
 };
 // Calls use(tokens) for each record in order, with the range of its tokens. Throws ExitCode::kBadData where records do
 // not follow each other.

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/base/partition.h"
+#include "data/augment.h"
+#include "data/data_options.h"
 #include "data/dataset.h"
 #include "data/dataset_file.h"
 
@@ -17,8 +19,10 @@ DataSpec image_spec(const Shape& shape, int64_t classes);
 
 class ImageDataset final : public Dataset {
  public:
-  // `part` of the file's images.
-  ImageDataset(std::shared_ptr<const DatasetFile> file, Range part);
+  // `part` of the file's images, cropped and resized to `size` and changed by `augmentation`. Throws
+  // ExitCode::kConfig where `size` is needed or not possible.
+  ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, const DataOptions::Image& size = {},
+               const Augmentation& augmentation = {});
   int64_t size() const override { return part_.size(); }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return file_->header.identity; }
@@ -28,6 +32,7 @@ class ImageDataset final : public Dataset {
  private:
   std::shared_ptr<const DatasetFile> file_;
   Range part_;
+  Augmentation augmentation_;
   DataSpec spec_;
   std::vector<float> normalised_;  // [channels, 256]: (byte / 255 - mean) / std, rounded once from fp64
 };

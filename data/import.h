@@ -1,5 +1,5 @@
-// Imports text, JSON lines and IDX images into a dataset file, and inspects dataset files. The output file appears
-// under its name, or replaces an earlier file, only when it is complete.
+// Imports text, JSON lines, token ids, images and tables into a dataset file, and inspects dataset files. The output
+// file appears under its name, or replaces an earlier file, only when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ImportOptions {
   InvalidBytes invalid = InvalidBytes::kRefuse;
 };
 
-// The import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
+// All import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
 // (the output exists), kStorage.
 
 // Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself.
@@ -70,6 +70,32 @@ void import_megatron(const std::vector<std::string>& inputs, const std::string& 
 void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,
                 const ImportOptions& options = {});
 
+struct ImageOptions {
+  std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
+  bool keep_encoded = false;  // also where all images have one size
+};
+// PNG and JPEG files within a folder. Images of one size are stored as pixels, others as the files that they are, which
+// loaders decode. The dataset is a function of the files' names, labels and contents.
+void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
+                   const ImportOptions& options = {});
+
+struct TableOptions {
+  std::string label = {};                    // the column of the labels
+  std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
+  std::vector<std::string> leave_out = {};   // columns that are not imported
+  bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+};
+// A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
+// standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
+// Cells that are empty or NA, N/A, NaN, nan or null are missing, which is an error without fill_missing.
+void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
+                const ImportOptions& options = {});
+
+// Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
+// [n, features], which are normalised; and labels, integers [n].
+void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
+                const ImportOptions& options = {});
+
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);
@@ -88,7 +114,9 @@ struct DatasetReport {
   // one; of more than 2^25 records they are not counted.
   int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
   int64_t targets = 0;  // tokens on which the loss is
-  Shape image_shape;    // [height, width, channels]
+  Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
+  std::vector<std::string> class_names;  // may be empty
+  std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
   std::vector<int64_t> per_class;  // images of each label
   std::string characters;          // the vocabulary at character level, in UTF-8

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 
 #include "core/base/error.h"
 #include "core/io/pending_file.h"
+#include "data/channel_sums.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/input_stream.h"
@@ -73,19 +73,6 @@ class IdxFile {
   int64_t read_ = 0, expected_ = 4;  // bytes
 };
 
-// Sums of all bytes and of their squares, by channel; exact.
-struct Sums {
-  std::vector<uint64_t> sum, square;
-  explicit Sums(int64_t channels) : sum(static_cast<size_t>(channels)), square(sum) {}
-  void add(const uint8_t* bytes, int64_t pixels) {
-    for (int64_t p = 0; p < pixels; ++p)
-      for (size_t c = 0; c < sum.size(); ++c, ++bytes) {
-        sum[c] += *bytes;
-        square[c] += uint64_t{*bytes} * *bytes;
-      }
-  }
-};
-
 }  // namespace
 
 void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
@@ -127,7 +114,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   header.classes = classes;
   int64_t step = images_per_chunk(image_bytes);
   ChunkWriter writer(file, "images", StoredType::kUInt8, shape, step);
-  Sums sums(shape[3]);
+  ChannelSums sums(shape[3]);
   for (int64_t done = 0; done < count; done += step) {
     int64_t now = std::min(step, count - done);
     bytes.resize(static_cast<size_t>(now * image_bytes));
@@ -138,13 +125,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   }
   images.expect_end();
   header.hashes = writer.finish();
-  for (size_t c = 0; c < sums.sum.size(); ++c) {
-    double n = static_cast<double>(count * pixels) * 255.0;
-    double mean = static_cast<double>(sums.sum[c]) / n, square = static_cast<double>(sums.square[c]) / (n * 255.0);
-    double variance = square - mean * mean;
-    header.mean.push_back(mean);
-    header.stddev.push_back(variance > 1e-12 ? std::sqrt(variance) : 1.0);  // a constant channel is only shifted
-  }
+  sums.moments(header.mean, header.stddev);
   ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
   label_writer.append(values.data(), count);
   header.label_hashes = label_writer.finish();

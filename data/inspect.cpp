@@ -73,9 +73,9 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     if (progress) progress(piece.end, rows.size());
   }
   report.kind = h.kind;
-  report.count = rows.size();
+  report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
-  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size());
+  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
@@ -87,7 +87,9 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
       for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
   } else {
     report.classes = h.classes;
-    report.image_shape = {h.images[1], h.images[2], h.images[3]};
+    for (int i = 1; i < h.images.rank(); ++i) report.image_shape.push_back(h.images[i]);
+    report.class_names = h.class_names;
+    report.columns = h.columns;
     report.mean = h.mean;
     report.stddev = h.stddev;
     report.per_class.resize(static_cast<size_t>(h.classes));
@@ -107,6 +109,19 @@ std::string joined(const List& list, size_t most) {
 
 }  // namespace
 
+namespace {
+
+// "12", or "12 (cat)" where the label has a name.
+std::vector<std::string> counts_by_class(const DatasetReport& r) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < r.per_class.size(); ++i)
+    out.push_back(r.class_names.empty() ? cat(r.per_class[i])
+                                        : cat(r.per_class[i], " (", escaped(r.class_names[i], Lines::kEscape), ")"));
+  return out;
+}
+
+}  // namespace
+
 std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
@@ -117,9 +132,16 @@ std::string to_text(const DatasetReport& r) {
                  "\nduplicates: ", r.records > kMostCompared ? "not counted" : cat(r.duplicates),
                  "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
+  } else if (r.kind == DataKind::kTable) {
+    out += cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\nclasses: ", r.classes,
+               "\nrows per class: ", joined(counts_by_class(r), 20), "\nmean: ", joined(r.mean, 16),
+               "\nstd: ", joined(r.stddev, 16), "\n");
+    if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   } else {
-    out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ", r.image_shape,
-               "\nclasses: ", r.classes, "\nimages per class: ", joined(r.per_class, 20),
+    const bool mixed = r.image_shape[0] == 0;
+    out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
+               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape),
+               "\nclasses: ", r.classes, "\nimages per class: ", joined(counts_by_class(r), 20),
                "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
   }
   return out +
@@ -140,13 +162,19 @@ std::string to_json(const DatasetReport& r) {
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
-    out = {{"kind", "images"},
-           {"images", r.count},
+    const bool table = r.kind == DataKind::kTable;
+    out = {{"kind", table ? "table" : "images"},
+           {table ? "rows" : "images", r.count},
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
-           {"images_per_class", list(r.per_class)},
+           {table ? "rows_per_class" : "images_per_class", list(r.per_class)},
+           {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
+    if (!r.columns.empty()) {
+      const bool whole = parse_json_array(r.columns) && r.columns.find('\n') == std::string::npos;
+      out.emplace_back("columns", whole ? JsonValue(JsonText{r.columns}) : JsonValue(r.columns));
+    }
   }
   out.insert(out.end(), {{"chunks", r.chunks}, {"file_bytes", r.file_bytes}, {"identity", to_hex(r.identity)}});
   return json_line(out) + "\n";

@@ -10,6 +10,7 @@
 #include "data/mixture.h"
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
+#include "data/table_dataset.h"
 #include "data/token_dataset.h"
 #include "data/vocabulary.h"
 
@@ -76,28 +77,34 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
   return out;
 }
 
+// `part` makes the dataset of a range of images, for training or not.
 template <class Part>
 Datasets images(int64_t count, const DataOptions& o, Part part) {
-  require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is images: leave it out");
+  require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is no text: leave it out");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
-          "data.ignore_tokens is set, but the data is images: leave it out");
-  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is images: leave it out");
+          "data.ignore_tokens is set, but the data is no text: leave it out");
+  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is no text: leave it out");
   require(o.packing == Packing::kWindows, ExitCode::kConfig,
-          "data.packing is set, but the data is images: leave it out");
+          "data.packing is set, but the data is no text: leave it out");
   int64_t middle = validation_begin(count, o.validation);
-  if (o.measured) return measured(o, middle, count, part);
+  if (o.measured) return measured(o, middle, count, [&](Range r) { return part(r, false); });
   require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
-          " images for training");
+          " samples for training");
   Datasets out;
-  out.train = part(Range{0, middle});
-  if (o.validation > 0) out.validation = part(Range{middle, count});
+  out.train = part(Range{0, middle}, true);
+  if (o.validation > 0) out.validation = part(Range{middle, count}, false);
   return out;
 }
 
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   auto file = open_dataset_file(path, o.memory << 20);
   if (file->header.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
-  return images(file->header.images[0], o, [&](Range part) { return std::make_shared<ImageDataset>(file, part); });
+  if (file->header.kind == DataKind::kTable)
+    return images(file->header.images[0], o,
+                  [&](Range part, bool) { return std::make_shared<TableDataset>(file, part); });
+  return images(file->header.images[0], o, [&](Range part, bool train) {
+    return std::make_shared<ImageDataset>(file, part, o.image, train ? Augmentation(o.augment, seed) : Augmentation());
+  });
 }
 
 // Does the validation file hold what the training file does?
@@ -221,10 +228,18 @@ Field packing_field(DataOptions& o) {
       .without_effect_at_default();
 }
 
+Field side_field(const std::string& side, int64_t& value) {
+  return field("image." + side, value,
+               cat(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
+      .with_unit("pixels")
+      .with_range(0, 1 << 14)
+      .without_effect_at_default();
+}
+
 class Hdf5Source final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
-    return {
+    std::vector<Field> out = {
         // The path does not affect results; the identity hash of the content does.
         field("path", o.path, "the dataset's HDF5 file, or a pattern such as shards/*.h5 of several")
             .without_effect_on_math(),
@@ -239,7 +254,11 @@ class Hdf5Source final : public DataSource {
         field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
             .with_unit("MiB")
             .with_range(1, 1 << 30)
-            .without_effect_on_math()};
+            .without_effect_on_math(),
+        side_field("height", o.image.height),
+        side_field("width", o.image.width)};
+    for (Field& f : fields(o.augment)) out.push_back(std::move(f));
+    return out;
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
 };
@@ -274,7 +293,7 @@ class SyntheticImagesSource final : public DataSource {
   }
   Datasets open(const DataOptions& o, uint64_t) const override {
     return images(o.synthetic.images, o,
-                  [&](Range part) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
+                  [&](Range part, bool) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
   }
 };
 
@@ -291,7 +310,7 @@ class SyntheticShapesSource final : public DataSource {
   }
   Datasets open(const DataOptions& o, uint64_t) const override {
     return images(o.synthetic.images, o,
-                  [&](Range part) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
+                  [&](Range part, bool) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
   }
 };
 

@@ -27,13 +27,14 @@ void stop_on_signals() {
 // A progress display that is updated by a callback (done, total).
 class ShownProgress {
  public:
-  explicit ShownProgress(std::string title) : title_(std::move(title)) {}
+  explicit ShownProgress(std::string title, std::string unit = "bytes")
+      : title_(std::move(title)), unit_(std::move(unit)) {}
   void operator()(int64_t done, int64_t total) {
     if (!progress_) {
       ProgressOptions o;
       o.title = title_;
       o.total = total;
-      o.unit = "bytes";
+      o.unit = unit_;
       progress_ = std::make_unique<Progress>(o);
     }
     progress_->set(done);
@@ -45,25 +46,11 @@ class ShownProgress {
   }
 
  private:
-  std::string title_;
+  std::string title_, unit_;
   std::unique_ptr<Progress> progress_;
 };
 
 using Inputs = std::vector<std::string>;
-
-// Options with a value of one format alone.
-const std::vector<std::string> kTextOptions{"level", "invalid"}, kTokenOptions{"vocabulary", "tokenizer", "separator"},
-    kJsonOptions{"field", "prompt", "completion", "messages", "template", "skip-bad"},
-    kIdOptions{"vocabulary-size", "document-token"};
-
-// Refuses options that `format` does not read.
-void refuse_options(const Arguments& a, const std::string& format,
-                    const std::vector<std::vector<std::string>>& others) {
-  for (const auto& list : others)
-    for (const std::string& option : list)
-      require(a.text(option).empty(), ExitCode::kUsage, "data import ", format, ": --", option,
-              " is of another format");
-}
 
 // The vocabulary that --vocabulary or --tokenizer names; null for none.
 std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std::string& format) {
@@ -79,7 +66,6 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   const std::string& level = a.text("level");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  refuse_options(a, "text", {kJsonOptions, kIdOptions});
   options.vocabulary = named_vocabulary(a, "text");
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
@@ -98,15 +84,11 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
 }
 
 void import_idx_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  refuse_options(a, "idx", {kTextOptions, kTokenOptions, kJsonOptions, kIdOptions});
-  require(!a.has("special-tokens"), ExitCode::kUsage, "data import idx: --special-tokens is for text");
   require(inputs.size() == 2, ExitCode::kUsage, "data import idx: give the image file, the label file and the output");
   import_idx(inputs[0], inputs[1], output, a.integer("classes", 0), options);
 }
 
 void import_json_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  refuse_options(a, "json", {kTextOptions, kIdOptions});
-  require(!a.has("special-tokens"), ExitCode::kUsage, "data import json: --special-tokens is for text");
   JsonFields fields{a.text("field"), a.text("prompt"), a.text("completion"), a.text("messages")};
   const std::string &chat = a.text("template"), &skip = a.text("skip-bad");
   require(chat.empty() || !fields.messages.empty(), ExitCode::kUsage,
@@ -120,9 +102,6 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
 }
 
 TokenFileOptions token_file_options(const Arguments& a, const std::string& format, ImportOptions& options) {
-  refuse_options(a, format, {kTextOptions, kJsonOptions});
-  require(!a.has("special-tokens") && a.text("separator").empty(), ExitCode::kUsage, "data import ", format,
-          ": --special-tokens and --separator are for texts; these are ids");
   options.vocabulary = named_vocabulary(a, format);
   TokenFileOptions out;
   if (!a.text("vocabulary-size").empty()) out.vocabulary_size = a.integer("vocabulary-size", 1, INT32_MAX);
@@ -144,25 +123,82 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
   import_megatron(inputs, output, tokens, options);
 }
 
+void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
+  import_images(inputs[0], output, {a.text("labels"), a.has("keep-encoded")}, options);
+}
+
+void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 2, ExitCode::kUsage, "data import npy: give the samples, the labels and the output");
+  import_npy(inputs[0], inputs[1], output, options);
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t at = 0, end; at < list.size(); at = end + 1) {
+    end = std::min(list.find(',', at), list.size());
+    out.push_back(list.substr(at, end - at));
+  }
+  return out;
+}
+
+void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
+  require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
+  require(!a.text("label").empty(), ExitCode::kUsage, "data import csv: --label COLUMN is needed");
+  import_csv(inputs[0], output,
+             {a.text("label"), names_in(a.text("categories")), names_in(a.text("leave-out")), a.has("fill-missing")},
+             options);
+}
+
 struct ImportFormat {
   std::string name, help;
   void (*import)(const Arguments&, const Inputs&, const std::string& output, ImportOptions);
+  std::vector<std::string> options;  // without --classes, --force and --json
 };
 const ImportFormat kFormats[] = {
-    {"text", "concatenates the INPUT files in order", import_text_files},
-    {"json", "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
-     import_json_files},
-    {"llmc", "INPUT files hold token ids as llm.c's do (.bin)", import_llmc_files},
-    {"megatron", "an INPUT is the name, without .bin or .idx, of an indexed dataset of Megatron-LM",
-     import_megatron_files},
-    {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files}};
+    {"text",
+     "concatenates the INPUT files in order",
+     import_text_files,
+     {"level", "vocabulary", "tokenizer", "separator", "special-tokens", "invalid"}},
+    {"json",
+     "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
+     import_json_files,
+     {"field", "prompt", "completion", "messages", "template", "skip-bad", "vocabulary", "tokenizer", "separator"}},
+    {"llmc",
+     "INPUT files hold token ids as llm.c's do (.bin)",
+     import_llmc_files,
+     {"vocabulary", "tokenizer", "vocabulary-size", "document-token"}},
+    {"megatron",
+     "an INPUT is the name, without .bin or .idx, of an indexed dataset of Megatron-LM",
+     import_megatron_files,
+     {"vocabulary", "tokenizer", "vocabulary-size", "document-token"}},
+    {"idx", "INPUT is an image file and its label file (IDX, gzip or plain)", import_idx_files, {}},
+    {"images",
+     "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
+     import_image_folder,
+     {"labels", "keep-encoded"}},
+    {"csv",
+     "INPUT is a table, .csv or .tsv, whose first row names the columns",
+     import_csv_file,
+     {"label", "categories", "leave-out", "fill-missing"}},
+    {"npy", "INPUT is an array of images or features and one of labels (.npy)", import_npy_files, {}}};
+
+// Refuses options that another format reads.
+void refuse_options(const Arguments& a, const ImportFormat& format) {
+  for (const ImportFormat& other : kFormats)
+    for (const std::string& option : other.options) {
+      const bool given = !a.text(option).empty() && a.text(option) != "false";
+      const bool reads = std::find(format.options.begin(), format.options.end(), option) != format.options.end();
+      require(!given || reads, ExitCode::kUsage, "data import ", format.name, ": --", option, " is for ", other.name);
+    }
+}
 
 int import(const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
-  auto shown = std::make_shared<ShownProgress>("import");
+  auto shown = std::make_shared<ShownProgress>("import", name == "images" ? "images" : "bytes");
   stop_on_signals();
   options.progress = [shown, output](int64_t done, int64_t total) {
     require(stop_of_import == 0, ExitCode::kSaved, output,
@@ -170,7 +206,9 @@ int import(const Arguments& a) {
     (*shown)(done, total);
   };
   const auto is_named = [&](const ImportFormat& f) { return f.name == name; };
-  std::find_if(std::begin(kFormats), std::end(kFormats), is_named)->import(a, inputs, output, options);
+  const ImportFormat& format = *std::find_if(std::begin(kFormats), std::end(kFormats), is_named);
+  refuse_options(a, format);
+  format.import(a, inputs, output, options);
   shown->finish();
   const DatasetReport report = inspect_dataset(output);
   print(a.has("json") ? to_json(report) : to_text(report));
@@ -241,6 +279,12 @@ std::vector<Command> data_forms() {
          "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},
         {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
+        {"labels", "images: a CSV or TSV file with the columns file and label, in place of subfolders", "FILE", ""},
+        {"keep-encoded", "images: store files as they are, though all have one size"},
+        {"label", "csv: the column that holds the labels", "COLUMN", ""},
+        {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
+        {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+        {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,

@@ -289,7 +289,7 @@ TEST_F(DatasetFileTest, OptionsThatDoNotFitTheDataAreNamed) {
                [&] { open({.context = 8, .ignore_tokens = {1}}); });
   expect_error(ExitCode::kConfig, {"data.context is not set"}, [&] { open_datasets({.path = path_}, 0); });
   expect_error(ExitCode::kConfig, {"data.path is not set"}, [&] { open_datasets({}, 0); });
-  expect_error(ExitCode::kConfig, {"data.context is 8", "images"},
+  expect_error(ExitCode::kConfig, {"data.context is 8", "no text"},
                [&] { open_datasets({.name = "synthetic_images", .context = 8}, 0); });
 }
 

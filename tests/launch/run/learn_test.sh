@@ -20,7 +20,7 @@ case $kind in
   lstm | gru) wanted=loss bound=1.80 ;;
   bert) wanted=loss bound=2.45 ;;
   resnet) wanted=accuracy bound=0.989 ;;
-  vit) wanted=accuracy bound=0.965 ;;
+  vit) wanted=accuracy bound=0.975 ;;
   unet) wanted=iou bound=0.85 more=() ;;
   gan) wanted="" ;;
 esac

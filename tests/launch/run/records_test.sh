@@ -98,5 +98,5 @@ expect "--skip-bad: the others are there" grep -q '^records: 59 ' out
 head -c 200 chat.jsonl.gz >cut.gz
 refuses "a truncated file" 65 "cut.gz: gzip data is truncated" plain cut.gz new.h5
 refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" import chat.jsonl new.h5 --template x
-refuses "options of text" 64 "data import json: --level is of another format" import chat.jsonl new.h5 --level byte
+refuses "options of text" 64 "data import json: --level is for text" import chat.jsonl new.h5 --level byte
 finish

@@ -1,0 +1,27 @@
+// Parts of a dataset file's header, and what files of labelled samples (images, tables) hold beside their rows. Plain
+// functions, for dataset_file.cpp; they throw ExitCode::kBadData naming the file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset_file.h"
+
+namespace lockstep {
+
+std::string rows_name(DataKind kind);  // the dataset that holds the rows: "tokens", "images" or "features"
+// A dataset of one dimension that is not compressed.
+Hdf5Info list_info(const Hdf5File& file, const std::string& name);
+// The hash of each chunk of dataset `of`.
+std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of);
+// An attribute that says how many classes a dataset of `rows` rows has.
+int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows);
+
+// Images and tables.
+void read_labelled_header(const Hdf5File& file, DatasetHeader& header);
+void write_labelled_header(Hdf5File& file, const DatasetHeader& header);
+void hash_labelled(const DatasetHeader& header, Hasher128& hasher);  // their part of the identity
+void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, DatasetFile& out);
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "data/table_dataset.h"
+
+#include "core/base/error.h"
+
+namespace lockstep {
+
+TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) : file_(std::move(file)), part_(part) {
+  const DatasetHeader& h = file_->header;
+  check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
+        h.images[0]);
+  spec_ = {{{"features", DType::kFloat32, {h.images[1]}}, {std::string(kLabels), DType::kInt32, {}}},
+           h.classes,
+           "rows",
+           1,
+           false};
+}
+
+void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
+  check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
+  const int64_t row = part_.begin + index;
+  const DatasetHeader& h = file_->header;
+  float* out = static_cast<float*>(sample[0]);
+  file_->rows->visit({row, row + 1}, [&](Range, const uint8_t* bytes) {
+    const float* values = reinterpret_cast<const float*>(bytes);
+    for (size_t c = 0; c < h.mean.size(); ++c) out[c] = static_cast<float>((values[c] - h.mean[c]) / h.stddev[c]);
+  });
+  *static_cast<int32_t*>(sample[1]) = file_->labels[static_cast<size_t>(row)];
+}
+
+}  // namespace lockstep

@@ -1,0 +1,345 @@
+// Images: what PNG and JPEG files decode to, resizing and augmentation, importing folders, and what is refused.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "data/augment.h"
+#include "data/codecs/image_codec.h"
+#include "data/csv.h"
+#include "data/dataset_file.h"
+#include "data/import.h"
+#include "data/loader.h"
+#include "data/open_dataset.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+std::string fixture(const std::string& name) { return content(std::string(LOCKSTEP_TEST_IMAGES) + "/" + name); }
+
+std::string hex_of(const std::vector<uint8_t>& bytes) {
+  std::string out;
+  for (uint8_t b : bytes) out += {"0123456789abcdef"[b >> 4], "0123456789abcdef"[b & 15]};
+  return out;
+}
+
+TEST(ImageCodec, DecodesAndResizesAsPillowDoes) {
+  std::istringstream lines(fixture("golden.txt"));
+  int64_t count = 0;
+  for (std::string name, bytes; lines >> name; ++count) {
+    int64_t height, width, channels;
+    Box box;
+    lines >> height >> width >> channels >> box.left >> box.top >> box.right >> box.bottom >> bytes;
+    const std::string file = fixture(name);
+    const ImageInfo info = image_info(file, name);
+    EXPECT_EQ(info.channels, channels) << name;
+    const ByteImage image = decode_image(file, channels, name);
+    EXPECT_EQ(image.height, info.height) << name;
+    EXPECT_EQ(image.width, info.width) << name;
+    const ByteImage part = resize(image.bytes.data(), image.height, image.width, channels, box, height, width);
+    EXPECT_EQ(hex_of(part.bytes), bytes) << name << " to " << height << " x " << width;
+  }
+  EXPECT_GT(count, 20);
+}
+
+TEST(ImageCodec, GreyBecomesThreeEqualChannelsAndColourIsNotMadeGrey) {
+  const ByteImage grey = decode_image(fixture("grey.png"), 1, "g"), wide = decode_image(fixture("grey.png"), 3, "g");
+  for (size_t i = 0; i < wide.bytes.size(); ++i) ASSERT_EQ(wide.bytes[i], grey.bytes[i / 3]);
+  expect_error(ExitCode::kBadData, {"c.png", "colour"}, [] { decode_image(fixture("rgb.png"), 1, "c.png"); });
+}
+
+TEST(ImageCodec, WritesPngThatComesBack) {
+  for (const char* name : {"rgb.png", "grey.png"}) {
+    const int64_t channels = image_info(fixture(name), name).channels;
+    const ByteImage image = decode_image(fixture(name), channels, name);
+    EXPECT_EQ(decode_image(encode_png(image), channels, "again").bytes, image.bytes);
+  }
+}
+
+TEST(ImageCodec, RefusesEveryTruncation) {
+  for (const char* name : {"rgb.png", "palette.png", "rgb.jpg", "progressive.jpg", "turned6.jpg"}) {
+    const std::string whole = fixture(name);
+    for (size_t size = 0; size + 2 < whole.size(); ++size)
+      expect_error(ExitCode::kBadData, {"some.image: is "},
+                   [&] { decode_image(whole.substr(0, size), 3, "some.image"); });
+  }
+}
+
+TEST(ImageCodec, RefusesABombBeforeItAllocates) {
+  std::string png = fixture("rgb.png");
+  // The header's width and height: 65,535 x 65,535. Its checksum is wrong then, which libpng tells first; a JPEG has
+  // none.
+  std::string jpeg = fixture("grey.jpg");
+  const size_t frame = jpeg.find("\xff\xc0");
+  ASSERT_NE(frame, jpeg.npos);
+  jpeg.replace(frame + 5, 4, "\xff\xdc\xff\xdc");
+  expect_error(ExitCode::kBadData, {"bomb.jpg", "65500 x 65500", "256 MiB"},
+               [&] { decode_image(jpeg, 1, "bomb.jpg"); });
+  png[18] ^= 0x40;
+  expect_error(ExitCode::kBadData, {"bomb.png"}, [&] { decode_image(png, 3, "bomb.png"); });
+  expect_error(ExitCode::kBadData, {"x.png", "neither"}, [] { decode_image("GIF89a", 3, "x.png"); });
+}
+
+class ImagesTest : public ::testing::Test {
+ protected:
+  void put(const std::string& name, const std::string& bytes) {
+    const std::string path = folder_ / ("in/" + name);
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    write_file(path, bytes);
+  }
+  // 20 images of 13 x 9 in two subfolders.
+  void put_images() {
+    const ByteImage rgb = decode_image(fixture("rgb.png"), 3, "rgb.png");
+    for (int i = 0; i < 20; ++i) {
+      ByteImage image = rgb;
+      for (uint8_t& b : image.bytes) b = static_cast<uint8_t>(b ^ i);
+      put((i % 2 ? "dog/" : "cat/") + std::to_string(i) + ".png", encode_png(image));
+    }
+  }
+  void refuse(std::initializer_list<std::string> parts, const ImageOptions& images = {}) {
+    expect_error(ExitCode::kBadData, parts, [&] { import_images(in_, out_, images); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+  DataOptions data_options() {
+    DataOptions o;
+    o.path = out_;
+    o.validation = 0.2;
+    return o;
+  }
+
+  TemporaryFolder folder_;
+  std::string in_ = folder_ / "in", out_ = folder_ / "out.h5";
+};
+
+TEST_F(ImagesTest, ImportsBySubfolderInAnOrderThatMixesLabels) {
+  put_images();
+  import_images(in_, out_);
+  const auto file = open_dataset_file(out_, 1 << 20);
+  EXPECT_EQ(file->header.images, (Shape{20, 9, 13, 3}));
+  EXPECT_EQ(file->header.class_names, (std::vector<std::string>{"cat", "dog"}));
+  std::multiset<std::string> there, wanted;
+  const ByteImage rgb = decode_image(fixture("rgb.png"), 3, "rgb.png");
+  for (int i = 0; i < 20; ++i) {
+    file->visit_image(i, [&](const uint8_t* p, int64_t h, int64_t w) {
+      there.insert(std::string(p, p + h * w * 3) + std::to_string(file->labels[static_cast<size_t>(i)]));
+    });
+    std::string pixels;
+    for (uint8_t b : rgb.bytes) pixels.push_back(static_cast<char>(b ^ i));
+    wanted.insert(pixels + std::to_string(i % 2));
+  }
+  EXPECT_EQ(there, wanted);
+  EXPECT_FALSE(std::is_sorted(file->labels.begin(), file->labels.end())) << "the last part has one label alone";
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.per_class, (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(report.count, 20);
+}
+
+TEST_F(ImagesTest, EncodedImagesGiveTheSamplesThatPixelsGive) {
+  put_images();
+  import_images(in_, out_);
+  const Datasets pixels = open_datasets(data_options(), 1);
+  import_images(in_, folder_ / "encoded.h5", {.keep_encoded = true});
+  DataOptions o = data_options();
+  o.path = folder_ / "encoded.h5";
+  expect_error(ExitCode::kConfig, {"data.image.height"}, [&] { open_datasets(o, 1); });
+  o.image = {9, 13};
+  const Datasets encoded = open_datasets(o, 1);
+  ASSERT_EQ(pixels.train->spec().input().shape, encoded.train->spec().input().shape);
+  EXPECT_EQ(inspect_dataset(o.path).count, 20);
+  std::vector<float> a(9 * 13 * 3), b(a);
+  int32_t label_a, label_b;
+  for (int64_t i = 0; i < pixels.train->size(); ++i) {
+    pixels.train->read(0, i, std::array<void*, 2>{a.data(), &label_a});
+    encoded.train->read(0, i, std::array<void*, 2>{b.data(), &label_b});
+    EXPECT_EQ(a, b) << i;
+    EXPECT_EQ(label_a, label_b) << i;
+  }
+}
+
+TEST_F(ImagesTest, MixedSizesAndKindsBecomeOneSize) {
+  put("a/1.png", fixture("rgb.png"));
+  put("a/2.JPG", fixture("turned6.jpg"));
+  put("b/3.png", fixture("grey.png"));
+  put("b/4.jpeg", fixture("progressive.jpg"));
+  import_images(in_, out_);
+  EXPECT_TRUE(open_dataset_file(out_, 1 << 20)->header.encoded);
+  DataOptions o = data_options();
+  o.image = {6, 6};
+  const Datasets data = open_datasets(o, 1);
+  EXPECT_EQ(data.train->spec().input().shape, (Shape{6, 6, 3}));
+  EXPECT_EQ(data.train->size() + data.validation->size(), 4);
+}
+
+TEST_F(ImagesTest, TakesLabelsFromATable) {
+  put_images();
+  write_file(folder_ / "labels.csv",
+             "\xEF\xBB\xBF"
+             "label,file\r\n10,cat/0.png\r\n\"9\",\"dog/1.png\"\r\n");
+  import_images(in_, out_, {.labels = folder_ / "labels.csv"});
+  const auto file = open_dataset_file(out_, 1 << 20);
+  EXPECT_EQ(file->header.class_names, (std::vector<std::string>{"9", "10"})) << "as numbers";
+  EXPECT_EQ(file->header.images[0], 2);
+}
+
+TEST_F(ImagesTest, RefusesWhatCannotBeImported) {
+  std::filesystem::create_directories(in_);
+  refuse({"holds no PNG or JPEG"});
+  put("top.png", fixture("rgb.png"));
+  refuse({"top.png", "subfolder"});
+  const auto table = [&](const std::string& text) { write_file(folder_ / "t.csv", text); };
+  const ImageOptions by_table{.labels = folder_ / "t.csv"};
+  table("name,label\n");
+  refuse({"t.csv:1", "'file'"}, by_table);
+  table("file,label\ntop.png,\n");
+  refuse({"t.csv:2", "missing"}, by_table);
+  table("file,label\n../top.png,a\n");
+  refuse({"t.csv:2", "within the folder"}, by_table);
+  table("file,label\ntop.png,a\ntop.png,b\n");
+  refuse({"t.csv", "top.png twice"}, by_table);
+  table("file,label\ntop.png,a,b\n");
+  refuse({"t.csv:2", "3 cells", "2"}, by_table);
+  put("top.png", fixture("rgb.png").substr(0, 100));
+  table("file,label\ntop.png,a\n");
+  refuse({"in/top.png", "damaged"}, by_table);
+}
+
+TEST(Csv, ReadsQuotesAndNamesTheLineOfWhatIsWrong) {
+  TemporaryFolder folder;
+  const auto rows_of = [&](const std::string& text) {
+    write_file(folder / "t.csv", text);
+    CsvReader reader(folder / "t.csv", ',');
+    std::vector<std::vector<std::string>> rows;
+    for (std::vector<std::string> cells; reader.next(cells);) rows.push_back(cells);
+    return rows;
+  };
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(rows_of("a,b\n\n1,\"x,\"\"y\"\"\nz\"\r\n,"), (Rows{{"a", "b"}, {"1", "x,\"y\"\nz"}, {"", ""}}));
+  EXPECT_EQ(rows_of(""), Rows{});
+  expect_error(ExitCode::kBadData, {"t.csv:3", "quote"}, [&] { rows_of("a\n1\nx\"y\n"); });
+  expect_error(ExitCode::kBadData, {"line 2", "never closed"}, [&] { rows_of("a\n\"x\n\n"); });
+  expect_error(ExitCode::kBadData, {"t.csv:2", "closing quote"}, [&] { rows_of("a\n\"x\"y\n"); });
+  expect_error(ExitCode::kBadData, {"t.csv:2", "zero"}, [&] { rows_of(std::string("a\n\0\n", 4)); });
+}
+
+ByteImage square(int64_t side) {
+  ByteImage image{side, side, 3, {}};
+  for (int64_t i = 0; i < side * side * 3; ++i) image.bytes.push_back(static_cast<uint8_t>(i * 37 + i / 7));
+  return image;
+}
+
+TEST(Augmentation, IsAFunctionOfSeedEpochAndSample) {
+  AugmentOptions o;
+  o.flip = 0.5, o.shift = 3, o.rotate = 20, o.brightness = o.contrast = o.saturation = 0.4, o.cutout = 5;
+  std::set<std::vector<uint8_t>> different;
+  for (uint64_t seed : {1, 2})
+    for (int64_t epoch : {0, 1})
+      for (int64_t index : {0, 1}) {
+        ByteImage a = square(16), b = square(16);
+        Augmentation(o, seed).apply(a, epoch, index);
+        Augmentation(o, seed).apply(b, epoch, index);
+        EXPECT_EQ(a.bytes, b.bytes);
+        different.insert(a.bytes);
+      }
+  EXPECT_EQ(different.size(), 8u);
+}
+
+// Any machine, compiler and release gives these bits.
+TEST(Augmentation, KeepsItsBits) {
+  AugmentOptions o;
+  o.crop_area = 0.3, o.flip = 0.5, o.shift = 3, o.rotate = 20, o.cutout = 5;
+  o.brightness = o.contrast = o.saturation = 0.4;
+  const Augmentation augmentation(o, 7);
+  Hasher128 hasher;
+  for (int64_t i = 0; i < 50; ++i) {
+    const ByteImage from = square(24);
+    const Box box = augmentation.box(24, 24, 16, 16, 1, i);
+    ByteImage image = resize(from.bytes.data(), 24, 24, 3, box, 16, 16);
+    augmentation.apply(image, 1, i);
+    hasher.update(image.bytes.data(), image.bytes.size());
+  }
+  EXPECT_EQ(to_hex(hasher.digest()), "3056ae23c3cc0d834a939f6ff413770c");
+}
+
+TEST(Augmentation, EachChangeIsWhatItSays) {
+  const ByteImage from = square(12);
+  const auto pixel = [](const ByteImage& i, int64_t x, int64_t y, int64_t c) {
+    return x < 0 || y < 0 || x >= i.width || y >= i.height ? 0
+                                                           : i.bytes[static_cast<size_t>((y * i.width + x) * 3 + c)];
+  };
+  ByteImage flipped = from;
+  Augmentation({.flip = 1}, 1).apply(flipped, 0, 0);
+  for (int64_t y = 0; y < 12; ++y)
+    for (int64_t x = 0; x < 12; ++x)
+      for (int64_t c = 0; c < 3; ++c) ASSERT_EQ(pixel(flipped, x, y, c), pixel(from, 11 - x, y, c));
+  std::set<std::pair<int64_t, int64_t>> shifts;
+  for (int64_t i = 0; i < 200; ++i) {
+    ByteImage shifted = from;
+    Augmentation({.shift = 1}, 1).apply(shifted, 0, i);
+    int64_t matches = 0;
+    for (int64_t dy = -1; dy <= 1; ++dy)
+      for (int64_t dx = -1; dx <= 1; ++dx) {
+        bool same = true;
+        for (int64_t p = 0; p < 12 * 12 * 3; ++p)
+          same = same && shifted.bytes[static_cast<size_t>(p)] == pixel(from, p / 3 % 12 + dx, p / 36 + dy, p % 3);
+        if (same) ++matches, shifts.emplace(dx, dy);
+      }
+    ASSERT_EQ(matches, 1);
+  }
+  EXPECT_EQ(shifts.size(), 9u);
+  ByteImage cut = from;
+  Augmentation({.cutout = 4}, 1).apply(cut, 0, 3);
+  int64_t changed = 0;
+  for (size_t i = 0; i < cut.bytes.size(); ++i) {
+    if (cut.bytes[i] == from.bytes[i]) continue;
+    EXPECT_EQ(cut.bytes[i], 0);
+    ++changed;
+  }
+  EXPECT_GT(changed, 0);
+  EXPECT_LE(changed, 4 * 4 * 3);
+}
+
+TEST_F(ImagesTest, AugmentedStepsAreTheSameForEveryNumberOfRanksAndThreadsAndAfterAResume) {
+  put_images();
+  import_images(in_, out_);
+  DataOptions o = data_options();
+  o.augment.shift = 2, o.augment.rotate = 15, o.augment.flip = 0.5, o.augment.crop_area = 0.5;
+  const Datasets data = open_datasets(o, 5);
+  // The hashes of the samples of steps 2 to 7, in the order of their micro-batches.
+  const auto hashes_of = [&](int size, int threads, bool resumed) {
+    std::map<std::pair<int64_t, int64_t>, Hash128> out;
+    for (int rank = 0; rank < size; ++rank) {
+      LoaderOptions l{.batch_global = 6, .batch_micro = 2, .seed = 5, .rank = rank, .size = size, .threads = threads};
+      if (resumed) l.start = {0, 12};
+      Loader loader(*data.train, l);
+      for (int64_t step = resumed ? 2 : 0; step < 8; ++step) {
+        const StepBatch batch = loader.next();
+        for (const MicroBatch& m : batch.mine) {
+          const Tensor& t = m.batch.tensors().front().second;
+          if (step >= 2) out[{step, m.index}] = hash128(t.read(), static_cast<size_t>(t.bytes()));
+        }
+      }
+    }
+    return out;
+  };
+  const auto expected = hashes_of(1, 0, false);
+  for (int size : {1, 2, 3})
+    for (int threads : {0, 3})
+      for (bool resumed : {false, true}) EXPECT_EQ(hashes_of(size, threads, resumed), expected);
+  // Validation is not changed.
+  DataOptions plain = data_options();
+  const Datasets without = open_datasets(plain, 5);
+  std::vector<float> a(9 * 13 * 3), b(a);
+  int32_t label;
+  data.validation->read(0, 0, std::array<void*, 2>{a.data(), &label});
+  without.validation->read(0, 0, std::array<void*, 2>{b.data(), &label});
+  EXPECT_EQ(a, b);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// Tables: what a CSV file becomes, and what is refused.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "data/dataset_file.h"
+#include "data/import.h"
+#include "data/open_dataset.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+class TableTest : public ::testing::Test {
+ protected:
+  void import(const std::string& text, const TableOptions& columns = {.label = "y"}) {
+    write_file(folder_ / "t.csv", text);
+    import_csv(folder_ / "t.csv", out_, columns, {.force = true});
+  }
+  void refuse(std::initializer_list<std::string> parts, const std::string& text,
+              const TableOptions& columns = {.label = "y"}) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(text, columns); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+    EXPECT_EQ(folder_.files(), 1) << "a temporary file was left behind";
+  }
+  // The samples of the whole file.
+  std::vector<std::vector<float>> samples() {
+    DataOptions o;
+    o.path = out_;
+    o.measured = DataPart::kAll;
+    const Datasets data = open_datasets(o, 1);
+    std::vector<std::vector<float>> out;
+    labels_.clear();
+    for (int64_t i = 0; i < data.train->size(); ++i) {
+      out.emplace_back(static_cast<size_t>(data.train->spec().input().shape.numel()));
+      data.train->read(0, i, std::array<void*, 2>{out.back().data(), &labels_.emplace_back()});
+    }
+    return out;
+  }
+
+  TemporaryFolder folder_;
+  std::string out_ = folder_ / "out.h5";
+  std::vector<int32_t> labels_;
+};
+
+TEST_F(TableTest, NumbersAreNormalisedAndTextsBecomeCategories) {
+  import("size,colour,y\n1,red,no\n 2.5 ,blue,yes\n-1e0,red,no\n+4.5,green,yes\n");
+  const auto rows = samples();
+  // pandas: (size - mean) / std(ddof=0), then get_dummies(colour)
+  const std::vector<std::vector<float>> expected = {
+      {-0.3721042f, 0, 0, 1}, {0.3721042f, 1, 0, 0}, {-1.3643821f, 0, 0, 1}, {1.3643821f, 0, 1, 0}};
+  ASSERT_EQ(rows.size(), expected.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    ASSERT_EQ(rows[r].size(), 4u);
+    for (size_t c = 0; c < 4; ++c) EXPECT_NEAR(rows[r][c], expected[r][c], 1e-6) << r << ", " << c;
+  }
+  EXPECT_EQ(labels_, (std::vector<int32_t>{0, 1, 0, 1}));
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.kind, DataKind::kTable);
+  EXPECT_EQ(report.class_names, (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(report.columns, R"([ {"name":"size","type":"number","missing":0},)"
+                            R"( {"name":"colour","type":"category","missing":0,"values":["blue","green","red"]}])");
+}
+
+TEST_F(TableTest, ColumnsCanBeCategoriesOrLeftOut) {
+  import("id,zone,x,y\n17,1,5,10\n18,2,5,9\n", {.label = "y", .categories = {"zone"}, .leave_out = { "id" }});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{1, 0, 0}, {0, 1, 0}})) << "a constant column is only shifted";
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0})) << "labels that are numbers are in their order";
+}
+
+TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
+  const std::string text = "x,c,y\n1,a,0\nNA,b,1\n3,,0\n";
+  refuse({"t.csv:3", "'x'", "--fill-missing"}, text);
+  import(text, {.label = "y", .fill_missing = true});
+  const auto rows = samples();
+  EXPECT_EQ(rows[1][0], 0) << "the mean";
+  EXPECT_EQ(std::vector<float>(rows[2].begin() + 1, rows[2].end()), (std::vector<float>{1, 0, 0}));
+  EXPECT_NE(inspect_dataset(out_).columns.find(R"("missing":1)"), std::string::npos);
+  std::filesystem::remove(out_);
+  refuse({"t.csv:2", "'y'", "no label"}, "x,y\n1,\n", {.label = "y", .fill_missing = true});
+  refuse({"'x'", "no value in any row"}, "x,z,y\n,1,0\n", {.label = "y", .fill_missing = true});
+}
+
+TEST_F(TableTest, RefusesWhatIsNoTable) {
+  refuse({"t.csv", "empty"}, "");
+  refuse({"t.csv", "no rows"}, "x,y\n");
+  refuse({"t.csv:1", "no column 'y'"}, "x,z\n1,2\n");
+  refuse({"t.csv:1", "two columns 'x'"}, "x,x,y\n1,2,3\n");
+  refuse({"t.csv:1", "column 2 has no name"}, "x,,y\n1,2,3\n");
+  refuse({"t.csv:3", "1 cells", "2"}, "x,y\n1,2\n3\n");
+  refuse({"t.csv:2", "'x'", "1e300", "32 bits"}, "x,y\n1e300,2\n");
+  refuse({"t.csv:2", "'x'", "inf", "32 bits"}, "x,y\ninf,2\n");
+  refuse({"no column beside 'y'"}, "y\n1\n");
+  std::string many = "x,y\n";
+  for (int i = 0; i < 5000; ++i) many += cat("id", i, ",0\n");
+  refuse({"'x'", "more than 4096 different values", "--leave-out"}, many);
+}
+
+TEST_F(TableTest, ADamagedFeatureIsRefused) {
+  import("x,y\n1,0\n3,1\n");
+  const float value = 3;
+  flip_byte_of(out_, &value, sizeof value, 1);
+  expect_error(ExitCode::kBadData, {out_, "features"}, [&] { samples(); });
+}
+
+TEST_F(TableTest, AWideTableComesBack) {
+  std::string head, row;
+  for (int i = 0; i < 4096; ++i) head += cat("c", i, ","), row += cat(i % 7, ",");
+  import(head + "y\n" + row + "1\n" + row + "0\n");
+  EXPECT_EQ(samples()[0].size(), 4096u);
+}
+
+std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
+  std::string head = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  while ((10 + head.size() + 1) % 64 != 0) head += ' ';
+  head += '\n';
+  return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(head.size() & 255) + static_cast<char>(head.size() >> 8) +
+         head + values;
+}
+
+template <class T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
+}
+
+TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
+  const std::string x = folder_ / "x.npy", y = folder_ / "y.npy";
+  const auto import = [&](const std::string& samples, const std::string& labels) {
+    write_file(x, samples);
+    write_file(y, labels);
+    import_npy(x, y, out_, {.force = true});
+  };
+  const std::string two = npy("<i8", "2,", bytes_of<int64_t>({1, 0}));
+  import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), two);
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 0, -1}, {1, 0, 1}}));
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0}));
+  import(npy("|u1", "2, 2, 1", bytes_of<uint8_t>({0, 255, 255, 0})), two);
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 1}, {1, -1}}));
+  EXPECT_EQ(inspect_dataset(out_).image_shape, (Shape{2, 1, 1}));
+  std::filesystem::remove(out_);
+  const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
+                                const std::string& labels) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(samples, labels); });
+    EXPECT_EQ(folder_.files(), 2) << "a temporary file was left behind";
+  };
+  const std::string good = npy("<f4", "2, 1", bytes_of<float>({1, 2}));
+  refuse_array({"x.npy", "shape is [2, 1]", "4 bytes follow"}, good.substr(0, good.size() - 4), two);
+  refuse_array({"x.npy", "bytes follow"}, npy("<f4", "4611686018427387904, 4", "1234"), two);
+  refuse_array({"x.npy", "its shape is not valid"}, npy("<f4", "2, -1", ""), two);
+  refuse_array({"x.npy", "little-endian"}, npy(">f4", "2, 1", "12345678"), two);
+  refuse_array({"x.npy", "type O8"}, npy("|O8", "2,", std::string(16, 'x')), two);
+  refuse_array({"x.npy", "\\x93NUMPY"}, "PK\3\4 and some more", two);
+  refuse_array({"x.npy", "feature 0 of row 1 is nan"}, npy("<f4", "2, 1", bytes_of<float>({1, NAN})), two);
+  refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
+  refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
+  for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);
+}
+
+}  // namespace
+}  // namespace lockstep
