@@ -45,6 +45,11 @@ const KernelTable& table() {
   return instance;
 }
 
+std::vector<std::string>& warnings() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
 class CudaBlas : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 16, kN = 24, kK = 9;
@@ -52,6 +57,7 @@ class CudaBlas : public ::testing::Test {
   CudaBlas() {
     testing::reset_fake_cuda();
     fake_cublas_lt() = {};
+    forget_plans();
     std::mt19937 random(3);
     for (auto* values : {&a_, &b_, &c_, &aux_, &vector_}) {
       values->resize(kN * kN * 4);
@@ -131,7 +137,10 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
       [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_NOT_SUPPORTED; },
       [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_INVALID_VALUE; }, [] { fake_cublas_lt().none = true; },
       [] { fake_cublas_lt().only_split = true; }, [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; }};
+  warnings().clear();
+  set_choice_warning([](const std::string& line) { warnings().push_back(line); });
   for (const auto& way : ways) {
+    forget_plans();
     queue_ =
         std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), testing::kCudaScratch, 100, false);
     fake_cublas_lt() = {};
@@ -150,7 +159,38 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
     EXPECT_NE(algorithm_choices().find("NT, ld 24 16 24, bias gradient: none: the product, and passes of our own"),
               std::string::npos)
         << algorithm_choices();
+    EXPECT_EQ(warnings().size(), 5u) << "one for each, once";
   }
+  EXPECT_NE(warnings().front().find("gelu: none: the product, and passes of our own"), std::string::npos);
+  set_choice_warning(nullptr);
+}
+
+TEST_F(CudaBlas, QueuesOfOneGpuShareTheirPlans) {
+  expect_same(product(), "first queue");
+  std::vector<std::unique_ptr<CudaQueue>> queues;
+  for (int gpu : {0, 0, 1}) {
+    queues.push_back(
+        std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(gpu), table(), testing::kCudaScratch, 100, false));
+    std::swap(queue_, queues.back());
+    expect_same(product(), "another queue");
+    EXPECT_EQ(fake_cublas_lt().chosen, gpu + 1);
+    std::swap(queue_, queues.back());
+  }
+}
+
+TEST_F(CudaBlas, StartsTheLibraryOnTheGpuOfItsQueue) {
+  queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(1), table(), testing::kCudaScratch, 100, false);
+  testing::fake_cuda().current = 0;
+  expect_same(product(), "a product on GPU 1");
+  EXPECT_EQ(fake_cublas_lt().created_on, std::vector<int>{1});
+}
+
+TEST_F(CudaBlas, TakesTheFirstWhereThereIsNoMemoryToTimeThem) {
+  queue_->allow_fast(true);
+  expect_same(product(), "not timed");
+  EXPECT_EQ(fake_cublas_lt().misuse, std::vector<std::string>{"a split sum"}) << "the first splits it";
+  fake_cublas_lt().misuse.clear();
+  EXPECT_NE(algorithm_choices().find("first of the heuristic"), std::string::npos);
 }
 
 TEST_F(CudaBlas, OnlyAFastQueueSplitsSums) {

@@ -76,6 +76,9 @@ extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(&state);
+  int gpu = -1;
+  (void)cudaGetDevice(&gpu);
+  state.created_on.push_back(gpu);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
@@ -192,9 +195,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Of timing, which no test asks for.
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*) { return cudaErrorNotSupported; }
-cudaError_t cudaMallocAsync(void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }
+// Of timing: there is never memory for it.
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaMallocAsync(void**, size_t, cudaStream_t) { return cudaErrorMemoryAllocation; }
 cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaErrorNotSupported; }
 cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaErrorNotSupported; }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaErrorNotSupported; }

@@ -20,6 +20,7 @@ struct FakeCublasLt {
 
   // What was seen.
   int chosen = 0;                   // calls of the heuristic
+  std::vector<int> created_on;      // the GPU that was current at each start of the library
   std::vector<uint32_t> epilogues;  // of products that ran
   std::vector<std::string> misuse;
 };

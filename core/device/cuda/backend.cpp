@@ -172,3 +172,8 @@ extern "C" [[gnu::visibility("default")]] lockstep::DeviceBackend* lockstep_cuda
     const lockstep::ScratchSource& scratch) {
   return new lockstep::CudaBackend(scratch);
 }
+
+// Where warnings of a slower way go: the program's log.
+extern "C" [[gnu::visibility("default")]] void lockstep_cuda_warn_by(void (*warn)(const std::string& line)) {
+  lockstep::cuda::set_choice_warning(warn);
+}

@@ -151,7 +151,9 @@ class Dnn {
       std::string how;
       Plan made = build(handle_, sums, describe, how);
       found = plans_.emplace(key, std::move(made)).first;
-      record_choice(text(), how);
+      // Attention of our own is an order of magnitude slower in 16 bits, which alone comes here.
+      if (!found->second.graph && sums == Sums::kAttention) record_fallback(text(), how);
+      else record_choice(text(), how);
     }
     return found->second;
   }
@@ -423,7 +425,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
     return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
                a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : cat(", ", a.kv_heads, " heads of keys"),
                a.key_time() == a.time ? "" : cat(", ", a.key_time(), " keys"),
-               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype);
+               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype, fast ? ", fast" : "");
   };
   return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
 }
