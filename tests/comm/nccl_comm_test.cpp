@@ -378,6 +378,23 @@ TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
   EXPECT_LT(Clock::now() - start, Seconds(5));
 }
 
+// NCCL's abort waits for the graphs that hold its operations.
+TEST(NcclComm, AnAbortDropsRecordedStepsFirst) {
+  run_nccl_ranks(2, [](Communicator& comm) {
+    const Tensor x = Tensor::full({5}, 1);
+    StreamGraph graph(current_stream());
+    graph.record([&] { comm.all_reduce(x, ReduceOp::kSum, "x").wait(); });
+    graph.launch();
+    EXPECT_EQ(x.to_vector(), std::vector<double>(5, 2));
+    comm.barrier("both have it");
+    if (comm.rank() == 1) comm.abort(Error(ExitCode::kRankLost, "rank 1 gives up"));
+    const auto start = Clock::now();
+    while (graph.recorded() && Clock::now() - start < Seconds(20)) sleep_for(0.01);
+    EXPECT_FALSE(graph.recorded());
+    EXPECT_EQ(error_of([&] { graph.launch(); }).code(), ExitCode::kRankLost);
+  });
+}
+
 TEST(NcclComm, AnExceptionOfOneRankEndsAllAndIsTheOneRethrown) {
   const auto start = Clock::now();
   const Error e = error_of([] {
