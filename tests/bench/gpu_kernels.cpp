@@ -1,6 +1,8 @@
 // The kernels of GPT-2's training steps, one by one, on one device: time, rate, and how near that comes to what the
 // device can do at most; one table.
-//   gpu_kernels [cuda|cpu] [small]     default: cuda, GPT-2 124M of 64 x 1024 tokens and 1558M of 16 x 1024
+//   gpu_kernels [cuda|cpu] [small]           default: cuda, GPT-2 124M of 64 x 1024 tokens and 1558M of 16 x 1024
+//   gpu_kernels limits [cuda|cpu] [small]    only what the device can do at most, as one JSON line: the benchmark's
+//                                            yardstick
 // A row: the time of one launch with exact algorithms, and with those that `reduce: fast` would take; the rate; the
 // floor, the longer of the time of its operations at the rate of large square products and the time of its bytes at the
 // rate of copies, both measured first; and the floor as a share of the exact time. Launches are queued behind each
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,9 +34,23 @@ struct Case {
   std::function<Launch()> make;  // a set of operands, held by what it returns
 };
 
+// Random: of zeros a card draws less power and runs faster.
+Tensor random_tensor(const Shape& shape, DType dtype, double scale = 1) {
+  static uint64_t seed = 0;
+  const Tensor wide = Tensor::empty(shape);
+  InitialArgs a;
+  a.normal = true, a.scale = static_cast<float>(scale), a.seed = ++seed, a.end = wide.numel();
+  a.out = static_cast<float*>(wide.write());
+  raw::launch([](Parallel& p, const InitialArgs& args) { kernels(p).initial(p, args); }, a);
+  return raw::cast(wide, dtype);
+}
+
+constexpr DType kNarrow = DType::kBFloat16;
+Tensor narrow_matrix(int64_t rows, int64_t cols) { return random_tensor({rows, cols}, kNarrow, 0.02); }
+
 class Bench {
  public:
-  Bench(Stream& stream, bool small) : stream_(stream), small_(small) {}
+  Bench(Stream& stream, bool small) : stream_(stream), small_(small), extent_(small ? 64 : 8192) {}
 
   // Returns the seconds of one launch, the median of five measurements.
   double seconds_of(const Case& c) {
@@ -60,11 +77,41 @@ class Bench {
     return all[all.size() / 2];
   }
 
-  void limits(const Case& product, const Case& copy) {
+  // Square products of random bf16 matrices, and copies within the memory by the queue.
+  void measure_limits() {
+    const int64_t extent = extent_, bytes = int64_t(1) << (small_ ? 16 : 30);
+    const double e = static_cast<double>(extent);
+    const Case product{"", 2 * e * e * e, 6 * e * e, [=]() -> Launch {
+                         const Tensor a = narrow_matrix(extent, extent), b = narrow_matrix(extent, extent),
+                                      c = Tensor::empty({extent, extent}, kNarrow);
+                         return [=] { raw::gemm(c, a, b); };
+                       }};
+    const Case copy{"", 0, 2.0 * static_cast<double>(bytes), [=, this]() -> Launch {
+                      const Tensor from = Tensor::zeros({bytes}, DType::kUInt8),
+                                   to = Tensor::zeros({bytes}, DType::kUInt8);
+                      return [=, this] {
+                        if (DeviceQueue* queue = stream_.device_queue().get())
+                          queue->copy(to.write(), from.read(), bytes);
+                        else std::memcpy(to.write(), from.read(), static_cast<size_t>(bytes));
+                      };
+                    }};
     flop_rate_ = product.flops / seconds_of(product);
     byte_rate_ = copy.bytes / seconds_of(copy);
-    std::printf("floor: %.4g TF/s (%s), %.4g GB/s (%s)\n\n", flop_rate_ / 1e12, product.name.c_str(), byte_rate_ / 1e9,
-                copy.name.c_str());
+  }
+
+  void print_limits() const {
+    const Device device = stream_.device();
+    const bool gpu = device.type == DeviceType::kCuda;
+    std::printf(
+        "{\"device\":\"%s\",\"libraries\":\"%s\",\"gemm_extent\":%lld,\"gemm_tflops\":%.4g,\"copy_gbps\":%.4g}\n",
+        gpu ? device_backend().properties(device.index).name.c_str() : "cpu",
+        gpu ? device_backend().versions().c_str() : "", static_cast<long long>(extent_), flop_rate_ / 1e12,
+        byte_rate_ / 1e9);
+  }
+
+  void begin_table() const {
+    std::printf("floor: %.4g TF/s in products of %lld^3 in bf16, %.4g GB/s in copies (read and written)\n\n",
+                flop_rate_ / 1e12, static_cast<long long>(extent_), byte_rate_ / 1e9);
     std::printf(
         "| kernel | exact ms | TF/s | GB/s | floor ms | floor / exact | fast ms |\n|---|---|---|---|---|---|---|\n");
     std::fflush(stdout);
@@ -106,23 +153,10 @@ class Bench {
 
   Stream& stream_;
   const bool small_;
+  const int64_t extent_;  // of the square products
   double flop_rate_ = 1, byte_rate_ = 1;
   int failed_ = 0, ran_ = 0;
 };
-
-// Random: of zeros a card draws less power and runs faster.
-Tensor random_tensor(const Shape& shape, DType dtype, double scale = 1) {
-  static uint64_t seed = 0;
-  const Tensor wide = Tensor::empty(shape);
-  InitialArgs a;
-  a.normal = true, a.scale = static_cast<float>(scale), a.seed = ++seed, a.end = wide.numel();
-  a.out = static_cast<float*>(wide.write());
-  raw::launch([](Parallel& p, const InitialArgs& args) { kernels(p).initial(p, args); }, a);
-  return raw::cast(wide, dtype);
-}
-
-constexpr DType kNarrow = DType::kBFloat16;
-Tensor narrow_matrix(int64_t rows, int64_t cols) { return random_tensor({rows, cols}, kNarrow, 0.02); }
 
 struct Model {
   std::string name;
@@ -332,26 +366,19 @@ void rows_of_model(Bench& bench, const Model& m) {
   update_row(bench, m);
 }
 
-int run(Device device, bool small) {
+int run(Device device, bool small, bool only_limits) {
   Stream stream(device, Stream::Mode::kInline, available_cores());
   WithStream with(stream);
+  Bench bench(stream, small);
+  bench.measure_limits();
+  if (only_limits) {
+    bench.print_limits();
+    return 0;
+  }
   if (device.type == DeviceType::kCuda)
     std::printf("on %s, %s, %s\n", device_backend().properties(device.index).name.c_str(),
                 device_backend().driver().c_str(), device_backend().versions().c_str());
-  Bench bench(stream, small);
-  const int64_t extent = small ? 64 : 8192, bytes = small ? int64_t(1) << 16 : int64_t(1) << 30;
-  const double e = static_cast<double>(extent);
-  bench.limits(
-      {cat("products of ", extent, "^3 in bf16"), 2 * e * e * e, 6 * e * e,
-       [=]() -> Launch {
-         const Tensor a = narrow_matrix(extent, extent), b = narrow_matrix(extent, extent),
-                      c = Tensor::empty({extent, extent}, kNarrow);
-         return [=] { raw::gemm(c, a, b); };
-       }},
-      {cat("copies of ", bytes, " bytes, read and written"), 0, 2.0 * static_cast<double>(bytes), [=]() -> Launch {
-         const Tensor from = Tensor::zeros({bytes}, DType::kUInt8), to = Tensor::zeros({bytes}, DType::kUInt8);
-         return [=] { raw::copy(to, from); };
-       }});
+  bench.begin_table();
   if (small) {
     rows_of_model(bench, {"tiny", 2, 16, 2, 32, 64, 4096});
   } else {
@@ -369,14 +396,17 @@ int run(Device device, bool small) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  const std::string device = argc > 1 ? argv[1] : "cuda";
-  const bool small = argc > 2 && std::string(argv[2]) == "small";
-  if (argc > 3 || (argc > 2 && !small) || (device != "cuda" && device != "cpu")) {
-    std::fprintf(stderr, "usage: gpu_kernels [cuda|cpu] [small]\n");
+  const std::vector<std::string> given(argv + 1, argv + argc);
+  const bool only_limits = !given.empty() && given[0] == "limits";
+  size_t next = only_limits ? 1 : 0;
+  const std::string device = next < given.size() ? given[next++] : "cuda";
+  const bool small = next < given.size() && given[next] == "small";
+  if (next + (small ? 1 : 0) != given.size() || (device != "cuda" && device != "cpu")) {
+    std::fprintf(stderr, "usage: gpu_kernels [limits] [cuda|cpu] [small]\n");
     return static_cast<int>(ExitCode::kUsage);
   }
   try {
-    return run(device == "cuda" ? Device{DeviceType::kCuda, 0} : Device{}, small);
+    return run(device == "cuda" ? Device{DeviceType::kCuda, 0} : Device{}, small, only_limits);
   } catch (const Error& e) {
     std::fprintf(stderr, "gpu_kernels: %s\n", e.what());
     return static_cast<int>(e.code());
