@@ -72,7 +72,8 @@ class WithRecording {
 
 void StreamGraph::record(const std::function<void()>& work) {
   check(!context().recording, "a graph within a graph");
-  stream_.synchronize();  // what comes before is no part of it
+  stream_.synchronize();          // what comes before is no part of it
+  trim_memory(stream_.device());  // the graph's memory is its own, and cannot come from what others have cached
   stream_.device_queue()->begin_recording();
   try {
     WithRecording with(this);

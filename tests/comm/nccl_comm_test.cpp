@@ -378,6 +378,15 @@ TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
   EXPECT_LT(Clock::now() - start, Seconds(5));
 }
 
+TEST(NcclApi, TakesALibraryAsNewAsItsHeaders) {
+  for (int found : {22809, 22801, 22907, 23000}) EXPECT_NO_THROW(check_nccl_version(found, 22809)) << found;
+  for (int found : {22707, 30000, 2809}) {
+    const Error e = error_of([&] { check_nccl_version(found, 22809); });
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+    expect_parts(e.what(), {"compiled with 2.28.9", "LD_LIBRARY_PATH"});
+  }
+}
+
 // NCCL's abort waits for the graphs that hold its operations.
 TEST(NcclComm, AnAbortDropsRecordedStepsFirst) {
   run_nccl_ranks(2, [](Communicator& comm) {
