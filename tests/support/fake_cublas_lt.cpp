@@ -85,9 +85,10 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS;
 const char* cublasLtGetStatusString(cublasStatus_t) { return "a status in the library's words"; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 
-cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t bytes, cublasComputeType_t,
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t bytes, cublasComputeType_t compute,
                                                cudaDataType_t) {
   std::memset(d, 0, bytes);
+  state.compute_type = compute;
   const uint32_t plain = CUBLASLT_EPILOGUE_DEFAULT;
   put(d->data, CUBLASLT_MATMUL_DESC_EPILOGUE, &plain, sizeof plain);
   return CUBLAS_STATUS_SUCCESS;
@@ -114,8 +115,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t, cublasLt
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t which, const void* value,
+                                                    size_t bytes) {
+  if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) std::memcpy(&state.reduction_mask, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -138,7 +141,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which, void* value,
                                                     size_t bytes, size_t* written) {
-  const uint64_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algo->data[0] : 0;
+  const bool splits = algo->data[0] > 1;
+  const uint64_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM                   ? algo->data[0]
+                      : which == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME && splits ? state.split_scheme
+                                                                                 : 0;
   std::memcpy(value, &is, bytes);
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;

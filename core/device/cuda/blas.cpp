@@ -12,6 +12,7 @@
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/gemm_layout.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/switches.h"
 #include "core/device/cuda/version.h"
 
 namespace lockstep::cuda {
@@ -86,9 +87,30 @@ T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttribut
   return value;
 }
 
-bool splits_the_sum(const cublasLtMatmulAlgo_t& algorithm) {
-  return config<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
-         config<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) != CUBLASLT_REDUCTION_SCHEME_NONE;
+// How the parts of a split sum may be added in exact work: not at all, or in the compute type by a kernel of their own,
+// in a fixed order. The other schemes add in place, in the order of arrival, or round the parts.
+uint32_t exact_reductions(const GemmCall& call) {
+  const bool of_a_weight = call.c.dtype == DType::kFloat32 && size_of(call.a.dtype) == 2;
+  return switches().split_k && of_a_weight ? uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+                                           : uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
+bool is_exact(const cublasLtMatmulAlgo_t& algorithm, uint32_t reductions) {
+  const auto scheme = config<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+  const bool splits = config<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1;
+  return splits ? scheme != CUBLASLT_REDUCTION_SCHEME_NONE && scheme == reductions
+                : (scheme & ~reductions) == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+// That an epilogue is switched off, in words for the list of choices; null where it is not.
+const char* switched_off(const GemmCall& call) {
+  if (call.epilogue != Epilogue::kNone && switches().no_gelu_epilogue) return "no_gelu_epilogue";
+  return call.bias_gradient && switches().no_bias_gradient_epilogue ? "no_bias_gradient_epilogue" : nullptr;
+}
+
+cublasComputeType_t compute_type(const GemmCall& call) {
+  if (call.a.dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
+  return switches().tf32 && call.a.dtype == DType::kFloat32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 std::string to_text(const cublasLtMatmulHeuristicResult_t& choice) {
@@ -199,8 +221,12 @@ class Blas {
   Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
     Plan plan;
     plan.wide = call.a.dtype == DType::kFloat64;
-    check_blas(cublasLtMatmulDescInit(&plan.product, plan.wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                      plan.wide ? CUDA_R_64F : CUDA_R_32F),
+    if (const char* word = switched_off(call)) {
+      plan.refused = true;
+      record_choice(cat("product ", to_text(call)), cat("none: switched off by ", word));
+      return plan;
+    }
+    check_blas(cublasLtMatmulDescInit(&plan.product, compute_type(call), plan.wide ? CUDA_R_64F : CUDA_R_32F),
                "describing a product");
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, call.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -222,7 +248,8 @@ class Blas {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(call.b.alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(call.c.alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(call.c.alignment));
-    if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));
+    const uint32_t reductions = exact_reductions(call);
+    if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
@@ -232,7 +259,7 @@ class Blas {
       check_blas(status, cat("choosing for the product ", to_text(call)));
     results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
-      return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && splits_the_sum(r.algo));
+      return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && !is_exact(r.algo, reductions));
     });
     if (results.empty() && call.beyond_product()) {
       refuse(plan, call);
