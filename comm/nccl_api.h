@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/device/backend.h"
 
 namespace lockstep {
@@ -64,6 +65,16 @@ class NcclApi {
   virtual void send(Handle comm, const void* in, int64_t n, DType dtype, int to, DeviceQueue& queue) = 0;
   virtual void receive(Handle comm, void* out, int64_t n, DType dtype, int from, DeviceQueue& queue) = 0;
 };
+
+inline std::string nccl_version_text(int code) { return cat(code / 10000, ".", code / 100 % 100, ".", code % 100); }
+// Throws ExitCode::kDevice unless a library of version `found` serves a program that was compiled with `compiled`, both
+// as NCCL counts (22809 is 2.28.9): of the same major version, and no older minor one, which may lack calls.
+inline void check_nccl_version(int found, int compiled) {
+  require(found / 10000 == compiled / 10000 && found / 100 >= compiled / 100, ExitCode::kDevice, "NCCL ",
+          nccl_version_text(found), " was found, but this lockstep was compiled with ", nccl_version_text(compiled),
+          ": put that version, or a later ", compiled / 10000,
+          ".x, first in LD_LIBRARY_PATH, or build again with the one that is there");
+}
 
 // The library in use. If there is none, throws ExitCode::kDevice with what is missing and what to do.
 NcclApi& nccl_api();

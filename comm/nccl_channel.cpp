@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "core/device/context.h"
+#include "core/device/graph.h"
 
 namespace lockstep {
 namespace {
@@ -406,6 +407,10 @@ void NcclChannel::end_hanging_work(const Error& cause) {
     changed_.wait_for(lock, kHandOver, [&] { return !in_library_; });  // the abort ends a call that hangs
     comm = std::exchange(comm_, nullptr);
   }
+  // NCCL's abort waits until no CUDA graph holds operations of the communicator.
+  if (const int graphs = drop_graphs(stream_.device()); graphs > 0)
+    log_warning(cat("rank ", rank_, " drops ", graphs, " recorded step", graphs > 1 ? "s" : "",
+                    ", as NCCL cannot be aborted before"));
   std::string problem = "it hangs";
   try {
     if (done_within(

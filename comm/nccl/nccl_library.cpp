@@ -8,10 +8,6 @@
 namespace lockstep {
 namespace {
 
-std::string version_text(int code) {
-  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);  // the encoding of NCCL_VERSION since 2.9
-}
-
 ExitCode code_of(ncclResult_t result) {
   switch (result) {
     case ncclUnhandledCudaError: return ExitCode::kDevice;
@@ -67,11 +63,8 @@ class NcclLibrary final : public NcclApi {
   NcclLibrary() {
     int code = 0;
     must(ncclGetVersion(&code), "asking for its version");
-    version_ = version_text(code);
-    // Minor versions may change the meaning of calls; patch versions do not.
-    require(code / 100 == NCCL_VERSION_CODE / 100, ExitCode::kDevice, "NCCL ", version_,
-            " was found, but this lockstep was compiled with ", version_text(NCCL_VERSION_CODE),
-            ": put that version first in LD_LIBRARY_PATH, or build again with the one that is there");
+    version_ = nccl_version_text(code);
+    check_nccl_version(code, NCCL_VERSION_CODE);
   }
 
   std::string version() const override { return version_; }

@@ -93,6 +93,7 @@ class Memory {
   virtual void release(void* data) = 0;
   virtual void* take_from(const std::function<void*()>& library, int64_t bytes, MemoryUse use) = 0;
   virtual void forget(void* data) = 0;
+  virtual void trim_now() {}
 
   AllocatorStats stats() {
     std::lock_guard lock(mutex_);
@@ -116,7 +117,7 @@ class Arena : public Memory {
     bytes = rounded(bytes);
     std::unique_lock lock(mutex_);
     char* data = find(bytes, use, lock);
-    if (!data) {
+    if (!data && !context().recording) {
       give_back_unused(lock);
       data = find(bytes, use, lock);
     }
@@ -136,7 +137,7 @@ class Arena : public Memory {
   void* take_from(const std::function<void*()>& library, int64_t bytes, MemoryUse use) override {
     void* data = library();
     std::unique_lock lock(mutex_);
-    if (!data) {
+    if (!data && !context().recording) {
       give_back_unused(lock);
       lock.unlock();
       data = library();
@@ -156,6 +157,11 @@ class Arena : public Memory {
     stats_.bytes_reserved -= it->second.size;
     count_out(stats_, it->second.size, it->second.use);
     blocks_.erase(it);
+  }
+
+  void trim_now() override {
+    std::unique_lock lock(mutex_);
+    give_back_unused(lock);
   }
 
  protected:
@@ -297,7 +303,7 @@ class GpuArena final : public QueuedArena {
   char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
     Stream* now = here();
     Pool& pool = pool_of(now ? now->device_queue() : nullptr);
-    take_back();
+    if (!pool.fits(bytes)) take_back();  // asking the driver about each event costs more than the rest
     return pool.take(bytes, use, lock);
   }
   void trim() override {
@@ -354,7 +360,7 @@ class PinnedArena final : public QueuedArena {
 
  private:
   char* find(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock) override {
-    take_back();
+    if (!pool_.fits(bytes)) take_back();
     return pool_.take(bytes, use, lock);
   }
   void free_block(char* data, const Block& block) override {
@@ -434,6 +440,7 @@ void* take_from_library(const std::function<void*()>& library, int64_t bytes, co
   return memory_of(device).take_from(library, bytes, use);
 }
 void forget_bytes(void* data, const Device& device) noexcept { memory_of(device).forget(data); }
+void trim_memory(const Device& device) { memory_of(device).trim_now(); }
 AllocatorStats allocator_stats(const Device& device) { return memory_of(device).stats(); }
 void reset_peak_bytes(const Device& device) { memory_of(device).reset_peak(); }
 

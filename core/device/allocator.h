@@ -56,6 +56,9 @@ void* allocate_scratch(int64_t bytes, const DeviceQueue& queue, const Device& de
 // device. Call forget_bytes before the library frees the memory.
 void* take_from_library(const std::function<void*()>& library, int64_t bytes, const Device& device, MemoryUse use);
 void forget_bytes(void* data, const Device& device) noexcept;
+// Returns the GPU's segments that nobody uses to the system, as running out of memory does. While a graph is recorded
+// neither happens: memory of work that is recorded must stay where it is.
+void trim_memory(const Device& device);
 AllocatorStats allocator_stats(const Device& device = {});
 void reset_peak_bytes(const Device& device = {});
 // Releases the GPU memory that was allocated while `graph` was recorded (context().recording) for use by others.

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "core/base/log.h"
 #include "core/device/allocator.h"
 #include "core/device/library.h"
 
@@ -16,8 +17,13 @@ DeviceBackend* open_backend(std::string& why) {
     return nullptr;
   }
   std::string said;
-  if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said))
+  if (void* make = library_symbol("liblockstep_cuda.so", "lockstep_cuda_backend", &said)) {
+    // The library has no log of its own.
+    if (void* warn_by = library_symbol("liblockstep_cuda.so", "lockstep_cuda_warn_by", &said))
+      reinterpret_cast<void (*)(void (*)(const std::string&))>(warn_by)(
+          [](const std::string& line) { log_warning(line); });
     return reinterpret_cast<MakeDeviceBackend*>(make)({allocate_scratch, free_bytes});
+  }
   // The loader names what it did not find: ours, or a library of CUDA that ours needs.
   const bool built = said.find("liblockstep_cuda.so: cannot open") == std::string::npos;
   why = cat("this lockstep cannot use GPUs: ", said,

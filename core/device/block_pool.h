@@ -48,6 +48,7 @@ class Pool {
   // `bytes`: a multiple of kAlign. Null if the source ran out. `lock` guards the pool; it is released while the source
   // allocates, which may take long (pinning a gigabyte takes a second).
   char* take(int64_t bytes, MemoryUse use, std::unique_lock<std::mutex>& lock);
+  bool fits(int64_t bytes) const { return free_.lower_bound({bytes, 0, nullptr}) != free_.end(); }
   void give(char* data, Block block);
   void trim();  // returns unused segments to the source
 

@@ -22,13 +22,19 @@ class StreamGraph {
   // yet, and must join other streams that take part before it returns. Memory that it allocates belongs to the graph;
   // tensors that it keeps (a loss, gradients) hold new values after each launch.
   void record(const std::function<void()>& work);
-  bool recorded() const { return graph_ != nullptr; }
-  void launch();
+  bool recorded() const;
+  void launch();  // throws ExitCode::kInternal where nothing is recorded, kRankLost after drop_graphs()
 
  private:
+  friend int drop_graphs(const Device& device);
   Stream& stream_;
   std::shared_ptr<DeviceGraph> graph_;
+  bool dropped_ = false;
 };
+
+// Ends all recorded work of the device, from any thread; returns how many graphs had some. NCCL cannot abort a
+// communicator while a graph holds operations of it.
+int drop_graphs(const Device& device);
 
 // Throws ExitCode::kConfig if a graph is being recorded. `what`: the operation that cannot be part of one.
 void not_in_a_graph(const char* what);

@@ -55,7 +55,10 @@ std::vector<Command> bench_forms() {
   return {
       {"bench",
        "bench FILE.yaml [key.path=value ...] [--steps N] [--warmup N] [--ranks N] [--breakdown]",
-       "Times training steps without writing any files. The last line of output is one JSON object with: ms, the\n"
+       "Times training steps without writing any files. On a GPU, lines name the algorithms that the libraries chose "
+       "for\n"
+       "each shape (algorithms.txt of a run), unless --json is given. The last line of output is one JSON object with: "
+       "ms, the\n"
        "median time of a step on the host, the shortest one, and the times of its parts; mean_ms, the mean time of a\n"
        "step from the first timed step until the device is idle, and the throughput by it; the seconds from the\n"
        "start of the program to the end of the first step; tflops of the model's matrix products, and mfu, their\n"
@@ -65,7 +68,7 @@ std::vector<Command> bench_forms() {
         {"warmup", "untimed steps before those", "N", "5"},
         {"ranks", "ranks in this process", "N", "0"},
         {"breakdown", "print tables of rank 0's time by operation, with the rate that each reaches, before that line"},
-        {"json", "no effect: that line is always one JSON object; not with --breakdown"}},
+        {"json", "that line alone; not with --breakdown"}},
        1}};
 }
 
@@ -159,6 +162,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
                       {"loss", rounded(loss)}};
       add_memory(line, after, wire);
       result = json_line(line) + "\n";
+      if (gpu && !a.has("json")) result = device_backend().choices() + result;
     }
     comm.barrier("end of the timed steps");
     // Runs after the memory figures are taken, and on all ranks at the same time, since they share the machine during a

@@ -52,7 +52,10 @@ attempt() {
   echo "$2" >"$1.command"
   # shellcheck disable=SC2086  # one word an argument
   timeout -k 5 $((left < 300 ? left : 300)) $2 >"$out/said" 2>"$out/errors" || code=$?
-  if [ $code -eq 0 ] && grep -E '"(mean_ms|gemm_tflops)"' "$out/said" | tail -n 1 >>"$1"; then return 0; fi
+  if [ $code -eq 0 ] && grep -E '"(mean_ms|gemm_tflops)"' "$out/said" | tail -n 1 >>"$1"; then
+    grep -vE '^\{' "$out/said" >"$1.choices" || true
+    return 0
+  fi
   if [ $code -eq 0 ]; then code=1; fi
   if [ $code -eq 124 ] || [ $code -eq 137 ]; then
     echo "out of time" >"$1.why"
@@ -76,7 +79,11 @@ measure() { # CASE SIDE
     what=$(command_of "$1" "$2" "$again")
     attempt "$file" "$what" || code=$?
   fi
-  if [ $code -ne 0 ]; then warn "$1, $2: $(cat "$file.why")"; fi
+  if [ $code -ne 0 ]; then
+    warn "$1, $2: $(cat "$file.why")"
+  else
+    say "$1, $2: $(tail -n 1 "$file" | number mean_ms) ms"  # known, whatever becomes of the rest
+  fi
 }
 
 gpu_table() {
@@ -119,10 +126,10 @@ gpu_bench() {
     scripts/install_packages test cuda
     say "building"
     quietly bench-configure cmake --preset cuda-release
-    build bench-build cmake --build build/cuda-release -j "$(jobs)" --target lockstep gpu_limits lockstep_cuda
+    build bench-build cmake --build build/cuda-release -j "$(jobs)" --target lockstep gpu_kernels lockstep_cuda
   fi
   cases=${cases:-124m-64 1558m-16 124m-4 124m-4-graph 124m-16 mnist-1024 mnist-1024-graph} sides=${sides:-ours eager compiled}
-  lockstep=$(program lockstep) limits=$(program gpu_limits)
+  lockstep=$(program lockstep) limits="$(program gpu_kernels) limits"
   for c in $cases; do
     for side in $sides; do command_of "$c" "$side" "" >/dev/null; done  # refuses what there is not
   done
@@ -132,14 +139,14 @@ gpu_bench() {
   fi
 
   for round in $(seq "$rounds"); do
-    attempt "$out/limits" "scripts/with_cuda $limits $where${rehearse:+ 64 1}" || warn "gpu_limits: $(cat "$out/limits.why")"
+    attempt "$out/limits" "scripts/with_cuda $limits $where${rehearse:+ small}" || warn "gpu_kernels limits: $(cat "$out/limits.why")"
     if [ "$sides" != ours ]; then
       attempt "$out/torch_limits" "$python tests/bench/peers/torch_limits.py --device $where${rehearse:+ --extent 64 --mib 1}" ||
         warn "torch_limits: $(cat "$out/torch_limits.why")"
     fi
-    for c in $cases; do
-      say "round $round of $rounds: $c"
-      for side in $sides; do measure "$c" "$side"; done
+    for side in $sides; do # ours first: where time runs out, it is known
+      say "round $round of $rounds: $side"
+      for c in $cases; do measure "$c" "$side"; done
     done
   done
 
@@ -155,6 +162,13 @@ gpu_bench() {
   echo
   gpu_table
   echo
+  for c in $cases; do
+    if [ -s "$out/$c.ours.choices" ]; then
+      echo "what the libraries chose for $c:"
+      cat "$out/$c.ours.choices"
+      echo
+    fi
+  done
   echo "commands:"
   cat "$out"/*.command
   if compgen -G "$out/*.why" >/dev/null; then

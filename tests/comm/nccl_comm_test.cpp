@@ -378,6 +378,32 @@ TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
   EXPECT_LT(Clock::now() - start, Seconds(5));
 }
 
+TEST(NcclApi, TakesALibraryAsNewAsItsHeaders) {
+  for (int found : {22809, 22801, 22907, 23000}) EXPECT_NO_THROW(check_nccl_version(found, 22809)) << found;
+  for (int found : {22707, 30000, 2809}) {
+    const Error e = error_of([&] { check_nccl_version(found, 22809); });
+    EXPECT_EQ(e.code(), ExitCode::kDevice);
+    expect_parts(e.what(), {"compiled with 2.28.9", "LD_LIBRARY_PATH"});
+  }
+}
+
+// NCCL's abort waits for the graphs that hold its operations.
+TEST(NcclComm, AnAbortDropsRecordedStepsFirst) {
+  run_nccl_ranks(2, [](Communicator& comm) {
+    const Tensor x = Tensor::full({5}, 1);
+    StreamGraph graph(current_stream());
+    graph.record([&] { comm.all_reduce(x, ReduceOp::kSum, "x").wait(); });
+    graph.launch();
+    EXPECT_EQ(x.to_vector(), std::vector<double>(5, 2));
+    comm.barrier("both have it");
+    if (comm.rank() == 1) comm.abort(Error(ExitCode::kRankLost, "rank 1 gives up"));
+    const auto start = Clock::now();
+    while (graph.recorded() && Clock::now() - start < Seconds(20)) sleep_for(0.01);
+    EXPECT_FALSE(graph.recorded());
+    EXPECT_EQ(error_of([&] { graph.launch(); }).code(), ExitCode::kRankLost);
+  });
+}
+
 TEST(NcclComm, AnExceptionOfOneRankEndsAllAndIsTheOneRethrown) {
   const auto start = Clock::now();
   const Error e = error_of([] {

@@ -343,5 +343,29 @@ TEST(CudaScratch, IsCountedHasRoomMadeForItAndSaysForWhomItWas) {
   EXPECT_EQ(allocator_stats(gpu).bytes_in_use, 0) << "it goes with its queue";
 }
 
+// After the test above, whose backend stays.
+TEST(CudaMemory, AsksForEventsOnlyWhereAStreamHasNoBlockOfItsOwn) {
+  const Device gpu{DeviceType::kCuda, 0};
+  constexpr int64_t kBytes = int64_t(1) << 20;
+  set_device_backend(lockstep_cuda_backend({allocate_scratch, free_bytes}));
+  Stream stream(gpu, Stream::Mode::kInline), other(gpu, Stream::Mode::kInline);
+  const auto allocate = [&](int64_t bytes) {
+    WithStream with(stream);
+    return allocate_bytes(bytes, gpu);
+  };
+  void* const first = allocate(kBytes);
+  {
+    WithStream with(other);
+    free_bytes(first, gpu);  // `other` may still use it
+  }
+  fake_cuda().queries = 0;
+  void* const second = allocate(kBytes);
+  EXPECT_EQ(fake_cuda().queries, 0);
+  void* const third = allocate(int64_t(300) << 20);
+  EXPECT_GT(fake_cuda().queries, 0);
+  WithStream with(stream);
+  for (void* data : {second, third}) free_bytes(data, gpu);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/switches.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"
 #include "core/kernels/stage.h"
@@ -45,6 +46,11 @@ const KernelTable& table() {
   return instance;
 }
 
+std::vector<std::string>& warnings() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
 class CudaBlas : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 16, kN = 24, kK = 9;
@@ -52,6 +58,8 @@ class CudaBlas : public ::testing::Test {
   CudaBlas() {
     testing::reset_fake_cuda();
     fake_cublas_lt() = {};
+    forget_plans();
+    switches() = {};
     std::mt19937 random(3);
     for (auto* values : {&a_, &b_, &c_, &aux_, &vector_}) {
       values->resize(kN * kN * 4);
@@ -131,7 +139,10 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
       [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_NOT_SUPPORTED; },
       [] { fake_cublas_lt().heuristic = CUBLAS_STATUS_INVALID_VALUE; }, [] { fake_cublas_lt().none = true; },
       [] { fake_cublas_lt().only_split = true; }, [] { fake_cublas_lt().launch = CUBLAS_STATUS_NOT_SUPPORTED; }};
+  warnings().clear();
+  set_choice_warning([](const std::string& line) { warnings().push_back(line); });
   for (const auto& way : ways) {
+    forget_plans();
     queue_ =
         std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(0), table(), testing::kCudaScratch, 100, false);
     fake_cublas_lt() = {};
@@ -150,7 +161,91 @@ TEST_F(CudaBlas, GoesWithoutWhereTheLibraryHasNone) {
     EXPECT_NE(algorithm_choices().find("NT, ld 24 16 24, bias gradient: none: the product, and passes of our own"),
               std::string::npos)
         << algorithm_choices();
+    EXPECT_EQ(warnings().size(), 5u) << "one for each, once";
   }
+  EXPECT_NE(warnings().front().find("gelu: none: the product, and passes of our own"), std::string::npos);
+  set_choice_warning(nullptr);
+}
+
+TEST_F(CudaBlas, QueuesOfOneGpuShareTheirPlans) {
+  expect_same(product(), "first queue");
+  std::vector<std::unique_ptr<CudaQueue>> queues;
+  for (int gpu : {0, 0, 1}) {
+    queues.push_back(
+        std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(gpu), table(), testing::kCudaScratch, 100, false));
+    std::swap(queue_, queues.back());
+    expect_same(product(), "another queue");
+    EXPECT_EQ(fake_cublas_lt().chosen, gpu + 1);
+    std::swap(queue_, queues.back());
+  }
+}
+
+TEST_F(CudaBlas, StartsTheLibraryOnTheGpuOfItsQueue) {
+  queue_ = std::make_unique<CudaQueue>(std::make_shared<CudaEventPool>(1), table(), testing::kCudaScratch, 100, false);
+  testing::fake_cuda().current = 0;
+  expect_same(product(), "a product on GPU 1");
+  EXPECT_EQ(fake_cublas_lt().created_on, std::vector<int>{1});
+}
+
+TEST_F(CudaBlas, TakesTheFirstWhereThereIsNoMemoryToTimeThem) {
+  queue_->allow_fast(true);
+  expect_same(product(), "not timed");
+  EXPECT_EQ(fake_cublas_lt().misuse, std::vector<std::string>{"a split sum"}) << "the first splits it";
+  fake_cublas_lt().misuse.clear();
+  EXPECT_NE(algorithm_choices().find("first of the heuristic"), std::string::npos);
+}
+
+// Only sums of weights' gradients, and only where the parts are added in the compute type by a kernel of their own.
+TEST_F(CudaBlas, SplitsSumsInAFixedOrderWhereThatIsSwitchedOn) {
+  GemmArgs g = product();
+  g.c.dtype = DType::kFloat32;
+  struct Case {
+    bool on;
+    DType c;
+    uint32_t scheme, mask;
+    bool splits;
+  };
+  constexpr auto kNone = uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE),
+                 kSeparate = uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  for (const Case& c :
+       {Case{false, DType::kFloat32, kSeparate, kNone, false}, Case{true, DType::kFloat32, kSeparate, kSeparate, true},
+        Case{true, DType::kFloat32, CUBLASLT_REDUCTION_SCHEME_INPLACE, kSeparate, false},
+        Case{true, DType::kFloat32, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, kSeparate, false},
+        Case{true, type_, kSeparate, kNone, false}}) {
+    forget_plans();
+    switches().split_k = c.on;
+    fake_cublas_lt().split_scheme = c.scheme;
+    g.c.dtype = c.c;
+    expect_same(g, "a gradient");
+    EXPECT_EQ(fake_cublas_lt().reduction_mask, c.mask);
+    EXPECT_EQ(fake_cublas_lt().misuse.size(), c.splits ? 1u : 0u) << "the first that is offered splits its sum";
+    fake_cublas_lt().misuse.clear();
+  }
+}
+
+TEST_F(CudaBlas, LeavesOutWhatIsSwitchedOff) {
+  switches() = switches_of("no_gelu_epilogue  no_bias_gradient_epilogue");
+  EXPECT_EQ(to_text(switches()), "no_gelu_epilogue no_bias_gradient_epilogue");
+  expect_same(with(Epilogue::kGelu, true), "gelu of a bias");
+  expect_same(with(Epilogue::kGeluBackward, false), "gelu's gradient");
+  expect_same(with_bias_gradient(true), "bias gradient");
+  for (uint32_t e : fake_cublas_lt().epilogues)
+    EXPECT_TRUE(e == CUBLASLT_EPILOGUE_DEFAULT || e == CUBLASLT_EPILOGUE_BIAS) << e;
+  EXPECT_NE(algorithm_choices().find("none: switched off by no_gelu_epilogue"), std::string::npos);
+  EXPECT_THROW(switches_of("split"), Error);
+}
+
+TEST_F(CudaBlas, MultipliesInTf32OnlyWhereThatIsSwitchedOn) {
+  for (const bool on : {false, true})
+    for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
+      forget_plans();
+      switches().tf32 = on;
+      GemmArgs g = product();
+      for (Matrix* m : {&g.a, &g.b, &g.c}) m->dtype = type;
+      gemm(*queue_, g);
+      EXPECT_EQ(fake_cublas_lt().compute_type,
+                on && type == DType::kFloat32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+    }
 }
 
 TEST_F(CudaBlas, OnlyAFastQueueSplitsSums) {

@@ -16,7 +16,8 @@ expect() { # what condition-command...
 }
 run() {
   code=0
-  (cd "$work" && LOCKSTEP_BUILD=$1 "$repository/scripts/gpu_check" --rehearse report.txt) >"$work/said" 2>&1 || code=$?
+  (cd "$work" && LOCKSTEP_BUILD=$1 "$repository/scripts/gpu_check" --rehearse --into out) >"$work/said" 2>&1 || code=$?
+  cp "$work/out/report.txt" "$work/report.txt"
 }
 verdict() { # PART VERDICT: of the list at the report's end
   sed '1,/=== Verdicts/d' "$work/report.txt" | grep -qE "^$1 +$2 "
@@ -24,9 +25,17 @@ verdict() { # PART VERDICT: of the list at the report's end
 
 all_is_ok() { # WHERE
   expect "$1: all is ok: exit 0" test "$code" -eq 0
-  for part in machine operations large device sharding digests graph resume curves bench; do
+  for part in machine nccl operations large device kernels sharding digests graph resume curves bench; do
     expect "$1: $part is ok" verdict "$part" ok
+    expect "$1: $part has a log" test -s "$work/out/$part.log"
   done
+  for part in nccl operations large device sharding; do
+    expect "$1: $part has its XML" grep -q '<testcase' "$work/out/$part.xml"
+    expect "$1: the log of $part has each test" grep -q '^\[       OK \]' "$work/out/$part.log"
+  done
+  expect "$1: kernels are timed" grep -qE '^36 kernels timed, 0 failed$' "$work/report.txt"
+  expect "$1: NCCL does each operation" grep -qE '^\[       OK \] Nccl.IsRecordedLaunchedAndAborted' "$work/out/nccl.log"
+  expect "$1: our side's time is known early" grep -q 'tiny-2, ours: [0-9.]* ms' "$work/out/bench.log"
   expect "$1: one digest each" test "$(grep -cE '^one digest: [0-9]+ runs$' "$work/report.txt")" -eq 4
   expect "$1: three runs were killed and resumed" test "$(grep -cE '^resumed by [12]: ([0-9a-f]{32}); left alone: \1$' "$work/report.txt" || true)" -eq 3
   expect "$1: losses stand side by side" grep -qE '^ +100( +[0-9.]+){3}$' "$work/report.txt"
@@ -40,10 +49,11 @@ fi
 
 # The commands of a machine with a GPU. Hard links, not symbolic ones: a program looks for the library beside its own place.
 mkdir -p "$work"/played/{bin,lib}
-for program in lockstep gpu_tests gpu_limits; do
+for program in lockstep gpu_tests gpu_kernels; do
   ln "$build/bin/$program" "$work/played/bin/" 2>/dev/null || cp "$build/bin/$program" "$work/played/bin/"
 done
 cp "$library" "$work/played/lib/liblockstep_cuda.so"
+ln -s liblockstep_cuda.so "$work/played/lib/liblockstep_nccl.so"
 ln -s "$work/played/lib/liblockstep_cuda.so" "$work/played/lib/libcuda.so.1" # a program asks for the driver's first
 LD_LIBRARY_PATH=$work/played/lib run "$work/played"
 all_is_ok "on the GPU that the CPU plays"
@@ -54,7 +64,7 @@ expect "the tests found it" grep -q '^on Fake GPU' "$work/report.txt"
 # Programs that fail, and one that does not end.
 mkdir -p "$work/broken/bin"
 printf '#!/bin/bash\nif [ "$1" = --version ]; then exec sleep 60; fi\nexit 1\n' >"$work/broken/bin/lockstep"
-printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_limits"
+printf '#!/bin/bash\nexit 1\n' >"$work/broken/bin/gpu_kernels"
 ln -s "$build/bin/gpu_tests" "$work/broken/bin/gpu_tests"
 chmod +x "$work"/broken/bin/*
 export LOCKSTEP_GPU_CHECK_SECONDS=5
@@ -62,5 +72,5 @@ run "$work/broken"
 expect "not all is ok: exit 1" test "$code" -eq 1
 expect "machine takes too long" verdict machine 'out of time'
 for part in operations device; do expect "$part is ok beside what fails" verdict "$part" ok; done
-for part in digests graph resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
+for part in kernels digests graph resume curves bench; do expect "$part fails" verdict "$part" FAILED; done
 exit $failed

@@ -76,15 +76,19 @@ extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(&state);
+  int gpu = -1;
+  (void)cudaGetDevice(&gpu);
+  state.created_on.push_back(gpu);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "a status in the library's words"; }
 const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 
-cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t bytes, cublasComputeType_t,
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t bytes, cublasComputeType_t compute,
                                                cudaDataType_t) {
   std::memset(d, 0, bytes);
+  state.compute_type = compute;
   const uint32_t plain = CUBLASLT_EPILOGUE_DEFAULT;
   put(d->data, CUBLASLT_MATMUL_DESC_EPILOGUE, &plain, sizeof plain);
   return CUBLAS_STATUS_SUCCESS;
@@ -111,8 +115,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t, cublasLt
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t which, const void* value,
+                                                    size_t bytes) {
+  if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) std::memcpy(&state.reduction_mask, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -135,7 +141,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t which, void* value,
                                                     size_t bytes, size_t* written) {
-  const uint64_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algo->data[0] : 0;
+  const bool splits = algo->data[0] > 1;
+  const uint64_t is = which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM                   ? algo->data[0]
+                      : which == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME && splits ? state.split_scheme
+                                                                                 : 0;
   std::memcpy(value, &is, bytes);
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
@@ -192,9 +201,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Of timing, which no test asks for.
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*) { return cudaErrorNotSupported; }
-cudaError_t cudaMallocAsync(void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }
+// Of timing: there is never memory for it.
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaMallocAsync(void**, size_t, cudaStream_t) { return cudaErrorMemoryAllocation; }
 cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaErrorNotSupported; }
 cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaErrorNotSupported; }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaErrorNotSupported; }

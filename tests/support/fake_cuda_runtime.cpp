@@ -229,6 +229,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   on(event_of(event).gpu, "cudaEventQuery");
+  ++state.queries;
   FAILS_IF_ASKED("cudaEventQuery");
   if (event_of(event).captured) return cudaErrorCapturedEvent;
   return state.busy ? cudaErrorNotReady : cudaSuccess;

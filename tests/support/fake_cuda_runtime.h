@@ -26,8 +26,9 @@ struct FakeCudaRuntime {
 
   // What was seen.
   int current = 0;
-  int waits = 0;   // of the host, on events
-  int graphs = 0;  // made and not destroyed
+  int waits = 0;    // of the host, on events
+  int queries = 0;  // of events
+  int graphs = 0;   // made and not destroyed
   int launches = 0;
   std::set<cudaStream_t> capturing;
   int events = 0;                                            // made and not destroyed

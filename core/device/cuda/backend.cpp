@@ -13,6 +13,7 @@
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/kernels.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/switches.h"
 #include "core/device/cuda/version.h"
 #include "core/kernels/kernels.h"
 
@@ -69,6 +70,7 @@ int visible_gpus() {
 class CudaBackend final : public DeviceBackend {
  public:
   explicit CudaBackend(const ScratchSource& scratch) : scratch_(scratch) {
+    (void)cuda::switches();  // refuses words that it does not know
     const int count = visible_gpus();
     for (int i = 0; i < count; ++i) gpus_.push_back(std::make_unique<Gpu>(i));
   }
@@ -77,8 +79,10 @@ class CudaBackend final : public DeviceBackend {
   std::string versions() const override {
     int runtime = 0;
     check_cuda(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+    const std::string tried = cuda::to_text(cuda::switches());
     return cat("CUDA ", cuda_version_text(runtime), ", cuBLASLt ", library_version_text(cublasLtGetVersion()),
-               ", cuDNN ", library_version_text(cudnnGetVersion()));
+               ", cuDNN ", library_version_text(cudnnGetVersion()),
+               tried.empty() ? "" : cat(", LOCKSTEP_CUDA_TRY=", tried));
   }
   std::string driver() const override {
     const std::string release = driver_release();
@@ -171,4 +175,9 @@ class CudaBackend final : public DeviceBackend {
 extern "C" [[gnu::visibility("default")]] lockstep::DeviceBackend* lockstep_cuda_backend(
     const lockstep::ScratchSource& scratch) {
   return new lockstep::CudaBackend(scratch);
+}
+
+// Where warnings of a slower way go: the program's log.
+extern "C" [[gnu::visibility("default")]] void lockstep_cuda_warn_by(void (*warn)(const std::string& line)) {
+  lockstep::cuda::set_choice_warning(warn);
 }

@@ -3,6 +3,8 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/gemm_layout.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/switches.h"
 #include "core/device/cuda/version.h"
 
 namespace lockstep::cuda {
@@ -84,9 +87,30 @@ T config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttribut
   return value;
 }
 
-bool splits_the_sum(const cublasLtMatmulAlgo_t& algorithm) {
-  return config<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
-         config<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) != CUBLASLT_REDUCTION_SCHEME_NONE;
+// How the parts of a split sum may be added in exact work: not at all, or in the compute type by a kernel of their own,
+// in a fixed order. The other schemes add in place, in the order of arrival, or round the parts.
+uint32_t exact_reductions(const GemmCall& call) {
+  const bool of_a_weight = call.c.dtype == DType::kFloat32 && size_of(call.a.dtype) == 2;
+  return switches().split_k && of_a_weight ? uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+                                           : uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
+bool is_exact(const cublasLtMatmulAlgo_t& algorithm, uint32_t reductions) {
+  const auto scheme = config<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+  const bool splits = config<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1;
+  return splits ? scheme != CUBLASLT_REDUCTION_SCHEME_NONE && scheme == reductions
+                : (scheme & ~reductions) == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+// That an epilogue is switched off, in words for the list of choices; null where it is not.
+const char* switched_off(const GemmCall& call) {
+  if (call.epilogue != Epilogue::kNone && switches().no_gelu_epilogue) return "no_gelu_epilogue";
+  return call.bias_gradient && switches().no_bias_gradient_epilogue ? "no_bias_gradient_epilogue" : nullptr;
+}
+
+cublasComputeType_t compute_type(const GemmCall& call) {
+  if (call.a.dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
+  return switches().tf32 && call.a.dtype == DType::kFloat32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 std::string to_text(const cublasLtMatmulHeuristicResult_t& choice) {
@@ -109,10 +133,28 @@ void describe(cublasLtMatrixLayoutOpaque_t& out, const ColumnMajor& m, int64_t b
   set(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.batch_stride);
 }
 
+// The plans of one GPU, for all queues of the process: a heuristic costs tens of microseconds, a timing milliseconds.
+// The lock is held while a plan is made. A plan is copied out, as each call sets addresses in it.
+struct PlanCache {
+  using Plans = std::unordered_map<GemmKey, Plan, GemmKeyHash>;
+  std::mutex mutex;
+  Plans exact, tuned;
+
+  static PlanCache& of(int gpu) {
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    return all()[gpu];
+  }
+  static std::map<int, PlanCache>& all() {
+    static auto* caches = new std::map<int, PlanCache>;  // queues of static objects may outlive it
+    return *caches;
+  }
+};
+
 // cuBLASLt for one queue.
 class Blas {
  public:
-  Blas() {
+  explicit Blas(int gpu) : cache_(PlanCache::of(gpu)) {
     check_library_version("cuBLASLt", cublasLtGetVersion(), CUBLAS_VERSION);
     check_blas(cublasLtCreate(&handle_), "starting");
   }
@@ -122,7 +164,10 @@ class Blas {
 
   static Blas& of(CudaQueue& queue) {
     std::shared_ptr<void>& mine = queue.library(kLibrary);
-    if (!mine) mine = std::make_shared<Blas>();
+    if (!mine) {
+      make_current(queue.index());  // the handle is of the GPU that is current when it is made
+      mine = std::make_shared<Blas>(queue.index());
+    }
     return *static_cast<Blas*>(mine.get());
   }
 
@@ -131,16 +176,14 @@ class Blas {
     const cudaStream_t stream = queue.stream();
     void* const workspace = queue.scratch_memory(kWorkspaceSlot, kWorkspace);
     const bool tuned = queue.is_fast();
-    Plans& plans = tuned ? tuned_ : exact_;
     const GemmKey key = key_of(call);
-    auto found = plans.find(key);
-    if (found == plans.end()) found = plans.emplace(key, make_plan(call, tuned, stream, workspace)).first;
-    Plan& plan = found->second;
+    Plan plan = plan_for(key, call, tuned, stream, workspace);
     if (plan.refused) return false;
     set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
     const cublasStatus_t status = launch(plan, call, plan.algorithm, call.c.data, stream, workspace);
     if (call.beyond_product() && status == CUBLAS_STATUS_NOT_SUPPORTED) {
-      refuse(plan, call);
+      std::lock_guard lock(cache_.mutex);
+      refuse((tuned ? cache_.tuned : cache_.exact).at(key), call);
       return false;
     }
     if (status != CUBLAS_STATUS_SUCCESS) check_blas(status, cat("the product ", to_text(call)));
@@ -148,7 +191,13 @@ class Blas {
   }
 
  private:
-  using Plans = std::unordered_map<GemmKey, Plan, GemmKeyHash>;
+  Plan plan_for(const GemmKey& key, const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
+    std::lock_guard lock(cache_.mutex);
+    PlanCache::Plans& plans = tuned ? cache_.tuned : cache_.exact;
+    auto found = plans.find(key);
+    if (found == plans.end()) found = plans.emplace(key, make_plan(call, tuned, stream, workspace)).first;
+    return found->second;
+  }
 
   cublasStatus_t launch(Plan& plan, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm, void* to,
                         cudaStream_t stream, void* workspace) const {
@@ -166,14 +215,18 @@ class Blas {
 
   static void refuse(Plan& plan, const GemmCall& call) {
     plan.refused = true;
-    record_choice(cat("product ", to_text(call)), "none: the product, and passes of our own after it");
+    record_fallback(cat("product ", to_text(call)), "none: the product, and passes of our own after it");
   }
 
   Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
     Plan plan;
     plan.wide = call.a.dtype == DType::kFloat64;
-    check_blas(cublasLtMatmulDescInit(&plan.product, plan.wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                      plan.wide ? CUDA_R_64F : CUDA_R_32F),
+    if (const char* word = switched_off(call)) {
+      plan.refused = true;
+      record_choice(cat("product ", to_text(call)), cat("none: switched off by ", word));
+      return plan;
+    }
+    check_blas(cublasLtMatmulDescInit(&plan.product, compute_type(call), plan.wide ? CUDA_R_64F : CUDA_R_32F),
                "describing a product");
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, call.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -195,7 +248,8 @@ class Blas {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(call.b.alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(call.c.alignment));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(call.c.alignment));
-    if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));
+    const uint32_t reductions = exact_reductions(call);
+    if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
 
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
@@ -205,7 +259,7 @@ class Blas {
       check_blas(status, cat("choosing for the product ", to_text(call)));
     results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
-      return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && splits_the_sum(r.algo));
+      return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && !is_exact(r.algo, reductions));
     });
     if (results.empty() && call.beyond_product()) {
       refuse(plan, call);
@@ -219,32 +273,42 @@ class Blas {
     if (tuned && results.size() > 1) {
       set_addresses(plan, call.bias ? call.bias : call.bias_gradient, call.aux);
       if (auto timed = fastest(plan, call, results, stream, workspace)) {
-        best = timed->first;
-        how = cat("fastest of ", std::min(results.size(), kTimed), " in ", timed->second, " ms");
+        best = timed->best;
+        how = cat("fastest of these times in ms:", timed->ms);
       }
     }
     plan.algorithm = results[best].algo;
-    record_choice(cat("product ", to_text(call)), cat(to_text(results[best]), ", ", how));
+    record_choice(cat("product ", to_text(call), tuned ? ", fast" : ""), cat(to_text(results[best]), ", ", how));
     return plan;
   }
 
-  // Index and milliseconds of the fastest of the first few; none where the stream is being captured, as what is
-  // captured does not run.
-  std::optional<std::pair<size_t, float>> fastest(Plan& plan, const GemmCall& call,
-                                                  const std::vector<cublasLtMatmulHeuristicResult_t>& results,
-                                                  cudaStream_t stream, void* workspace) const {
+  struct Timed {
+    size_t best;
+    std::string ms;  // of each that was tried, "-" where it failed
+  };
+  // The fastest of the first few; none where the stream is being captured, as what is captured does not run, and where
+  // there is no memory to time them in.
+  std::optional<Timed> fastest(Plan& plan, const GemmCall& call,
+                               const std::vector<cublasLtMatmulHeuristicResult_t>& results, cudaStream_t stream,
+                               void* workspace) const {
     cudaStreamCaptureStatus capture;
     check_cuda(cudaStreamIsCapturing(stream, &capture), "asking whether work is being captured");
     if (capture != cudaStreamCaptureStatusNone) return std::nullopt;
     // Into memory of its own: C may hold what the product is added to.
     const int64_t elements = (call.batch - 1) * call.c.batch_stride + (call.c.cols - 1) * call.c.ld + call.c.rows;
     void* to = nullptr;
-    check_cuda(cudaMallocAsync(&to, static_cast<size_t>(elements * size_of(call.c.dtype)), stream),
-               "memory to time products in");
+    const cudaError_t granted = cudaMallocAsync(&to, static_cast<size_t>(elements * size_of(call.c.dtype)), stream);
+    if (granted == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return std::nullopt;
+    }
+    check_cuda(granted, "memory to time products in");
     cudaEvent_t begin = nullptr, end = nullptr;
     check_cuda(cudaEventCreate(&begin), "making an event");
     check_cuda(cudaEventCreate(&end), "making an event");
-    std::optional<std::pair<size_t, float>> best;
+    std::optional<size_t> best;
+    float best_ms = 0;
+    std::string all;
     for (size_t i = 0; i < std::min(results.size(), kTimed); ++i) {
       constexpr int kRuns = 5;
       bool ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;  // warms up
@@ -255,16 +319,17 @@ class Blas {
       check_cuda(cudaEventSynchronize(end), "timing a product");
       float ms = 0;
       check_cuda(cudaEventElapsedTime(&ms, begin, end), "timing a product");
-      if (ran && (!best || ms / kRuns < best->second)) best = {i, ms / kRuns};
+      all += ran ? cat(" ", ms / kRuns) : " -";
+      if (ran && (!best || ms / kRuns < best_ms)) best = i, best_ms = ms / kRuns;
     }
     (void)cudaEventDestroy(begin);
     (void)cudaEventDestroy(end);
     check_cuda(cudaFreeAsync(to, stream), "giving back memory that products were timed in");
-    return best;
+    return best ? std::optional(Timed{*best, all}) : std::nullopt;
   }
 
   cublasLtHandle_t handle_ = nullptr;
-  Plans exact_, tuned_;
+  PlanCache& cache_;
 };
 
 }  // namespace
@@ -274,6 +339,14 @@ void gemm(Parallel& parallel, const GemmArgs& g) {
   auto scratch = [&](int slot, int64_t bytes) { return queue.scratch_memory(slot, bytes); };
   auto product = [&](const GemmCall& call) { return Blas::of(queue).run(queue, call); };
   gemm_in_steps(queue, g, scratch, product);
+}
+
+void forget_plans() {
+  for (auto& [gpu, cache] : PlanCache::all()) {
+    std::lock_guard lock(cache.mutex);
+    cache.exact.clear();
+    cache.tuned.clear();
+  }
 }
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "core/base/error.h"
 
@@ -11,6 +12,8 @@ namespace {
 struct Choices {
   std::mutex mutex;
   std::map<std::string, std::string> of_shape;
+  std::set<std::string> warned;
+  void (*warn)(const std::string&) = nullptr;
 };
 Choices& choices() {
   static Choices all;
@@ -22,6 +25,21 @@ Choices& choices() {
 void record_choice(const std::string& shape, const std::string& choice) {
   std::lock_guard lock(choices().mutex);
   choices().of_shape[shape] = choice;
+}
+
+void set_choice_warning(void (*warn)(const std::string& line)) {
+  std::lock_guard lock(choices().mutex);
+  choices().warn = warn;
+}
+
+void record_fallback(const std::string& shape, const std::string& choice) {
+  void (*warn)(const std::string&) = nullptr;
+  {
+    std::lock_guard lock(choices().mutex);
+    choices().of_shape[shape] = choice;
+    if (choices().warned.insert(shape).second) warn = choices().warn;
+  }
+  if (warn) warn(cat("slower than the library's own way: ", shape, ": ", choice));
 }
 
 std::string algorithm_choices() {

@@ -12,6 +12,7 @@
 #include "core/device/cuda/choices.h"
 #include "core/device/cuda/patch_conv.h"
 #include "core/device/cuda/queue.h"
+#include "core/device/cuda/switches.h"
 #include "core/device/cuda/tiled_attention.h"
 #include "core/device/cuda/version.h"
 #include "core/kernels/kernels.h"
@@ -108,7 +109,7 @@ Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how)
                                    Note::WINOGRAD_TILE_4x4,
                                    Note::WINOGRAD_TILE_6x6,
                                    Note::WINOGRAD_TILE_13x13};
-        if (sums == Sums::kFp32Products) unwanted.push_back(Note::TENSOR_CORE);
+        if (sums == Sums::kFp32Products && !switches().tf32) unwanted.push_back(Note::TENSOR_CORE);
         graph.deselect_numeric_notes(unwanted).deselect_workspace_greater_than(kConvWorkspace);
       }
       if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
@@ -151,7 +152,9 @@ class Dnn {
       std::string how;
       Plan made = build(handle_, sums, describe, how);
       found = plans_.emplace(key, std::move(made)).first;
-      record_choice(text(), how);
+      // Attention of our own is an order of magnitude slower in 16 bits, which alone comes here.
+      if (!found->second.graph && sums == Sums::kAttention) record_fallback(text(), how);
+      else record_choice(text(), how);
     }
     return found->second;
   }
@@ -397,7 +400,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
   const float scale = static_cast<float>(a.scale);
   int32_t scale_bits = 0;
   memcpy(&scale_bits, &scale, sizeof scale);
-  const bool fast = queue.is_fast();
+  const bool fast = queue.is_fast() || switches().fast_attention;
   const Key key{static_cast<int64_t>(kind),
                 static_cast<int64_t>(a.dtype),
                 a.batch,
@@ -423,7 +426,7 @@ const Plan& attention_plan(CudaQueue& queue, Kind kind, const AttentionArgs& a) 
     return cat(kind == Kind::kAttention ? "attention" : "attention's gradient", " of ", a.batch, " x ", a.time, " x ",
                a.heads, " x ", a.dim, a.kv_heads == a.heads ? "" : cat(", ", a.kv_heads, " heads of keys"),
                a.key_time() == a.time ? "" : cat(", ", a.key_time(), " keys"),
-               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype);
+               a.window > 0 ? cat(", window ", a.window) : "", ", ", a.dtype, fast ? ", fast" : "");
   };
   return Dnn::of(queue).plan(key, Sums::kAttention, describe, text);
 }

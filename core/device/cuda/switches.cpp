@@ -1,0 +1,50 @@
+#include "core/device/cuda/switches.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include "core/base/error.h"
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr std::pair<const char*, bool Switches::*> kWords[] = {
+    {"split_k", &Switches::split_k},
+    {"no_gelu_epilogue", &Switches::no_gelu_epilogue},
+    {"no_bias_gradient_epilogue", &Switches::no_bias_gradient_epilogue},
+    {"fast_attention", &Switches::fast_attention},
+    {"tf32", &Switches::tf32}};
+
+}  // namespace
+
+Switches switches_of(const std::string& words) {
+  Switches out;
+  std::istringstream in(words);
+  for (std::string word; in >> word;) {
+    bool known = false;
+    std::string all;
+    for (const auto& [name, member] : kWords) {
+      if (word == name) out.*member = known = true;
+      all += cat(all.empty() ? "" : ", ", name);
+    }
+    require(known, ExitCode::kConfig, "LOCKSTEP_CUDA_TRY: there is no '", word, "'; it takes ", all);
+  }
+  return out;
+}
+
+std::string to_text(const Switches& s) {
+  std::string out;
+  for (const auto& [name, member] : kWords)
+    if (s.*member) out += cat(out.empty() ? "" : " ", name);
+  return out;
+}
+
+Switches& switches() {
+  static Switches instance = [] {
+    const char* words = std::getenv("LOCKSTEP_CUDA_TRY");
+    return switches_of(words ? words : "");
+  }();
+  return instance;
+}
+
+}  // namespace lockstep::cuda
