@@ -109,9 +109,9 @@ void visit_llmc(const std::string& path, int64_t document_token, const TokenSink
 
 // A list of numbers in a file, read some at a time, for access in ascending order.
 template <class T>
-class Column {
+class IndexColumn {
  public:
-  Column(const InputFile& file, int64_t offset, int64_t count) : file_(file), offset_(offset), count_(count) {}
+  IndexColumn(const InputFile& file, int64_t offset, int64_t count) : file_(file), offset_(offset), count_(count) {}
   int64_t at(int64_t i) {
     if (i < begin_ || i >= begin_ + static_cast<int64_t>(values_.size())) {
       begin_ = i;
@@ -163,8 +163,9 @@ void visit_megatron(const std::string& path, const TokenSink& sink) {
   refuse(sequences <= 0 || sequences > room / 12 || documents < 2 || documents > (room - 12 * sequences) / 8,
          "its header says ", sequences, " sequences and ", documents, " ends of documents, which its ", index.size,
          " bytes cannot hold");
-  Column<int32_t> lengths(index, kHeader, sequences);
-  Column<int64_t> places(index, kHeader + 4 * sequences, sequences), ends(index, kHeader + 12 * sequences, documents);
+  IndexColumn<int32_t> lengths(index, kHeader, sequences);
+  IndexColumn<int64_t> places(index, kHeader + 4 * sequences, sequences),
+      ends(index, kHeader + 12 * sequences, documents);
   const int64_t width = bytes_of(type);
   refuse(ends.at(0) != 0, "its first document begins with sequence ", ends.at(0), ", not 0");
   IdReader reader(file, type);

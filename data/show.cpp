@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "data/codecs/image_codec.h"
+#include "data/dataset_file.h"
 #include "data/token_dataset.h"
 #include "data/vocabulary.h"
 
@@ -56,6 +58,27 @@ ShownText show_text(const std::string& path, int64_t index) {
     begin = end;
   }
   return out;
+}
+
+std::optional<ShownImage> show_image(const std::string& path, int64_t index) {
+  const auto file = open_dataset_file(path, 16 << 20);
+  const DatasetHeader& h = file->header;
+  if (h.kind != DataKind::kImages) return {};
+  require(index >= 0 && index < h.images[0], ExitCode::kUsage, path, ": has no image ", index, "; it has ", h.images[0],
+          ", counted from 0");
+  ByteImage image;
+  image.channels = h.images[3];
+  file->visit_image(index, [&](const uint8_t* pixels, int64_t height, int64_t width) {
+    image.height = height, image.width = width;
+    image.bytes.assign(pixels, pixels + height * width * image.channels);
+  });
+  const int32_t label = file->labels[static_cast<size_t>(index)];
+  return ShownImage{image.height,
+                    image.width,
+                    image.channels,
+                    label,
+                    h.class_names.empty() ? "" : h.class_names[static_cast<size_t>(label)],
+                    encode_png(image)};
 }
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
-// Shows a text of a dataset as people read it. Plain functions.
+// Shows a sample of a dataset as people see it. Plain functions.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -18,5 +19,16 @@ inline constexpr const char *kNoTargetBegin = "\u27E6", *kNoTargetEnd = "\u27E7"
 
 // Throws ExitCode::kUsage where there is no such text, and the errors of open_dataset_file. Images: kBadData.
 ShownText show_text(const std::string& path, int64_t index);
+
+// An image as it is stored, before it is normalised.
+struct ShownImage {
+  int64_t height = 0, width = 0, channels = 0;
+  int64_t label = 0;
+  std::string class_name;  // empty where the file has no names
+  std::string png;         // the bytes of a PNG file
+};
+// Null where the file holds no images. Throws ExitCode::kUsage where there is no such image, kDevice in a build without
+// codecs.
+std::optional<ShownImage> show_image(const std::string& path, int64_t index);
 
 }  // namespace lockstep

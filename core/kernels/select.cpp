@@ -1,4 +1,5 @@
 // Chooses the instruction-set level once, at the first use.
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -85,7 +86,10 @@ std::vector<float> product_of(const KernelTable& table) {
 // The processor has AMX, the system lets this process use it, and its products have the bits that are defined.
 bool has_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16")) return false;
+  // Asked of the processor itself: not every compiler's __builtin_cpu_supports() knows these names.
+  constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTiles) == 0 || (d & kBf16) == 0) return false;
   if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return false;
   return product_of(amx_table()) == product_of(avx512::table);
 }

@@ -2,7 +2,9 @@
 #include <atomic>
 #include <csignal>
 
+#include "core/base/plain_file.h"
 #include "core/io/json.h"
+#include "core/io/pending_file.h"
 #include "data/import.h"
 #include "data/show.h"
 #include "launch/commands/command_line.h"
@@ -225,7 +227,28 @@ int inspect(const Arguments& a) {
 }
 
 int show(const Arguments& a) {
-  const ShownText shown = show_text(a.positional[0], a.integer("index", 0));
+  const std::string &path = a.positional[0], &output = a.text("to");
+  const int64_t index = a.integer("index", 0);
+  if (const auto image = show_image(path, index)) {
+    require(!output.empty(), ExitCode::kUsage, path, ": holds images; name a file for the image: --to IMAGE.png");
+    PendingFile pending(output, false);
+    const Descriptor file = open_to_append(pending.temporary());
+    require(file && write_all(file, image->png), ExitCode::kStorage, output, ": cannot be written");
+    pending.commit();
+    const std::string label = image->class_name.empty() ? cat(image->label) : image->class_name;
+    print(a.has("json")
+              ? json_line({{"height", image->height},
+                           {"width", image->width},
+                           {"channels", image->channels},
+                           {"label", image->label},
+                           {"class", label},
+                           {"output", output}}) +
+                    "\n"
+              : cat("image ", index, ", ", image->height, " x ", image->width, ", label ", label, ": ", output, "\n"));
+    return 0;
+  }
+  require(output.empty(), ExitCode::kUsage, "--to: ", path, " holds no images");
+  const ShownText shown = show_text(path, index);
   if (a.has("json")) {
     print(json_line({{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}}) +
           "\n");
@@ -291,10 +314,13 @@ std::vector<Command> data_forms() {
        1 << 20,
        names},
       {"data show",
-       "data show FILE.h5 [--index N] [--json]",
+       "data show FILE.h5 [--index N] [--to IMAGE.png] [--json]",
        cat("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
-           " tokens. Parts on which there is\nno loss stand between white square brackets."),
-       {{"index", "which, from 0", "N", "0"}, {"json", "one JSON object"}},
+           " tokens. Parts on which there is\nno loss stand between white square brackets. An image is written as it "
+           "is stored, as a PNG file."),
+       {{"index", "which, from 0", "N", "0"},
+        {"to", "where an image is written", "IMAGE.png", ""},
+        {"json", "one JSON object"}},
        1,
        1},
       {"data inspect",

@@ -12,6 +12,11 @@ succeeds "import" lockstep data import images in data.h5
 expect "sizes are mixed" grep -q 'mixed sizes, 3 channels' out
 expect "labels" grep -q 'images per class: 12 (colour), 4 (grey)' out
 identity=$(grep identity out)
+succeeds "an image is shown" lockstep data show data.h5 --index 2 --to shown.png --json
+expect "with its class" grep -qE '"class":"(grey|colour)","output":"shown.png"' out
+expect "as PNG" grep -q PNG shown.png
+refuses "an image without a file to show it in" 64 "data.h5: holds images; name a file for the image: --to IMAGE.png" lockstep data show data.h5
+refuses "an image that is not there" 64 "data.h5: has no image 16; it has 16, counted from 0" lockstep data show data.h5 --index 16 --to no.png
 succeeds "import again" lockstep data import images in again.h5
 expect "the same folder, the same data" grep -qxF "$identity" out
 
