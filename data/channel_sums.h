@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace lockstep {
@@ -36,5 +37,12 @@ struct ChannelSums {
     }
   }
 };
+
+// What a feature with this variance is divided by: its standard deviation, or 1 where all values are one, or differ by
+// less than the smallest normal number of 32 bits.
+inline double feature_scale(double variance) {
+  const double deviation = std::sqrt(variance);
+  return deviation >= std::numeric_limits<float>::min() ? deviation : 1.0;
+}
 
 }  // namespace lockstep

@@ -192,7 +192,7 @@ class ArrayImport {
       progress(at + now);
     }
     header.hashes = writer.finish();
-    for (double s : squares) header.stddev.push_back(s > 0 ? std::sqrt(s / static_cast<double>(count_)) : 1.0);
+    for (double s : squares) header.stddev.push_back(feature_scale(s / static_cast<double>(count_)));
   }
 
   void progress(int64_t rows) const {

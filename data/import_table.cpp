@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "data/channel_sums.h"
 #include "data/csv.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
@@ -95,7 +96,7 @@ class TableImport {
       if (!c.used) continue;
       const double variance = c.squares / static_cast<double>(std::max<int64_t>(1, c.count));
       header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
-      header.stddev.resize(header.mean.size(), c.categories || !(variance > 0) ? 1.0 : std::sqrt(variance));
+      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : feature_scale(variance));
     }
   }
 
