@@ -1,7 +1,8 @@
-// Sums of bytes and of their squares, by channel: mean and standard deviation of images, exact and in any order.
-// A plain value.
+// Mean and standard deviation of what is imported: of images by channel, from sums of bytes that are exact in any
+// order, and of features. Plain values.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -38,11 +39,23 @@ struct ChannelSums {
   }
 };
 
-// What a feature with this variance is divided by: its standard deviation, or 1 where all values are one, or differ by
-// less than the smallest normal number of 32 bits.
-inline double feature_scale(double variance) {
-  const double deviation = std::sqrt(variance);
-  return deviation >= std::numeric_limits<float>::min() ? deviation : 1.0;
-}
+// Mean and spread of a feature's values, one after another. Welford, "Note on a method for calculating corrected sums
+// of squares and products" (1962).
+struct FeatureMoments {
+  int64_t count = 0;
+  double mean = 0, squares = 0;  // sum of squared distances from the mean
+
+  void add(double value) {
+    const double away = value - mean;
+    mean += away / static_cast<double>(++count);
+    squares += away * (value - mean);
+  }
+  // What the feature is divided by: its standard deviation, or 1 where all values are one, or differ by less than the
+  // smallest normal number of 32 bits.
+  double scale() const {
+    const double deviation = std::sqrt(squares / static_cast<double>(std::max<int64_t>(1, count)));
+    return deviation >= std::numeric_limits<float>::min() ? deviation : 1.0;
+  }
+};
 
 }  // namespace lockstep

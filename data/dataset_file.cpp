@@ -243,6 +243,13 @@ std::vector<uint64_t> ChunkWriter::finish() {
   return std::move(hashes_);
 }
 
+std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& labels) {
+  const auto count = static_cast<int64_t>(labels.size());
+  ChunkWriter writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
+  writer.append(labels.data(), count);
+  return writer.finish();
+}
+
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
   auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
   auto out = std::make_shared<DatasetFile>();

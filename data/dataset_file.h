@@ -91,6 +91,9 @@ class ChunkWriter {
   std::vector<uint64_t> hashes_;
 };
 
+// Writes /labels and returns the hashes of its chunks.
+std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& labels);
+
 // An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value
 // of a token or label that is out of range.
 struct DatasetFile {

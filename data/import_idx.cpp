@@ -126,9 +126,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   images.expect_end();
   header.hashes = writer.finish();
   sums.moments(header.mean, header.stddev);
-  ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
-  label_writer.append(values.data(), count);
-  header.label_hashes = label_writer.finish();
+  header.label_hashes = write_labels(file, values);
   write_dataset_header(file, header);
   file.close();
   pending.commit();

@@ -170,9 +170,7 @@ class FolderImport {
     }
     header.hashes = writer.finish();
     sums.moments(header.mean, header.stddev);
-    ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
-    label_writer.append(labels.data(), count);
-    header.label_hashes = label_writer.finish();
+    header.label_hashes = write_labels(file, labels);
     if (!header.encoded) return;
     ChunkWriter end_writer(file, "ends", StoredType::kInt64, {count}, tokens_per_chunk());
     end_writer.append(ends.data(), count);

@@ -172,27 +172,27 @@ class ArrayImport {
             kMostFeatures, " are possible");
     const int64_t step = images_per_chunk(4 * row_);
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, step);
-    std::vector<double> squares(static_cast<size_t>(row_));  // Welford's sums of squared distances
-    header.mean.resize(squares.size());
+    std::vector<FeatureMoments> moments(static_cast<size_t>(row_));
     std::vector<float> values;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
       values.clear();
       for (double value : array_.numbers(at * row_, now * row_)) {
-        const auto c = values.size() % squares.size();
-        const int64_t row = at + static_cast<int64_t>(values.size() / squares.size());
+        const auto c = values.size() % moments.size();
+        const int64_t row = at + static_cast<int64_t>(values.size() / moments.size());
         require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array_.path(), ": feature ",
                 c, " of row ", row, " is ", value, ", which is not finite in 32 bits");
-        const double away = value - header.mean[c];
-        header.mean[c] += away / static_cast<double>(row + 1);
-        squares[c] += away * (value - header.mean[c]);
+        moments[c].add(value);
         values.push_back(static_cast<float>(value));
       }
       writer.append(values.data(), now);
       progress(at + now);
     }
     header.hashes = writer.finish();
-    for (double s : squares) header.stddev.push_back(feature_scale(s / static_cast<double>(count_)));
+    for (const FeatureMoments& m : moments) {
+      header.mean.push_back(m.mean);
+      header.stddev.push_back(m.scale());
+    }
   }
 
   void progress(int64_t rows) const {
@@ -217,9 +217,7 @@ void import_npy(const std::string& samples, const std::string& labels, const std
   DatasetHeader header;
   header.classes = 1 + *std::max_element(values.begin(), values.end());
   ArrayImport(array, options).write(file, header);
-  ChunkWriter writer(file, "labels", StoredType::kInt32, {static_cast<int64_t>(values.size())}, tokens_per_chunk());
-  writer.append(values.data(), static_cast<int64_t>(values.size()));
-  header.label_hashes = writer.finish();
+  header.label_hashes = write_labels(file, values);
   write_dataset_header(file, header);
   file.close();
   pending.commit();

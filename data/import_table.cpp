@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -41,9 +42,9 @@ struct Column {
   bool used = true, categories = false;
   int64_t first_line = 0;  // of the cell that makes it one of categories
   int64_t missing = 0, missing_line = 0;
-  int64_t count = 0;
-  double mean = 0, squares = 0;  // Welford's running mean and sum of squared distances
-  std::set<std::string> texts;   // numbers' too, as long as there are few: the column may yet turn out as categories
+  FeatureMoments moments;
+  std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
+  std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
   bool too_many = false;
   int64_t feature = 0;  // its first
 
@@ -89,14 +90,11 @@ class TableImport {
     require(static_cast<int64_t>(labels.size()) == count_, ExitCode::kBadData, path_, ": changed during the import");
     warn_of_order(labels);
     header.hashes = writer.finish();
-    ChunkWriter label_writer(file, "labels", StoredType::kInt32, {count_}, tokens_per_chunk());
-    label_writer.append(labels.data(), count_);
-    header.label_hashes = label_writer.finish();
+    header.label_hashes = write_labels(file, labels);
     for (const Column& c : columns_) {
       if (!c.used) continue;
-      const double variance = c.squares / static_cast<double>(std::max<int64_t>(1, c.count));
-      header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
-      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : feature_scale(variance));
+      header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.moments.mean);
+      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.moments.scale());
     }
   }
 
@@ -153,9 +151,7 @@ class TableImport {
       const double value = number.value_or(0);
       require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, place(c), "holds '", cells[i],
               "', which is not finite in 32 bits");
-      const double away = value - c.mean;
-      c.mean += away / static_cast<double>(++c.count);
-      c.squares += away * (value - c.mean);
+      c.moments.add(value);
     }
   }
 
@@ -164,14 +160,16 @@ class TableImport {
     for (Column& c : columns_) {
       if (!c.used) continue;
       if (c.categories && c.missing > 0) c.texts.insert("");
-      require(c.categories || c.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
+      require(c.categories || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
       features_ += c.features();
+      if (c.categories)
+        for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
       if (c.missing > 0)
         log_warning(cat(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
                         " values are missing and become ",
-                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.mean)));
+                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.moments.mean)));
     }
     require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", options_.label, "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
@@ -186,11 +184,11 @@ class TableImport {
       if (!c.used) continue;
       float* to = row.data() + c.feature;
       if (c.categories) {
-        const auto at = c.texts.find(is_missing(cells[i]) ? "" : cells[i]);
-        if (at == c.texts.end()) return false;
-        to[std::distance(c.texts.begin(), at)] = 1;
+        const auto at = c.places.find(is_missing(cells[i]) ? "" : cells[i]);
+        if (at == c.places.end()) return false;
+        to[at->second] = 1;
       } else {
-        const std::optional<double> value = is_missing(cells[i]) ? c.mean : number_in(cells[i]);
+        const std::optional<double> value = is_missing(cells[i]) ? c.moments.mean : number_in(cells[i]);
         if (!value || std::abs(*value) > std::numeric_limits<float>::max()) return false;
         *to = static_cast<float>(*value);
       }
