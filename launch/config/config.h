@@ -51,7 +51,8 @@ class Config {
   std::string dump_yaml() const;  // the resolved configuration, with each value's origin; loads to the same values
   std::string json() const;       // one object: key -> {"value": ..., "origin": "file.yaml:3"}
   std::string text() const;       // every bound key, sorted "key: value" lines
-  std::string math_text() const;  // the keys that affect results: for digests, preflight, resume
+  // The keys that affect results: for digests, preflight, resume. Without the key `without`, if any.
+  std::string math_text(std::string_view without = {}) const;
 
   std::vector<ConfigKey> keys() const;  // all keys of bind() and know(), in the order of the calls
 

@@ -100,11 +100,11 @@ std::string Config::text() const {
   return sorted_lines(std::move(lines));
 }
 
-std::string Config::math_text() const {
+std::string Config::math_text(std::string_view without) const {
   trace_mark();
   std::vector<std::string> lines;
   for (const auto& v : values_)
-    if (v.shapes_math) lines.push_back(v.key + ": " + v.math_text);
+    if (v.shapes_math && v.key != without) lines.push_back(v.key + ": " + v.math_text);
   return sorted_lines(std::move(lines));
 }
 

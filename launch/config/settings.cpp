@@ -6,6 +6,7 @@
 #include "core/base/trace.h"
 #include "core/io/checkpoint.h"
 #include "core/io/json.h"
+#include "core/io/state.h"
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 #include "launch/weights/hf_model.h"
@@ -362,7 +363,7 @@ std::shared_ptr<const HfModel> without_new(std::shared_ptr<const HfModel> model,
   auto out = std::make_shared<HfModel>(*model);
   if (model->family.empty()) out->ignored = s.init.fresh;  // a file with our names
   std::erase_if(out->tensors, [&](const HfTensor& t) {
-    const bool is_new = !s.init_holds(t.name.substr(t.name.find('/') + 1));
+    const bool is_new = !s.init_holds(name_in_model(t.name));
     if (is_new) out->ignored.insert(out->ignored.end(), t.from.begin(), t.from.end());
     return is_new;
   });

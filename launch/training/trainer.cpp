@@ -35,14 +35,6 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
   return out;
 }
 
-// Frozen parameters of files are named by their hash, wherever these lie.
-std::string math_text_of(const Settings& s) {
-  std::string text = s.config.math_text();
-  const size_t at = s.parallel.frozen_of_files ? text.find("init.from: ") : text.npos;
-  if (at != text.npos && (at == 0 || text[at - 1] == '\n')) text.erase(at, text.find('\n', at) - at + 1);
-  return text;
-}
-
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) { return {spec.input().shape, spec.classes}; }
@@ -70,7 +62,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             " has nothing of this kind to recompute; use none");
   });
   info_.dataset = to_hex(data_.train->identity());
-  info_.math_text = math_text_of(settings_);
+  // Frozen parameters of files are named by their hash, wherever these lie.
+  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "");
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   info_.input = spec.input().shape;
