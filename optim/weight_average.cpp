@@ -50,7 +50,6 @@ std::set<std::string> averaged_parameters(const Checkpoint& checkpoint) {
 }
 
 std::vector<StateEntry> averages_of(const Checkpoint& checkpoint, const std::vector<StateEntry>& parameters) {
-  constexpr std::string_view kParameters = "parameters/";
   const std::set<std::string> averaged = averaged_parameters(checkpoint);
   std::vector<StateEntry> out;
   for (StateEntry e : parameters) {

@@ -172,7 +172,7 @@ std::vector<StateEntry> ParameterBucket::state() const {
   std::vector<StateEntry> out;
   for (size_t i = 0; i < members_.size(); ++i) {
     const BucketLayout::Piece& p = layout_.pieces()[i];
-    out.push_back({"parameters/" + p.name, p.shape, first_element(i), of_slice(master_, i)});
+    out.push_back({cat(kParameters, p.name), p.shape, first_element(i), of_slice(master_, i)});
   }
   return out;
 }
@@ -182,7 +182,7 @@ std::vector<StateEntry> ParameterBucket::whole_copies() const {
   if (streamed_ || (mesh_.shards() == 1 && master_.same_place(whole_))) return out;
   for (const BucketLayout::Piece& p : layout_.pieces())
     out.push_back(
-        {"parameters/" + p.name + " (whole copy)", p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
+        {cat(kParameters, p.name, " (whole copy)"), p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});
   return out;
 }
 

@@ -60,7 +60,7 @@ bool has_llmc_magic(const std::string& path) {
 LlmcHeader read_llmc_header(const std::string& path) {
   const InputFile file(path);
   require(file.size >= kHeaderBytes, ExitCode::kBadData, path, ": has ", file.size,
-          " bytes, too few for the header of ", "an llm.c file");
+          " bytes, too few for the header of an llm.c file");
   Header raw;
   file.read(0, raw.data(), kHeaderBytes);
   require(raw[0] == kMagic, ExitCode::kBadData, path, ": is no file of llm.c: it begins with ", raw[0], ", not ",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/hash.h"
@@ -12,6 +13,10 @@
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
+
+// What a name of state begins with where it is a parameter or a buffer; the name in the model follows.
+inline constexpr std::string_view kParameters = "parameters/", kBuffers = "buffers/";
+inline std::string name_in_model(const std::string& name) { return name.substr(name.find('/') + 1); }
 
 struct StateEntry {
   std::string name;    // "parameters/blocks.0.up.weight", "adamw.m/..."

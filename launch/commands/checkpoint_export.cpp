@@ -12,6 +12,7 @@
 #include "core/io/llmc_weights.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
+#include "core/io/state.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/vocabulary.h"
 #include "launch/commands/commands.h"
@@ -25,9 +26,6 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kPiece = 1 << 20;  // elements read at a time
-const std::string kParameters = "parameters/", kBuffers = "buffers/";
-
-std::string plain_name(const std::string& name) { return name.substr(name.find('/') + 1); }
 
 // The tensors of a model, wherever they are stored, by our names: "parameters/...", "buffers/...".
 struct Tensors {
@@ -72,8 +70,8 @@ Tensors tensors_of(const HfModel& m, const Settings& settings) {
     out.shapes[name] = shape;
     entries.push_back({name, shape, 0, Tensor()});
   };
-  for (auto& [name, p] : model->parameters()) add(kParameters + name, p->value.shape());
-  for (auto& [name, b] : model->buffers()) add(kBuffers + name, b->value.shape());
+  for (auto& [name, p] : model->parameters()) add(cat(kParameters, name), p->value.shape());
+  for (auto& [name, b] : model->buffers()) add(cat(kBuffers, name), b->value.shape());
   const auto files = std::make_shared<const WeightFiles>(WeightFiles::open(m.folder));
   require_weights_for(m, *files, entries);
   out.read = [&m, files, shapes = out.shapes](const std::string& name, Range range, float* to) {
@@ -87,7 +85,7 @@ void export_hdf5(const Tensors& tensors, const std::string& output) {
   PendingFile pending(output, false);
   Hdf5File file = Hdf5File::create(pending.temporary());
   for (const auto& [own_name, own_shape] : tensors.shapes) {
-    const std::string name = plain_name(own_name);
+    const std::string name = name_in_model(own_name);
     const Shape shape = own_shape.rank() > 0 ? own_shape : Shape{1};
     file.create_dataset(name, StoredType::kFloat32, shape);
     if (shape.numel() == 0) continue;
@@ -106,7 +104,7 @@ void export_hdf5(const Tensors& tensors, const std::string& output) {
 
 void export_safetensors(const Tensors& tensors, const std::string& output) {
   std::vector<WeightToWrite> all;
-  for (const auto& [name, shape] : tensors.shapes) all.push_back({plain_name(name), shape});
+  for (const auto& [name, shape] : tensors.shapes) all.push_back({name_in_model(name), shape});
   std::vector<std::pair<std::string, std::string>> metadata{{"format", "pt"}};
   if (const Checkpoint* c = tensors.checkpoint) {
     metadata.emplace_back("lockstep.step", cat(c->info.step));
@@ -159,8 +157,8 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
   for (const auto& [name, shape] : tensors.trained) {
     if (name.starts_with(kBuffers)) continue;
     shapes[name] = shape;
-    if (name.ends_with(kLoraA)) layers.push_back(plain_name(name.substr(0, name.size() - kLoraA.size())));
-    else if (!is_lora_parameter(name)) trained.push_back(plain_name(name));
+    if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
+    else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
   }
   write_peft_folder(output, peft_config(base.model, settings.lora, layers, trained, settings.init.from),
                     peft_tensors(base.model, layers, trained), shapes, tensors.read);

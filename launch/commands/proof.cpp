@@ -77,7 +77,7 @@ std::optional<ProofDifference> first_difference(const ProofRecord& a, const Proo
     for (auto& [name, digest] : in_b)
       if (!in_a.count(name)) names.push_back(name);
     std::stable_sort(names.begin(), names.end(), [](const std::string& l, const std::string& r) {
-      return l.starts_with("parameters/") > r.starts_with("parameters/");
+      return l.starts_with(kParameters) > r.starts_with(kParameters);
     });
     const bool both_ran = step > a.first && step > b.first;
     const double loss_a = both_ran ? a.losses[static_cast<size_t>(step - a.first - 1)] : 0;
@@ -135,7 +135,7 @@ std::pair<double, std::string> largest_relative_difference(const Trainer& traine
     if (!std::isnan(to)) to = std::isnan(v) ? v : std::max(to, v);
   };
   visit_both(
-      trainer, checkpoint, [](const std::string& name) { return name.starts_with("parameters/"); },
+      trainer, checkpoint, [](const std::string& name) { return name.starts_with(kParameters); },
       [&](const StateEntry& e, const float* theirs) {
         auto& [difference, size] = mine[e.name];
         const float* ours = e.data.values<float>();

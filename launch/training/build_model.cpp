@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kOfParameter = "parameters/";
-
 // The same tensors without an element.
 std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
   for (StateEntry& e : entries) e = e.part(0, 0);
@@ -36,7 +34,7 @@ std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
 std::vector<StateEntry> held_by_init(const Settings& s, const std::vector<StateEntry>& entries) {
   std::vector<StateEntry> out;
   for (const StateEntry& e : entries)
-    if (!e.name.starts_with(kOfParameter) || s.init_holds(e.name.substr(kOfParameter.size()))) out.push_back(e);
+    if (!e.name.starts_with(kParameters) || s.init_holds(e.name.substr(kParameters.size()))) out.push_back(e);
   return out;
 }
 
@@ -49,7 +47,7 @@ Hash128 read_initial(const Settings& s, const Checkpoint* from, const std::vecto
           ": holds what was trained beside a frozen model, not the model; export it with --to hf, and start from that");
   Checkpoint c = *from;
   std::erase_if(c.slices, [&](const StoredSlice& slice) {
-    return slice.name.starts_with(kOfParameter) && !s.init_holds(slice.name.substr(kOfParameter.size()));
+    return slice.name.starts_with(kParameters) && !s.init_holds(slice.name.substr(kParameters.size()));
   });
   load_entries(c, all);
   Hash128 sum;

@@ -10,9 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kHashedAtOnce = 1 << 20;  // elements read at a time
-constexpr std::string_view kParameterName = "parameters/", kBufferName = "buffers/", kWeightName = ".weight";
-
-std::string name_in_model(const std::string& name) { return name.substr(name.find('/') + 1); }
+constexpr std::string_view kWeightName = ".weight";
 
 }  // namespace
 
@@ -21,7 +19,7 @@ ExportedWeights::ExportedWeights(const Checkpoint& c, const Settings* settings, 
   if (averages) averaged_ = averaged_parameters(c);
   auto& held = c.info.base.empty() ? shapes_ : trained_;
   for (const StoredSlice& s : c.slices)
-    if (s.name.starts_with(kParameterName) || s.name.starts_with(kBufferName)) held[s.name] = s.shape;
+    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) held[s.name] = s.shape;
   require(!held.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
   if (!c.info.base.empty()) add_base();
 }
@@ -33,12 +31,12 @@ void ExportedWeights::add_base() {
   const auto model = build_model(*settings_, {checkpoint_.info.input, checkpoint_.info.classes});
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
-    const std::string name = cat(kParameterName, p.name);
+    const std::string name = cat(kParameters, p.name);
     if (!trained_.contains(name)) shapes_[name] = shape;
     (trained_.contains(name) ? others : frozen).push_back({name, shape, 0, Tensor::empty({0})});
   }
   for (const NamedBuffer& b : model->buffers())
-    others.push_back({cat(kBufferName, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
+    others.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, Tensor::empty({0})});
   if (settings_->pretrained) {
     std::vector<StateEntry> all = frozen;
     all.insert(all.end(), others.begin(), others.end());
@@ -65,7 +63,7 @@ void ExportedWeights::read_stored(const std::string& name, Range range, float* o
     if (base_) return read_elements(*base_, name, range, out);
     return read_weight(*tensors_.at(name), shapes_.at(name), folder_, *files_, range, out);
   }
-  const bool average = name.starts_with(kParameterName) && averaged_.contains(name_in_model(name));
+  const bool average = name.starts_with(kParameters) && averaged_.contains(name_in_model(name));
   read_elements(checkpoint_, average ? cat(kAverages, name_in_model(name)) : name, range, out);
 }
 

@@ -18,9 +18,9 @@ namespace lockstep {
 
 class ExportedWeights {
  public:
-  // `averages`: those of the parameters in their place. `settings`: of the checkpoint, borrowed; null where it
-  // holds all parameters itself. Throws ExitCode::kBadData where
-  // init.from does not hold what the checkpoint names; then it has read all of that.
+  // `averages`: those of the parameters in their place. `settings`: of the checkpoint, borrowed; null where it holds
+  // all parameters itself. Reads the frozen parameters that it names, and throws ExitCode::kBadData where init.from
+  // does not hold them.
   ExportedWeights(const Checkpoint& checkpoint, const Settings* settings, bool averages);
 
   // By the names in a checkpoint, "parameters/..." and "buffers/...", without adapters.

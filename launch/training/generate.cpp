@@ -73,9 +73,9 @@ std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& ta
 std::vector<StateEntry> entries_of(const Model& model) {
   std::vector<StateEntry> entries;
   for (auto& p : model.parameters())
-    entries.push_back({"parameters/" + p.name, p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+    entries.push_back({cat(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
   for (auto& b : model.buffers())
-    entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+    entries.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
   return entries;
 }
 
@@ -95,8 +95,7 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   } else {
     std::vector<StateEntry> base, own;
     for (const StateEntry& e : entries)
-      (e.name.starts_with("parameters/") && settings.parallel.frozen(e.name.substr(e.name.find('/') + 1)) ? base : own)
-          .push_back(e);
+      (e.name.starts_with(kParameters) && settings.parallel.frozen(name_in_model(e.name)) ? base : own).push_back(e);
     load_entries(checkpoint, own);
     const auto from = settings.pretrained ? std::nullopt : std::optional(open_newest(settings.init.from));
     require_base_of(settings, checkpoint, to_hex(read_initial(settings, from ? &*from : nullptr, base, own)));

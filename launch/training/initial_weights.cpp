@@ -41,8 +41,7 @@ void Trainer::read_init(bool trained) {
 std::vector<StateEntry> Trainer::entries_of_adapter() const {
   std::vector<StateEntry> out;
   for (const StateEntry& e : parallel_->state())
-    if (is_lora_parameter(e.name) || matches_any(settings_.lora.train, e.name.substr(e.name.find('/') + 1)))
-      out.push_back(e);
+    if (is_lora_parameter(e.name) || matches_any(settings_.lora.train, name_in_model(e.name))) out.push_back(e);
   return out;
 }
 

@@ -108,7 +108,7 @@ void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const 
   }
   // Parameters are what people know by name.
   std::stable_sort(tensors.begin(), tensors.end(), [](const std::string& a, const std::string& b) {
-    return a.starts_with("parameters/") > b.starts_with("parameters/");
+    return a.starts_with(kParameters) > b.starts_with(kParameters);
   });
   std::string names;
   for (size_t i = 0; i < std::min(kNamed, tensors.size()); ++i) names += cat(i ? ", " : "", tensors[i]);

@@ -90,7 +90,7 @@ HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries)
   if (!m.family.empty() || !m.tensors.empty()) return out;
   std::set<std::string> names;
   for (const StateEntry& e : entries)
-    if (names.insert(e.name).second) out.tensors.push_back({e.name, {e.name.substr(e.name.find('/') + 1)}});
+    if (names.insert(e.name).second) out.tensors.push_back({e.name, {name_in_model(e.name)}});
   return out;
 }
 
@@ -159,7 +159,7 @@ DType stored_type(const HfModel& m, const std::function<bool(const std::string&)
   try {
     const WeightFiles files = WeightFiles::open(m.folder);
     for (const HfTensor& t : m.tensors)
-      if (t.name.starts_with("parameters/") && counts(t.name.substr(t.name.find('/') + 1)))
+      if (t.name.starts_with(kParameters) && counts(name_in_model(t.name)))
         for (const std::string& name : t.from)
           if (const StoredWeight* w = find_weight(m, files, name)) types.insert(w->type);
   } catch (const Error& e) {

@@ -5,12 +5,13 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/io/state.h"
 #include "launch/weights/hf_config.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weight", kOurPrefix = "parameters/";
+constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weight";
 constexpr const char* kSameA = "as they are one layer here, whose adapter has one A";
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
@@ -58,8 +59,8 @@ std::string module_of(const std::string& tensor) { return tensor.substr(0, tenso
 
 const HfTensor* find(const HfModel& m, const std::string& parameter) {
   for (const HfTensor& t : m.tensors)
-    if (t.name.size() == kOurPrefix.size() + parameter.size() && t.name.ends_with(parameter) &&
-        t.name.starts_with(kOurPrefix))
+    if (t.name.size() == kParameters.size() + parameter.size() && t.name.ends_with(parameter) &&
+        t.name.starts_with(kParameters))
       return &t;
   return nullptr;
 }
@@ -83,10 +84,10 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
           " model: peft names its layers in another way than files of transformers do, which is not supported");
   std::vector<HfTensor> out;
   for (const std::string& layer : layers) {
-    HfTensor b{cat(kOurPrefix, layer, kLoraB), {}};
+    HfTensor b{cat(kParameters, layer, kLoraB), {}};
     for (const std::string& weight : tensor_of(base, layer + std::string(kOfWeight)).from) {
       const std::string module = cat(kPeftPrefix, module_of(weight));
-      out.push_back({cat(kOurPrefix, layer, kLoraA), {module + ".lora_A.weight"}});
+      out.push_back({cat(kParameters, layer, kLoraA), {module + ".lora_A.weight"}});
       b.from.push_back(module + ".lora_B.weight");
     }
     out.push_back(std::move(b));
@@ -105,8 +106,8 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base) {
   const std::string path = cat(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
   for (const HfTensor& t : base.tensors) {
-    if (!t.name.starts_with(kOurPrefix)) continue;
-    const std::string name = t.name.substr(kOurPrefix.size());
+    if (!t.name.starts_with(kParameters)) continue;
+    const std::string name = t.name.substr(kParameters.size());
     const auto there = [&](const std::string& theirs) { return files.find(theirs) != nullptr; };
     if (t.name.ends_with(kOfWeight) && std::any_of(t.from.begin(), t.from.end(), [&](const std::string& from) {
           return there(cat(kPeftPrefix, module_of(from), ".lora_A.weight"));
