@@ -461,11 +461,17 @@ inline bool keeps_near(const CudaQueue& queue, int64_t bytes, int threads) {
   return bytes <= (threads == kMostRowThreads ? most : most / 2 - 1024);
 }
 
+// Of a block that takes a row.
+inline int row_threads(int64_t cols) {
+  const int64_t chunks = chunks_of(cols);
+  return chunks <= 512 ? 128 : chunks <= 2048 ? 256 : kMostRowThreads;
+}
+
 template <class F>
 void for_each_row(Parallel& where, const RowArgs& a) {
   CudaQueue& queue = cuda_queue(where);
   const int64_t chunks = chunks_of(a.cols);
-  const int threads = chunks <= 512 ? 128 : chunks <= 2048 ? 256 : kMostRowThreads;
+  const int threads = row_threads(a.cols);
   constexpr bool kKeeps = F::kKept != 0;
   if (!fits_chunk(a.in[0].dtype)) return launch_rows<F, double, false, false>(queue, a, threads);
   if (a.cols <= kWarpCols) return launch_rows<F, float, true, kKeeps>(queue, a, kWarpRowThreads);

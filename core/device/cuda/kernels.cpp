@@ -1,6 +1,7 @@
 #include "core/device/cuda/kernels.h"
 
 #include "core/device/cuda/blas.h"
+#include "core/device/cuda/cross_entropy.h"
 #include "core/device/cuda/dnn.h"
 #include "core/kernels/entries.h"
 
@@ -10,12 +11,18 @@ inline namespace LOCKSTEP_ISA {
 void check_indices(Parallel&, const IndexCheckArgs&);
 }
 
+namespace {
+void row_on_grid(Parallel& where, RowOp op, const RowArgs& a) {
+  if (!cuda::cross_entropy(where, op, a)) row(where, op, a);
+}
+}  // namespace
+
 const KernelTable& cuda_kernels() {
   static const KernelTable table = {
       .isa = "cuda",
       .pointwise = pointwise,
       .update = update,
-      .row = row,
+      .row = row_on_grid,
       .column_sum = column_sum,
       .norm_columns = norm_columns,
       .channel_sums = channel_sums,
