@@ -170,8 +170,9 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
     if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
     else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
   }
-  write_peft_folder(output, peft_config(base.model, settings.lora, layers, trained, settings.init.from),
-                    peft_tensors(base.model, layers, trained), shapes, tensors.read);
+  const HfModel model = named_by_peft(base.model);
+  write_peft_folder(output, peft_config(model, settings.lora, layers, trained, settings.init.from),
+                    peft_tensors(model, layers, trained), shapes, tensors.read);
 }
 
 // `settings` gives those of the model; h5, safetensors and npz do without.
