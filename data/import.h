@@ -95,6 +95,9 @@ void import_csv(const std::string& table, const std::string& output, const Table
 // [n, features], which are normalised; and labels, integers [n].
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
                 const ImportOptions& options = {});
+// The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
+void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
+                const std::string& output, const ImportOptions& options = {});
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,32 +17,6 @@ constexpr size_t kStoredBytes = 256 << 10;
 // Text and tables rarely expand to more than 20 times their size; gzip cannot beyond 1032 times, Zstandard has no
 // bound.
 constexpr int64_t kMostExpansion = 500, kAlwaysAllowed = int64_t{64} << 20;
-
-class GzipDecoder final : public Decoder {
- public:
-  GzipDecoder() {
-    require(::inflateInit2(&state_, 15 + 16) == Z_OK, ExitCode::kDevice, "memory ran out for decompression");
-  }
-  ~GzipDecoder() override { ::inflateEnd(&state_); }
-  Step run(const uint8_t* from, size_t size, uint8_t* to, size_t room) override {
-    state_.next_in = const_cast<uint8_t*>(from);
-    state_.avail_in = narrow<uInt>(size);
-    state_.next_out = to;
-    state_.avail_out = narrow<uInt>(std::min<size_t>(room, 1 << 30));
-    const size_t offered = state_.avail_out;
-    const int code = ::inflate(&state_, Z_NO_FLUSH);
-    require(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, ExitCode::kBadData,
-            state_.msg            ? state_.msg
-            : code == Z_NEED_DICT ? "it needs a dictionary"
-                                  : "not decodable");
-    const Step step{size - state_.avail_in, offered - state_.avail_out, code == Z_STREAM_END};
-    if (step.ended) ::inflateReset(&state_);
-    return step;
-  }
-
- private:
-  z_stream state_ = {};
-};
 
 bool begins_with(const uint8_t* bytes, size_t size, std::initializer_list<uint8_t> magic) {
   return size >= magic.size() && std::equal(magic.begin(), magic.end(), bytes);
@@ -71,7 +44,7 @@ InputStream::InputStream(const std::string& path, const std::string& name)
     if (fill() == before) break;
   }
   if (begins_with(stored_.data(), end_, {0x1F, 0x8B})) {
-    decoder_ = std::make_unique<GzipDecoder>();
+    decoder_ = gzip_decoder();
     format_ = "gzip";
   } else if (begins_with(stored_.data(), end_, {0x28, 0xB5, 0x2F, 0xFD})) {
     decoder_ = zstd_decoder();

@@ -8,20 +8,9 @@
 #include <vector>
 
 #include "core/base/plain_file.h"
+#include "core/io/deflate.h"
 
 namespace lockstep {
-
-// Decodes a compressed stream piece by piece. It may follow on another in the same input, as gzip's members do.
-class Decoder {
- public:
-  struct Step {
-    size_t taken = 0, made = 0;  // bytes
-    bool ended = false;          // at the end of a whole compressed stream, whose checksum was right
-  };
-  virtual ~Decoder() = default;
-  // Throws ExitCode::kBadData with what is wrong, without the input's name. After an end it begins anew.
-  virtual Step run(const uint8_t* from, size_t size, uint8_t* to, size_t room) = 0;
-};
 
 class InputStream {
  public:

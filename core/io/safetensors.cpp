@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -16,7 +17,9 @@
 #include "core/io/half.h"
 #include "core/io/json.h"
 #include "core/io/llmc_weights.h"
+#include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
+#include "core/io/zip.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -144,12 +147,41 @@ std::vector<StoredWeight> read_header(const std::string& path) {
   return out;
 }
 
+// Of an archive of NumPy: "F32" for "f4".
+std::vector<StoredWeight> npz_weights(const std::string& path) {
+  const NumpyFile file(path);
+  std::vector<StoredWeight> out;
+  for (const std::string& name : file.names()) {
+    const NumpyArray a = file.array(name);
+    const char* kind = a.type[0] == 'f' ? "F" : a.type[0] == 'i' ? "I" : "U";
+    out.push_back({name, cat(kind, 8 * a.item), a.shape, 0, a.begin});
+  }
+  return out;
+}
+
+std::vector<StoredWeight> weights_in(const std::string& path) {
+  if (has_llmc_magic(path)) return llmc_weights(path);
+  return is_zip_file(path) ? npz_weights(path) : read_header(path);
+}
+
 }  // namespace
 
 struct WeightFiles::OpenFile {
-  OpenFile(size_t number, const std::string& path) : index(number), file(path) {}
+  OpenFile(size_t number, const std::string& path) : index(number) {
+    if (is_zip_file(path)) numpy.emplace(path);
+    else file.emplace(path);
+  }
+  // Bytes of its elements, from `offset` on.
+  void read(const StoredWeight& w, int64_t offset, void* to, int64_t bytes) const {
+    if (file) return file->read(w.begin + offset, to, bytes);
+    NumpyArray a;
+    a.name = w.name;
+    a.begin = w.begin;
+    numpy->read(a, {offset, offset + bytes}, to);
+  }
   size_t index;
-  InputFile file;
+  std::optional<InputFile> file;  // or
+  std::optional<NumpyFile> numpy;
 };
 
 WeightFiles WeightFiles::open(const std::string& path) {
@@ -170,7 +202,7 @@ WeightFiles WeightFiles::open(const std::string& path) {
 }
 
 void WeightFiles::add_file(const std::string& path) {
-  for (StoredWeight& w : has_llmc_magic(path) ? llmc_weights(path) : read_header(path)) {
+  for (StoredWeight& w : weights_in(path)) {
     w.file = files_.size();
     const auto [other, added] = by_name_.emplace(w.name, weights_.size());
     if (!added)
@@ -222,13 +254,13 @@ void WeightFiles::read(const StoredWeight& w, Range range, float* out) const {
           "; weights are read from F32, F16, BF16 and F64");
   if (!open_ || open_->index != w.file) open_ = std::make_shared<OpenFile>(w.file, file_of(w));
   const int64_t size = bits_of(w.type) / 8;
-  if (w.type == "F32") return open_->file.read(w.begin + range.begin * size, out, range.size() * size);
+  if (w.type == "F32") return open_->read(w, range.begin * size, out, range.size() * size);
   std::string bytes;
   const int64_t most = kPieceBytes / size;
   for (Range r{range.begin, std::min(range.begin + most, range.end)}; !r.empty();
        r = {r.end, std::min(r.end + most, range.end)}) {
     bytes.resize(static_cast<size_t>(r.size() * size));
-    open_->file.read(w.begin + r.begin * size, bytes.data(), r.size() * size);
+    open_->read(w, r.begin * size, bytes.data(), r.size() * size);
     float* to = out + (r.begin - range.begin);
     if (w.type == "F16") convert<uint16_t>(bytes, to, from_fp16_bits);
     else if (w.type == "F64") convert<double>(bytes, to, [](double v) { return static_cast<float>(v); });

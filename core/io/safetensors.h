@@ -25,16 +25,17 @@ struct StoredWeight {
   std::string type;   // as the format spells it: "F32", "BF16", "I64"
   Shape shape;        // [] for a scalar
   size_t file = 0;    // of WeightFiles
-  int64_t begin = 0;  // in that file, in bytes
+  int64_t begin = 0;  // in that file, or in the file's array of that name, in bytes
 };
 
 class WeightFiles {
  public:
   // `path`: a file, or a folder with kWeightsFile or kWeightsIndex; a file may also be one of llm.c
-  // (core/io/llmc_weights.h). Reads all headers. Throws ExitCode::kMissingInput
-  // for what is not there and kBadData, naming file and tensor, for what the format forbids and for: names that occur
-  // twice, bytes that belong to no tensor or to several, sizes that overflow or do not follow from type and shape, more
-  // than Shape::kMaxRank dimensions, an index that names files elsewhere or disagrees with what the files hold.
+  // (core/io/llmc_weights.h) or a .npz of NumPy (core/io/numpy_file.h). Reads all headers. Throws
+  // ExitCode::kMissingInput for what is not there and kBadData, naming file and tensor, for what the format forbids and
+  // for: names that occur twice, bytes that belong to no tensor or to several, sizes that overflow or do not follow
+  // from type and shape, more than Shape::kMaxRank dimensions, an index that names files elsewhere or disagrees with
+  // what the files hold.
   static WeightFiles open(const std::string& path);
 
   const std::vector<StoredWeight>& weights() const { return weights_; }  // by file, then by place

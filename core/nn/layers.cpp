@@ -1,6 +1,9 @@
 #include "core/nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "core/nn/lora.h"
 
 namespace lockstep {
 namespace {
@@ -14,20 +17,38 @@ Linear::Linear(int64_t in, int64_t out, bool bias)
 Linear::Linear(int64_t in, int64_t out, bool bias, Init init)
     : weight_(parameter("weight", {out, in}, init)), bias_(bias ? &parameter("bias", {out}, Init::zeros()) : nullptr) {}
 
-void Linear::add_adapter(int64_t rank, double scale, double dropout) {
-  check(!has_adapter(), name(), ": has an adapter already");
+void Linear::add_adapter(int64_t rank, double scale, double dropout, std::string_view part) {
   const int64_t out = weight_.dim(0), in = weight_.dim(1);
+  const std::vector<std::string_view> parts = part.empty() ? std::vector{part} : lora_parts(name());
+  const auto count = static_cast<int64_t>(parts.size());
+  const int64_t index = std::find(parts.begin(), parts.end(), part) - parts.begin();
+  check(index < count && out % count == 0, name(), ": cannot have an adapter of part '", part, "'");
+  const std::string prefix = part.empty() ? std::string() : cat(part, ".");
   // As peft initialises them: uniform by Kaiming He with a = sqrt(5), which is within 1/sqrt(in), and zero.
-  adapter_ = {&parameter("lora_A", {rank, in}, Init::uniform(bound(in))),
-              &parameter("lora_B", {out, rank}, Init::zeros()), scale, dropout};
+  Tensor& a = parameter(cat(prefix, "lora_A"), {rank, in}, Init::uniform(bound(in)));
+  Tensor& b = parameter(cat(prefix, "lora_B"), {out / count, rank}, Init::zeros());
+  adapters_.push_back({a,
+                       b,
+                       scale,
+                       dropout,
+                       cat(name(), ".", prefix, "lora"),
+                       {index * (out / count), (count - 1 - index) * (out / count)}});
 }
 
 Tensor Linear::forward(const Tensor& x) {
   Tensor y = linear(x, weight_, bias());
-  if (!has_adapter()) return y;
-  const bool drops = training() && adapter_.dropout > 0;
-  const Tensor seen = drops ? dropout(x, adapter_.dropout, random_site(cat(name(), ".lora"))) : x;
-  return add(y, affine(linear(linear(seen, *adapter_.a), *adapter_.b), adapter_.scale));
+  for (const Adapter& adapter : adapters_) {
+    const bool drops = training() && adapter.dropout > 0;
+    const Tensor seen = drops ? dropout(x, adapter.dropout, random_site(adapter.site)) : x;
+    Tensor change = affine(linear(linear(seen, adapter.a), adapter.b), adapter.scale);
+    if (change.dim(-1) < y.dim(-1)) {
+      std::vector<Padding> around(static_cast<size_t>(change.rank()));
+      around.back() = adapter.around;
+      change = pad(change, around);
+    }
+    y = add(y, change);
+  }
+  return y;
 }
 
 Tensor feed_forward(const Tensor& x, Linear& up, Linear& down) {

@@ -2,6 +2,10 @@
 // Each owns its parameters.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "core/nn/module.h"
 #include "core/ops/ops.h"
 
@@ -14,9 +18,10 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, bool bias = true);
   Linear(int64_t in, int64_t out, bool bias, Init init);
   Tensor forward(const Tensor& x) override;  // [..., in] -> [..., out]
-  // Adds a low-rank adapter (core/nn/lora.h), as parameters lora_A and lora_B of this module. Before they are placed.
-  void add_adapter(int64_t rank, double scale, double dropout);
-  bool has_adapter() const { return adapter_.a != nullptr; }
+  // Adds a low-rank adapter (core/nn/lora.h), as parameters lora_A and lora_B of this module; or of one of lora_parts()
+  // it, as PART.lora_A and PART.lora_B, which may be called for several. Before they are placed.
+  void add_adapter(int64_t rank, double scale, double dropout, std::string_view part = {});
+  bool has_adapter() const { return !adapters_.empty(); }
   // For operations that span layers (feed_forward below), in the forward() of the module that holds this one. A model,
   // the root of the tree, must not use them: each of its children is sharded by itself, and outside a child's
   // operator() its weights may have no bytes. Put such layers into a module in between, such as GptBlock.
@@ -25,12 +30,14 @@ class Linear : public Module {
 
  private:
   struct Adapter {
-    Tensor *a = nullptr, *b = nullptr;
-    double scale = 0, dropout = 0;
+    Tensor &a, &b;
+    double scale, dropout;
+    std::string site;  // of its random numbers
+    Padding around;    // the outputs of other parts
   };
   Tensor& weight_;
   Tensor* bias_;
-  Adapter adapter_;
+  std::vector<Adapter> adapters_;
 };
 
 // down(gelu(up(x))), with gelu's tanh form: in one operation unless a layer has an adapter.

@@ -26,11 +26,16 @@ struct LoraOptions {
 };
 std::vector<Field> fields(LoraOptions& o);
 
+// The parts of a layer, equal numbers of its outputs one after the other, that may have adapters of their own: of
+// "blocks.0.qkv" q, k and v, as "blocks.0.qkv.q". Empty for other layers.
+std::vector<std::string_view> lora_parts(std::string_view layer);
+
 constexpr std::string_view kLoraA = ".lora_A", kLoraB = ".lora_B";  // ends of the names of adapters' parameters
 bool is_lora_parameter(std::string_view name);
 
-// Gives the linear layers below `root` whose dotted names match one of options.targets adapters; call it before the
-// parameters are placed. Throws ExitCode::kConfig where a pattern matches no linear layer.
+// Gives the linear layers below `root` whose dotted names match one of options.targets adapters, and of other layers
+// the parts that match; call it before the parameters are placed. Throws ExitCode::kConfig where a pattern matches no
+// linear layer.
 void add_adapters(Module& root, const LoraOptions& options);
 
 }  // namespace lockstep

@@ -243,7 +243,7 @@ class StateComparison {
 std::vector<Command> checkpoint_forms() {
   const std::string dir =
       "DIR is a checkpoint, or a run directory, which stands for its newest valid one. Every checksum is verified.";
-  const char* kFormats = "h5, safetensors, hf, llmc or llmc-bf16";
+  const char* kFormats = "h5, safetensors, npz, hf, llmc or llmc-bf16";
   const std::vector<Option> json{{"json", "one JSON object"}};
   return {
       {"checkpoint inspect", "checkpoint inspect DIR [--json]", "Lists what a checkpoint holds.\n" + dir, json, 1, 1},
@@ -263,13 +263,14 @@ std::vector<Command> checkpoint_forms() {
       {"checkpoint export",
        "checkpoint export DIR OUT [--to FORMAT] [--ema] [--json]",
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
-       "with .safetensors it is such a file, otherwise HDF5, both with the names of this program. --to hf writes a\n"
-       "folder that Hugging Face's transformers opens: config.json and weights with its names, of the models gpt,\n"
+       "with .safetensors or .npz (NumPy) it is such a file, otherwise HDF5, with the names of this program. --to hf\n"
+       "writes a folder that Hugging Face's transformers opens: config.json and weights with its names, of the models "
+       "gpt,\n"
        "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16. What a LoRA run\n"
        "trained is merged into its model; --to peft writes the adapters alone, as a folder that Hugging Face's peft\n"
        "opens.\n" +
            dir,
-       {{"to", "h5, safetensors, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
+       {{"to", "h5, safetensors, npz, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
         {"ema", "the averages of the parameters (optim.ema)"},
         json[0]},
        2,

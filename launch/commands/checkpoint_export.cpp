@@ -10,6 +10,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/llmc_weights.h"
+#include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
 #include "core/io/state.h"
@@ -116,6 +117,15 @@ void export_safetensors(const Tensors& tensors, const std::string& output) {
   file.commit();
 }
 
+void export_npz(const Tensors& tensors, const std::string& output) {
+  NpzWriter file(output);
+  for (const auto& [name, shape] : tensors.shapes) {
+    file.begin(name_in_model(name), shape);
+    tensors.visit(name, 1, [&](Range r, const float* values) { file.write(values, r.size()); });
+  }
+  file.commit();
+}
+
 // The tokenizer of a run on byte pairs, as a folder of transformers holds it.
 void add_tokenizer(const Checkpoint& c, HfExport& out) {
   const auto vocabulary = parse_vocabulary(c.info.vocabulary);
@@ -160,22 +170,29 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
     if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
     else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
   }
-  write_peft_folder(output, peft_config(base.model, settings.lora, layers, trained, settings.init.from),
-                    peft_tensors(base.model, layers, trained), shapes, tensors.read);
+  const HfModel model = named_by_peft(base.model);
+  write_peft_folder(output, peft_config(model, settings.lora, layers, trained, settings.init.from),
+                    peft_tensors(model, layers, trained), shapes, tensors.read);
 }
 
-// `settings` gives those of the model; h5 and safetensors do without.
+// `settings` gives those of the model; h5, safetensors and npz do without.
 void write_tensors(const Tensors& tensors, const std::function<const Settings&()>& settings, const TaskSpec& task,
                    const ExportRequest& request) {
   std::string format = request.format;
-  if (format.empty()) format = request.output.ends_with(".safetensors") ? "safetensors" : "h5";
-  const bool llmc = format == "llmc" || format == "llmc-bf16";
-  require(llmc || format == "h5" || format == "safetensors" || format == "hf" || format == "peft", ExitCode::kUsage,
-          "--to: ", format, " is none of h5, safetensors, hf, llmc, llmc-bf16, peft");
+  if (format.empty()) {
+    format = "h5";
+    for (const char* ending : {"safetensors", "npz"})
+      if (request.output.ends_with(cat(".", ending))) format = ending;
+  }
+  const bool llmc = format == "llmc" || format == "llmc-bf16", plain = format == "safetensors" || format == "npz";
+  require(llmc || plain || format == "h5" || format == "hf" || format == "peft", ExitCode::kUsage, "--to: ", format,
+          " is none of h5, safetensors, npz, hf, llmc, llmc-bf16, peft");
   if (format == "h5") {
     export_hdf5(tensors, request.output);
   } else if (format == "safetensors") {
     export_safetensors(tensors, request.output);
+  } else if (format == "npz") {
+    export_npz(tensors, request.output);
   } else {
     const Settings& of = settings();
     HfExport what = hf_export_of(of.model_name, of.model->options(), task);

@@ -11,7 +11,8 @@ namespace lockstep {
 
 struct ExportRequest {
   std::string output;
-  std::string format;     // "h5", "safetensors", "hf", "llmc" or "llmc-bf16"; empty: by the name of the output
+  std::string
+      format;  // "h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16" or "peft"; empty: by the name of the output
   bool averages = false;  // of the parameters, in their place
   bool json = false;      // what it prints
 };

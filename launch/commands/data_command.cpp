@@ -131,7 +131,12 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
 }
 
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
-  require(inputs.size() == 2, ExitCode::kUsage, "data import npy: give the samples, the labels and the output");
+  const std::string &samples = a.text("samples"), &labels = a.text("labels");
+  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options);
+  require(inputs.size() == 2, ExitCode::kUsage,
+          "data import npy: give the samples, the labels and the output, or one .npz and the output");
+  require(samples.empty() && labels.empty(), ExitCode::kUsage,
+          "data import npy: --samples and --labels are for a .npz");
   import_npy(inputs[0], inputs[1], output, options);
 }
 
@@ -183,7 +188,10 @@ const ImportFormat kFormats[] = {
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
      {"label", "categories", "leave-out", "fill-missing"}},
-    {"npy", "INPUT is an array of images or features and one of labels (.npy)", import_npy_files, {}}};
+    {"npy",
+     "INPUT is an array of images or features and one of labels (.npy), or a .npz that holds both",
+     import_npy_files,
+     {"samples", "labels"}}};
 
 // Refuses options that another format reads.
 void refuse_options(const Arguments& a, const ImportFormat& format) {
@@ -302,7 +310,11 @@ std::vector<Command> data_forms() {
          "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},
         {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
         {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
-        {"labels", "images: a CSV or TSV file with the columns file and label, in place of subfolders", "FILE", ""},
+        {"labels",
+         "images: a CSV or TSV file with the columns file and label, in place of subfolders; npy: the array of labels "
+         "in a .npz; default: y or y_train",
+         "FILE", ""},
+        {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
         {"label", "csv: the column that holds the labels", "COLUMN", ""},
         {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},

@@ -71,13 +71,23 @@ void ExportedWeights::read(const std::string& name, Range range, float* out) con
   read_stored(name, range, out);
   if (!name.ends_with(kWeightName)) return;
   const std::string layer = name.substr(0, name.size() - kWeightName.size());
-  if (trained_.contains(cat(layer, kLoraA))) merge(layer, range, out);
+  const Shape& shape = shapes_.at(name);
+  if (trained_.contains(cat(layer, kLoraA))) return merge(layer, {0, shape[0]}, range, out);
+  const auto parts = lora_parts(layer);
+  const auto rows = shape[0] / std::max<int64_t>(1, static_cast<int64_t>(parts.size()));
+  for (int64_t i = 0; const std::string_view part : parts) {
+    const std::string of_part = cat(layer, ".", part);
+    if (trained_.contains(cat(of_part, kLoraA))) merge(of_part, {i * rows, (i + 1) * rows}, range, out);
+    ++i;
+  }
 }
 
-// out += scale B A
-void ExportedWeights::merge(const std::string& layer, Range range, float* out) const {
+// out += scale B A, where `rows` of the weight are those of B.
+void ExportedWeights::merge(const std::string& layer, Range rows, Range range, float* out) const {
   const std::string a = cat(layer, kLoraA), b = cat(layer, kLoraB);
   const int64_t rank = trained_.at(a)[0], in = trained_.at(a)[1];
+  const Range mine = intersect(range, {rows.begin * in, rows.end * in});
+  if (mine.empty()) return;
   if (adapter_.layer != layer) {
     adapter_ = {layer, rank, std::vector<float>(static_cast<size_t>(trained_.at(a).numel())),
                 std::vector<float>(static_cast<size_t>(trained_.at(b).numel()))};
@@ -86,11 +96,11 @@ void ExportedWeights::merge(const std::string& layer, Range range, float* out) c
   }
   const double scale = settings_->lora.scale();
   std::vector<double> row(static_cast<size_t>(in));
-  for (int64_t at = range.begin; at < range.end;) {
-    const int64_t r = at / in, end = std::min(range.end, (r + 1) * in);
+  for (int64_t at = mine.begin; at < mine.end;) {
+    const int64_t r = at / in, end = std::min(mine.end, (r + 1) * in);
     std::fill(row.begin(), row.end(), 0.0);
     for (int64_t k = 0; k < rank; ++k) {
-      const double of_b = adapter_.b[static_cast<size_t>(r * rank + k)];
+      const double of_b = adapter_.b[static_cast<size_t>((r - rows.begin) * rank + k)];
       const float* of_a = adapter_.a.data() + k * in;
       for (int64_t i = at - r * in; i < end - r * in; ++i) row[static_cast<size_t>(i)] += of_b * of_a[i];
     }

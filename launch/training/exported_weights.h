@@ -38,7 +38,7 @@ class ExportedWeights {
   };
   void read_stored(const std::string& name, Range range, float* out) const;
   void add_base();
-  void merge(const std::string& layer, Range range, float* out) const;
+  void merge(const std::string& layer, Range rows, Range range, float* out) const;
 
   const Checkpoint& checkpoint_;
   const Settings* settings_;

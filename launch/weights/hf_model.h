@@ -39,8 +39,7 @@ struct HfModel {
   std::vector<HfTensor> tensors;
   std::string prefix;  // of the names of its tensors, which files of the bare model lack: "transformer."
   std::vector<std::pair<std::string, std::string>>
-      copies;  // a tensor that may be there, and the one that it must equal
-  std::string copies_because = "to which it is tied by the architecture or tie_word_embeddings";
+      copies;                        // a tensor that may be there, and the one that it must equal
   std::vector<std::string> ignored;  // patterns (fnmatch) of tensors without a part in what ours computes
 };
 

@@ -78,8 +78,8 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
       files.read(*b, r, y.data());
       equal = std::equal(x.begin(), x.begin() + r.size(), y.begin());
     }
-    require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original, ", ",
-            m.copies_because);
+    require(equal, ExitCode::kBadData, files.file_of(*a), ": tensor ", copy, " differs from ", original,
+            ", to which it is tied by the architecture or tie_word_embeddings");
   }
 }
 

@@ -1,8 +1,8 @@
 #include "launch/weights/peft_adapter.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/io/state.h"
@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kPeftPrefix = "base_model.model.", kOfWeight = ".weight";
-constexpr const char* kSameA = "as they are one layer here, whose adapter has one A";
 
 // Keys of what changes an adapter's results and is not supported; such a key must be absent, null, false or empty.
 constexpr const char* kNotSupported[] = {"alora_invocation_tokens",
@@ -72,7 +71,50 @@ const HfTensor& tensor_of(const HfModel& m, const std::string& parameter) {
   return *t;
 }
 
+// The tensor of a weight that a layer's adapter, or that of a part of a layer, changes; and which of `from` these are.
+struct AdaptedWeight {
+  const HfTensor& tensor;
+  size_t begin = 0, end = 0;
+};
+AdaptedWeight adapted_weight(const HfModel& m, const std::string& layer) {
+  const size_t dot = std::min(layer.rfind('.'), layer.size());
+  const std::string whole = layer.substr(0, dot);
+  const auto parts = lora_parts(whole);
+  const auto part =
+      std::find(parts.begin(), parts.end(), std::string_view(layer).substr(std::min(dot + 1, layer.size())));
+  if (part == parts.end()) {
+    const HfTensor& t = tensor_of(m, layer + std::string(kOfWeight));
+    return {t, 0, t.from.size()};
+  }
+  const HfTensor& t = tensor_of(m, whole + std::string(kOfWeight));
+  require(t.from.size() == parts.size(), ExitCode::kBadData, layer, ": has no counterpart in a ", m.family,
+          " model of transformers, where ", whole, " is one layer");
+  const auto i = static_cast<size_t>(part - parts.begin());
+  return {t, i, i + 1};
+}
+
+// Modules of ViT as files name them, which transformers 4 does, too, and as transformers 5 does.
+constexpr std::pair<std::string_view, std::string_view> kVitModules[] = {
+    {"vit.encoder.layer.", "vit.layers."},
+    {"attention.attention.query.", "attention.q_proj."},
+    {"attention.attention.key.", "attention.k_proj."},
+    {"attention.attention.value.", "attention.v_proj."},
+    {"attention.output.dense.", "attention.o_proj."},
+    {"intermediate.dense.", "mlp.fc1."},
+    {"output.dense.", "mlp.fc2."}};
+
 }  // namespace
+
+HfModel named_by_peft(HfModel m) {
+  require(m.family != "resnet", ExitCode::kBadData, m.folder, m.folder.empty() ? "" : ": ",
+          "adapters of a resnet model are not supported");
+  if (m.family != "vit") return m;
+  for (HfTensor& t : m.tensors)
+    for (std::string& name : t.from)
+      for (const auto& [in_files, in_peft] : kVitModules)
+        if (const size_t at = name.find(in_files); at != name.npos) name.replace(at, in_files.size(), in_peft);
+  return m;
+}
 
 LoraOptions peft_options(std::string_view json, const std::string& path) {
   return options_of(HfConfig::parse(json, path));
@@ -80,13 +122,12 @@ LoraOptions peft_options(std::string_view json, const std::string& path) {
 
 std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::string>& layers,
                                    const std::vector<std::string>& trained) {
-  require(base.family != "vit" && base.family != "resnet", ExitCode::kBadData, "adapters of a ", base.family,
-          " model: peft names its layers in another way than files of transformers do, which is not supported");
   std::vector<HfTensor> out;
   for (const std::string& layer : layers) {
     HfTensor b{cat(kParameters, layer, kLoraB), {}};
-    for (const std::string& weight : tensor_of(base, layer + std::string(kOfWeight)).from) {
-      const std::string module = cat(kPeftPrefix, module_of(weight));
+    const AdaptedWeight weight = adapted_weight(base, layer);
+    for (size_t i = weight.begin; i < weight.end; ++i) {
+      const std::string module = cat(kPeftPrefix, module_of(weight.tensor.from[i]));
       out.push_back({cat(kParameters, layer, kLoraA), {module + ".lora_A.weight"}});
       b.from.push_back(module + ".lora_B.weight");
     }
@@ -100,48 +141,49 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
   return out;
 }
 
-PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base) {
+PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   PeftAdapter out;
   out.options = options_of(HfConfig::load(cat(folder, "/", kPeftConfig)));
   const std::string path = cat(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
+  const bool as_in_files = std::any_of(files.weights().begin(), files.weights().end(), [](const StoredWeight& w) {
+    return w.name.starts_with(cat(kPeftPrefix, kVitModules[0].first));
+  });
+  const HfModel base = as_in_files ? model : named_by_peft(model);
   for (const HfTensor& t : base.tensors) {
     if (!t.name.starts_with(kParameters)) continue;
-    const std::string name = t.name.substr(kParameters.size());
+    const std::string name = t.name.substr(kParameters.size()), layer = without_end(name, kOfWeight);
     const auto there = [&](const std::string& theirs) { return files.find(theirs) != nullptr; };
-    if (t.name.ends_with(kOfWeight) && std::any_of(t.from.begin(), t.from.end(), [&](const std::string& from) {
-          return there(cat(kPeftPrefix, module_of(from), ".lora_A.weight"));
-        }))
-      out.options.targets.push_back(without_end(name, kOfWeight));
     if (there(cat(kPeftPrefix, t.from[0]))) out.options.train.push_back(name);
+    if (!t.name.ends_with(kOfWeight)) continue;
+    const auto parts = lora_parts(layer);
+    check(t.from.size() == 1 || t.from.size() == parts.size(), layer, ": its parts have no names");
+    for (size_t i = 0; i < t.from.size(); ++i)
+      if (there(cat(kPeftPrefix, module_of(t.from[i]), ".lora_A.weight")))
+        out.options.targets.push_back(t.from.size() == 1 ? layer : cat(layer, ".", parts[i]));
   }
   require(!out.options.targets.empty(), ExitCode::kBadData, path, ": holds no adapter of a linear layer of ",
-          base.folder,
+          model.folder,
           files.weights().empty() ? std::string() : cat("; its first tensor is ", files.weights()[0].name));
   HfModel& m = out.weights;
   m.folder = path;
   m.family = cat("adapter of a ", base.family);
-  m.copies_because = kSameA;
-  std::map<std::string, std::string> first;  // of several tensors that are one of ours
-  for (HfTensor& t : peft_tensors(base, out.options.targets, out.options.train)) {
-    const auto [known, is_new] = first.emplace(t.name, t.from[0]);
-    if (is_new) m.tensors.push_back(std::move(t));
-    else m.copies.emplace_back(t.from[0], known->second);
-  }
+  m.tensors = peft_tensors(base, out.options.targets, out.options.train);
   return out;
 }
 
 JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vector<std::string>& layers,
                        const std::vector<std::string>& trained, const std::string& base_folder) {
   std::vector<JsonValue> targets, saved;
-  for (const std::string& layer : layers)
-    for (const std::string& weight : tensor_of(base, layer + std::string(kOfWeight)).from)
-      targets.emplace_back(module_of(weight));
+  for (const std::string& layer : layers) {
+    const AdaptedWeight weight = adapted_weight(base, layer);
+    for (size_t i = weight.begin; i < weight.end; ++i) targets.emplace_back(module_of(weight.tensor.from[i]));
+  }
   std::set<std::string> modules;
   for (const std::string& name : trained)
     for (const std::string& from : tensor_of(base, name).from) modules.insert(module_of(from));
   for (const std::string& module : modules) saved.emplace_back(module);
-  const bool causal = base.family != "bert";
+  const bool causal = base.family != "bert" && base.family != "vit";
   return {{"peft_type", std::string("LORA")},
           {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
           {"base_model_name_or_path", base_folder},

@@ -16,7 +16,7 @@ constexpr const char* kPeftConfig = "adapter_config.json";
 constexpr const char* kPeftWeights = "adapter_model.safetensors";
 
 struct PeftAdapter {
-  LoraOptions options;  // targets are dotted names of our layers, train of our parameters
+  LoraOptions options;  // targets are dotted names of our layers or parts, train of our parameters
   HfModel weights;      // our adapters' tensors, and those of options.train, from the file's
 };
 
@@ -27,9 +27,12 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
 // The options alone, without targets and train, of the text of adapter_config.json.
 LoraOptions peft_options(std::string_view json, const std::string& path);
 
-// The tensors of such a file for these layers and parameters of ours; where one layer of ours is several of theirs, all
-// have the same A. Throws ExitCode::kBadData for a layer that has no counterpart, and for families that peft names in
-// another way than their files.
+// `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of ViT differ from
+// those in files. Throws kBadData for a family whose adapters are not supported.
+HfModel named_by_peft(HfModel model);
+// The tensors of such a file for these layers, or parts of layers (core/nn/lora.h), and parameters of ours; where one
+// layer of ours is several of theirs, all have the same A. `base` as named_by_peft(). Throws ExitCode::kBadData for
+// what has no counterpart.
 std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::string>& layers,
                                    const std::vector<std::string>& trained);
 // adapter_config.json.

@@ -14,6 +14,7 @@
 #include "core/models/llama.h"
 #include "core/models/mlp.h"
 #include "core/nn/layers.h"
+#include "core/nn/lora.h"
 #include "core/nn/metric.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -51,6 +52,56 @@ TEST(Module, NamesItsTree) {
   for (auto& p : model.parameters()) EXPECT_EQ(p.parameter->decay, p.parameter->value.rank() >= 2) << p.name;
   const auto without = names(Gpt({.layers = 1, .heads = 2, .width = 8, .bias = false}, {{4}, 11}));
   for (const std::string& n : without) EXPECT_EQ(n.find("bias"), n.npos);
+}
+
+TEST(Lora, PartsOfAFusedLayerHaveAdaptersOfTheirOwn) {
+  const auto adapters = [](std::vector<std::string> targets) {
+    Gpt model({.layers = 1, .heads = 2, .width = 8}, {{4}, 11});
+    LoraOptions o;
+    o.rank = 2;
+    o.targets = std::move(targets);
+    add_adapters(model, o);
+    std::map<std::string, Shape> out;
+    for (auto& p : model.parameters())
+      if (is_lora_parameter(p.name)) out[p.name] = p.parameter->value.shape();
+    return out;
+  };
+  EXPECT_EQ(adapters({"*.q", "*.qkv.v"}), (std::map<std::string, Shape>{{"blocks.0.qkv.q.lora_A", {2, 8}},
+                                                                        {"blocks.0.qkv.q.lora_B", {8, 2}},
+                                                                        {"blocks.0.qkv.v.lora_A", {2, 8}},
+                                                                        {"blocks.0.qkv.v.lora_B", {8, 2}}}));
+  EXPECT_EQ(adapters({"*qkv*"}),
+            (std::map<std::string, Shape>{{"blocks.0.qkv.lora_A", {2, 8}}, {"blocks.0.qkv.lora_B", {24, 2}}}));
+  expect_error(ExitCode::kConfig, {"'*.qkv.w' matches no linear layer"}, [&] { adapters({"*.qkv.q", "*.qkv.w"}); });
+  expect_error(ExitCode::kConfig, {"'*.q' matches no linear layer"}, [&] { adapters({"*.q", "*.qkv"}); });
+}
+
+// Of k and v: the outputs of each change by its adapter, those of q do not.
+TEST(Lora, AnAdapterOfAPartChangesItsOutputsAlone) {
+  struct Root : Module {
+    Linear& qkv = child<Linear>("qkv", 3, 6, false);
+    Tensor forward(const Tensor& x) override { return qkv(x); }
+  } root;
+  LoraOptions o;
+  o.rank = 1;
+  o.alpha = 2;
+  o.targets = {"qkv.k", "qkv.v"};
+  add_adapters(root, o);
+  place_parameters(root, 1);
+  NoGrad no_grad;
+  const Tensor x = Tensor::of(std::vector<float>{1, 2, 3}, {1, 3});
+  const std::vector<double> before = root(x).to_vector();
+  for (auto& p : root.parameters()) {
+    const auto set = [&](std::vector<float> values) {
+      raw::copy(p.parameter->value.detach(), Tensor::of(values, p.parameter->value.shape()));
+    };
+    if (p.name == "qkv.k.lora_A") set({1, 0, 0});
+    if (p.name == "qkv.v.lora_A") set({0, 0, 1});
+    if (p.name == "qkv.k.lora_B") set({1, 10});
+    if (p.name == "qkv.v.lora_B") set({100, 1000});
+  }
+  const std::vector<double> after = root(x).to_vector(), change = {0, 0, 2, 20, 600, 6000};
+  for (size_t i = 0; i < change.size(); ++i) EXPECT_NEAR(after[i] - before[i], change[i], 1e-3) << i;
 }
 
 TEST(Model, SmoothsLabelsInTrainingOnly) {

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
+#include "core/io/zip.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/open_dataset.h"
@@ -158,6 +160,48 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
   refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
   for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);
+}
+
+TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
+  const std::string path = folder_ / "d.npz";
+  const std::string images = npy("|u1", "2, 2, 1", bytes_of<uint8_t>({0, 255, 255, 0}));
+  const std::string features = npy("<f2", "2, 1", bytes_of<uint16_t>({0x3c00, 0x4200}));  // 1, 3
+  const std::string labels = npy("<i8", "2,", bytes_of<int64_t>({1, 0}));
+  const auto import = [&](const std::map<std::string, std::string>& arrays, const std::string& x = "",
+                          const std::string& y = "") {
+    std::filesystem::remove(path);
+    ZipWriter zip(path);
+    for (const auto& [name, bytes] : arrays) {
+      zip.begin(name, static_cast<int64_t>(bytes.size()));
+      zip.write(bytes.data(), static_cast<int64_t>(bytes.size()));
+    }
+    zip.commit();
+    import_npz(path, x, y, out_, {.force = true});
+  };
+  import({{"x_train.npy", images}, { "y_train.npy", labels }});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 1}, {1, -1}}));
+  EXPECT_EQ(labels_, (std::vector<int32_t>{1, 0}));
+  import({{"names.npy", "of no use"}, {"x.npy", features}, {"x_train.npy", images}, { "y.npy", labels }});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1}, {1}}));
+  import({{"pixels.npy", images}, { "digit.npy", labels }}, "pixels", "digit");
+  EXPECT_EQ(samples().size(), 2u);
+  std::filesystem::remove(out_);
+  const auto refuse_archive = [&](std::initializer_list<std::string> parts,
+                                  const std::map<std::string, std::string>& arrays, const std::string& x = "") {
+    expect_error(ExitCode::kBadData, parts, [&] { import(arrays, x); });
+    EXPECT_EQ(folder_.files(), 1) << "a temporary file was left behind";
+  };
+  refuse_archive({"d.npz", "none of the arrays x and x_train", "--samples", "it holds pixels, y"},
+                 {{"pixels.npy", images}, {"y.npy", labels}});
+  refuse_archive({"d.npz", "no array z; it holds x, y"}, {{"x.npy", images}, {"y.npy", labels}}, "z");
+  refuse_archive({"d.npz: array x", "bytes follow"}, {{"x.npy", images + "0"}, {"y.npy", labels}});
+  refuse_archive({"d.npz: array x", "no .npy array"}, {{"x.npy", "of no use"}, {"y.npy", labels}});
+  refuse_archive({"d.npz: array y", "labels are integers"}, {{"x.npy", images}, {"y.npy", features}});
+  refuse_archive({"d.npz: array x", "at least one sample"}, {{"x.npy", npy("<f4", "", "1234")}, {"y.npy", labels}});
+  refuse_archive({"d.npz", "member x.txt is no array"}, {{"x.txt", images}, {"y.npy", labels}});
+  import({{"x.npy", images}, { "y.npy", labels }});
+  write_file(out_ + ".npy", labels);
+  expect_error(ExitCode::kBadData, {"d.npz: is an archive"}, [&] { import_npy(path, out_ + ".npy", out_); });
 }
 
 }  // namespace

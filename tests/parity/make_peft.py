@@ -2,7 +2,7 @@
 """Writes LoRA adapters by Hugging Face's peft for the models that make_hf.py wrote, with what peft computes; and reads lockstep's.
 
 Needs torch, transformers (5), peft and safetensors; the tests need none of them. Beside an adapter's own files each folder holds
-expected.safetensors: "input" (tokens, as fp32) and "logits", computed in fp32 with the adapter.
+expected.safetensors: "input" (tokens, or images [B, H, W, C], as fp32) and "logits", computed in fp32 with the adapter.
 
     python3 tests/parity/make_peft.py tests/parity/hf tests/parity/peft          the adapters that the repository keeps
     python3 tests/parity/make_peft.py tests/parity/hf --check LOCKSTEP DATA.h5   each through the program, and back into peft and
@@ -29,6 +29,9 @@ CASES = {
     "qwen2": (CAUSAL, "qwen2", dict(r=3, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"])),
     "qwen3": (CAUSAL, "qwen3", dict(r=2, target_modules=r".*\.1\..*(q|up)_proj", modules_to_save=["lm_head"])),
     "bert": ("BertForMaskedLM", "bert", dict(r=2, lora_alpha=4, target_modules=["query", "key", "value"])),
+    "bert_qv": ("BertForMaskedLM", "bert", dict(r=3, lora_alpha=4, target_modules=["query", "value", "attention.output.dense"])),
+    "vit": ("ViTForImageClassification", "vit", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "o_proj", "fc1", "fc2"],
+                                                     modules_to_save=["classifier"])),
 }
 
 
@@ -36,9 +39,12 @@ def base_of(model_class, folder):
     return getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def logits_of(model, tokens):
+def logits_of(model, given):
     with torch.no_grad():
-        return model.eval()(input_ids=tokens).logits
+        model.eval()
+        if given.dim() == 4:
+            return model(pixel_values=given.permute(0, 3, 1, 2)).logits
+        return model(input_ids=given.long()).logits
 
 
 def make(model_class, base, options, out):
@@ -49,17 +55,12 @@ def make(model_class, base, options, out):
         for name, tensor in model.named_parameters():
             if "lora_B" in name or "modules_to_save" in name:
                 tensor.normal_(0, 0.1)
-        # One layer of lockstep is three of BERT's, which then have the same A.
-        for name, tensor in model.named_parameters():
-            if ".query.lora_A" in name:
-                for other in ("key", "value"):
-                    model.get_parameter(name.replace(".query.", f".{other}.")).copy_(tensor)
-    tokens = torch.randint(0, 29, (2, 16))
-    logits = logits_of(model, tokens)
+    given = torch.randn(2, 8, 8, 3) if base.name == "vit" else torch.randint(0, 29, (2, 16)).float()
+    logits = logits_of(model, given)
     model.peft_config["default"].base_model_name_or_path = base.name
     model.save_pretrained(out)
     (out / "README.md").unlink(missing_ok=True)
-    save_file({"input": tokens.float(), "logits": logits.contiguous()}, out / "expected.safetensors")
+    save_file({"input": given, "logits": logits.contiguous()}, out / "expected.safetensors")
 
 
 def check(models, lockstep, data):
@@ -68,15 +69,17 @@ def check(models, lockstep, data):
         for name, (model_class, base, options) in CASES.items():
             base, there = models / base, work / f"{name}.peft"
             make(model_class, base, options, there)
-            mask = ", mask: 0.15" if name == "bert" else ""
+            text = f"path: {data}, context: 16" + (", mask: 0.15" if base.name == "bert" else "")
+            if base.name == "vit":
+                text = "name: synthetic_images, synthetic: {images: 40, height: 8, width: 8, channels: 3, classes: 5}"
             (work / "run.yaml").write_text(
                 f"init: {{from: {base}, adapter: {there}}}\nrun: {{dir: {work / name}}}\ntrain: {{steps: 0}}\n"
-                f"batch: {{global: 8, micro: 1}}\ndata: {{path: {data}, context: 16{mask}}}\n")
+                f"batch: {{global: 8, micro: 1}}\ndata: {{{text}}}\n")
             for words in (["train", work / "run.yaml"], ["checkpoint", "export", work / name, work / f"{name}.out", "--to", "peft"],
                           ["checkpoint", "export", work / name, work / f"{name}.hf", "--to", "hf"]):
                 subprocess.run([lockstep, *map(str, words)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             expected = load_file(there / "expected.safetensors")
-            tokens = expected["input"].long()
+            tokens = expected["input"]
             given, back = (load_file(f / "adapter_model.safetensors") for f in (there, work / f"{name}.out"))
             assert given.keys() == back.keys() and all(torch.equal(given[k].float(), back[k]) for k in given), name
             unadapted = logits_of(base_of(model_class, base), tokens)

@@ -3,11 +3,12 @@
 
     train_hf.py LOCKSTEP FOLDER... [--steps 5] [--ranks 2]
 
-The samples are the same on both sides, in the same order: random tokens, one record each, or random images. Both train in
-fp32 by AdamW without dropout, from the folder's weights. Needs torch, transformers and numpy. Exit code 1 where a loss
-differs by more than 1e-5.
+The samples are the same on both sides, in the same order: random tokens, one record each, or for bert windows of a text with
+the same tokens hidden, or random images. Both train in fp32 by AdamW without dropout, from the folder's weights. Needs torch,
+transformers, numpy and libxxhash. Exit code 1 where a loss differs by more than 1e-5.
 """
 import argparse
+import ctypes
 import json
 import pathlib
 import subprocess
@@ -27,17 +28,50 @@ def run(*command):
         sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
 
 
+def write_tokens(tokens, vocabulary, work, lockstep, *options):
+    """As a file of llm.c, and imported."""
+    header = np.zeros(256, np.int32)
+    header[:3] = 20240520, 1, tokens.size
+    (work / "tokens.bin").write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
+    run(lockstep, "data", "import", "llmc", work / "tokens.bin", work / "data.h5", "--vocabulary-size", vocabulary, *options)
+
+
 def text_data(config, count, work, lockstep):
     """Records as llm.c stores tokens: each begins with token 0, which stands nowhere else."""
     context = min(16, getattr(config, "n_positions", None) or config.max_position_embeddings)
     tokens = np.random.default_rng(1).integers(1, config.vocab_size, (count, context + 1))
     tokens[:, 0] = 0
-    header = np.zeros(256, np.int32)
-    header[:3] = 20240520, 1, tokens.size
-    (work / "tokens.bin").write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
-    run(lockstep, "data", "import", "llmc", work / "tokens.bin", work / "data.h5", "--document-token", 0,
-        "--vocabulary-size", config.vocab_size)
+    write_tokens(tokens, config.vocab_size, work, lockstep, "--document-token", 0)
     return torch.tensor(tokens), [f"data.context={context}", "data.packing=pad"]
+
+
+def hash64(words, seed):
+    """Of core/base/hash.h."""
+    function = ctypes.CDLL("libxxhash.so.0").XXH3_64bits_withSeed
+    function.restype, function.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64)
+    data = np.array(words, np.int64).tobytes()
+    return function(data, len(data), seed)
+
+
+def masked_data(config, count, work, lockstep):
+    """Windows of a text in epoch 0, and which tokens are hidden as what: data/token_dataset.cpp. The mask is the last token."""
+    context, mask, seed, vocabulary = min(16, config.max_position_embeddings), 0.3, 1, config.vocab_size - 1
+    tokens = np.random.default_rng(1).integers(0, vocabulary, (count + 1) * context)
+    write_tokens(tokens, vocabulary, work, lockstep)
+    origin = hash64([seed, 0], 0x6F726967696E) % context
+    given = tokens[origin : origin + count * context].reshape(count, context).copy()
+    labels = np.full_like(given, -100)
+    for sample in range(count):
+        for i in range(context):
+            random = hash64([0, sample, i], seed ^ 0x6D61736B)
+            if random >> 40 >= mask * (1 << 24):
+                continue
+            labels[sample, i] = given[sample, i]
+            if random % 10 < 8:
+                given[sample, i] = vocabulary
+            elif random % 10 == 8:
+                given[sample, i] = random // 10 % vocabulary
+    return (torch.tensor(given), torch.tensor(labels)), [f"data.context={context}", f"data.mask={mask}", f"seed={seed}", "model.dropout=0"]
 
 
 def image_data(config, count, work, lockstep):
@@ -55,8 +89,9 @@ def image_data(config, count, work, lockstep):
 
 
 def their_losses(folder, config, data, steps):
-    images = config.model_type in ("vit", "resnet")
-    kind = transformers.AutoModelForImageClassification if images else transformers.AutoModelForCausalLM
+    images, masked = config.model_type in ("vit", "resnet"), config.model_type == "bert"
+    kind = (transformers.AutoModelForImageClassification if images else transformers.AutoModelForMaskedLM if masked
+            else transformers.AutoModelForCausalLM)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation=None if images else "eager")
     model.train()
     for module in model.modules():
@@ -71,6 +106,8 @@ def their_losses(folder, config, data, steps):
         rows = slice(step * BATCH, (step + 1) * BATCH)
         if images:
             logits, labels = model(pixel_values=data[0][rows]).logits, data[1][rows]
+        elif masked:
+            logits, labels = model(input_ids=data[0][rows]).logits.flatten(0, 1), data[1][rows].flatten()
         else:
             logits, labels = model(input_ids=data[rows, :-1]).logits.flatten(0, 1), data[rows, 1:].flatten()
         loss = torch.nn.functional.cross_entropy(logits, labels)
@@ -106,8 +143,7 @@ def main():
         config = transformers.AutoConfig.from_pretrained(folder)
         with tempfile.TemporaryDirectory() as scratch:
             work = pathlib.Path(scratch)
-            images = config.model_type in ("vit", "resnet")
-            make = image_data if images else text_data
+            make = {"vit": image_data, "resnet": image_data, "bert": masked_data}.get(config.model_type, text_data)
             data, options = make(config, args.steps * BATCH, work, lockstep)
             # Batch norm sees a micro-batch at a time: all of the batch, on one rank.
             ranks = 1 if config.model_type == "resnet" else args.ranks

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A folder of PNG and JPEG files and a table, from import to training: with augmentation one digest at 1, 2 and 3 ranks, with more loader
 # threads, and after a resume; what is wrong with an input is one line, and leaves no output. Usage: images_test.sh LOCKSTEP [MPIRUN]
-images=$(realpath "$(dirname "$0")/../../data/images")
+images=$(realpath "$(dirname "$0")/../../data/images") archives=$(realpath "$(dirname "$0")/../../fuzz/seeds/npz")
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 
@@ -62,4 +62,14 @@ expect "accuracy" awk -v found="$(field accuracy <out)" 'BEGIN { exit !(found > 
 echo "1,2" >>table.csv
 refuses "a ragged table" 65 'table.csv:62: has 2 cells' lockstep data import csv table.csv ragged.h5 --label label
 refuses "no label" 64 '.*--label COLUMN is needed' lockstep data import csv table.csv ragged.h5
+
+# Archives of NumPy: x and y, x_train and y_train, or arrays that are named.
+succeeds "an archive" lockstep data import npy "$archives/features.npz" features.h5 --json
+expect "two samples of two features" grep -q '"rows":2,"shape":\[2\]' out
+succeeds "a compressed archive" lockstep data import npy "$archives/images.npz" digits.h5 --samples x_train --labels y_train
+refuses "other names" 65 '.*weights.npz: holds none of the arrays y and y_train; name one by --labels: it holds w, s, d' \
+  lockstep data import npy "$archives/weights.npz" never.h5
+refuses "names for files of one array" 64 'data import npy: --samples and --labels are for a .npz' \
+  lockstep data import npy x.npy y.npy never.h5 --samples x
+expect "no output" test ! -e never.h5
 finish

@@ -94,6 +94,24 @@ expect "frozen: a checkpoint does not hold them" test "$(grep -cE ' parameters/(
 memory() { lockstep plan frozen.yaml "$@" --json 2>/dev/null | sed -n '1s/.*"parameters_bytes":\([0-9]*\).*/\1/p'; }
 expect "frozen: plan counts 2 bytes of each in place of 6" test "$(memory)" -lt "$(memory precision.frozen=fp32)"
 
+# Adapters of parts of a fused layer.
+lora_config bert "'*.q', '*.v'" >parts.yaml
+sed -i 's/context: 16/context: 16, mask: 0.15/; s/dir: run/dir: parts/' parts.yaml
+succeeds "parts: one digest" lockstep prove parts.yaml --ranks 1,2,3,4 --levels all --steps 2 --resume
+succeeds "parts: it trains" lockstep train parts.yaml
+run lockstep checkpoint inspect parts
+expect "parts: queries and values have adapters" test "$(grep -cE ' parameters/blocks\.[01]\.qkv\.[qv]\.lora_[AB]$' out)" -eq 8
+expect "parts: nothing else is held" test "$(grep -c ' parameters/' out)" -eq 8
+succeeds "parts: they are exported" lockstep checkpoint export parts parts.peft --to peft
+succeeds "parts: and merged" lockstep checkpoint export parts parts.hf --to hf
+grep -v '^lora' parts.yaml >again.parts.yaml
+succeeds "parts: and read" lockstep train again.parts.yaml init.adapter=parts.peft run.dir=parts.again train.steps=0
+run lockstep checkpoint diff parts parts.again
+expect "parts: they have the same bits" test "$(grep -c '^parameters/.*: equal$' out)" -eq 8
+succeeds "parts: the merged model is taken" lockstep train again.parts.yaml init.from=parts.hf run.dir=parts.merged train.steps=0
+beside=$(loss parts) within=$(loss parts.merged)
+expect "parts: the loss with adapters, $beside, and merged, $within" close "$beside" "$within"
+
 # A new head on an old trunk.
 cat >head.yaml <<YAML
 init: {from: $hf/vit, new: ['head.*']}

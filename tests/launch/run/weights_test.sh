@@ -49,9 +49,10 @@ succeeds "a folder becomes a file with our names" lockstep checkpoint convert "$
 succeeds "a file of llm.c becomes a folder" lockstep checkpoint convert gpt2.bin gpt2.hf --to hf
 fine_config "$hf/gpt2" >fine.yaml
 succeeds "a run from the folder" lockstep train fine.yaml run.dir=folder train.steps=0
-for from in gpt2.bin gpt2.hf own.safetensors; do
+succeeds "and an archive of NumPy" lockstep checkpoint convert "$hf/gpt2" own.npz
+for from in gpt2.bin gpt2.hf own.safetensors own.npz; do
   options=()
-  if [ $from = own.safetensors ]; then # says nothing of the model
+  if [ "${from%%.*}" = own ]; then # says nothing of the model
     options=(model.name=gpt model.layers=2 model.heads=4 model.width=16 model.vocabulary=29 model.positions=24)
   fi
   succeeds "a run from $from" lockstep train fine.yaml init.from=$from run.dir=from.$from train.steps=0 --ranks 2 sharding.level=parameters \
@@ -61,9 +62,14 @@ for from in gpt2.bin gpt2.hf own.safetensors; do
 done
 succeeds "a run is exported for llm.c" lockstep checkpoint export folder run.bin --to llmc
 expect "with the same bytes" cmp -s run.bin gpt2.bin
+succeeds "and as an archive of NumPy" lockstep checkpoint export folder run.npz
+expect "with the same bytes" cmp -s run.npz own.npz
+refuses "not over a file" 73 "run.npz: is already there" lockstep checkpoint export folder run.npz --to npz
 refuses "another model for llm.c" 65 "$hf/qwen3: is a qwen3 model; files of llm.c hold GPT-2" lockstep checkpoint convert "$hf/qwen3" q.bin --to llmc
 refuses "a file that says no model" 64 "own.safetensors: does not say which model it is" lockstep checkpoint convert own.safetensors x.h5
-refuses "a format that is none" 64 "--to: pt is none of h5, safetensors, hf, llmc, llmc-bf16" lockstep checkpoint convert gpt2.bin x --to pt
+refuses "a format that is none" 64 "--to: pt is none of h5, safetensors, npz, hf, llmc, llmc-bf16" lockstep checkpoint convert gpt2.bin x --to pt
+truncate -s -4 own.npz
+refuses "a truncated archive" 65 "own.npz: does not end as an archive without comment does" lockstep train fine.yaml init.from=own.npz run.dir=never
 truncate -s -4 gpt2.bin
 refuses "a truncated file of llm.c" 65 "gpt2.bin: has [0-9]* bytes; by its header it has .*: truncated or damaged" \
   lockstep train fine.yaml init.from=gpt2.bin run.dir=never
