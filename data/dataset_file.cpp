@@ -205,6 +205,14 @@ StoredType token_type(int64_t vocabulary_size) {
 int64_t tokens_per_chunk() { return kTokensPerChunk; }
 int64_t images_per_chunk(int64_t image_bytes) { return std::max<int64_t>(1, kImageChunkBytes / image_bytes); }
 
+int64_t rows_per_chunk(const DatasetHeader& h) {
+  if (h.kind == DataKind::kTokens) return tokens_per_chunk();
+  if (h.encoded) return images_per_chunk(1);
+  int64_t bytes = h.kind == DataKind::kTable ? 4 : 1;
+  for (int i = 1; i < h.images.rank(); ++i) bytes *= h.images[i];
+  return images_per_chunk(bytes);
+}
+
 ChunkWriter::ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows)
     : file_(file),
       name_(std::move(name)),
@@ -251,6 +259,15 @@ std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& l
 }
 
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
+  return open_dataset(path, memory_bytes);
+}
+
+int64_t sample_count(const DatasetHeader& h) {
+  if (h.kind != DataKind::kTokens) return h.images[0];
+  return h.records.count > 0 ? h.records.count : h.tokens;
+}
+
+std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes) {
   auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
   auto out = std::make_shared<DatasetFile>();
   out->path = path;
@@ -265,9 +282,16 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
 }
 
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use) {
-  if (!file.record_ends) return;
+  visit_records(file, {0, file.header.records.count}, use);
+}
+
+void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use) {
+  if (records.empty()) return;
   int64_t begin = 0;
-  file.record_ends->visit({0, file.record_ends->size()}, [&](Range rows, const uint8_t* bytes) {
+  if (records.begin > 0)
+    file.record_ends->visit({records.begin - 1, records.begin},
+                            [&](Range, const uint8_t* bytes) { begin = *reinterpret_cast<const int64_t*>(bytes); });
+  file.record_ends->visit(records, [&](Range rows, const uint8_t* bytes) {
     const auto* ends = reinterpret_cast<const int64_t*>(bytes);
     for (int64_t i = 0; i < rows.size(); begin = ends[i++]) {
       require(ends[i] > begin, ExitCode::kBadData, file.path, ": record ", rows.begin + i, " ends at token ", ends[i],

@@ -121,17 +121,6 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
 }
 
-// The files that a pattern names, sorted; a path without one is itself.
-std::vector<std::string> matching(const std::string& pattern) {
-  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern)) return {pattern};
-  glob_t found{};
-  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
-  const std::vector<std::string> out(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
-  return out;
-}
-
 // Several as one. `weights` are those of the training parts; empty: each sample is once in an epoch.
 Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::string>& names, const DataOptions& o,
                 uint64_t seed, std::vector<double> weights) {
@@ -154,7 +143,7 @@ Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::strin
 }
 
 Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t seed) {
-  const std::vector<std::string> paths = matching(pattern);
+  const std::vector<std::string> paths = files_matching(pattern);
   DataOptions each = o;
   each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(paths.size()));
   std::vector<Datasets> parts;
@@ -315,6 +304,16 @@ class SyntheticShapesSource final : public DataSource {
 };
 
 }  // namespace
+
+std::vector<std::string> files_matching(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern)) return {pattern};
+  glob_t found{};
+  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+  const std::vector<std::string> out(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
+  return out;
+}
 
 std::vector<Choice<DataSource>> builtin_data() {
   return {choice<DataSource, Hdf5Source>("hdf5"), choice<DataSource, SyntheticTokensSource>("synthetic_tokens"),

@@ -35,4 +35,8 @@ std::vector<Choice<DataSource>> builtin_data();
 // Opens the built-in source that options.name names.
 Datasets open_datasets(const DataOptions& options, uint64_t seed);
 
+// The files that a pattern such as shards/*.h5 names, sorted; what is none is itself. Throws ExitCode::kMissingInput
+// where there is none.
+std::vector<std::string> files_matching(const std::string& pattern);
+
 }  // namespace lockstep

@@ -27,6 +27,8 @@ class StoredRows {
   int64_t size() const { return info_.shape[0]; }
   int64_t row_bytes() const { return row_bytes_; }
   const Hdf5Info& info() const { return info_; }
+  int64_t chunks() const { return static_cast<int64_t>(hashes_.size()); }
+  Range rows_of(int64_t chunk_index) const;
 
   // Calls use(rows, bytes) for the pieces that make up `rows`, in order.
   template <class Use>
@@ -43,7 +45,6 @@ class StoredRows {
 
  private:
   using Bytes = std::shared_ptr<const std::vector<uint8_t>>;
-  Range rows_of(int64_t chunk_index) const;
   void load(int64_t chunk_index, uint8_t* to) const;
   Bytes chunk(int64_t index) const;
 

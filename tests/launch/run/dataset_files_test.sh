@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Dataset files as files: verified, split and merged by commands.
+# Usage: dataset_files_test.sh LOCKSTEP [MPIRUN]
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+make_inputs
+
+# Verify.
+succeeds "verify" lockstep data verify text.h5 'ima*.h5'
+same "verify: a line for each file" 2 "$(grep -cE '^(text|images).h5: whole, [0-9]+ chunks, identity [0-9a-f]{32}$' out)"
+cp images.h5 damaged.h5
+flip damaged.h5 "$(chunk_byte images.h5)"
+run lockstep data verify text.h5 damaged.h5 nope.h5
+expect "verify, damaged: exit 65" test "$code" -eq 65
+expect "verify, damaged: the whole one is named" grep -q '^text.h5: whole' out
+expect "verify, damaged: dataset, chunk and rows" grep -qE "^damaged.h5: 1 of [0-9]+ chunks are damaged: dataset 'images', chunk 0, rows \[0, 200\)" out
+expect "verify, damaged: what is not there" grep -q '^nope.h5: ' out
+expect "verify, damaged: how many" grep -q '^error: 2 of 3 files' err
+run lockstep data verify damaged.h5 --json
+expect "verify --json: exit 65" test "$code" -eq 65
+expect "verify --json" grep -qF '"whole":false' out
+
+# Split and merge.
+succeeds "split" lockstep data split images.h5 --into train.h5:0.75,test.h5:0.25 --by-label --seed 3
+expect "split: counts" grep -qx 'train.h5: 150 samples' out
+succeeds "inspect" lockstep data inspect test.h5
+expect "split by label" grep -qE '^images per class: 1[23], 1[23], 1[23], 1[23]$' out
+refuses "split into files that are there" 73 'train.h5: .*--force' lockstep data split images.h5 --into train.h5:0.5,new.h5:0.5
+refuses "split without files" 64 'data split: --into' lockstep data split images.h5
+refuses "split: a share that is none" 64 '--into a.h5:x: expected a file and its share' lockstep data split images.h5 --into a.h5:x
+refuses "split: shares" 64 'data split: the shares add up to 0.5, not to 1' lockstep data split images.h5 --into new.h5:0.5
+if [ -e new.h5 ]; then problem "a split that was refused leaves a file"; fi
+succeeds "merge" lockstep data merge train.h5 test.h5 merged.h5 --json
+expect "merge: counts" grep -qF '"images_per_class":[50,50,50,50]' out
+refuses "merge of different kinds" 65 'text.h5: cannot be merged with images.h5: one holds text, the other images' lockstep data merge images.h5 text.h5 new.h5
+succeeds "train on a part, validate on the other" lockstep train images.yaml data.path=train.h5 data.validation=0 data.validation_path=test.h5 train.steps=2 run.dir=parts
+
+finish
