@@ -303,5 +303,51 @@ TEST_F(RearrangeTest, WhatDoesNotFitIsNotMerged) {
   EXPECT_EQ(folder_.files(), files);
 }
 
+// --- growth: what a resumed run goes on with
+
+TEST_F(RearrangeTest, TheFirstSamplesOfAFileThatGrewAreTheFileOfBefore) {
+  const std::string out = folder_ / "out.h5";
+  const auto grown = [&](const std::string& before, const std::string& more) {
+    merge_datasets({before, more}, out, {.keep_normalization = true, .force = true});
+    const auto all = open_dataset_file(out, 0), old = open_dataset_file(before, 1 << 20);
+    const auto first = open_first_samples(out, 0, sample_count(old->header));
+    EXPECT_NE(all->header.identity, old->header.identity);
+    EXPECT_EQ(first->header.identity, old->header.identity) << before;
+    EXPECT_EQ(sample_count(first->header), sample_count(old->header));
+    EXPECT_NE(open_first_samples(out, 0, sample_count(old->header) - 1)->header.identity, old->header.identity);
+  };
+  grown(text("a.h5", noise(1000, 1)), text("b.h5", noise(70000, 2)));  // one chunk, smaller than those of the new file
+  grown(text("a.h5", noise(140000, 1)), text("b.h5", noise(70000, 2)));  // whole chunks and a part of one
+  grown(text("a.h5", noise(65536, 1)), text("b.h5", noise(70000, 2)));
+  grown(records("a.h5", {"abc", "de"}), records("b.h5", {"xyz"}));
+  grown(records("a.h5", {"abc", "de"}), records("b.h5", {"xyz"}, true));  // targets that only the new ones have
+  grown(records("a.h5", {"abc", "de"}, true), records("b.h5", {"xyz"}));
+  grown(images("a.h5", 30, 1), images("b.h5", 9, 2));
+  grown(images("a.h5", 7000, 1), images("b.h5", 700, 2));
+  grown(table("a.h5", 0, 20, {"p", "q"}), table("b.h5", 20, 30, {"q"}));
+  expect_error(ExitCode::kBadData, {out, "30 samples, not 31"}, [&] { open_first_samples(out, 0, 31); });
+}
+
+TEST_F(RearrangeTest, ARunGoesOnWithTheSamplesThatItBeganWith) {
+  const std::string a = images("a.h5", 40, 1), b = images("b.h5", 60, 2), out = folder_ / "out.h5";
+  DataOptions o;
+  o.path = a;
+  const Datasets before = open_datasets(o, 1);
+  EXPECT_EQ(before.samples, 40);
+  o.path = out;
+  o.resumed = {to_hex(before.train->identity()), before.samples};
+  merge_datasets({a, b}, out, {.keep_normalization = true});
+  const Datasets after = open_datasets(o, 1);
+  EXPECT_EQ(after.train->identity(), before.train->identity());
+  EXPECT_EQ(after.train->size(), before.train->size());
+  EXPECT_EQ(after.validation->size(), before.validation->size());
+  EXPECT_EQ(after.samples, 40);
+  EXPECT_EQ(after.stored_samples, 100);
+  merge_datasets({b, a}, out, {.keep_normalization = true, .force = true});
+  const Datasets other = open_datasets(o, 1);
+  EXPECT_EQ(other.samples, 100) << "another beginning is other data, which the resume refuses";
+  EXPECT_NE(other.train->identity(), before.train->identity());
+}
+
 }  // namespace
 }  // namespace lockstep

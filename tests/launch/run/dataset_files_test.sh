@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Dataset files as files: verified, split and merged by commands.
+# Dataset files as files: verified, split and merged by commands; cross-validation by folds; a run goes on after its file has grown.
 # Usage: dataset_files_test.sh LOCKSTEP [MPIRUN]
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
@@ -35,4 +35,24 @@ expect "merge: counts" grep -qF '"images_per_class":[50,50,50,50]' out
 refuses "merge of different kinds" 65 'text.h5: cannot be merged with images.h5: one holds text, the other images' lockstep data merge images.h5 text.h5 new.h5
 succeeds "train on a part, validate on the other" lockstep train images.yaml data.path=train.h5 data.validation=0 data.validation_path=test.h5 train.steps=2 run.dir=parts
 
+# Folds: each is a validation part; the bits are those of any number of ranks.
+succeeds "folds" lockstep sweep text.yaml data.validation=0 data.fold.of=3 'data.fold.index=range(3)' train.steps=4 --dir folds --jobs 1
+same "folds: three losses" 3 "$(cut -d , -f 3 folds/sweep.csv | sed 1d | sort -u | wc -l)"
+succeeds "a fold on 2 ranks" lockstep train text.yaml data.validation=0 data.fold.of=3 data.fold.index=1 train.steps=4 run.dir=fold2 --ranks 2
+same "a fold on 2 ranks: the same bits" "$(digest folds/001)" "$(digest fold2)"
+refuses "a fold and a share" 78 '.*data.fold.of is set: set data.validation to 0' lockstep train text.yaml data.fold.of=3 run.dir=none
+
+# A file that grew: what was trained goes on as if it had not.
+sed -i 's/name: cosine/name: constant/' text.yaml
+for kind in text images; do
+  cp "$kind.h5" grows.h5
+  succeeds "$kind: whole" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=12 run.dir="$kind-whole"
+  succeeds "$kind: half" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=5 run.dir="$kind-grown"
+  succeeds "$kind: grows" lockstep data merge grows.h5 "$kind.h5" grows.h5 --keep-normalization --force
+  succeeds "$kind: goes on" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=12 run.dir="$kind-grown" --resume
+  expect "$kind: says so once" test "$(grep -c 'warning: .*grows.h5: has grown from [0-9]* to [0-9]* samples' err)" -eq 1
+  same "$kind: the same bits" "$(digest "$kind-whole")" "$(digest "$kind-grown")"
+done
+succeeds "another beginning" lockstep data merge test.h5 images.h5 grows.h5 --force
+refuses "another beginning" 65 '.*was trained on other data' lockstep train images.yaml data.path=grows.h5 train.steps=13 run.dir=images-grown --resume
 finish
