@@ -42,6 +42,9 @@ struct DataOptions {
   int64_t threads = 1;
   int64_t prefetch = 2;
   int64_t memory = 1024;  // MiB
+  struct Hdf5 {
+    std::string samples, labels;  // datasets of a file of another program; empty: the file is one of ours
+  } hdf5 = {};
   struct Synthetic {
     int64_t tokens = 1 << 20;
     int64_t vocabulary = 256;

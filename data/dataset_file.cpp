@@ -70,7 +70,7 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
     throw Error(ExitCode::kBadData, cat(path, ": token ", rows.begin + at, " is ", id, ", beyond the vocabulary of ",
                                         limit, "; import the text again"));
   };
-  return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
+  return std::make_unique<StoredRows>(stored_rows(std::move(file), "tokens"), header.hashes, memory_bytes, check_ids);
 }
 
 RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
@@ -102,14 +102,16 @@ void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_by
               path, ": record ", rows.begin + i, " ends at token ", ends[i],
               ", which does not follow the record before it or is not the end of ", tokens, " tokens");
   };
-  out.record_ends = std::make_unique<StoredRows>(file, "record_ends", records.end_hashes, memory_bytes / 4, check_ends);
+  out.record_ends =
+      std::make_unique<StoredRows>(stored_rows(file, "record_ends"), records.end_hashes, memory_bytes / 4, check_ends);
   if (records.target_hashes.empty()) return;
   auto check_targets = [path = out.path](Range rows, const uint8_t* bytes) {
     const auto* at = std::find_if(bytes, bytes + rows.size(), [](uint8_t t) { return t > 1; });
     require(at == bytes + rows.size(), ExitCode::kBadData, path, ": the target mark of token ",
             rows.begin + (at - bytes), " is neither 0 nor 1");
   };
-  out.targets = std::make_unique<StoredRows>(file, "targets", records.target_hashes, memory_bytes / 2, check_targets);
+  out.targets = std::make_unique<StoredRows>(stored_rows(file, "targets"), records.target_hashes, memory_bytes / 2,
+                                             check_targets);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::vector<uint64_t> hashes_of_first(const StoredRows& rows, const std::vector<
   std::vector<uint64_t> out;
   for (int64_t begin = 0; begin < count; begin += chunk_rows) {
     const Range chunk{begin, std::min(count, begin + chunk_rows)};
-    if (rows.info().chunk_rows == chunk_rows && chunk.size() == chunk_rows) {
+    if (rows.chunk_rows() == chunk_rows && chunk.size() == chunk_rows) {
       out.push_back(stored[out.size()]);
       continue;
     }

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
+#include "data/foreign_file.h"
 #include "data/image_dataset.h"
 #include "data/mixture.h"
 #include "data/packed_dataset.h"
@@ -129,6 +130,9 @@ Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const Dat
 }
 
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
+  const DataOptions::Hdf5& named = o.hdf5;
+  if (!named.samples.empty() || !named.labels.empty())
+    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20), o, seed);
   const auto file = open_dataset_file(path, o.memory << 20);
   const int64_t count = sample_count(file->header);
   Datasets out = parts_of_file(file, o, seed);
@@ -283,6 +287,12 @@ class Hdf5Source final : public DataSource {
         ignore_field(o),
         mask_field(o),
         packing_field(o),
+        field(
+            "hdf5.samples", o.hdf5.samples,
+            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "
+            "height, width, channels], or of features, numbers [n, features]")
+            .without_effect_on_math(),
+        field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
         field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
             .with_unit("MiB")
             .with_range(1, 1 << 30)

@@ -61,7 +61,7 @@ void read_each(const std::string& path, Verification& verification) {
   std::vector<std::unique_ptr<StoredRows>> rows;
   const auto add = [&](const std::string& name, const std::vector<uint64_t>& hashes) {
     if (hashes.empty()) return;
-    rows.push_back(std::make_unique<StoredRows>(file, name, hashes, 0, [](Range, const uint8_t*) {}));
+    rows.push_back(std::make_unique<StoredRows>(stored_rows(file, name), hashes, 0, [](Range, const uint8_t*) {}));
     parts.push_back({name, rows.back().get()});
   };
   add(rows_name(h.kind), h.hashes);

@@ -42,6 +42,24 @@ succeeds "a fold on 2 ranks" lockstep train text.yaml data.validation=0 data.fol
 same "a fold on 2 ranks: the same bits" "$(digest folds/001)" "$(digest fold2)"
 refuses "a fold and a share" 78 '.*data.fold.of is set: set data.validation to 0' lockstep train text.yaml data.fold.of=3 run.dir=none
 
+# An HDF5 file of another program is read in place, with the bits that an import of it would give.
+cp "$(dirname "$0")/../../data/foreign/foreign.h5" .
+sed '/channels:/d; s/name: convnet/name: mlp/; s/hidden: 16/hidden: [16]/' images.yaml >mlp.yaml
+keys=(mlp.yaml data.path=foreign.h5 data.hdf5.samples=/features/double data.hdf5.labels=/labels train.steps=6)
+succeeds "in place" lockstep train "${keys[@]}" run.dir=foreign
+expect "in place: hashes are kept" test -f foreign.h5.features-double.labels.hashes
+succeeds "in place, 2 ranks" lockstep train "${keys[@]}" run.dir=foreign2 --ranks 2
+same "in place, 2 ranks: the same bits" "$(digest foreign)" "$(digest foreign2)"
+succeeds "in place, resumed" lockstep train "${keys[@]}" train.steps=3 run.dir=foreign3
+succeeds "in place, resumed" lockstep train "${keys[@]}" run.dir=foreign3 --resume
+same "in place, resumed: the same bits" "$(digest foreign)" "$(digest foreign3)"
+refuses "in place: no such dataset" 78 'foreign.h5: holds no dataset .nope.' lockstep train "${keys[@]}" data.hdf5.samples=nope run.dir=none
+rm foreign.h5.*.hashes
+if with_mpi; then
+  succeeds "in place, 2 processes" mpi 2 "$binary" train "${keys[@]}" run.dir=foreign4
+  same "in place, 2 processes: the same bits" "$(digest foreign)" "$(digest foreign4)"
+fi
+
 # A file that grew: what was trained goes on as if it had not.
 sed -i 's/name: cosine/name: constant/' text.yaml
 for kind in text images; do
