@@ -53,15 +53,35 @@ bool is_integer(StoredType type) {
          type != StoredType::kBFloat16;
 }
 
+bool is_file(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
+}
+
+bool can_be_written(const std::string& path) {
+  try {
+    PendingFile trial(path, true);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // One file and the two datasets in it.
 class ForeignFile {
  public:
-  ForeignFile(const std::string& path, const std::string& samples, const std::string& labels)
+  ForeignFile(const std::string& path, const std::string& samples, const std::string& labels,
+              const std::string& other_folder)
       : file_(std::make_shared<const Hdf5File>(Hdf5File::open(path))),
         path_(path),
+        other_folder_(other_folder),
         hashes_path_(hashes_path(path, samples, labels)),
         samples_(without_root(samples)),
         labels_(without_root(labels)) {
+    if (!other_folder.empty() && !is_file(hashes_path_)) {
+      const std::string other = hashes_path(path, samples, labels, other_folder);
+      if (is_file(other) || !can_be_written(hashes_path_)) hashes_path_ = other;
+    }
     require(!samples_.empty() && !labels_.empty(), ExitCode::kConfig,
             "data.hdf5.samples and data.hdf5.labels must both be set: they name two datasets of ", path);
     for (const std::string& name : {samples_, labels_})
@@ -190,6 +210,8 @@ class ForeignFile {
 
   void write_hashes_file() const {
     const DatasetHeader& h = header_;
+    std::error_code none;
+    if (!other_folder_.empty()) std::filesystem::create_directories(other_folder_, none);
     PendingFile pending(hashes_path_, true);
     Hdf5File out = Hdf5File::create(pending.temporary());
     const auto write = [&](const std::string& name, const std::vector<uint64_t>& words) {
@@ -209,8 +231,7 @@ class ForeignFile {
 
   // False where there are none yet.
   bool read_hashes_file() {
-    std::error_code none;
-    if (!std::filesystem::is_regular_file(hashes_path_, none)) return false;
+    if (!is_file(hashes_path_)) return false;
     const Hdf5File in = Hdf5File::open(hashes_path_);
     const auto good = [&](bool holds) {
       require(holds, ExitCode::kBadData, hashes_path_, ": does not hold the hashes of ", path_,
@@ -238,7 +259,7 @@ class ForeignFile {
   }
 
   std::shared_ptr<const Hdf5File> file_;
-  std::string path_, hashes_path_, samples_, labels_;
+  std::string path_, other_folder_, hashes_path_, samples_, labels_;
   StoredType type_ = StoredType::kUInt8, label_type_ = StoredType::kInt32;
   int64_t chunk_rows_ = 0;
   DatasetHeader header_;
@@ -246,15 +267,20 @@ class ForeignFile {
 
 }  // namespace
 
-std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels) {
-  std::string out = cat(path, ".", without_root(samples), ".", without_root(labels), ".hashes");
-  std::replace(out.begin() + static_cast<std::ptrdiff_t>(path.size()), out.end(), '/', '-');
-  return out;
+std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels,
+                        const std::string& folder) {
+  const auto in_one_name = [](std::string text) {
+    std::replace(text.begin(), text.end(), '/', '-');
+    return text;
+  };
+  const std::string end = in_one_name(cat(".", without_root(samples), ".", without_root(labels), ".hashes"));
+  return folder.empty() ? path + end : cat(folder, "/", in_one_name(path), end);
 }
 
 std::shared_ptr<const DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
-                                                     const std::string& labels, int64_t memory_bytes) {
-  return ForeignFile(path, samples, labels).open(memory_bytes);
+                                                     const std::string& labels, int64_t memory_bytes,
+                                                     const std::string& other_folder) {
+  return ForeignFile(path, samples, labels, other_folder).open(memory_bytes);
 }
 
 }  // namespace lockstep

@@ -132,7 +132,8 @@ Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const Dat
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   const DataOptions::Hdf5& named = o.hdf5;
   if (!named.samples.empty() || !named.labels.empty())
-    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20), o, seed);
+    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
+                         seed);
   const auto file = open_dataset_file(path, o.memory << 20);
   const int64_t count = sample_count(file->header);
   Datasets out = parts_of_file(file, o, seed);

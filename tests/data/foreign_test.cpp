@@ -134,7 +134,18 @@ TEST_F(ForeignTest, HashesThatDoNotFitAreRefused) {
 
 TEST_F(ForeignTest, WithoutAPlaceForHashesItIsReadAllTheSame) {
   std::filesystem::create_directory(hashes_path(path_, "images/colours", "labels"));
-  EXPECT_EQ(read("images/colours", "labels").identity, read("images/colours", "labels").identity);
+  const Read plain = read("images/colours", "labels");
+  EXPECT_EQ(read("images/colours", "labels").identity, plain.identity);
+  // In a run's folder, where there is one.
+  const std::string run = folder_ / "runs/a", kept = hashes_path(path_, "images/colours", "labels", run);
+  const auto open = [&] { return open_foreign_file(path_, "images/colours", "labels", 1 << 20, run); };
+  EXPECT_EQ(open()->header.identity, plain.identity);
+  ASSERT_TRUE(std::filesystem::is_regular_file(kept)) << kept;
+  EXPECT_EQ(kept.find('/', run.size() + 1), kept.npos);
+  std::string pixels;
+  for (int i = 0; i < 240; ++i) pixels += static_cast<char>(i * 11 % 256);
+  flip_byte_of(path_, pixels.data(), pixels.size(), 100);
+  expect_error(ExitCode::kBadData, {"hash differs", "remove " + kept}, open);
 }
 
 TEST_F(ForeignTest, WhatIsNoDatasetOfSamplesIsRefused) {
