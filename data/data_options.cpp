@@ -14,6 +14,14 @@ std::vector<Field> fields(DataOptions& o) {
   return {
       field("validation", o.validation, "share of the data kept for validation: the last part of the text or images")
           .with_range(0, 0.9),
+      field("fold.of", o.fold.of,
+            "cross-validation: the data is cut into so many consecutive folds, of which one is the validation part and "
+            "the others are for training; data.validation must then be 0")
+          .with_range(0, 1000)
+          .without_effect_at_default(),
+      field("fold.index", o.fold.index, "which fold is the validation part, from 0")
+          .with_range(0, 999)
+          .without_effect_at_default(),
       field("shuffle", o.shuffle, "visit training samples in a new random order each epoch"),
       field("threads", o.threads, "threads that load batches ahead; 0 loads in the training thread")
           .with_range(0, 256)

@@ -30,6 +30,10 @@ struct DataOptions {
   std::vector<DataSourceFile> sources = {};
   int64_t context = 0;
   double validation = 0.1;
+  struct Fold {
+    int64_t of = 0;  // 0: none
+    int64_t index = 0;
+  } fold = {};
   std::string validation_path = {};
   bool shuffle = true;
   std::vector<int64_t> ignore_tokens = {};
@@ -38,6 +42,10 @@ struct DataOptions {
   int64_t threads = 1;
   int64_t prefetch = 2;
   int64_t memory = 1024;  // MiB
+  struct Hdf5 {
+    std::string samples = {}, labels = {};  // datasets of a file of another program; empty: the file is one of ours
+    std::string other_folder = {};          // not a key; set by a run, to its directory (open_foreign_file)
+  } hdf5 = {};
   struct Synthetic {
     int64_t tokens = 1 << 20;
     int64_t vocabulary = 256;
@@ -52,6 +60,12 @@ struct DataOptions {
   // Not a key; set by commands that only evaluate. Both datasets are then this part, complete and in order, even if it
   // is shorter than a batch.
   std::optional<DataPart> measured = {};
+  // Not a key; of the checkpoint that a run goes on from: the identity of its training data, 32 hex digits, and how
+  // many samples the file had. Where the file has grown since, its first samples are used if they are the same.
+  struct Resumed {
+    std::string identity;
+    int64_t samples = 0;  // 0: nothing is known
+  } resumed = {};
 };
 
 // The options that every source of data has, except `name`; a source adds its own (DataSource::options).

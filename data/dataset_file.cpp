@@ -70,7 +70,7 @@ std::unique_ptr<StoredRows> open_tokens(std::shared_ptr<const Hdf5File> file, co
     throw Error(ExitCode::kBadData, cat(path, ": token ", rows.begin + at, " is ", id, ", beyond the vocabulary of ",
                                         limit, "; import the text again"));
   };
-  return std::make_unique<StoredRows>(std::move(file), "tokens", header.hashes, memory_bytes, check_ids);
+  return std::make_unique<StoredRows>(stored_rows(std::move(file), "tokens"), header.hashes, memory_bytes, check_ids);
 }
 
 RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
@@ -102,14 +102,16 @@ void open_records(const std::shared_ptr<const Hdf5File>& file, int64_t memory_by
               path, ": record ", rows.begin + i, " ends at token ", ends[i],
               ", which does not follow the record before it or is not the end of ", tokens, " tokens");
   };
-  out.record_ends = std::make_unique<StoredRows>(file, "record_ends", records.end_hashes, memory_bytes / 4, check_ends);
+  out.record_ends =
+      std::make_unique<StoredRows>(stored_rows(file, "record_ends"), records.end_hashes, memory_bytes / 4, check_ends);
   if (records.target_hashes.empty()) return;
   auto check_targets = [path = out.path](Range rows, const uint8_t* bytes) {
     const auto* at = std::find_if(bytes, bytes + rows.size(), [](uint8_t t) { return t > 1; });
     require(at == bytes + rows.size(), ExitCode::kBadData, path, ": the target mark of token ",
             rows.begin + (at - bytes), " is neither 0 nor 1");
   };
-  out.targets = std::make_unique<StoredRows>(file, "targets", records.target_hashes, memory_bytes / 2, check_targets);
+  out.targets = std::make_unique<StoredRows>(stored_rows(file, "targets"), records.target_hashes, memory_bytes / 2,
+                                             check_targets);
 }
 
 }  // namespace
@@ -205,6 +207,14 @@ StoredType token_type(int64_t vocabulary_size) {
 int64_t tokens_per_chunk() { return kTokensPerChunk; }
 int64_t images_per_chunk(int64_t image_bytes) { return std::max<int64_t>(1, kImageChunkBytes / image_bytes); }
 
+int64_t rows_per_chunk(const DatasetHeader& h) {
+  if (h.kind == DataKind::kTokens) return tokens_per_chunk();
+  if (h.encoded) return images_per_chunk(1);
+  int64_t bytes = h.kind == DataKind::kTable ? 4 : 1;
+  for (int i = 1; i < h.images.rank(); ++i) bytes *= h.images[i];
+  return images_per_chunk(bytes);
+}
+
 ChunkWriter::ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows)
     : file_(file),
       name_(std::move(name)),
@@ -251,6 +261,15 @@ std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& l
 }
 
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
+  return open_dataset(path, memory_bytes);
+}
+
+int64_t sample_count(const DatasetHeader& h) {
+  if (h.kind != DataKind::kTokens) return h.images[0];
+  return h.records.count > 0 ? h.records.count : h.tokens;
+}
+
+std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes) {
   auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
   auto out = std::make_shared<DatasetFile>();
   out->path = path;
@@ -265,9 +284,16 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
 }
 
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use) {
-  if (!file.record_ends) return;
+  visit_records(file, {0, file.header.records.count}, use);
+}
+
+void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use) {
+  if (records.empty()) return;
   int64_t begin = 0;
-  file.record_ends->visit({0, file.record_ends->size()}, [&](Range rows, const uint8_t* bytes) {
+  if (records.begin > 0)
+    file.record_ends->visit({records.begin - 1, records.begin},
+                            [&](Range, const uint8_t* bytes) { begin = *reinterpret_cast<const int64_t*>(bytes); });
+  file.record_ends->visit(records, [&](Range rows, const uint8_t* bytes) {
     const auto* ends = reinterpret_cast<const int64_t*>(bytes);
     for (int64_t i = 0; i < rows.size(); begin = ends[i++]) {
       require(ends[i] > begin, ExitCode::kBadData, file.path, ": record ", rows.begin + i, " ends at token ", ends[i],

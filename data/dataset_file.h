@@ -72,6 +72,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& header);
 StoredType token_type(int64_t vocabulary_size);
 int64_t tokens_per_chunk();
 int64_t images_per_chunk(int64_t image_bytes);
+int64_t rows_per_chunk(const DatasetHeader& header);  // of /tokens, /images or /features, in a file of many
 
 // Appends rows to a dataset and hashes each full chunk.
 class ChunkWriter {
@@ -119,9 +120,15 @@ struct DatasetFile {
   std::string encoded_file(int64_t index) const;
   ByteImage decoded(int64_t index) const;
 };
-// Calls use(tokens) for each record in order, with the range of its tokens. Throws ExitCode::kBadData where records do
-// not follow each other.
+// Calls use(tokens) for each record, or each of `records`, in order, with the range of its tokens. Throws
+// ExitCode::kBadData where records do not follow each other.
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
+void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use);
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
+// Samples as a dataset counts them: records, tokens of text without records, images or rows of a table.
+int64_t sample_count(const DatasetHeader& header);
+// The same for the first `samples` of a file, as if it held no others: the header and its identity are those of the
+// file that lockstep would have written for them. Throws ExitCode::kBadData where there are fewer.
+std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);
 
 }  // namespace lockstep

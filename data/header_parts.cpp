@@ -58,9 +58,8 @@ bool normalises(double mean, double stddev) {
 
 // A list that is read as a whole, checked chunk by chunk.
 template <class T>
-std::vector<T> read_list(std::shared_ptr<const Hdf5File> file, const std::string& name,
-                         const std::vector<uint64_t>& hashes, StoredRows::Check check) {
-  StoredRows rows(std::move(file), name, hashes, int64_t{1} << 62, std::move(check));
+std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, StoredRows::Check check) {
+  StoredRows rows(std::move(source), hashes, int64_t{1} << 62, std::move(check));
   std::vector<T> out(static_cast<size_t>(rows.size()));
   rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
     std::memcpy(out.data() + piece.begin, bytes, static_cast<size_t>(piece.size()) * sizeof(T));
@@ -68,20 +67,20 @@ std::vector<T> read_list(std::shared_ptr<const Hdf5File> file, const std::string
   return out;
 }
 
-std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
+std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header) {
   const std::string what = header.kind == DataKind::kTable ? "row" : "image";
-  auto check_labels = [path = file->path(), limit = header.classes, what](Range rows, const uint8_t* bytes) {
+  auto check_labels = [path = source.path, limit = header.classes, what](Range rows, const uint8_t* bytes) {
     const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
     for (int64_t i = 0; i < rows.size(); ++i)
       require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", what, " ", rows.begin + i,
               " is ", labels[i], ", not in [0, ", limit, "); import the ", what, "s again");
   };
-  return read_list<int32_t>(std::move(file), "labels", header.label_hashes, check_labels);
+  return read_list<int32_t>(std::move(source), header.label_hashes, check_labels);
 }
 
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header, int64_t bytes) {
   const std::string path = file->path();
-  auto ends = read_list<int64_t>(std::move(file), "ends", header.end_hashes, [](Range, const uint8_t*) {});
+  auto ends = read_list<int64_t>(stored_rows(std::move(file), "ends"), header.end_hashes, [](Range, const uint8_t*) {});
   int64_t begin = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
     require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path,
@@ -202,6 +201,11 @@ void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {
 }
 
 void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, DatasetFile& out) {
+  open_labelled(stored_rows(file, rows_name(out.header.kind)), stored_rows(file, "labels"), memory_bytes, out);
+  if (out.header.encoded) out.header.ends = read_ends(file, out.header, out.rows->size());
+}
+
+void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, DatasetFile& out) {
   const DatasetHeader& h = out.header;
   StoredRows::Check check = [](Range, const uint8_t*) {};
   if (h.kind == DataKind::kTable)
@@ -215,9 +219,8 @@ void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, D
                 ", which cannot be normalised; import the table again");
       }
     };
-  out.rows = std::make_unique<StoredRows>(file, rows_name(h.kind), h.hashes, memory_bytes, check);
-  out.labels = read_labels(file, h);
-  if (h.encoded) out.header.ends = read_ends(file, h, out.rows->size());
+  out.rows = std::make_unique<StoredRows>(std::move(rows), h.hashes, memory_bytes, check);
+  out.labels = read_labels(std::move(labels), h);
 }
 
 std::string DatasetFile::encoded_file(int64_t index) const {

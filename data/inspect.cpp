@@ -62,15 +62,13 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   auto file = open_dataset_file(path, 16 << 20);
   const DatasetHeader& h = file->header;
   const StoredRows& rows = *file->rows;
-  int64_t step = rows.info().chunk_rows;
   DatasetReport report;
   std::vector<bool> used(static_cast<size_t>(h.kind == DataKind::kTokens ? h.vocabulary_size : 0));
-  for (int64_t at = 0; at < rows.size(); at += step) {
-    Range piece{at, std::min(rows.size(), at + step)};
-    rows.visit(piece, [&](Range part, const uint8_t* bytes) {
+  for (int64_t chunk = 0; chunk < rows.chunks(); ++chunk) {
+    rows.visit(rows.rows_of(chunk), [&](Range part, const uint8_t* bytes) {
       if (h.kind == DataKind::kTokens) mark_used(bytes, part.size(), rows.row_bytes(), used);
     });
-    if (progress) progress(piece.end, rows.size());
+    if (progress) progress(rows.rows_of(chunk).end, rows.size());
   }
   report.kind = h.kind;
   report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/partition.h"
+#include "data/foreign_file.h"
 #include "data/image_dataset.h"
 #include "data/mixture.h"
 #include "data/packed_dataset.h"
@@ -17,46 +18,78 @@
 namespace lockstep {
 namespace {
 
-// The first validation row; the validation part is at the end of the data.
-int64_t validation_begin(int64_t rows, double fraction) {
-  return static_cast<int64_t>(static_cast<double>(rows) * (1.0 - fraction));
-}
+// The rows of each part. Those for training are two pieces where a fold lies between them.
+struct Split {
+  std::vector<Range> train;
+  Range validation;
+};
 
-// The range of a part's rows, if the validation part begins at row `middle`.
-Range rows_of(DataPart part, int64_t middle, int64_t rows) {
-  return {part == DataPart::kValidation ? middle : 0, part == DataPart::kTrain ? middle : rows};
-}
-
-// `part` makes the dataset of a range of rows. An empty range gives no dataset.
-template <class Part>
-Datasets measured(const DataOptions& o, int64_t middle, int64_t rows, Part part) {
-  const Range range = rows_of(*o.measured, middle, rows);
-  Datasets out;
-  out.measured = *o.measured;
-  if (!range.empty()) out.train = out.validation = part(range);
+Split split_of(const DataOptions& o, int64_t rows) {
+  Split out;
+  require(o.fold.of > 0 || o.fold.index == 0, ExitCode::kConfig,
+          "data.fold.index is set, but data.fold.of is not: set it to the number of folds");
+  if (o.fold.of > 0) {
+    require(o.fold.of > 1, ExitCode::kConfig, "data.fold.of is 1, which leaves nothing for training");
+    require(o.fold.index < o.fold.of, ExitCode::kConfig, "data.fold.index is ", o.fold.index, ", but data.fold.of is ",
+            o.fold.of, ": folds are counted from 0");
+    // So that the parts, which shape results, are told by one key.
+    require(o.validation == 0, ExitCode::kConfig,
+            "data.fold.of is set: set data.validation to 0, because the fold is the validation part");
+    require(o.fold.of <= rows, ExitCode::kConfig, "data.fold.of is ", o.fold.of, ", but the data has ", rows,
+            " samples");
+    out.validation = split_evenly(rows, o.fold.of, o.fold.index);
+  } else {
+    out.validation = {static_cast<int64_t>(static_cast<double>(rows) * (1.0 - o.validation)), rows};
+  }
+  for (Range r : {Range{0, out.validation.begin}, Range{out.validation.end, rows}})
+    if (!r.empty()) out.train.push_back(r);
   return out;
 }
 
-// Records as samples: the validation part is the last of the records.
+// How the samples of a part come: as they are, in order, or for training.
+struct PartUse {
+  bool training = false;
+  uint64_t seed = 0;
+};
+
+// `part` makes the dataset of a range of rows. `rows` are what the data is split by, called `unit` in messages.
+template <class Part>
+Datasets parts_of(const DataOptions& o, int64_t rows, const char* unit, uint64_t seed, Part part) {
+  const Split split = split_of(o, rows);
+  // A fold's neighbours are joined, each with random numbers of its own.
+  const auto joined = [&](const std::vector<Range>& ranges, bool training) {
+    std::vector<std::shared_ptr<const Dataset>> pieces;
+    for (Range r : ranges) pieces.push_back(part(r, training ? PartUse{true, seed + pieces.size()} : PartUse{}));
+    return pieces.size() == 1 ? pieces[0] : std::make_shared<Mixture>(std::move(pieces), MixtureOptions{});
+  };
+  Datasets out;
+  if (o.measured) {
+    out.measured = *o.measured;
+    std::vector<Range> ranges = split.train;
+    if (out.measured == DataPart::kAll) ranges = {{0, rows}};
+    if (out.measured == DataPart::kValidation) ranges = {split.validation};
+    if (!ranges.empty() && !ranges[0].empty()) out.train = out.validation = joined(ranges, false);
+    return out;
+  }
+  require(!split.train.empty(), ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", rows,
+          " ", unit, " for training");
+  out.train = joined(split.train, true);
+  if (!split.validation.empty()) out.validation = part(split.validation, PartUse{});
+  return out;
+}
+
+// Records as samples.
 Datasets records(const std::shared_ptr<const TokenSource>& source, const DataOptions& o, uint64_t seed) {
-  const int64_t count = source->records(), middle = validation_begin(count, o.validation);
   require(
-      count > 0, ExitCode::kConfig,
+      source->records() > 0, ExitCode::kConfig,
       "data.packing is set, but the data has no records: import it as records (lockstep data import json), or leave "
       "data.packing out");
   require(o.mask == 0, ExitCode::kConfig, "data.mask is set: it takes data.packing: windows");
-  const PackingOptions in_order{o.context, o.ignore_tokens, o.packing == Packing::kPad};
-  if (o.measured)
-    return measured(o, middle, count, [&](Range r) { return std::make_shared<PackedDataset>(source, r, in_order); });
-  require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
-          " records for training");
-  PackingOptions training = in_order;
-  training.exchange = o.shuffle;
-  training.seed = seed;
-  Datasets out;
-  out.train = std::make_shared<PackedDataset>(source, Range{0, middle}, training);
-  if (o.validation > 0) out.validation = std::make_shared<PackedDataset>(source, Range{middle, count}, in_order);
-  return out;
+  return parts_of(o, source->records(), "records", seed, [&](Range r, PartUse use) {
+    return std::make_shared<PackedDataset>(
+        source, r,
+        PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad, use.training && o.shuffle, use.seed});
+  });
 }
 
 Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, uint64_t seed) {
@@ -66,45 +99,53 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
   if (o.packing != Packing::kWindows) return records(source, o, seed);
-  int64_t tokens = source->size(), middle = validation_begin(tokens, o.validation);
-  const WindowOptions in_order{o.context, o.ignore_tokens, false, 0, o.mask};
-  if (o.measured)
-    return measured(o, middle, tokens, [&](Range r) { return std::make_shared<TokenDataset>(source, r, in_order); });
-  Datasets out;
-  out.train = std::make_shared<TokenDataset>(source, Range{0, middle},
-                                             WindowOptions{o.context, o.ignore_tokens, true, seed, o.mask});
-  if (o.validation > 0) out.validation = std::make_shared<TokenDataset>(source, Range{middle, tokens}, in_order);
-  return out;
+  return parts_of(o, source->size(), "tokens", seed, [&](Range r, PartUse use) {
+    return std::make_shared<TokenDataset>(source, r,
+                                          WindowOptions{o.context, o.ignore_tokens, use.training, use.seed, o.mask});
+  });
 }
 
-// `part` makes the dataset of a range of images, for training or not.
+// `part` makes the dataset of a range of images.
 template <class Part>
-Datasets images(int64_t count, const DataOptions& o, Part part) {
+Datasets images(int64_t count, const DataOptions& o, uint64_t seed, Part part) {
   require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is no text: leave it out");
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the data is no text: leave it out");
   require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is no text: leave it out");
   require(o.packing == Packing::kWindows, ExitCode::kConfig,
           "data.packing is set, but the data is no text: leave it out");
-  int64_t middle = validation_begin(count, o.validation);
-  if (o.measured) return measured(o, middle, count, [&](Range r) { return part(r, false); });
-  require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
-          " samples for training");
-  Datasets out;
-  out.train = part(Range{0, middle}, true);
-  if (o.validation > 0) out.validation = part(Range{middle, count}, false);
-  return out;
+  return parts_of(o, count, "samples", seed, part);
+}
+
+Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
+  const DatasetHeader& h = file->header;
+  if (h.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
+  if (h.kind == DataKind::kTable)
+    return images(h.images[0], o, seed,
+                  [&](Range part, PartUse) { return std::make_shared<TableDataset>(file, part); });
+  return images(h.images[0], o, seed, [&](Range part, PartUse use) {
+    return std::make_shared<ImageDataset>(file, part, o.image,
+                                          use.training ? Augmentation(o.augment, use.seed) : Augmentation());
+  });
 }
 
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
-  auto file = open_dataset_file(path, o.memory << 20);
-  if (file->header.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
-  if (file->header.kind == DataKind::kTable)
-    return images(file->header.images[0], o,
-                  [&](Range part, bool) { return std::make_shared<TableDataset>(file, part); });
-  return images(file->header.images[0], o, [&](Range part, bool train) {
-    return std::make_shared<ImageDataset>(file, part, o.image, train ? Augmentation(o.augment, seed) : Augmentation());
-  });
+  const DataOptions::Hdf5& named = o.hdf5;
+  if (!named.samples.empty() || !named.labels.empty())
+    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
+                         seed);
+  const auto file = open_dataset_file(path, o.memory << 20);
+  const int64_t count = sample_count(file->header);
+  Datasets out = parts_of_file(file, o, seed);
+  out.samples = out.stored_samples = count;
+  const DataOptions::Resumed& before = o.resumed;
+  if (!out.train || before.samples == 0 || before.samples >= count) return out;
+  if (to_hex(out.train->identity()) == before.identity) return out;
+  Datasets first = parts_of_file(open_first_samples(path, o.memory << 20, before.samples), o, seed);
+  if (to_hex(first.train->identity()) != before.identity) return out;  // other data, which a resume refuses
+  first.samples = before.samples;
+  first.stored_samples = count;
+  return first;
 }
 
 // Does the validation file hold what the training file does?
@@ -119,17 +160,6 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (theirs && ours) why = first_difference(*theirs, *ours);
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
-}
-
-// The files that a pattern names, sorted; a path without one is itself.
-std::vector<std::string> matching(const std::string& pattern) {
-  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern)) return {pattern};
-  glob_t found{};
-  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
-  const std::vector<std::string> out(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
-  return out;
 }
 
 // Several as one. `weights` are those of the training parts; empty: each sample is once in an epoch.
@@ -154,9 +184,10 @@ Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::strin
 }
 
 Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t seed) {
-  const std::vector<std::string> paths = matching(pattern);
+  const std::vector<std::string> paths = files_matching(pattern);
   DataOptions each = o;
   each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(paths.size()));
+  if (paths.size() > 1) each.resumed = {};  // which of several has grown is not known
   std::vector<Datasets> parts;
   for (const std::string& path : paths) parts.push_back(file_part(path, each, seed));
   return joined(parts, paths, o, seed, {});
@@ -174,6 +205,7 @@ Datasets all_files(const DataOptions& o, uint64_t seed) {
   std::vector<double> weights;
   DataOptions each = o;
   each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(o.sources.size()));
+  if (o.sources.size() > 1) each.resumed = {};
   for (const DataSourceFile& source : o.sources) {
     require(!source.path.empty(), ExitCode::kConfig, "data.sources: source ", names.size(), " has no path");
     parts.push_back(files_part(source.path, each, seed));
@@ -190,13 +222,18 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   // So that the training part, which shapes results, is told by the one key.
   require(o.validation == 0, ExitCode::kConfig,
           "data.validation_path is set: set data.validation to 0, so that all of data.path is for training");
+  require(o.fold.of == 0, ExitCode::kConfig,
+          "data.validation_path and data.fold.of exclude each other: each says what the validation part is");
   if (o.measured && *o.measured != DataPart::kValidation) return all_files(o, seed);
   DataOptions whole = o;
   whole.measured = DataPart::kAll;
+  whole.resumed = {};
   Datasets out = files_part(o.validation_path, whole, seed);
   out.measured = DataPart::kValidation;
   if (o.measured) return out;
-  out.train = all_files(o, seed).train;
+  const Datasets all = all_files(o, seed);
+  out.train = all.train;
+  out.samples = all.samples, out.stored_samples = all.stored_samples;
   require_alike(o.validation_path, *out.validation, *out.train);
   return out;
 }
@@ -251,6 +288,12 @@ class Hdf5Source final : public DataSource {
         ignore_field(o),
         mask_field(o),
         packing_field(o),
+        field(
+            "hdf5.samples", o.hdf5.samples,
+            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "
+            "height, width, channels], or of features, numbers [n, features]")
+            .without_effect_on_math(),
+        field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
         field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
             .with_unit("MiB")
             .with_range(1, 1 << 30)
@@ -291,9 +334,9 @@ class SyntheticImagesSource final : public DataSource {
             field("synthetic.classes", o.synthetic.classes, "number of different labels of generated images")
                 .with_range(1, 1 << 30)};
   }
-  Datasets open(const DataOptions& o, uint64_t) const override {
-    return images(o.synthetic.images, o,
-                  [&](Range part, bool) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
+  Datasets open(const DataOptions& o, uint64_t seed) const override {
+    return images(o.synthetic.images, o, seed,
+                  [&](Range part, PartUse) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
   }
 };
 
@@ -308,13 +351,23 @@ class SyntheticShapesSource final : public DataSource {
                 .with_unit("pixels")
                 .with_range(1, 1 << 14)};
   }
-  Datasets open(const DataOptions& o, uint64_t) const override {
-    return images(o.synthetic.images, o,
-                  [&](Range part, bool) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
+  Datasets open(const DataOptions& o, uint64_t seed) const override {
+    return images(o.synthetic.images, o, seed,
+                  [&](Range part, PartUse) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
   }
 };
 
 }  // namespace
+
+std::vector<std::string> files_matching(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern)) return {pattern};
+  glob_t found{};
+  const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
+  const std::vector<std::string> out(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  require(code == 0 && !out.empty(), ExitCode::kMissingInput, pattern, ": no file has such a name");
+  return out;
+}
 
 std::vector<Choice<DataSource>> builtin_data() {
   return {choice<DataSource, Hdf5Source>("hdf5"), choice<DataSource, SyntheticTokensSource>("synthetic_tokens"),

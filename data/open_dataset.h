@@ -16,6 +16,9 @@ struct Datasets {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> validation;  // nullptr if data.validation is 0
   DataPart measured = DataPart::kValidation;  // the part that `validation` is
+  // Of one dataset file: the samples that are used, and those that it holds, which are more where it has grown since
+  // the run began. 0: several files, or none.
+  int64_t samples = 0, stored_samples = 0;
 };
 
 // A source of samples; data.name chooses one.
@@ -34,5 +37,9 @@ class DataSource {
 std::vector<Choice<DataSource>> builtin_data();
 // Opens the built-in source that options.name names.
 Datasets open_datasets(const DataOptions& options, uint64_t seed);
+
+// The files that a pattern such as shards/*.h5 names, sorted; what is none is itself. Throws ExitCode::kMissingInput
+// where there is none.
+std::vector<std::string> files_matching(const std::string& pattern);
 
 }  // namespace lockstep

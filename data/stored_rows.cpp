@@ -10,44 +10,55 @@ namespace {
 constexpr int64_t kMostChunkBytes = int64_t{1} << 28;  // the size of the largest image that can be imported
 }  // namespace
 
-StoredRows::StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes,
-                       int64_t memory_bytes, Check check)
-    : file_(std::move(file)),
-      path_(file_->path()),
-      name_(std::move(name)),
+int64_t RowSource::row_bytes() const {
+  int64_t bytes = size_of(type);
+  for (int i = 1; i < shape.rank(); ++i) bytes *= shape[i];
+  return bytes;
+}
+
+RowSource stored_rows(std::shared_ptr<const Hdf5File> file, const std::string& name) {
+  const Hdf5Info info = file->info(name);
+  RowSource out{file->path(), name, info.shape, info.type, info.chunk_rows, {}};
+  out.read = [file = std::move(file), name, type = info.type](Range rows, uint8_t* to) {
+    file->read(name, type, rows, to);
+  };
+  return out;
+}
+
+StoredRows::StoredRows(RowSource source, std::vector<uint64_t> hashes, int64_t memory_bytes, Check check)
+    : source_(std::move(source)),
       hashes_(std::move(hashes)),
       check_(std::move(check)),
-      info_(file_->info(name_)) {
-  row_bytes_ = size_of(info_.type);
-  for (int i = 1; i < info_.shape.rank(); ++i) row_bytes_ *= info_.shape[i];
-  require(info_.chunk_rows > 0 && row_bytes_ > 0, ExitCode::kBadData, path_, ": dataset '", name_,
+      row_bytes_(source_.row_bytes()) {
+  const int64_t chunk_rows = source_.chunk_rows;
+  require(chunk_rows > 0 && row_bytes_ > 0, ExitCode::kBadData, source_.path, ": dataset '", source_.name,
           "' is empty or not stored in chunks");
-  require(row_bytes_ <= kMostChunkBytes && info_.chunk_rows <= kMostChunkBytes / row_bytes_, ExitCode::kBadData, path_,
-          ": dataset '", name_, "' has chunks of ", info_.chunk_rows, " rows of ", row_bytes_,
+  require(row_bytes_ <= kMostChunkBytes && chunk_rows <= kMostChunkBytes / row_bytes_, ExitCode::kBadData, source_.path,
+          ": dataset '", source_.name, "' has chunks of ", chunk_rows, " rows of ", row_bytes_,
           " bytes; a chunk may have at most ", kMostChunkBytes >> 20, " MiB");
-  int64_t chunks = ceil_div(size(), info_.chunk_rows);
-  require(static_cast<int64_t>(hashes_.size()) == chunks, ExitCode::kBadData, path_, ": dataset '", name_, "' has ",
-          chunks, " chunks, but there are ", hashes_.size(), " chunk hashes");
+  const int64_t count = ceil_div(size(), chunk_rows);
+  require(chunks() == count, ExitCode::kBadData, source_.path, ": dataset '", source_.name, "' has ", count,
+          " chunks, but there are ", chunks(), " chunk hashes");
   if (size() <= memory_bytes / row_bytes_) {
     all_.resize(static_cast<size_t>(size() * row_bytes_));
-    for (int64_t i = 0; i < chunks; ++i) load(i, all_.data() + rows_of(i).begin * row_bytes_);
-    file_.reset();
+    for (int64_t i = 0; i < count; ++i) load(i, all_.data() + rows_of(i).begin * row_bytes_);
+    source_.read = nullptr;  // and the file with it
   } else {
-    cached_chunks_ = static_cast<size_t>(std::max<int64_t>(2, memory_bytes / (info_.chunk_rows * row_bytes_)));
+    cached_chunks_ = static_cast<size_t>(std::max<int64_t>(2, memory_bytes / (chunk_rows * row_bytes_)));
   }
 }
 
 Range StoredRows::rows_of(int64_t chunk_index) const {
-  int64_t first = chunk_index * info_.chunk_rows;
-  return {first, std::min(first + info_.chunk_rows, size())};
+  int64_t first = chunk_index * source_.chunk_rows;
+  return {first, std::min(first + source_.chunk_rows, size())};
 }
 
 void StoredRows::load(int64_t chunk_index, uint8_t* to) const {
   Range rows = rows_of(chunk_index);
-  file_->read(name_, info_.type, rows, to);
+  source_.read(rows, to);
   require(hash64(to, static_cast<size_t>(rows.size() * row_bytes_)) == hashes_[static_cast<size_t>(chunk_index)],
-          ExitCode::kBadData, path_, ": dataset '", name_, "', rows [", rows.begin, ", ", rows.end,
-          "): hash differs: its bytes changed after they were written; restore the file or import it again");
+          ExitCode::kBadData, source_.path, ": dataset '", source_.name, "', rows [", rows.begin, ", ", rows.end,
+          "): hash differs: its bytes changed after they were written; ", source_.remedy);
   check_(rows, to);
 }
 

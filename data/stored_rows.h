@@ -1,6 +1,6 @@
 // StoredRows: the rows of an HDF5 dataset, for concurrent readers. The rows are held in memory if they fit, otherwise
-// they are read by chunk through a bounded cache. Every chunk is checked when it is read. Owns the file while it reads
-// by chunk.
+// they are read by chunk through a bounded cache. Every chunk is checked when it is read. Owns what it reads from,
+// which owns the file, while it reads by chunk.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,39 @@
 
 namespace lockstep {
 
+// Where rows come from: a dataset as it is stored, or made of one.
+struct RowSource {
+  std::string path, name;  // of the file and the dataset, for messages
+  Shape shape;             // rows first
+  StoredType type = StoredType::kUInt8;
+  int64_t chunk_rows = 0;  // what one hash covers
+  std::function<void(Range rows, uint8_t* to)> read;
+  std::string remedy = "restore the file or import it again";  // where a hash differs
+
+  int64_t row_bytes() const;
+};
+RowSource stored_rows(std::shared_ptr<const Hdf5File> file, const std::string& name);
+
 class StoredRows {
  public:
   // Called with each chunk's rows before they are used; throws on invalid values.
   using Check = std::function<void(Range rows, const uint8_t* bytes)>;
   // `hashes`: XXH3-64 of each chunk's bytes. Throws ExitCode::kBadData naming file, dataset and rows.
-  StoredRows(std::shared_ptr<const Hdf5File> file, std::string name, std::vector<uint64_t> hashes, int64_t memory_bytes,
-             Check check);
-  int64_t size() const { return info_.shape[0]; }
+  StoredRows(RowSource source, std::vector<uint64_t> hashes, int64_t memory_bytes, Check check);
+  int64_t size() const { return source_.shape[0]; }
   int64_t row_bytes() const { return row_bytes_; }
-  const Hdf5Info& info() const { return info_; }
+  int64_t chunk_rows() const { return source_.chunk_rows; }
+  int64_t chunks() const { return static_cast<int64_t>(hashes_.size()); }
+  Range rows_of(int64_t chunk_index) const;
 
   // Calls use(rows, bytes) for the pieces that make up `rows`, in order.
   template <class Use>
   void visit(Range rows, Use use) const {
     if (!all_.empty()) return use(rows, all_.data() + rows.begin * row_bytes_);
     while (!rows.empty()) {
-      int64_t index = rows.begin / info_.chunk_rows, first = index * info_.chunk_rows;
+      int64_t index = rows.begin / source_.chunk_rows, first = index * source_.chunk_rows;
       auto held = chunk(index);
-      Range piece{rows.begin, std::min(rows.end, first + info_.chunk_rows)};
+      Range piece{rows.begin, std::min(rows.end, first + source_.chunk_rows)};
       use(piece, held->data() + (piece.begin - first) * row_bytes_);
       rows.begin = piece.end;
     }
@@ -43,15 +57,12 @@ class StoredRows {
 
  private:
   using Bytes = std::shared_ptr<const std::vector<uint8_t>>;
-  Range rows_of(int64_t chunk_index) const;
   void load(int64_t chunk_index, uint8_t* to) const;
   Bytes chunk(int64_t index) const;
 
-  std::shared_ptr<const Hdf5File> file_;
-  std::string path_, name_;
+  RowSource source_;
   std::vector<uint64_t> hashes_;
   Check check_;
-  Hdf5Info info_;
   int64_t row_bytes_ = 0;
   std::vector<uint8_t> all_;
   // The cache: most recently used first.

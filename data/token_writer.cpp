@@ -106,7 +106,7 @@ void TokenWriter::end_record() {
   ends_.append(&tokens_, sizeof tokens_);
 }
 
-void TokenWriter::finish() {
+void TokenWriter::close() {
   check(tokens_ > 0 && (records_ == 0 || record_begin_ == tokens_), "a dataset of ", tokens_, " tokens, of which ",
         tokens_ - record_begin_, " are in no record");
   for (Spool* spool : {&ids_, &targets_, &ends_}) spool->flush();
@@ -123,7 +123,8 @@ void TokenWriter::finish() {
     header.records.target_hashes = copy_rows(file, "targets", StoredType::kUInt8, targets_, tokens_);
   write_dataset_header(file, header);
   file.close();
-  pending_.commit();
 }
+
+void TokenWriter::commit() { pending_.commit(); }
 
 }  // namespace lockstep

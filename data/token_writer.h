@@ -41,7 +41,9 @@ class TokenWriter {
   void end_record();  // at least one token was added since the last one
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
-  void finish();  // the output appears; without end_record() it has no records
+  void close();   // the file is complete, under its temporary name; without end_record() it has no records
+  void commit();  // it appears
+  void finish() { close(), commit(); }
 
  private:
   void append_ones(int64_t count);

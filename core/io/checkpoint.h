@@ -46,7 +46,8 @@ struct CheckpointInfo {
   ValidationRecord validation;
   double loss_scale = 1;   // of fp16: what the loss is multiplied by, and
   int64_t good_steps = 0;  // steps since it changed
-  std::string dataset;     // identity, 32 hex digits
+  std::string dataset;     // identity, 32 hex digits, and
+  int64_t samples = 0;     // how many its file had; 0: several files, or none
   std::string base;  // hash of the frozen parameters that it does not hold, 32 hex digits; empty where it holds all
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML

@@ -167,6 +167,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"vocabulary", info.vocabulary},
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
+  if (info.samples > 0) head.emplace_back("dataset_samples", info.samples);
   if (!info.base.empty()) head.emplace_back("base", info.base);
   const ValidationRecord& v = info.validation;
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
@@ -236,6 +237,7 @@ Checkpoint open_checkpoint(const std::string& dir) {
     v.best_step = json_int(*head, "best_validation_step", path);
   }
   if (has("evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
+  if (has("dataset_samples")) i.samples = json_int(*head, "dataset_samples", path);
   if (has("phases")) {
     const int64_t phases = json_int(*head, "phases", path);
     require(phases >= 1 && phases <= kMostPhases, ExitCode::kBadData, path, ": a step of ", phases, " phases");
@@ -255,7 +257,8 @@ Checkpoint open_checkpoint(const std::string& dir) {
        {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
         std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
         std::pair("good_steps", i.good_steps), std::pair("best_validation_step", v.best_step),
-        std::pair("evaluations_since_best", v.since_best), std::pair("classes", i.classes)})
+        std::pair("evaluations_since_best", v.since_best), std::pair("classes", i.classes),
+        std::pair("dataset_samples", i.samples)})
     require(count >= 0 && count <= kLargestCount, ExitCode::kBadData, path, ": \"", key, "\" is ", count,
             "; a number in [0, 2^48] was expected");
   require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,

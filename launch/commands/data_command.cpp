@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
@@ -9,48 +7,13 @@
 #include "data/show.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/data_files.h"
 #include "launch/commands/find_vocabulary.h"
-#include "launch/commands/progress.h"
+#include "launch/commands/shown_progress.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
 namespace {
-
-// A signal ends an import at its next block, so that the incomplete output is removed.
-std::atomic<int> stop_of_import{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-void stop_on_signals() {
-  for (int s : {SIGTERM, SIGINT, SIGHUP}) {
-    const auto before = std::signal(s, [](int number) { stop_of_import = number; });
-    if (before == SIG_IGN) std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
-  }
-}
-
-// A progress display that is updated by a callback (done, total).
-class ShownProgress {
- public:
-  explicit ShownProgress(std::string title, std::string unit = "bytes")
-      : title_(std::move(title)), unit_(std::move(unit)) {}
-  void operator()(int64_t done, int64_t total) {
-    if (!progress_) {
-      ProgressOptions o;
-      o.title = title_;
-      o.total = total;
-      o.unit = unit_;
-      progress_ = std::make_unique<Progress>(o);
-    }
-    progress_->set(done);
-  }
-  // To be called on success; otherwise the destructor erases the display.
-  void finish() {
-    if (progress_) progress_->finish();
-    progress_.reset();
-  }
-
- private:
-  std::string title_, unit_;
-  std::unique_ptr<Progress> progress_;
-};
 
 using Inputs = std::vector<std::string>;
 
@@ -208,18 +171,13 @@ int import(const Arguments& a) {
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
-  auto shown = std::make_shared<ShownProgress>("import", name == "images" ? "images" : "bytes");
-  stop_on_signals();
-  options.progress = [shown, output](int64_t done, int64_t total) {
-    require(stop_of_import == 0, ExitCode::kSaved, output,
-            ": the import was stopped on request; its output was removed");
-    (*shown)(done, total);
-  };
+  ShownProgress shown("import", name == "images" ? "images" : "bytes");
+  options.progress = progress_until_stopped(shown, output, "the import");
   const auto is_named = [&](const ImportFormat& f) { return f.name == name; };
   const ImportFormat& format = *std::find_if(std::begin(kFormats), std::end(kFormats), is_named);
   refuse_options(a, format);
   format.import(a, inputs, output, options);
-  shown->finish();
+  shown.finish();
   const DatasetReport report = inspect_dataset(output);
   print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
@@ -277,7 +235,7 @@ std::vector<Command> data_forms() {
     help += cat(f.name, ": ", f.help, ".\n");
     names.push_back(f.name);
   }
-  return {
+  std::vector<Command> forms = {
       {"data import",
        cat("data import ", formats,
            " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--force] [--json]"),
@@ -342,14 +300,17 @@ std::vector<Command> data_forms() {
        {{"json", "one JSON object"}},
        1,
        1}};
+  for (Command& form : data_file_forms()) forms.push_back(std::move(form));
+  return forms;
 }
 
 int data_command(const App&, const std::vector<std::string>& given) {
   if (!is_first_process()) return 0;  // only one process writes the file
   const Arguments a = parse_arguments(data_forms(), given);
   if (a.help) return 0;
-  if (a.form == "show") return show(a);
-  return a.form == "import" ? import(a) : inspect(a);
+  if (a.form == "import") return import(a);
+  if (a.form == "inspect") return inspect(a);
+  return a.form == "show" ? show(a) : data_file_form(a);
 }
 
 }  // namespace lockstep

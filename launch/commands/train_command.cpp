@@ -400,6 +400,7 @@ int train_command(const App& app, const std::vector<std::string>& given) {
   const int64_t at_most = limited ? arguments.integer("at-most", 0) : std::numeric_limits<int64_t>::max();
   const auto settings = settings_of_file(app, arguments, true);
   const bool resume = arguments.has("resume") || settings->run.resume;
+  settings->data.hdf5.other_folder = settings->run.dir;
   require(resume || !limited, ExitCode::kUsage, "--at-most ", at_most, ": has an effect only with --resume");
   const int64_t attempt = settings->chaos.enabled ? attempt_of_job() : 1;
   finish_step_on_signals();

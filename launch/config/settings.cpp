@@ -239,22 +239,22 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("chaos", fields(s.chaos));
 }
 
-// batch.micro of the newest readable checkpoint of a run; 0 if there is none.
-int64_t micro_batch_of_run(const std::string& dir) {
+// What the newest readable checkpoint of a run holds beside tensors.
+std::optional<CheckpointInfo> newest_info(const std::string& dir) {
   for (const std::string& path : list_checkpoints(dir)) {
     try {
-      return integer_in(resolved_math_text(open_checkpoint(path).info), "batch.micro");
+      return open_checkpoint(path).info;
     } catch (const Error&) {
       // Damaged: the error is reported when the run is resumed.
     }
   }
-  return 0;
+  return std::nullopt;
 }
 
-void resolve_micro_batch(Settings& s, int ranks, bool resume) {
+void resolve_micro_batch(Settings& s, int ranks, const std::optional<CheckpointInfo>& resumed) {
   trace_mark();
   if (s.batch.micro > 0) return;
-  const int64_t before = resume ? micro_batch_of_run(s.run.dir) : 0;
+  const int64_t before = resumed ? integer_in(resolved_math_text(*resumed), "batch.micro") : 0;
   if (before > 0) {
     s.batch.micro = before;
     s.config.resolve("batch.micro", before, "the value that the checkpoint was trained with");
@@ -284,7 +284,9 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   auto refuse = [&](bool good, const std::string& key, const std::string& why) {
     require(good, ExitCode::kConfig, c.place(key), ": ", why);
   };
-  resolve_micro_batch(*s, ranks, resume);
+  const std::optional<CheckpointInfo> resumed = resume ? newest_info(s->run.dir) : std::nullopt;
+  if (resumed) s->data.resumed = {resumed->dataset, resumed->samples};
+  resolve_micro_batch(*s, ranks, resumed);
   resolve_schedule(*s);
   refuse(s->batch.micro <= s->batch.global, "batch.micro",
          cat(s->batch.micro, " samples per micro-batch are more than batch.global: ", s->batch.global));

@@ -227,7 +227,7 @@ TEST_F(HostileHdf5, EachChunkIsThereAndOfAReadableSize) {
   one_chunk({1 << 29}, {1 << 29}, 600000);
   expect_error(ExitCode::kBadData, {path_, "chunks of 536870912 rows of 1 bytes; a chunk may have at most 256 MiB"},
                [&] {
-                 StoredRows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images", {0}, 1 << 20,
+                 StoredRows(stored_rows(std::make_shared<Hdf5File>(Hdf5File::open(path_)), "images"), {0}, 1 << 20,
                             [](Range, const uint8_t*) {});
                });
 }

@@ -14,6 +14,8 @@
 #include "data/import.h"
 #include "data/loader.h"
 #include "data/open_dataset.h"
+#include "data/rearrange.h"
+#include "data/verify.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -174,6 +176,30 @@ TEST_F(ImagesTest, MixedSizesAndKindsBecomeOneSize) {
   const Datasets data = open_datasets(o, 1);
   EXPECT_EQ(data.train->spec().input().shape, (Shape{6, 6, 3}));
   EXPECT_EQ(data.train->size() + data.validation->size(), 4);
+}
+
+TEST_F(ImagesTest, EncodedImagesAreSplitMergedAndCutAsTheyAre) {
+  put_images();
+  import_images(in_, out_, {.keep_encoded = true});
+  const std::string merged = folder_ / "merged.h5", twice = folder_ / "twice.h5";
+  std::vector<SplitPart> parts{{folder_ / "a.h5", 0.75}, {folder_ / "b.h5", 0.25}};
+  split_dataset(out_, parts, {.by_label = true});
+  merge_datasets({parts[0].path, parts[1].path}, merged, {});
+  const auto files_in = [](const std::string& path) {
+    const auto file = open_dataset_file(path, 0);
+    std::multiset<std::string> out;
+    for (int64_t i = 0; i < file->header.images[0]; ++i)
+      out.insert(file->encoded_file(i) + std::to_string(file->labels[static_cast<size_t>(i)]));
+    return out;
+  };
+  EXPECT_EQ(files_in(merged), files_in(out_));
+  EXPECT_EQ(files_in(parts[1].path).size(), 5u);
+  const auto whole = open_dataset_file(out_, 0), again = open_dataset_file(merged, 0);
+  EXPECT_EQ(again->header.mean, whole->header.mean) << "sums of bytes are exact in any order";
+  EXPECT_EQ(again->header.stddev, whole->header.stddev);
+  merge_datasets({out_, merged}, twice, {.keep_normalization = true});
+  EXPECT_EQ(open_first_samples(twice, 0, 20)->header.identity, whole->header.identity);
+  EXPECT_TRUE(verify_dataset(twice).whole());
 }
 
 TEST_F(ImagesTest, TakesLabelsFromATable) {

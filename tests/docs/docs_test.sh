@@ -59,7 +59,8 @@ sed '1d; s/ .*//' "$work/table" | sort -u >"$work/keys"
 "$lockstep" --help | sed -nE 's/^  lockstep ([a-z]+).*/\1/p' | sort -u >"$work/commands"
 if [ ! -s "$work/keys" ] || [ ! -s "$work/commands" ]; then echo "no keys or no commands were found to compare with" && exit 1; fi
 while read -r command; do
-  { "$lockstep" "$command" --help && case $command in data) "$lockstep" data import --help && "$lockstep" data show --help ;;
+  { "$lockstep" "$command" --help && case $command in data) "$lockstep" data import --help && "$lockstep" data show --help &&
+    "$lockstep" data verify --help && "$lockstep" data split --help && "$lockstep" data merge --help ;;
     tokenizer) "$lockstep" tokenizer train --help && "$lockstep" tokenizer inspect --help ;; esac; } >"$work/help.$command" 2>&1 ||
     { echo "lockstep $command --help failed" && failed=1; }
 done <"$work/commands"

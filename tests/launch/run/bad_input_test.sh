@@ -93,13 +93,6 @@ refuses "an output that is there" 73 'text.h5: .*--force' lockstep data import t
 if [ -e new.h5 ]; then problem "a refused import leaves a file"; fi
 
 # A byte of the tokens themselves flipped: the chunk's own bytes are found in the file by their value.
-flip() { # FILE OFFSET
-  printf '%b' "\\0$(printf '%03o' $(($(od -An -tu1 -j "$2" -N 1 "$1") ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
-}
-# The middle of the largest range of chunks that the file's seal names (data/FORMAT.md).
-chunk_byte() { # FILE
-  od -An -v -td8 -w16 -j 48 -N 4048 "$1" | awk '$2 - $1 > size { size = $2 - $1; at = int(($1 + $2) / 2) } END { print at }'
-}
 cp text.h5 flipped.h5
 flip flipped.h5 "$(chunk_byte text.h5)"
 refuses "flipped chunk" 65 'flipped.h5: .*tokens' lockstep train text.yaml run.dir=new data.path=flipped.h5

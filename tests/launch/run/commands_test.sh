@@ -8,7 +8,7 @@ succeeds "--help" lockstep --help
 for command in train eval generate data tokenizer config checkpoint plan bench devices; do
   expect "--help lists $command" grep -q "lockstep $command " out
 done
-for command in train eval generate "data import" "data inspect" "data show" "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer inspect" config checkpoint plan bench devices; do
+for command in train eval generate "data import" "data inspect" "data show" "data verify" "data split" "data merge" "tokenizer train" "tokenizer encode" "tokenizer decode" "tokenizer inspect" config checkpoint plan bench devices; do
   # shellcheck disable=SC2086  # two words
   succeeds "$command --help" lockstep $command --help
   expect "$command --help: usage" grep -q "^usage: lockstep $command " out

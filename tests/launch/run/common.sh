@@ -81,6 +81,14 @@ make_images() { # IMAGES LABELS COUNT EXTENT
   } | bytes >"$2"
 }
 
+flip() { # FILE OFFSET
+  printf '%b' "\\0$(printf '%03o' $(($(od -An -tu1 -j "$2" -N 1 "$1") ^ 4)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+# The middle of the largest range of chunks that the file's seal names (data/FORMAT.md).
+chunk_byte() { # FILE
+  od -An -v -td8 -w16 -j 48 -N 4048 "$1" | awk '$2 - $1 > size { size = $2 - $1; at = int(($1 + $2) / 2) } END { print at }'
+}
+
 text_config() { # a small GPT: 4 micro-batches a step
   cat <<'YAML'
 seed: 3

@@ -1,0 +1,50 @@
+// SampleWriter: a dataset file that is made of samples of other dataset files. Owns its pending output; borrows the
+// files that it copies from for the time of a call. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "data/dataset_file.h"
+
+namespace lockstep {
+
+// What the new file holds beside its samples.
+struct NewDataset {
+  std::string path;
+  bool replace = false;
+  DatasetHeader header;  // as of described_as()
+  // Images and tables. rows: bytes of encoded images, else as many as samples.
+  int64_t samples = 0, rows = 0;
+  // mean and std are measured, but of features whose mean is 0 and std 1, as those of categories; else they are the
+  // header's.
+  bool measure = false;
+};
+// What says of a dataset how its samples are to be read, without the samples.
+DatasetHeader described_as(const DatasetHeader& header);
+
+class SampleWriter {
+ public:
+  virtual ~SampleWriter() = default;
+  // Appends samples of a file, as sample_count() counts them. `labels`: the new number of each of the file's labels;
+  // empty: they stay.
+  virtual void append(const std::shared_ptr<const DatasetFile>& file, Range samples,
+                      const std::vector<int32_t>& labels) = 0;
+  virtual void close() = 0;   // the file is complete, under its temporary name
+  virtual void commit() = 0;  // it appears
+};
+std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
+
+// The rows of some samples of a file of images or tables: bytes of encoded images, else the same numbers.
+Range rows_of(const DatasetHeader& header, Range samples);
+
+constexpr int64_t kCopyMemory = 16 << 20;  // bytes of a file that is copied from, in memory
+// Appends some at a time and calls done(end of those that are copied) after each time.
+void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,
+                  SampleWriter& to, const std::function<void(int64_t end)>& done);
+
+}  // namespace lockstep

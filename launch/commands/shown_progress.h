@@ -1,0 +1,44 @@
+// ShownProgress: a progress display that callbacks (done, total) update; and a request to stop, by a signal, that such
+// a callback answers. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launch/commands/progress.h"
+
+namespace lockstep {
+
+class ShownProgress {
+ public:
+  explicit ShownProgress(std::string title, std::string unit = "bytes")
+      : title_(std::move(title)), unit_(std::move(unit)) {}
+  void operator()(int64_t done, int64_t total) {
+    if (!progress_) {
+      ProgressOptions o;
+      o.title = title_;
+      o.total = total;
+      o.unit = unit_;
+      progress_ = std::make_unique<Progress>(o);
+    }
+    progress_->set(done);
+  }
+  // To be called on success; otherwise the destructor erases the display.
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
+
+ private:
+  std::string title_, unit_;
+  std::unique_ptr<Progress> progress_;
+};
+
+// From now on SIGTERM, SIGINT and SIGHUP let the callback that this returns throw ExitCode::kSaved at its next call, so
+// that incomplete output is removed. `what`: "the import". It updates `shown`, which it borrows.
+std::function<void(int64_t done, int64_t total)> progress_until_stopped(ShownProgress& shown, std::string output,
+                                                                        std::string what);
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+// HDF5 files of other programs, read in place: values are those that h5py wrote, and a change is noticed.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "data/foreign_file.h"
+#include "data/import.h"
+#include "data/open_dataset.h"
+#include "tests/data/make_files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+constexpr size_t kSamples = 40;
+
+class ForeignTest : public ::testing::Test {
+ protected:
+  ForeignTest() { std::filesystem::copy_file(std::string(LOCKSTEP_FOREIGN) + "/foreign.h5", path_); }
+
+  struct Read {
+    std::vector<std::vector<float>> values;
+    std::vector<int32_t> labels;
+    Hash128 identity;
+  };
+  Read read(const std::string& samples, const std::string& labels) const {
+    DataOptions o;
+    o.path = path_;
+    o.hdf5 = {samples, labels};
+    o.measured = DataPart::kAll;
+    const Datasets data = open_datasets(o, 1);
+    Read out;
+    for (int64_t i = 0; i < data.train->size(); ++i) {
+      out.values.emplace_back(static_cast<size_t>(data.train->spec().input().shape.numel()));
+      data.train->read(0, i, std::array<void*, 2>{out.values.back().data(), &out.labels.emplace_back()});
+    }
+    out.identity = data.train->identity();
+    return out;
+  }
+  // Bytes as images are normalised, of a value at each index of the array.
+  template <class Value>
+  static std::vector<std::vector<float>> normalised(size_t values, size_t channels, double scale, Value value) {
+    std::vector<double> mean(channels), square(channels);
+    const double count = static_cast<double>(kSamples * values / channels);
+    for (size_t i = 0; i < kSamples * values; ++i) mean[i % channels] += value(i) * scale / count;
+    for (size_t i = 0; i < kSamples * values; ++i)
+      square[i % channels] += std::pow(value(i) * scale - mean[i % channels], 2) / count;
+    std::vector<std::vector<float>> out(kSamples);
+    for (size_t i = 0; i < kSamples * values; ++i)
+      out[i / values].push_back(
+          static_cast<float>((value(i) * scale - mean[i % channels]) / std::sqrt(square[i % channels])));
+    return out;
+  }
+  static void expect_close(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b,
+                           double most) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(a[i].size(), b[i].size());
+      for (size_t j = 0; j < a[i].size(); ++j) ASSERT_NEAR(a[i][j], b[i][j], most) << i << ", " << j;
+    }
+  }
+  void refused(ExitCode code, std::initializer_list<std::string> parts, const std::string& samples,
+               const std::string& labels) const {
+    expect_error(code, parts, [&] { open_foreign_file(path_, samples, labels, 1 << 20); });
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "foreign.h5";
+};
+
+TEST_F(ForeignTest, ImagesAndFeaturesAreWhatH5pyWrote) {
+  std::vector<int32_t> labels(kSamples);
+  for (size_t i = 0; i < kSamples; ++i) labels[i] = static_cast<int32_t>(i % 4);
+  const Read packed = read("/images/packed", "/labels");
+  EXPECT_EQ(packed.labels, labels);
+  expect_close(packed.values, normalised(20, 1, 1 / 255.0, [](size_t i) { return static_cast<double>(i * 7 % 256); }),
+               1e-6);
+  const Read colours = read("images/colours", "small_labels");
+  EXPECT_EQ(colours.labels, labels);
+  expect_close(colours.values, normalised(6, 3, 1 / 255.0, [](size_t i) { return static_cast<double>(i * 11 % 256); }),
+               1e-6);
+  const auto feature = [](size_t i) { return static_cast<double>(i) * 0.1 - 3; };
+  const auto expected = normalised(3, 3, 1, feature);
+  expect_close(read("features/double", "labels").values, expected, 1e-6);
+  expect_close(read("features/single", "labels").values, expected, 1e-6);
+  expect_close(read("features/half", "labels").values, expected, 2e-3);
+}
+
+TEST_F(ForeignTest, ItIsTheDatasetThatAnImportMakes) {
+  std::string pixels, labels;
+  for (size_t i = 0; i < kSamples * 20; ++i) pixels += static_cast<char>(i * 7 % 256);
+  for (size_t i = 0; i < kSamples; ++i) labels += static_cast<char>(i % 4);
+  write_file(folder_ / "i.idx", idx({kSamples, 5, 4}, pixels));
+  write_file(folder_ / "l.idx", idx({kSamples}, labels));
+  import_idx(folder_ / "i.idx", folder_ / "l.idx", folder_ / "ours.h5");
+  EXPECT_EQ(read("images/packed", "labels").identity, inspect_dataset(folder_ / "ours.h5").identity);
+}
+
+TEST_F(ForeignTest, HashesAreKeptAndAChangeIsNoticed) {
+  const std::string hashes = hashes_path(path_, "/images/colours", "labels");
+  EXPECT_EQ(hashes, path_ + ".images-colours.labels.hashes");
+  const Read first = read("images/colours", "labels");
+  ASSERT_TRUE(std::filesystem::exists(hashes));
+  const std::string kept = content(hashes);
+  const Read again = read("/images/colours", "/labels");
+  EXPECT_EQ(again.identity, first.identity);
+  EXPECT_EQ(again.values, first.values);
+  EXPECT_EQ(content(hashes), kept);
+  std::string pixels;
+  for (int i = 0; i < 240; ++i) pixels += static_cast<char>(i * 11 % 256);
+  flip_byte_of(path_, pixels.data(), pixels.size(), 100);
+  expect_error(ExitCode::kBadData, {path_, "'images/colours', rows [0, 40)", "hash differs", "remove " + hashes},
+               [&] { read("images/colours", "labels"); });
+  std::filesystem::remove(hashes);
+  EXPECT_NE(read("images/colours", "labels").identity, first.identity);
+}
+
+TEST_F(ForeignTest, HashesThatDoNotFitAreRefused) {
+  const std::string hashes = hashes_path(path_, "images/colours", "labels");
+  read("images/packed", "labels");
+  std::filesystem::copy_file(hashes_path(path_, "images/packed", "labels"), hashes);
+  refused(ExitCode::kBadData, {hashes, "does not hold the hashes of", "remove"}, "images/colours", "labels");
+  std::filesystem::remove(hashes);
+  read("images/colours", "labels");
+  std::string bytes = content(hashes);
+  bytes[5000] = static_cast<char>(bytes[5000] ^ 1);
+  write_file(hashes, bytes);
+  refused(ExitCode::kBadData, {hashes}, "images/colours", "labels");
+}
+
+TEST_F(ForeignTest, WithoutAPlaceForHashesItIsReadAllTheSame) {
+  std::filesystem::create_directory(hashes_path(path_, "images/colours", "labels"));
+  const Read plain = read("images/colours", "labels");
+  EXPECT_EQ(read("images/colours", "labels").identity, plain.identity);
+  // In a run's folder, where there is one.
+  const std::string run = folder_ / "runs/a", kept = hashes_path(path_, "images/colours", "labels", run);
+  const auto open = [&] { return open_foreign_file(path_, "images/colours", "labels", 1 << 20, run); };
+  EXPECT_EQ(open()->header.identity, plain.identity);
+  ASSERT_TRUE(std::filesystem::is_regular_file(kept)) << kept;
+  EXPECT_EQ(kept.find('/', run.size() + 1), kept.npos);
+  std::string pixels;
+  for (int i = 0; i < 240; ++i) pixels += static_cast<char>(i * 11 % 256);
+  flip_byte_of(path_, pixels.data(), pixels.size(), 100);
+  expect_error(ExitCode::kBadData, {"hash differs", "remove " + kept}, open);
+}
+
+TEST_F(ForeignTest, WhatIsNoDatasetOfSamplesIsRefused) {
+  refused(ExitCode::kConfig, {"data.hdf5.samples and data.hdf5.labels must both be set"}, "images/packed", "");
+  refused(ExitCode::kConfig, {path_, "holds no dataset 'nope/x'"}, "/nope/x", "labels");
+  refused(ExitCode::kBadData, {"'labels' holds int64 of shape [40]", "images are uint8"}, "labels", "labels");
+  refused(ExitCode::kBadData, {"'images/packed' holds uint8", "labels are integers"}, "features/single",
+          "images/packed");
+  refused(ExitCode::kBadData, {"'negative': label 0 is -1"}, "images/packed", "negative");
+  const auto make = [&](const std::vector<float>& x, const std::vector<int32_t>& y, StoredType type) {
+    Hdf5File file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kFloat32, {static_cast<int64_t>(x.size()) / 2, 2}, x.data());
+    file.write_all("y", type, {static_cast<int64_t>(y.size())}, y.data());
+    file.close();
+  };
+  make({1, 2, 3, std::numeric_limits<float>::quiet_NaN()}, {0, 1}, StoredType::kInt32);
+  refused(ExitCode::kBadData, {"'x': feature 1 of row 1 is nan"}, "x", "y");
+  make({1, 2, 3, 4}, {0, 1, 2}, StoredType::kInt32);
+  refused(ExitCode::kBadData, {"'y' holds int32 of shape [3]", "one for each of 2 samples"}, "x", "y");
+  make({1, 2, 3, 4}, {0, 1}, StoredType::kFloat32);
+  refused(ExitCode::kBadData, {"'y' holds", "labels are integers"}, "x", "y");
+  EXPECT_EQ(folder_.files(), 1) << "hashes of what was refused";
+}
+
+}  // namespace
+}  // namespace lockstep
