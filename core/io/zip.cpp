@@ -222,7 +222,7 @@ void ZipReader::read_directory() {
     ZipMember m;
     m.name = left.substr(0, h.common.name);
     require(is_plain_name(m.name), ExitCode::kBadData, path(), ": member ", i,
-            " has an empty name, or one with slashes or control characters: no archive of NumPy");
+            " has an empty name, or one with slashes or control characters: no archive of NumPy (one of PyTorch?)");
     const auto expect = [&](bool holds, const std::string& what) {
       require(holds, ExitCode::kBadData, path(), ": member ", m.name, ": ", what);
     };

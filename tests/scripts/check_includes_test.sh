@@ -16,7 +16,7 @@ new_tree() {
   echo '#include "core/ops/add.h"' >"$tree/comm/communicator.h"
   echo '#include "comm/communicator.h"' >"$tree/sharding/layout.h"
   echo '#include "core/ops/add.h"' >"$tree/optim/adamw.h"
-  printf '%s\n' '#include <zlib.h>' '#include "core/tensor/tensor.h"' >"$tree/data/input_stream.cpp"
+  printf '%s\n' '#include <zstd.h>' '#include "core/tensor/tensor.h"' >"$tree/data/zstd_decoder.cpp"
   printf '%s\n' '#include "sharding/layout.h"' '#include "optim/adamw.h"' >"$tree/launch/main.cpp"
   printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/training/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
   echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/queue.h"
