@@ -48,6 +48,7 @@ Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, MixtureOptio
 }
 
 Hash128 Mixture::identity() const {
+  if (options_.of_one) return parts_[0]->identity();
   Hasher128 hasher;
   const auto add = [&](const auto& value) { hasher.update(&value, sizeof value); };
   for (const auto& part : parts_) {

@@ -15,6 +15,7 @@ struct MixtureOptions {
   std::vector<double> weights = {};
   bool shuffle = false;  // each dataset's samples come in a new order in each of its own epochs
   uint64_t seed = 0;
+  bool of_one = false;  // the datasets are parts of one, whose identity they all have: it is the mixture's, too
 };
 
 // An epoch has as many samples as the datasets together. Every dataset counts its own epochs: its samples come all

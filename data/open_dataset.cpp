@@ -60,7 +60,8 @@ Datasets parts_of(const DataOptions& o, int64_t rows, const char* unit, uint64_t
   const auto joined = [&](const std::vector<Range>& ranges, bool training) {
     std::vector<std::shared_ptr<const Dataset>> pieces;
     for (Range r : ranges) pieces.push_back(part(r, training ? PartUse{true, seed + pieces.size()} : PartUse{}));
-    return pieces.size() == 1 ? pieces[0] : std::make_shared<Mixture>(std::move(pieces), MixtureOptions{});
+    return pieces.size() == 1 ? pieces[0]
+                              : std::make_shared<Mixture>(std::move(pieces), MixtureOptions{.of_one = true});
   };
   Datasets out;
   if (o.measured) {

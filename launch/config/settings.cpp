@@ -403,6 +403,7 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   // What such a checkpoint does not hold is read from init.from again.
   const auto pretrained = c.info.base.empty() ? nullptr : take_model_of_folder(tree);
   auto s = bind_settings(app, std::move(tree), 1, false);  // an evaluation's samples divide among any number of ranks
+  s->data.resumed = {c.info.dataset, c.info.samples};
   s->pretrained = without_new(pretrained, *s);
   return s;
 }

@@ -416,11 +416,6 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
 std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
   require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
           c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  if (comm_.rank() == 0 && data_.stored_samples > data_.samples)
-    log_warning(cat(settings_.data.path, ": has grown from ", data_.samples, " to ", data_.stored_samples,
-                    " samples since the run began: it goes on with the first ", data_.samples,
-                    ", which are the same; train on all of them in a new run, which can begin from this one's "
-                    "parameters (init.from)"));
   auto differences = diff(resolved_math_text(c.info), info_.math_text);
   // An end of 0 was never resolved: train.steps was 0, and no step was made under it.
   std::erase_if(differences, [](const auto& d) { return d.key == "schedule.steps" && d.a == "0"; });

@@ -76,6 +76,7 @@ TEST_F(FoldsTest, EachRowIsValidatedOnceAndTrainedOnOtherwise) {
     const Datasets data = open_datasets(options("rows.h5", 5, index), 1);
     const auto held_out = features(*data.validation), trained = features(*data.train);
     EXPECT_EQ(held_out.size(), index < 3 ? 5u : 4u);
+    EXPECT_EQ(data.train->identity(), data.validation->identity()) << "that of the file";
     auto expected = all;
     for (float f : held_out) std::erase(expected, f);
     EXPECT_EQ(trained, expected) << "in order, without the fold";

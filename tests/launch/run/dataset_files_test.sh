@@ -40,6 +40,7 @@ succeeds "folds" lockstep sweep text.yaml data.validation=0 data.fold.of=3 'data
 same "folds: three losses" 3 "$(cut -d , -f 3 folds/sweep.csv | sed 1d | sort -u | wc -l)"
 succeeds "a fold on 2 ranks" lockstep train text.yaml data.validation=0 data.fold.of=3 data.fold.index=1 train.steps=4 run.dir=fold2 --ranks 2
 same "a fold on 2 ranks: the same bits" "$(digest folds/001)" "$(digest fold2)"
+refuses "another fold" 78 '.*data.fold.index was 1 and is 2' lockstep train text.yaml data.validation=0 data.fold.of=3 data.fold.index=2 train.steps=5 run.dir=fold2 --resume
 refuses "a fold and a share" 78 '.*data.fold.of is set: set data.validation to 0' lockstep train text.yaml data.fold.of=3 run.dir=none
 
 # An HDF5 file of another program is read in place, with the bits that an import of it would give.
@@ -70,6 +71,8 @@ for kind in text images; do
   succeeds "$kind: goes on" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=12 run.dir="$kind-grown" --resume
   expect "$kind: says so once" test "$(grep -c 'warning: .*grows.h5: has grown from [0-9]* to [0-9]* samples' err)" -eq 1
   same "$kind: the same bits" "$(digest "$kind-whole")" "$(digest "$kind-grown")"
+  succeeds "$kind: eval" lockstep eval "$kind-grown" --json
+  same "$kind: eval measures on the validation part of before" "$(tail -n 1 "$kind-whole/metrics.jsonl" | field val_loss)" "$(field loss <out)"
 done
 succeeds "another beginning" lockstep data merge test.h5 images.h5 grows.h5 --force
 refuses "another beginning" 65 '.*was trained on other data' lockstep train images.yaml data.path=grows.h5 train.steps=13 run.dir=images-grown --resume
