@@ -73,14 +73,19 @@ void import_idx(const std::string& images, const std::string& labels, const std:
 struct ImageOptions {
   std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
   bool keep_encoded = false;  // also where all images have one size
+  std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
+  int64_t classes = 0;        // of masks; 0: the largest value plus one
+  int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
 };
-// PNG and JPEG files within a folder. Images of one size are stored as pixels, others as the files that they are, which
-// loaders decode. The dataset is a function of the files' names, labels and contents.
+// PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
+// PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
+// which loaders decode. The dataset is a function of the files' names, labels and contents.
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
                    const ImportOptions& options = {});
 
 struct TableOptions {
-  std::string label = {};                    // the column of the labels
+  std::string label = {};                    // the column of the labels; or
+  std::string target = {};                   // that of the numbers which a regression predicts
   std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
@@ -92,7 +97,8 @@ void import_csv(const std::string& table, const std::string& output, const Table
                 const ImportOptions& options = {});
 
 // Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
-// [n, features], which are normalised; and labels, integers [n].
+// [n, features], which are normalised; and labels, integers [n], or numbers that a regression predicts, floating-point
+// [n].
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
                 const ImportOptions& options = {});
 
@@ -118,9 +124,12 @@ struct DatasetReport {
   std::vector<std::string> class_names;  // may be empty
   std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
-  std::vector<int64_t> per_class;  // images of each label
-  std::string characters;          // the vocabulary at character level, in UTF-8
-  int64_t chunks = 0;              // all were read and their hashes match
+  TargetKind target = TargetKind::kLabels;
+  std::vector<int64_t> per_class;  // rows or images of each label, or pixels of each class of masks
+  double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
+  int64_t ignored = 0;                                                        // pixels of masks that are no targets
+  std::string characters;  // the vocabulary at character level, in UTF-8
+  int64_t chunks = 0;      // all were read and their hashes match
   int64_t file_bytes = 0;
   Hash128 identity;
 };

@@ -119,8 +119,8 @@ class NpyFile {
 };
 
 std::vector<int32_t> labels_in(const NpyFile& file) {
-  require(file.shape().rank() == 1 && file.type()[0] != 'f', ExitCode::kBadData, file.path(), ": has shape ",
-          file.shape(), " and type ", file.type(), "; labels are integers [count]");
+  require(file.shape().rank() == 1, ExitCode::kBadData, file.path(), ": has shape ", file.shape(), " and type ",
+          file.type(), "; labels are integers [count]");
   std::vector<int32_t> out;
   for (int64_t at = 0, count = file.shape()[0]; at < count; at += kLabelsAtOnce)
     for (double label : file.numbers(at, std::min(kLabelsAtOnce, count - at))) {
@@ -128,6 +128,16 @@ std::vector<int32_t> labels_in(const NpyFile& file) {
               out.size(), " is ", label, ", not in [0, ", kMostClasses, ")");
       out.push_back(static_cast<int32_t>(label));
     }
+  return out;
+}
+
+std::vector<double> numbers_in(const NpyFile& file) {
+  require(file.shape().rank() == 1, ExitCode::kBadData, file.path(), ": has shape ", file.shape(), " and type ",
+          file.type(), "; targets are floating-point numbers [count]");
+  std::vector<double> out = file.numbers(0, file.shape()[0]);
+  for (size_t i = 0; i < out.size(); ++i)
+    require(std::abs(out[i]) <= std::numeric_limits<float>::max(), ExitCode::kBadData, file.path(), ": target ", i,
+            " is ", out[i], ", which is not finite in 32 bits");
   return out;
 }
 
@@ -210,14 +220,17 @@ void import_npy(const std::string& samples, const std::string& labels, const std
                 const ImportOptions& options) {
   PendingFile pending(output, options.force);
   const NpyFile array(samples), label_array(labels);
-  const std::vector<int32_t> values = labels_in(label_array);
+  const bool regression = label_array.type()[0] == 'f';
+  const std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(label_array);
+  const std::vector<double> numbers = regression ? numbers_in(label_array) : std::vector<double>();
   require(array.shape()[0] == label_array.shape()[0], ExitCode::kBadData, samples, ": holds ", array.shape()[0],
           " samples, but ", labels, " holds ", label_array.shape()[0], " labels");
   Hdf5File file = Hdf5File::create(pending.temporary());
   DatasetHeader header;
-  header.classes = 1 + *std::max_element(values.begin(), values.end());
+  if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
   ArrayImport(array, options).write(file, header);
-  header.label_hashes = write_labels(file, values);
+  if (regression) write_numbers(file, numbers, header);
+  else write_labels(file, values, header);
   write_dataset_header(file, header);
   file.close();
   pending.commit();

@@ -36,6 +36,10 @@ std::optional<double> number_in(std::string_view cell) {
   return error == std::errc() ? value : std::numeric_limits<double>::infinity();
 }
 
+bool is_float(const std::optional<double>& number) {
+  return number && std::abs(*number) <= std::numeric_limits<float>::max();
+}
+
 // What the first pass finds out of a column. It is one of numbers until a cell is none.
 struct Column {
   std::string name;
@@ -73,24 +77,34 @@ class TableImport {
     header.class_names = class_names_;
     header.classes = static_cast<int64_t>(class_names_.size());
     header.columns = described();
+    int64_t done = 0;
     std::vector<float> row(static_cast<size_t>(features_));
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
+    std::vector<double> numbers;
     CsvReader rows(path_, csv_separator(path_));
     std::vector<std::string> cells;
     rows.next(cells);
     while (rows.next(cells)) {
-      const auto label = classes_.find(cells[label_]);
-      const bool same = label != classes_.end() && static_cast<int64_t>(labels.size()) < count_ && fill(cells, row);
+      const auto label = classes_.find(cells[target_]);
+      const std::optional<double> number = number_in(cells[target_]);
+      const bool same =
+          (regression() ? is_float(number) : label != classes_.end()) && done < count_ && fill(cells, row);
       require(same, ExitCode::kBadData, path_, ":", rows.line(), ": changed during the import");
-      labels.push_back(label->second);
+      if (regression()) numbers.push_back(*number);
+      else labels.push_back(label->second);
       writer.append(row.data(), 1);
-      if (labels.size() % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
+      if (++done % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
     }
-    require(static_cast<int64_t>(labels.size()) == count_, ExitCode::kBadData, path_, ": changed during the import");
-    warn_of_order(labels);
+    require(done == count_, ExitCode::kBadData, path_, ": changed during the import");
     header.hashes = writer.finish();
-    header.label_hashes = write_labels(file, labels);
+    if (regression()) {
+      warn_of_order(numbers);
+      write_numbers(file, numbers, header);
+    } else {
+      warn_of_order(labels);
+      write_labels(file, labels, header);
+    }
     for (const Column& c : columns_) {
       if (!c.used) continue;
       header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.moments.mean);
@@ -99,6 +113,8 @@ class TableImport {
   }
 
  private:
+  bool regression() const { return !options_.target.empty(); }
+
   void progress(int64_t done, int64_t total) const {
     if (import_.progress) import_.progress(done, total);
   }
@@ -116,8 +132,8 @@ class TableImport {
       require(seen.insert(name).second, ExitCode::kBadData, path_, ":1: has two columns '", name, "'");
       columns_.emplace_back().name = name;
     }
-    label_ = column(options_.label);
-    columns_[label_].used = false;
+    target_ = column(regression() ? options_.target : options_.label);
+    columns_[target_].used = false;
     for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
     for (const std::string& name : options_.categories) columns_[column(name)].categories = true;
   }
@@ -125,9 +141,13 @@ class TableImport {
   void look_at(const CsvReader& rows, const std::vector<std::string>& cells) {
     const auto place = [&](const Column& c) { return cat(path_, ":", rows.line(), ": column '", c.name, "' "); };
     ++count_;
-    require(!is_missing(cells[label_]), ExitCode::kBadData, place(columns_[label_]), "has no label");
-    labels_.insert(cells[label_]);
-    require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[label_]),
+    const std::string& target = cells[target_];
+    require(!is_missing(target), ExitCode::kBadData, place(columns_[target_]), "has no ",
+            regression() ? "target" : "label");
+    require(!regression() || is_float(number_in(target)), ExitCode::kBadData, place(columns_[target_]), "holds '",
+            target, "', which is no number that is finite in 32 bits; --label is for classes");
+    if (!regression()) labels_.insert(target);
+    require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[target_]),
             "has more than ", kMostClasses, " different labels");
     for (size_t i = 0; i < columns_.size(); ++i) {
       Column& c = columns_[i];
@@ -156,7 +176,7 @@ class TableImport {
   }
 
   void conclude() {
-    classes_ = index_of_labels(labels_, cat(path_, ": column '", options_.label, "'"), class_names_);
+    classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
     for (Column& c : columns_) {
       if (!c.used) continue;
       if (c.categories && c.missing > 0) c.texts.insert("");
@@ -171,7 +191,7 @@ class TableImport {
                         " values are missing and become ",
                         c.categories ? std::string("a category of their own") : cat("the mean, ", c.moments.mean)));
     }
-    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", options_.label, "'");
+    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", columns_[target_].name, "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
             kMostFeatures, " are possible; --leave-out leaves columns out");
   }
@@ -189,7 +209,7 @@ class TableImport {
         to[at->second] = 1;
       } else {
         const std::optional<double> value = is_missing(cells[i]) ? c.moments.mean : number_in(cells[i]);
-        if (!value || std::abs(*value) > std::numeric_limits<float>::max()) return false;
+        if (!is_float(value)) return false;
         *to = static_cast<float>(*value);
       }
     }
@@ -204,6 +224,7 @@ class TableImport {
       if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
       out.push_back(std::move(o));
     }
+    if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
     std::string text = json_array(out).text;
     std::erase(text, '\n');  // those between values; within a text they are escaped
     return text;
@@ -216,12 +237,19 @@ class TableImport {
       log_warning(cat(path_, ": the last tenth of the rows has ", last.size(), " of ", class_names_.size(),
                       " labels, and data.validation takes the last rows: shuffle the rows first"));
   }
+  void warn_of_order(const std::vector<double>& numbers) const {
+    const bool sorted =
+        std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
+    if (count_ >= 100 && sorted)
+      log_warning(cat(path_, ": is sorted by '", columns_[target_].name,
+                      "', and data.validation takes the last rows: shuffle the rows first"));
+  }
 
   std::string path_;
   TableOptions options_;
   const ImportOptions& import_;
   std::vector<Column> columns_;
-  size_t label_ = 0;
+  size_t target_ = 0;  // the column of the labels or targets
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;

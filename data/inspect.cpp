@@ -46,6 +46,14 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
     });
 }
 
+void count_pixels(const DatasetFile& file, DatasetReport& report) {
+  for (int64_t i = 0; i < file.header.images[0]; ++i)
+    file.visit_image(i, [&](const uint8_t*, int64_t height, int64_t width) {
+      for (uint8_t value : file.mask(i, height, width))
+        ++(value == file.header.ignored ? report.ignored : report.per_class[value]);
+    });
+}
+
 // Marks the ids of a chunk.
 void mark_used(const uint8_t* bytes, int64_t count, int64_t width, std::vector<bool>& used) {
   for (int64_t i = 0; i < count; ++i) {
@@ -75,7 +83,8 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.kind = h.kind;
   report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
-  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size());
+  report.chunks =
+      static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size() + h.mask_end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
@@ -92,8 +101,15 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     report.columns = h.columns;
     report.mean = h.mean;
     report.stddev = h.stddev;
+    report.target = h.target;
     report.per_class.resize(static_cast<size_t>(h.classes));
     for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
+    if (file->masks) count_pixels(*file, report);
+    if (h.target == TargetKind::kNumbers) {
+      const auto [least, most] = std::minmax_element(file->numbers.begin(), file->numbers.end());
+      report.target_least = *least, report.target_most = *most;
+      report.target_mean = h.target_mean, report.target_std = h.target_std;
+    }
   }
   return report;
 }
@@ -120,6 +136,14 @@ std::vector<std::string> counts_by_class(const DatasetReport& r) {
   return out;
 }
 
+// The lines about labels, masks or numbers, without the last line end.
+std::string targets_text(const DatasetReport& r, const std::string& of_class) {
+  if (r.target == TargetKind::kNumbers)
+    return cat("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
+  return cat("classes: ", r.classes, "\n", of_class, joined(counts_by_class(r), 20),
+             r.ignored > 0 ? cat(", ignored: ", r.ignored) : "");
+}
+
 }  // namespace
 
 std::string to_text(const DatasetReport& r) {
@@ -133,16 +157,16 @@ std::string to_text(const DatasetReport& r) {
                  "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else if (r.kind == DataKind::kTable) {
-    out += cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\nclasses: ", r.classes,
-               "\nrows per class: ", joined(counts_by_class(r), 20), "\nmean: ", joined(r.mean, 16),
-               "\nstd: ", joined(r.stddev, 16), "\n");
+    out +=
+        cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\n", targets_text(r, "rows per class: "),
+            "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
     if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   } else {
     const bool mixed = r.image_shape[0] == 0;
+    const char* of_class = r.target == TargetKind::kMasks ? "pixels per class: " : "images per class: ";
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
-               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape),
-               "\nclasses: ", r.classes, "\nimages per class: ", joined(counts_by_class(r), 20),
-               "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
+               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape), "\n",
+               targets_text(r, of_class), "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
   }
   return out +
          cat("chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
@@ -162,15 +186,24 @@ std::string to_json(const DatasetReport& r) {
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
-    const bool table = r.kind == DataKind::kTable;
+    const bool table = r.kind == DataKind::kTable, masks = r.target == TargetKind::kMasks;
     out = {{"kind", table ? "table" : "images"},
            {table ? "rows" : "images", r.count},
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
-           {table ? "rows_per_class" : "images_per_class", list(r.per_class)},
+           {table   ? "rows_per_class"
+            : masks ? "pixels_per_class"
+                    : "images_per_class",
+            list(r.per_class)},
            {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
+    if (masks) out.emplace_back("ignored_pixels", r.ignored);
+    if (r.target == TargetKind::kNumbers)
+      out.insert(out.end(), {{"target_least", r.target_least},
+                             {"target_most", r.target_most},
+                             {"target_mean", r.target_mean},
+                             {"target_std", r.target_std}});
     if (!r.columns.empty()) {
       const bool whole = parse_json_array(r.columns) && r.columns.find('\n') == std::string::npos;
       out.emplace_back("columns", whole ? JsonValue(JsonText{r.columns}) : JsonValue(r.columns));

@@ -115,8 +115,11 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
     why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
+  else if (a.tensors != b.tensors) why = "a sample's targets there are of another shape or type than in the others";
   else if (a.classes != b.classes)
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
+  else if (a.target_mean != b.target_mean || a.target_std != b.target_std)
+    why = "targets have another mean or standard deviation there: import all rows as one table";
   else if (theirs && ours) why = first_difference(*theirs, *ours);
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
 }

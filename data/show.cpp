@@ -1,6 +1,8 @@
 #include "data/show.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 #include <vector>
 
 #include "core/base/error.h"
@@ -34,6 +36,30 @@ Range tokens_of(const DatasetFile& file, int64_t index) {
     ends.insert(ends.end(), values, values + rows.size());
   });
   return {index > 0 ? ends.front() : 0, ends.back()};
+}
+
+constexpr uint8_t kNoClass = 255;  // whose colour is light
+
+// The colour of a class: its bits, the lowest first, are the highest of red, green, blue, red and so on, as in the
+// masks of PASCAL VOC. Class 0 is black.
+std::array<uint8_t, 3> colour_of(uint8_t value) {
+  std::array<uint8_t, 3> out{};
+  for (int bit = 0; bit < 8; ++bit)
+    if (value >> bit & 1) out[static_cast<size_t>(bit % 3)] |= static_cast<uint8_t>(0x80 >> bit / 3);
+  return out;
+}
+
+// The image, in colour, with its mask to the right.
+ByteImage beside(const ByteImage& image, const std::vector<uint8_t>& mask) {
+  ByteImage out{image.height, 2 * image.width, 3, {}};
+  for (int64_t y = 0; y < image.height; ++y) {
+    const auto row = static_cast<size_t>(y * image.width), width = static_cast<size_t>(image.width);
+    for (size_t at = row; at < row + width; ++at)
+      for (size_t c = 0; c < 3; ++c) out.bytes.push_back(image.bytes[image.channels == 3 ? 3 * at + c : at]);
+    for (size_t at = row; at < row + width; ++at)
+      for (uint8_t value : colour_of(mask[at])) out.bytes.push_back(value);
+  }
+  return out;
 }
 
 }  // namespace
@@ -72,13 +98,24 @@ std::optional<ShownImage> show_image(const std::string& path, int64_t index) {
     image.height = height, image.width = width;
     image.bytes.assign(pixels, pixels + height * width * image.channels);
   });
-  const int32_t label = file->labels[static_cast<size_t>(index)];
-  return ShownImage{image.height,
-                    image.width,
-                    image.channels,
-                    label,
-                    h.class_names.empty() ? "" : h.class_names[static_cast<size_t>(label)],
-                    encode_png(image)};
+  ShownImage out;
+  out.height = image.height, out.width = image.width, out.channels = image.channels;
+  out.target = h.target;
+  if (file->masks) {
+    std::vector<uint8_t> mask = file->mask(index, image.height, image.width);
+    const std::set<uint8_t> values(mask.begin(), mask.end());
+    for (uint8_t value : values)
+      if (value != h.ignored) out.in_mask.push_back(value);
+    if (h.ignored >= 0) std::replace(mask.begin(), mask.end(), static_cast<uint8_t>(h.ignored), kNoClass);
+    image = beside(image, mask);
+  } else if (h.target == TargetKind::kNumbers) {
+    out.number = file->numbers[static_cast<size_t>(index)];
+  } else {
+    out.label = file->labels[static_cast<size_t>(index)];
+    if (!h.class_names.empty()) out.class_name = h.class_names[static_cast<size_t>(out.label)];
+  }
+  out.png = encode_png(image);
+  return out;
 }
 
 }  // namespace lockstep

@@ -15,10 +15,13 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;  // of one sample; [rows, shape...] in a batch
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 // int32; what a loss is a mean over: the elements that are not kIgnoreIndex.
 inline constexpr std::string_view kLabels = "labels";
+// fp32; numbers that a regression predicts, in the place of labels: one a sample.
+inline constexpr std::string_view kTargets = "targets";
 
 class Batch {
  public:

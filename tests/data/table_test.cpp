@@ -85,6 +85,47 @@ TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
   refuse({"'x'", "no value in any row"}, "x,z,y\n,1,0\n", {.label = "y", .fill_missing = true});
 }
 
+TEST_F(TableTest, NumbersCanBeTheTargets) {
+  import("size,colour,price\n1,red,10.5\n2,blue,-3\n4,red,20\n", {.target = "price"});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  const Datasets data = open_datasets(o, 1);
+  const DataSpec& spec = data.train->spec();
+  EXPECT_EQ(spec.tensors[1], (TensorSpec{"targets", DType::kFloat32, {}}));
+  EXPECT_EQ(spec.classes, 1);
+  // pandas: price.mean(), price.std(ddof=0), (price - mean) / std
+  EXPECT_NEAR(spec.target_mean, 9.166666666666666, 1e-12);
+  EXPECT_NEAR(spec.target_std, 9.436925111261377, 1e-12);
+  const std::vector<float> wanted{0.14128896f, -1.2892618f, 1.1479728f};
+  std::vector<float> features(3);
+  float target;
+  for (int64_t i = 0; i < 3; ++i) {
+    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    EXPECT_NEAR(target, wanted[static_cast<size_t>(i)], 1e-6);
+  }
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.target, TargetKind::kNumbers);
+  EXPECT_EQ(report.target_least, -3);
+  EXPECT_EQ(report.target_most, 20);
+  EXPECT_NE(report.columns.find(R"({"name":"price","type":"target","missing":0})"), std::string::npos);
+  EXPECT_NE(to_json(report).find(R"("target_least":-3)"), std::string::npos);
+  std::filesystem::remove(out_);
+  const TableOptions price{.target = "price"};
+  refuse({"t.csv:3", "'price'", "has no target"}, "x,price\n1,2\n1,NA\n", price);
+  refuse({"t.csv:2", "'price'", "'cheap'", "no number", "--label"}, "x,price\n1,cheap\n", price);
+  refuse({"t.csv:2", "'price'", "1e39"}, "x,price\n1,1e39\n", price);
+  refuse({"t.csv:1", "no column 'price'"}, "x,y\n1,2\n", price);
+  refuse({"no column beside 'price'"}, "price\n1\n", price);
+}
+
+TEST_F(TableTest, ADamagedTargetIsRefused) {
+  import("x,y\n1,4.25\n3,1\n", {.target = "y"});
+  const float value = 4.25f;
+  flip_byte_of(out_, &value, sizeof value, 1);
+  expect_error(ExitCode::kBadData, {out_, "targets"}, [&] { inspect_dataset(out_); });
+}
+
 TEST_F(TableTest, RefusesWhatIsNoTable) {
   refuse({"t.csv", "empty"}, "");
   refuse({"t.csv", "no rows"}, "x,y\n");
@@ -141,6 +182,9 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   import(npy("|u1", "2, 2, 1", bytes_of<uint8_t>({0, 255, 255, 0})), two);
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 1}, {1, -1}}));
   EXPECT_EQ(inspect_dataset(out_).image_shape, (Shape{2, 1, 1}));
+  import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), npy("<f4", "2,", bytes_of<float>({0.5f, -1.5f})));
+  EXPECT_EQ(inspect_dataset(out_).target_mean, -0.5);
+  EXPECT_EQ(inspect_dataset(out_).target_std, 1);
   std::filesystem::remove(out_);
   const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
                                 const std::string& labels) {
@@ -155,6 +199,7 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   refuse_array({"x.npy", "type O8"}, npy("|O8", "2,", std::string(16, 'x')), two);
   refuse_array({"x.npy", "\\x93NUMPY"}, "PK\3\4 and some more", two);
   refuse_array({"x.npy", "feature 0 of row 1 is nan"}, npy("<f4", "2, 1", bytes_of<float>({1, NAN})), two);
+  refuse_array({"y.npy", "target 1 is nan"}, good, npy("<f4", "2,", bytes_of<float>({1, NAN})));
   refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
   refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
   for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);
