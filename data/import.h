@@ -116,9 +116,13 @@ struct DatasetReport {
   int64_t count = 0;    // tokens or images
   int64_t classes = 0;  // vocabulary size, or number of labels
   int64_t used = 0;     // of the vocabulary
-  // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier
-  // one; of more than 2^25 records they are not counted.
-  int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
+  // Of tokens with records; lengths in tokens.
+  int64_t records = 0, shortest = 0, median = 0, longest = 0;
+  // Records, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where there
+  // are too many to compare. The first few, each with the first that it equals, are told of images and rows, and how
+  // many have another label or number than that one.
+  int64_t duplicates = 0, contradictions = 0;
+  std::vector<std::pair<int64_t, int64_t>> repeats;
   int64_t targets = 0;  // tokens on which the loss is
   Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
   std::vector<std::string> class_names;  // may be empty

@@ -13,7 +13,9 @@ namespace lockstep {
 
 namespace {
 
-constexpr int64_t kMostCompared = 1 << 25;  // records, so that their hashes take 256 MiB at most
+constexpr int64_t kMostCompared = 1 << 25;                // records, so that their hashes take 256 MiB at most
+constexpr int64_t kMostRowsCompared = kMostCompared / 2;  // which have an index each beside the hash
+constexpr size_t kRepeatsTold = 5;
 
 void inspect_records(const DatasetFile& file, DatasetReport& report) {
   const RecordsHeader& h = file.header.records;
@@ -33,7 +35,7 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
     hashes.push_back(hasher.digest().low);
   });
   std::sort(hashes.begin(), hashes.end());
-  report.duplicates = static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end()));
+  report.duplicates = compares ? static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end())) : -1;
   if (!lengths.empty()) {
     report.shortest = lengths.begin()->first, report.longest = lengths.rbegin()->first;
     int64_t below = 0;
@@ -44,6 +46,44 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
     });
+}
+
+// Reads every row or image, and finds those that are there twice.
+void inspect_rows(const DatasetFile& file, DatasetReport& report, const ProgressCallback& progress) {
+  const int64_t count = file.header.images[0];
+  const bool compares = count <= kMostRowsCompared;
+  std::vector<std::pair<uint64_t, int64_t>> hashes;  // and index
+  for (int64_t i = 0; i < count; ++i) {
+    if (file.header.encoded) {
+      const uint64_t hash = hash64(file.encoded_file(i));
+      if (compares) hashes.emplace_back(hash, i);
+    } else {
+      file.rows->visit({i, i + 1}, [&](Range, const uint8_t* bytes) {
+        if (compares) hashes.emplace_back(hash64(bytes, static_cast<size_t>(file.rows->row_bytes())), i);
+      });
+    }
+    if (progress && (i % 256 == 255 || i + 1 == count)) progress(i + 1, count);
+  }
+  report.duplicates = compares ? 0 : -1;
+  if (!compares) return;
+  const auto target = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    return file.header.target == TargetKind::kNumbers  ? double{file.numbers[at]}
+           : file.header.target == TargetKind::kLabels ? double(file.labels[at])
+                                                       : 0.0;
+  };
+  std::sort(hashes.begin(), hashes.end());
+  for (size_t i = 1, first = 0; i < hashes.size(); ++i) {
+    if (hashes[i].first != hashes[first].first) {
+      first = i;
+      continue;
+    }
+    ++report.duplicates;
+    report.contradictions += target(hashes[i].second) != target(hashes[first].second);
+    report.repeats.emplace_back(hashes[i].second, hashes[first].second);
+    std::sort(report.repeats.begin(), report.repeats.end());
+    if (report.repeats.size() > kRepeatsTold) report.repeats.pop_back();
+  }
 }
 
 void count_pixels(const DatasetFile& file, DatasetReport& report) {
@@ -73,11 +113,9 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   int64_t step = rows.info().chunk_rows;
   DatasetReport report;
   std::vector<bool> used(static_cast<size_t>(h.kind == DataKind::kTokens ? h.vocabulary_size : 0));
-  for (int64_t at = 0; at < rows.size(); at += step) {
+  for (int64_t at = 0; at < rows.size() && h.kind == DataKind::kTokens; at += step) {
     Range piece{at, std::min(rows.size(), at + step)};
-    rows.visit(piece, [&](Range part, const uint8_t* bytes) {
-      if (h.kind == DataKind::kTokens) mark_used(bytes, part.size(), rows.row_bytes(), used);
-    });
+    rows.visit(piece, [&](Range part, const uint8_t* bytes) { mark_used(bytes, part.size(), rows.row_bytes(), used); });
     if (progress) progress(piece.end, rows.size());
   }
   report.kind = h.kind;
@@ -102,6 +140,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     report.mean = h.mean;
     report.stddev = h.stddev;
     report.target = h.target;
+    inspect_rows(*file, report, progress);
     report.per_class.resize(static_cast<size_t>(h.classes));
     for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
     if (file->masks) count_pixels(*file, report);
@@ -136,6 +175,16 @@ std::vector<std::string> counts_by_class(const DatasetReport& r) {
   return out;
 }
 
+// "duplicates: 2, of which 1 with another target: 17 (as 4), 25 (as 4)"
+std::string duplicates_text(const DatasetReport& r) {
+  if (r.duplicates < 0) return "duplicates: not counted";
+  std::string out = cat("duplicates: ", r.duplicates);
+  if (r.contradictions > 0) out += cat(", of which ", r.contradictions, " with another target");
+  for (size_t i = 0; i < r.repeats.size(); ++i)
+    out += cat(i ? ", " : ": ", r.repeats[i].first, " (as ", r.repeats[i].second, ")");
+  return out + (r.duplicates > static_cast<int64_t>(r.repeats.size()) && !r.repeats.empty() ? ", ..." : "");
+}
+
 // The lines about labels, masks or numbers, without the last line end.
 std::string targets_text(const DatasetReport& r, const std::string& of_class) {
   if (r.target == TargetKind::kNumbers)
@@ -152,9 +201,8 @@ std::string to_text(const DatasetReport& r) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\nused: ", r.used,
                "\n");
     if (r.records > 0)
-      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median,
-                 "\nduplicates: ", r.records > kMostCompared ? "not counted" : cat(r.duplicates),
-                 "\ntargets: ", r.targets, "\n");
+      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
+                 duplicates_text(r), "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else if (r.kind == DataKind::kTable) {
     out +=
@@ -168,6 +216,7 @@ std::string to_text(const DatasetReport& r) {
                mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape), "\n",
                targets_text(r, of_class), "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
   }
+  if (r.kind != DataKind::kTokens) out += duplicates_text(r) + "\n";
   return out +
          cat("chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
 }
@@ -182,7 +231,7 @@ std::string to_json(const DatasetReport& r) {
                              {"shortest_record", r.shortest},
                              {"median_record", r.median},
                              {"longest_record", r.longest},
-                             {"duplicates", r.records > kMostCompared ? JsonValue(nullptr) : JsonValue(r.duplicates)},
+                             {"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
@@ -199,6 +248,11 @@ std::string to_json(const DatasetReport& r) {
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
     if (masks) out.emplace_back("ignored_pixels", r.ignored);
+    std::vector<JsonValue> repeats;
+    for (const auto& [index, first] : r.repeats) repeats.emplace_back(json_array(std::vector<JsonValue>{index, first}));
+    out.insert(out.end(), {{"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
+                           {"contradictions", r.contradictions},
+                           {"repeats", json_array(repeats)}});
     if (r.target == TargetKind::kNumbers)
       out.insert(out.end(), {{"target_least", r.target_least},
                              {"target_most", r.target_most},

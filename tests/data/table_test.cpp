@@ -126,6 +126,22 @@ TEST_F(TableTest, ADamagedTargetIsRefused) {
   expect_error(ExitCode::kBadData, {out_, "targets"}, [&] { inspect_dataset(out_); });
 }
 
+TEST_F(TableTest, InspectFindsRowsThatAreThereTwice) {
+  import("x,z,y\n1,2,a\n3,4,a\n1,2,b\n5,6,a\n1,2,a\n3,4,a\n");
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.duplicates, 3);
+  EXPECT_EQ(report.contradictions, 1);
+  EXPECT_EQ(report.repeats, (std::vector<std::pair<int64_t, int64_t>>{{2, 0}, {4, 0}, {5, 1}}));
+  EXPECT_NE(to_text(report).find("duplicates: 3, of which 1 with another target: 2 (as 0), 4 (as 0), 5 (as 1)\n"),
+            std::string::npos);
+  EXPECT_NE(to_json(report).find(R"("duplicates":3,"contradictions":1)"), std::string::npos) << to_json(report);
+  import("x,y\n1,1\n1,2\n1,3\n1,1\n1,1\n1,1\n1,1\n", {.target = "y"});
+  const DatasetReport many = inspect_dataset(out_);
+  EXPECT_EQ(many.duplicates, 6);
+  EXPECT_EQ(many.contradictions, 2);
+  EXPECT_NE(to_text(many).find("5 (as 0), ...\n"), std::string::npos);
+}
+
 TEST_F(TableTest, RefusesWhatIsNoTable) {
   refuse({"t.csv", "empty"}, "");
   refuse({"t.csv", "no rows"}, "x,y\n");
