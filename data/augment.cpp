@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "core/base/philox.h"
+#include "data/mixup.h"
 
 namespace lockstep {
 namespace {
@@ -170,7 +171,12 @@ std::vector<Field> fields(AugmentOptions& o) {
           .with_range(0, 1),
       field("augment.cutout", o.cutout, "side of a square at a random place that is made black; 0: none")
           .with_unit("pixels")
-          .with_range(0, 1 << 14)};
+          .with_range(0, 1 << 14),
+      field("augment.mixup", o.mixup,
+            "each sample is mixed with another one, and its loss is of both labels: alpha of the distribution "
+            "Beta(alpha, "
+            "alpha) that shares are drawn from, such as 0.2; 0: none. Images and tables with a label or number each")
+          .with_range(0, Mixup::kMostAlpha)};
   for (Field& f : out) f.absent_at_default = true;
   return out;
 }

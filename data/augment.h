@@ -19,6 +19,7 @@ struct AugmentOptions {
   double rotate = 0;
   double brightness = 0, contrast = 0, saturation = 0;
   int64_t cutout = 0;
+  double mixup = 0;  // data/mixup.h; by no Augmentation, as it takes two samples
 };
 std::vector<Field> fields(AugmentOptions& options);
 

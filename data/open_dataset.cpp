@@ -8,6 +8,7 @@
 #include "core/base/partition.h"
 #include "data/image_dataset.h"
 #include "data/mixture.h"
+#include "data/mixup.h"
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
 #include "data/table_dataset.h"
@@ -263,7 +264,11 @@ class Hdf5Source final : public DataSource {
     for (Field& f : fields(o.augment)) out.push_back(std::move(f));
     return out;
   }
-  Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
+  Datasets open(const DataOptions& o, uint64_t seed) const override {
+    Datasets out = file_data(o, seed);
+    if (o.augment.mixup > 0 && !o.measured) out.train = std::make_shared<Mixup>(out.train, o.augment.mixup, seed);
+    return out;
+  }
 };
 
 class SyntheticTokensSource final : public DataSource {

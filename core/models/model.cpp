@@ -14,6 +14,10 @@ Tensor Model::loss(Tensor output, const Tensor& target) {
 }
 
 Tensor Model::batch_loss(Tensor output, const Batch& batch) {
+  if (batch.find(kOtherLabels)) {
+    const Tensor share = affine(cast(batch[kOtherShare], DType::kFloat32), 1.0 / kShareUnit, 0);
+    return mixed_cross_entropy(output, batch[kLabels], batch[kOtherLabels], share, training() ? label_smoothing_ : 0);
+  }
   if (!regression_) return loss(std::move(output), batch[kLabels]);
   const Tensor& targets = batch[kTargets];
   require(output.numel() == targets.numel(), ExitCode::kConfig, "the model gives ", output,

@@ -58,7 +58,8 @@ class Model : public Module {
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);
   // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex
-  // add 0. By default loss() against the labels, and in a regression the loss of one number a sample against "targets".
+  // add 0. By default loss() against the labels, of mixtures the cross-entropy of both labels by their shares, and in a
+  // regression the loss of one number a sample against "targets".
   virtual Tensor batch_loss(Tensor output, const Batch& batch);
   // By default, cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing; it may
   // overwrite the output with its gradient if the caller keeps no other handle to it.

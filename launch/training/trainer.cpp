@@ -62,6 +62,11 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
             settings_.config.place("train.label_smoothing"), ": the targets of this data are numbers, not labels");
     require(regression || settings_.train.huber_delta == 0, ExitCode::kConfig,
             settings_.config.place("train.huber_delta"), ": the targets of this data are labels, not numbers");
+    const std::vector<TensorNeed> needs = model_->reads();
+    require(
+        !spec.find(kOtherLabels) || std::any_of(needs.begin(), needs.end(), [](auto& n) { return n.name == kLabels; }),
+        ExitCode::kConfig, settings_.config.place("data.augment.mixup"), ": ", settings_.model_name,
+        " has no loss of labels that could be mixed");
     model_->set_label_smoothing(settings_.train.label_smoothing);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,

@@ -45,6 +45,20 @@ same "resumed" "$wanted" "$(digest half)"
 succeeds "without augmentation" lockstep train images.yaml run.dir=plain data.augment.flip=0 data.augment.crop_area=1
 expect "augmentation shapes results" test "$wanted" != "$(digest plain)"
 
+mixup=(data.augment.mixup=0.4 train.label_smoothing=0.1)
+succeeds "mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup
+wanted=$(digest mixup)
+for ranks in 2 3; do
+  succeeds "mixup on $ranks ranks" lockstep train images.yaml "${mixup[@]}" run.dir="mixup$ranks" --ranks "$ranks" data.threads=2
+  same "mixup on $ranks ranks" "$wanted" "$(digest "mixup$ranks")"
+done
+succeeds "half of mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup_half train.steps=5
+succeeds "the rest of it" lockstep train images.yaml "${mixup[@]}" run.dir=mixup_half --resume --ranks 2
+same "mixup resumed" "$wanted" "$(digest mixup_half)"
+succeeds "evaluates what mixup trained" lockstep eval mixup
+sed '/model:/d' images.yaml >other.yaml
+refuses "a GAN of mixtures" 78 '.*data.augment.mixup.*gan has no loss of labels' lockstep train other.yaml "${mixup[@]}" run.dir=no model.name=gan
+
 head -c 200 "$images/rgb.jpg" >in/colour/cut.jpg
 refuses "a truncated image" 65 'in/colour/cut.jpg: is a damaged' lockstep data import images in cut.h5
 expect "no output" test ! -e cut.h5
@@ -64,15 +78,14 @@ expect "pixels are counted" grep -qE 'pixels per class: [0-9]+, [0-9]+, [0-9]+, 
 succeeds "a mask is shown" lockstep data show masks.h5 --to mask.png --json
 expect "with the classes in it" grep -qE '"in_mask": ?\[.*0.*\],"output":"mask.png"' out
 unet=(model.name=unet model.levels=1 model.width=4 data.path=masks.h5 batch.micro=2 train.eval_every=6)
-sed '/model:/d' images.yaml >masks.yaml
-succeeds "a U-Net" lockstep train masks.yaml "${unet[@]}" run.dir=unet
+succeeds "a U-Net" lockstep train other.yaml "${unet[@]}" run.dir=unet
 wanted=$(digest unet)
 for ranks in 2 3; do
-  succeeds "a U-Net on $ranks ranks" lockstep train masks.yaml "${unet[@]}" run.dir="unet$ranks" --ranks "$ranks"
+  succeeds "a U-Net on $ranks ranks" lockstep train other.yaml "${unet[@]}" run.dir="unet$ranks" --ranks "$ranks"
   same "a U-Net on $ranks ranks" "$wanted" "$(digest "unet$ranks")"
 done
-succeeds "half of a U-Net" lockstep train masks.yaml "${unet[@]}" run.dir=unet_half train.steps=5
-succeeds "the rest of it" lockstep train masks.yaml "${unet[@]}" run.dir=unet_half --resume --ranks 3
+succeeds "half of a U-Net" lockstep train other.yaml "${unet[@]}" run.dir=unet_half train.steps=5
+succeeds "the rest of it" lockstep train other.yaml "${unet[@]}" run.dir=unet_half --resume --ranks 3
 same "a U-Net resumed" "$wanted" "$(digest unet_half)"
 succeeds "evaluates it" lockstep eval unet
 expect "by intersection over union" grep -q '"iou":0' out
