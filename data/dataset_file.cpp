@@ -274,6 +274,26 @@ std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const 
   return write_list(file, name, StoredType::kInt64, ends);
 }
 
+DataSpec spec_of(const DatasetHeader& h, TensorSpec input, const std::string& unit) {
+  DataSpec spec;
+  const bool numbers = h.target == TargetKind::kNumbers;
+  const Shape labels = h.target == TargetKind::kMasks ? Shape{input.shape[0], input.shape[1]} : Shape{};
+  spec.tensors = {std::move(input)};
+  if (numbers) spec.tensors.push_back({std::string(kTargets), DType::kFloat32, {}});
+  else if (h.target != TargetKind::kBoxes) spec.tensors.push_back({std::string(kLabels), DType::kInt32, labels});
+  spec.classes = numbers ? 1 : h.classes;
+  spec.unit = unit;
+  spec.target_mean = h.target_mean, spec.target_std = h.target_std;
+  return spec;
+}
+
+void DatasetFile::write_target(int64_t row, void* to) const {
+  const auto i = static_cast<size_t>(row);
+  if (header.target == TargetKind::kNumbers)
+    *static_cast<float*>(to) = static_cast<float>((numbers[i] - header.target_mean) / header.target_std);
+  else if (header.target == TargetKind::kLabels) *static_cast<int32_t*>(to) = labels[i];
+}
+
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
   auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
   auto out = std::make_shared<DatasetFile>();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ namespace lockstep {
 
 enum class DataKind : uint8_t { kTokens, kImages, kTable };
 // What the outputs for images and rows of tables are compared with: a label each, a mask each (a class for every
-// pixel), or a number each.
-enum class TargetKind : uint8_t { kLabels, kMasks, kNumbers };
+// pixel), a number each, or boxes (data/box_files.h), which are stored, but no part of samples.
+enum class TargetKind : uint8_t { kLabels, kMasks, kNumbers, kBoxes };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
@@ -56,13 +57,12 @@ struct DatasetHeader {
   int64_t classes = 0;
   std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]; per feature
   TargetKind target = TargetKind::kLabels;
-  std::vector<uint64_t> label_hashes;  // of /labels, /masks or /targets
-  // Masks.
-  int64_t ignored = -1;                   // the value of pixels that are no targets; -1: there is none
-  std::vector<int64_t> mask_ends;         // encoded: where each mask's PNG file ends
-  std::vector<uint64_t> mask_end_hashes;  // encoded
-  // Numbers.
-  double target_mean = 0, target_std = 1;
+  std::vector<uint64_t> label_hashes;  // of /labels, /masks, /targets or /boxes
+  int64_t ignored = -1;                // of masks: the value of pixels that are no targets; -1: there is none
+  // Where each image's mask ends, encoded ones, or each image's boxes.
+  std::vector<int64_t> target_ends;
+  std::vector<uint64_t> target_end_hashes;
+  double target_mean = 0, target_std = 1;  // of numbers
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
@@ -114,13 +114,17 @@ struct DatasetFile {
   std::unique_ptr<StoredRows> rows;   // /tokens, /images or /features
   std::vector<int32_t> labels;        // of images and tables, where these are the targets
   std::vector<float> numbers;         // likewise
+  std::vector<float> boxes;           // likewise, [boxes, kBoxValues]
   std::unique_ptr<StoredRows> masks;  // of images, likewise
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
   std::unique_ptr<StoredRows> record_ends, targets;
 
-  // Writes a row's label, int32, or its number normalised, fp32.
+  // Writes a row's label, int32, or its number normalised, fp32, where it has one.
   void write_target(int64_t row, void* to) const;
+
+  // An image's boxes, [boxes, kBoxValues].
+  std::span<const float> boxes_of(int64_t image) const;
 
   // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
   template <class Use>

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/codecs/image_codec.h"
 
 namespace lockstep {
@@ -107,6 +108,30 @@ std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::
   return ends;
 }
 
+// Boxes of all images, and where each image's end.
+void read_boxes(std::shared_ptr<const Hdf5File> file, DatasetFile& out) {
+  DatasetHeader& h = out.header;
+  const std::string path = file->path();
+  auto check_boxes = [path, classes = h.classes](Range rows, const uint8_t* bytes) {
+    const auto* box = reinterpret_cast<const float*>(bytes);
+    const auto part = [](float value) { return value >= 0 && value <= 1; };
+    for (int64_t i = rows.begin; i < rows.end; ++i, box += kBoxValues)
+      require(box[0] >= 0 && box[0] < static_cast<float>(classes) && box[0] == std::floor(box[0]) && part(box[1]) &&
+                  part(box[2]) && part(box[3]) && part(box[4]),
+              ExitCode::kBadData, path, ": box ", i, " is no class in [0, ", classes, ") and 4 numbers in [0, 1]");
+  };
+  const StoredRows rows(file, "boxes", h.label_hashes, int64_t{1} << 62, check_boxes);
+  out.boxes.resize(static_cast<size_t>(rows.size() * kBoxValues));
+  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+    std::memcpy(out.boxes.data() + piece.begin * kBoxValues, bytes,
+                static_cast<size_t>(piece.size() * rows.row_bytes()));
+  });
+  h.target_ends = read_list<int64_t>(std::move(file), "box_ends", h.target_end_hashes, [](Range, const uint8_t*) {});
+  const std::vector<int64_t>& ends = h.target_ends;
+  require(!ends.empty() && std::is_sorted(ends.begin(), ends.end()) && ends.front() >= 0 && ends.back() == rows.size(),
+          ExitCode::kBadData, path, ": 'box_ends' does not ascend to the ", rows.size(), " boxes");
+}
+
 // Throws where one of a mask's pixels is neither a class nor ignored.
 void check_mask(const DatasetHeader& h, const std::string& path, int64_t image, const uint8_t* pixels, int64_t width,
                 int64_t count) {
@@ -116,7 +141,7 @@ void check_mask(const DatasetHeader& h, const std::string& path, int64_t image, 
           at / width, ", column ", at % width, ", not in [0, ", h.classes, "); import the images again");
 }
 
-Range bytes_of(const std::vector<int64_t>& ends, int64_t index) {
+Range part_of(const std::vector<int64_t>& ends, int64_t index) {
   const auto i = static_cast<size_t>(index);
   return {i == 0 ? 0 : ends[i - 1], ends[i]};
 }
@@ -163,7 +188,23 @@ std::vector<std::string> read_class_names(const Hdf5File& file, int64_t classes)
 }
 
 std::string target_name(TargetKind kind) {
-  return kind == TargetKind::kMasks ? "masks" : kind == TargetKind::kNumbers ? "targets" : "labels";
+  switch (kind) {
+    case TargetKind::kMasks: return "masks";
+    case TargetKind::kNumbers: return "targets";
+    case TargetKind::kBoxes: return "boxes";
+    case TargetKind::kLabels: break;
+  }
+  return "labels";
+}
+
+void read_boxes_header(const Hdf5File& file, DatasetHeader& h) {
+  const Hdf5Info info = file.info("boxes");
+  require(info.type == StoredType::kFloat32 && info.shape.rank() == 2 && info.shape[0] > 0 &&
+              info.shape[1] == kBoxValues && !info.deflated,
+          ExitCode::kBadData, file.path(), ": dataset 'boxes' holds ", info.type, " of shape ", info.shape,
+          "; expected float32 [boxes, 5], not compressed");
+  require_list(file, "box_ends", StoredType::kInt64, h.images[0], "images");
+  h.target_end_hashes = read_hashes(file, "box_ends");
 }
 
 void read_numbers_header(const Hdf5File& file, DatasetHeader& h) {
@@ -187,7 +228,7 @@ void read_masks_header(const Hdf5File& file, DatasetHeader& h) {
           kMostMaskClasses, " classes, and a value in [-1, 255]");
   if (!h.encoded) return;
   require_list(file, "mask_ends", StoredType::kInt64, h.images[0], "images");
-  h.mask_end_hashes = read_hashes(file, "mask_ends");
+  h.target_end_hashes = read_hashes(file, "mask_ends");
 }
 
 }  // namespace
@@ -217,16 +258,16 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
     h.images = info.shape;
   }
   const bool table = h.kind == DataKind::kTable;
-  h.target = !table && file.has("masks") ? TargetKind::kMasks
-             : file.has("targets")       ? TargetKind::kNumbers
-                                         : TargetKind::kLabels;
+  for (TargetKind kind : {TargetKind::kNumbers, TargetKind::kMasks, TargetKind::kBoxes})
+    if (file.has(target_name(kind)) && (!table || kind == TargetKind::kNumbers)) h.target = kind;
   const std::string each_sample = table ? "rows" : "images";
   if (h.target == TargetKind::kLabels) require_list(file, "labels", StoredType::kInt32, h.images[0], each_sample);
   if (h.target == TargetKind::kNumbers) read_numbers_header(file, h);
   else h.classes = count_attribute(file, "classes", h.images[0]);
   if (h.target == TargetKind::kMasks) read_masks_header(file, h);
+  if (h.target == TargetKind::kBoxes) read_boxes_header(file, h);
   h.label_hashes = read_hashes(file, target_name(h.target));
-  if (h.target == TargetKind::kLabels) h.class_names = read_class_names(file, h.classes);
+  if (h.target != TargetKind::kNumbers) h.class_names = read_class_names(file, h.classes);
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
   const std::string each = table ? "feature" : "channel";
@@ -259,8 +300,9 @@ void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
   if (h.encoded) {
     file.set_attribute("", "channels", h.images[3]);
     write_words("ends_hash", h.end_hashes);
-    if (h.target == TargetKind::kMasks) write_words("mask_ends_hash", h.mask_end_hashes);
   }
+  if (h.target == TargetKind::kBoxes) write_words("box_ends_hash", h.target_end_hashes);
+  if (h.target == TargetKind::kMasks && h.encoded) write_words("mask_ends_hash", h.target_end_hashes);
   std::string names;
   for (const std::string& name : h.class_names) names += name + "\n";
   write_text("class_names", names);
@@ -272,14 +314,18 @@ void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {
   if (h.encoded) add(cat("encoded images ", h.images[0], " channels ", h.images[3]));
   else add(cat(h.kind == DataKind::kTable ? "table " : "images ", h.images));
   if (h.target == TargetKind::kNumbers) add(std::string(" targets"));
-  else add(cat(" classes ", h.classes, h.target == TargetKind::kMasks ? cat(" masks ignore ", h.ignored) : ""));
+  else
+    add(cat(" classes ", h.classes,
+            h.target == TargetKind::kMasks   ? cat(" masks ignore ", h.ignored)
+            : h.target == TargetKind::kBoxes ? std::string(" boxes")
+                                             : ""));
   add(std::string("\n"));
   add(h.mean);
   add(h.stddev);
   add(h.hashes);
   if (h.encoded) add(h.end_hashes);
   add(h.label_hashes);
-  add(h.mask_end_hashes);
+  add(h.target_end_hashes);
   if (h.target == TargetKind::kNumbers) add(std::vector<double>{h.target_mean, h.target_std});
 }
 
@@ -303,6 +349,7 @@ void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, D
   if (h.encoded) out.header.ends = read_ends(file, "ends", h.end_hashes, out.rows->size(), "image");
   if (h.target == TargetKind::kNumbers) out.numbers = read_numbers(file, h);
   if (h.target == TargetKind::kLabels) out.labels = read_labels(file, h);
+  if (h.target == TargetKind::kBoxes) read_boxes(file, out);
   if (!masks) return;
   StoredRows::Check check_masks = [](Range, const uint8_t*) {};
   if (!h.encoded)
@@ -312,29 +359,15 @@ void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, D
         check_mask(h, path, i, bytes, h.images[2], pixels);
     };
   out.masks = std::make_unique<StoredRows>(file, "masks", h.label_hashes, for_masks, check_masks);
-  if (h.encoded) out.header.mask_ends = read_ends(file, "mask_ends", h.mask_end_hashes, out.masks->size(), "mask");
+  if (h.encoded) out.header.target_ends = read_ends(file, "mask_ends", h.target_end_hashes, out.masks->size(), "mask");
 }
 
-DataSpec spec_of(const DatasetHeader& h, TensorSpec input, const std::string& unit) {
-  DataSpec spec;
-  const bool numbers = h.target == TargetKind::kNumbers;
-  const Shape labels = h.target == TargetKind::kMasks ? Shape{input.shape[0], input.shape[1]} : Shape{};
-  spec.tensors = {std::move(input), numbers ? TensorSpec{std::string(kTargets), DType::kFloat32, {}}
-                                            : TensorSpec{std::string(kLabels), DType::kInt32, labels}};
-  spec.classes = numbers ? 1 : h.classes;
-  spec.unit = unit;
-  spec.target_mean = h.target_mean, spec.target_std = h.target_std;
-  return spec;
+std::span<const float> DatasetFile::boxes_of(int64_t image) const {
+  const Range range = part_of(header.target_ends, image);
+  return {boxes.data() + range.begin * kBoxValues, static_cast<size_t>(range.size() * kBoxValues)};
 }
 
-void DatasetFile::write_target(int64_t row, void* to) const {
-  const auto i = static_cast<size_t>(row);
-  if (header.target == TargetKind::kNumbers)
-    *static_cast<float*>(to) = static_cast<float>((numbers[i] - header.target_mean) / header.target_std);
-  else *static_cast<int32_t*>(to) = labels[i];
-}
-
-std::string DatasetFile::encoded_file(int64_t index) const { return bytes_in(*rows, bytes_of(header.ends, index)); }
+std::string DatasetFile::encoded_file(int64_t index) const { return bytes_in(*rows, part_of(header.ends, index)); }
 
 ByteImage DatasetFile::decoded(int64_t index) const {
   return decode_image(encoded_file(index), header.images[3], cat(path, ": image ", index));
@@ -347,7 +380,7 @@ std::vector<uint8_t> DatasetFile::mask(int64_t index, int64_t height, int64_t wi
                  [&](Range, const uint8_t* pixels) { out.assign(pixels, pixels + height * width); });
     return out;
   }
-  ByteImage out = decode_mask(bytes_in(*masks, bytes_of(header.mask_ends, index)), cat(path, ": mask ", index));
+  ByteImage out = decode_mask(bytes_in(*masks, part_of(header.target_ends, index)), cat(path, ": mask ", index));
   require(out.height == height && out.width == width, ExitCode::kBadData, path, ": mask ", index, " has ", out.height,
           " x ", out.width, " pixels, its image ", height, " x ", width, "; import the images again");
   check_mask(header, path, index, out.bytes.data(), width, height * width);

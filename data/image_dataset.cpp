@@ -33,7 +33,7 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
       for (int64_t i = c; i < values; i += channels) out[i] = of[bytes[i]];
     }
   };
-  int32_t* labels = static_cast<int32_t*>(sample[1]);
+  int32_t* labels = sample.size() > 1 ? static_cast<int32_t*>(sample[1]) : nullptr;
   const bool masks = file_->masks != nullptr;
   if (!masks) file_->write_target(row, labels);
   file_->visit_image(row, [&](const uint8_t* pixels, int64_t image_height, int64_t image_width) {

@@ -74,7 +74,8 @@ struct ImageOptions {
   std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
   bool keep_encoded = false;  // also where all images have one size
   std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
-  int64_t classes = 0;        // of masks; 0: the largest value plus one
+  std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
+  int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
@@ -129,7 +130,8 @@ struct DatasetReport {
   std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
   TargetKind target = TargetKind::kLabels;
-  std::vector<int64_t> per_class;  // rows or images of each label, or pixels of each class of masks
+  std::vector<int64_t> per_class;  // rows or images of each label, pixels of each class of masks, or boxes
+  int64_t with_boxes = 0;          // images that have any
   double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
   int64_t ignored = 0;                                                        // pixels of masks that are no targets
   std::string characters;  // the vocabulary at character level, in UTF-8

@@ -3,20 +3,18 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/device/thread_pool.h"
 #include "core/io/pending_file.h"
+#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
-#include "data/csv.h"
 #include "data/dataset_file.h"
+#include "data/image_sources.h"
 #include "data/import.h"
-#include "data/label_index.h"
 
 namespace lockstep {
 namespace {
@@ -24,14 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kBatchBytes = 64 << 20;  // of pixels that are decoded before they are written
-
-struct Source {
-  std::string name;  // within the folder
-  std::string label;
-  int32_t class_index = 0;
-  ImageInfo info;
-  int64_t bytes = 0, mask_bytes = 0;  // of the files
-};
 
 // Calls body(i) for each i in [0, count) on all cores; rethrows the error of the smallest i.
 void on_all_cores(size_t count, const std::function<void(size_t)>& body) {
@@ -54,112 +44,26 @@ void on_all_cores(size_t count, const std::function<void(size_t)>& body) {
   if (failure) std::rethrow_exception(failure);
 }
 
-bool is_image_name(const fs::path& path) {
-  std::string end = path.extension();
-  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
-  return end == ".png" || end == ".jpg" || end == ".jpeg";
-}
-
-// Images by the subfolder that they lie in, which is their label if they need one.
-std::vector<Source> images_in_folder(const std::string& folder, bool labelled) {
-  std::vector<Source> out;
-  std::string other;
-  int64_t others = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->is_directory(error)) continue;
-    const std::string name = it->path().lexically_relative(folder);
-    if (!is_image_name(it->path())) {
-      if (others++ == 0 || name < other) other = name;
-      continue;
-    }
-    const size_t slash = name.find('/');
-    require(slash != name.npos || !labelled, ExitCode::kBadData, it->path().string(), ": lies in no subfolder of ",
-            folder, ", whose name would be its label; or give --labels or --masks");
-    out.emplace_back().name = name;
-    if (labelled) out.back().label = name.substr(0, slash);
-  }
-  require(!error, ExitCode::kMissingInput, folder, ": cannot be read: ", error.message());
-  if (others > 0)
-    log_warning(
-        cat(folder, ": ", others, " files are neither .png nor .jpg by name and were left out, such as ", other));
-  return out;
-}
-
-// Images by a table with the columns `file` (within the folder) and `label`.
-std::vector<Source> labelled_by_table(const std::string& table) {
-  CsvReader rows(table, csv_separator(table));
-  std::vector<std::string> cells;
-  require(rows.next(cells), ExitCode::kBadData, table, ": is empty");
-  const auto column = [&](const char* name) {
-    const auto found = std::find(cells.begin(), cells.end(), name);
-    require(found != cells.end(), ExitCode::kBadData, table, ":1: has no column '", name,
-            "'; the first row names the columns, and 'file' and 'label' are needed");
-    return static_cast<size_t>(found - cells.begin());
-  };
-  const size_t file = column("file"), label = column("label");
-  std::vector<Source> out;
-  while (rows.next(cells)) {
-    const std::string& name = cells[file];
-    const auto place = [&] { return cat(table, ":", rows.line(), ": "); };
-    require(!name.empty() && !cells[label].empty(), ExitCode::kBadData, place(), "file or label is missing");
-    const fs::path path(name);
-    require(path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end(), ExitCode::kBadData, place(),
-            "file '", name, "' does not lie within the folder");
-    out.emplace_back().name = path.lexically_normal();
-    out.back().label = cells[label];
-  }
-  return out;
-}
-
-// An order that mixes the labels, so that any part of the data has all of them, and depends on the names alone.
-void mix_order(std::vector<Source>& images, const std::string& where) {
-  std::vector<std::pair<uint64_t, size_t>> keys;
-  for (size_t i = 0; i < images.size(); ++i) keys.emplace_back(hash64(images[i].name), i);
-  std::sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : images[a.second].name < images[b.second].name;
-  });
-  std::vector<Source> out;
-  for (const auto& [key, i] : keys) {
-    require(out.empty() || out.back().name != images[i].name, ExitCode::kBadData, where, ": names ", images[i].name,
-            " twice");
-    out.push_back(std::move(images[i]));
-  }
-  images = std::move(out);
-}
-
-// Of an image's name, that of its mask.
-std::string mask_name(const std::string& image) { return fs::path(image).replace_extension(".png"); }
-
-void warn_of_other_masks(const std::string& folder, const std::vector<Source>& images) {
-  std::set<std::string> names;
-  for (const Source& s : images) names.insert(mask_name(s.name));
-  std::string other;
-  int64_t others = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().lexically_relative(folder);
-    if (it->is_directory(error) || names.contains(name)) continue;
-    if (others++ == 0 || name < other) other = name;
-  }
-  if (others > 0) log_warning(cat(folder, ": ", others, " files are masks of no image, such as ", other));
-}
-
 class FolderImport {
  public:
-  FolderImport(std::string folder, const ImageOptions& how, std::vector<Source> images, const ImportOptions& options)
+  FolderImport(std::string folder, const ImageOptions& how, std::vector<ImageSource> images,
+               const ImportOptions& options)
       : folder_(std::move(folder)), how_(how), images_(std::move(images)), options_(options) {
     on_all_cores(images_.size(), [&](size_t i) {
       const std::string bytes = content(path(i));
       images_[i].bytes = static_cast<int64_t>(bytes.size());
       images_[i].info = image_info(bytes, path(i));
+      const auto [height, width] = images_[i].announced;
+      require(height == 0 || (images_[i].info.height == height && images_[i].info.width == width), ExitCode::kBadData,
+              path(i), ": has ", images_[i].info.height, " x ", images_[i].info.width, " pixels, but ", how_.boxes,
+              " says ", height, " x ", width);
       if (!has_masks()) return;
       require(fs::exists(mask_path(i)), ExitCode::kBadData, mask_path(i), ": is not there; it would be the mask of ",
               images_[i].name);
       images_[i].mask_bytes = InputFile(mask_path(i)).size;
     });
     const ImageInfo& first = images_.front().info;
-    for (const Source& s : images_) {
+    for (const ImageSource& s : images_) {
       channels_ = std::max(channels_, s.info.channels);
       same_size_ = same_size_ && s.info.height == first.height && s.info.width == first.width;
       file_bytes_ += s.bytes;
@@ -206,6 +110,7 @@ class FolderImport {
     header.hashes = writer.finish();
     sums.moments(header.mean, header.stddev);
     if (header.encoded) header.end_hashes = write_ends(file, "ends", ends);
+    if (header.target == TargetKind::kBoxes) return write_boxes(file, header);
     if (!masks) return write_labels(file, labels, header);
     require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
             ", which --ignore leaves out");
@@ -213,7 +118,7 @@ class FolderImport {
     header.ignored = how_.ignored;
     header.classes = how_.classes > 0 ? how_.classes : largest + 1;
     header.label_hashes = masks->finish();
-    if (header.encoded) header.mask_end_hashes = write_ends(file, "mask_ends", mask_ends);
+    if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", mask_ends);
   }
 
  private:
@@ -225,6 +130,19 @@ class FolderImport {
     std::vector<uint8_t> mask;
     int largest = -1;  // class in the mask
   };
+
+  void write_boxes(Hdf5File& file, DatasetHeader& header) const {
+    std::vector<float> boxes;
+    std::vector<int64_t> ends;
+    for (const ImageSource& s : images_) {
+      boxes.insert(boxes.end(), s.boxes.begin(), s.boxes.end());
+      ends.push_back(static_cast<int64_t>(boxes.size()) / kBoxValues);
+    }
+    ChunkWriter writer(file, "boxes", StoredType::kFloat32, {ends.back(), kBoxValues}, tokens_per_chunk());
+    writer.append(boxes.data(), ends.back());
+    header.label_hashes = writer.finish();
+    header.target_end_hashes = write_ends(file, "box_ends", ends);
+  }
 
   bool has_masks() const { return !how_.masks.empty(); }
   std::string path(size_t i) const { return folder_ + "/" + images_[i].name; }
@@ -276,7 +194,7 @@ class FolderImport {
 
   std::string folder_;
   const ImageOptions& how_;
-  std::vector<Source> images_;
+  std::vector<ImageSource> images_;
   const ImportOptions& options_;
   int64_t channels_ = 1, file_bytes_ = 0, mask_bytes_ = 0;
   bool same_size_ = true;
@@ -288,24 +206,8 @@ void import_images(const std::string& folder, const std::string& output, const I
                    const ImportOptions& options) {
   require(fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
   PendingFile pending(output, options.force);
-  const bool masks = !images.masks.empty();
-  require(!masks || fs::is_directory(images.masks), ExitCode::kMissingInput, images.masks, ": is no folder");
-  std::vector<Source> sources =
-      images.labels.empty() ? images_in_folder(folder, !masks) : labelled_by_table(images.labels);
-  const std::string& where = images.labels.empty() ? folder : images.labels;
-  require(!sources.empty(), ExitCode::kBadData, where, ": holds no PNG or JPEG image");
   DatasetHeader header;
-  if (masks) {
-    warn_of_other_masks(images.masks, sources);
-  } else {
-    std::set<std::string> labels;
-    for (const Source& s : sources) labels.insert(s.label);
-    const auto index = index_of_labels(labels, where, header.class_names);
-    for (Source& s : sources) s.class_index = index.at(s.label);
-    header.classes = static_cast<int64_t>(header.class_names.size());
-  }
-  mix_order(sources, where);
-  FolderImport import(folder, images, std::move(sources), options);
+  FolderImport import(folder, images, image_sources(folder, images, header), options);
   header.encoded = images.keep_encoded || !import.same_size();
   Hdf5File file = Hdf5File::create(pending.temporary());
   import.write(file, header);

@@ -2,10 +2,12 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/io/json.h"
+#include "data/box_files.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 
@@ -122,7 +124,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
   report.chunks =
-      static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size() + h.mask_end_hashes.size());
+      static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size() + h.target_end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
@@ -144,6 +146,10 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     report.per_class.resize(static_cast<size_t>(h.classes));
     for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
     if (file->masks) count_pixels(*file, report);
+    for (size_t at = 0; at < file->boxes.size(); at += kBoxValues)
+      ++report.per_class[static_cast<size_t>(file->boxes[at])];
+    for (int64_t i = 0; h.target == TargetKind::kBoxes && i < report.count; ++i)
+      report.with_boxes += !file->boxes_of(i).empty();
     if (h.target == TargetKind::kNumbers) {
       const auto [least, most] = std::minmax_element(file->numbers.begin(), file->numbers.end());
       report.target_least = *least, report.target_most = *most;
@@ -189,8 +195,10 @@ std::string duplicates_text(const DatasetReport& r) {
 std::string targets_text(const DatasetReport& r, const std::string& of_class) {
   if (r.target == TargetKind::kNumbers)
     return cat("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
-  return cat("classes: ", r.classes, "\n", of_class, joined(counts_by_class(r), 20),
-             r.ignored > 0 ? cat(", ignored: ", r.ignored) : "");
+  const bool boxes = r.target == TargetKind::kBoxes;
+  const int64_t count = std::accumulate(r.per_class.begin(), r.per_class.end(), int64_t{0});
+  return cat(boxes ? cat("boxes: ", count, " in ", r.with_boxes, " images\n") : "", "classes: ", r.classes, "\n",
+             of_class, joined(counts_by_class(r), 20), r.ignored > 0 ? cat(", ignored: ", r.ignored) : "");
 }
 
 }  // namespace
@@ -211,7 +219,9 @@ std::string to_text(const DatasetReport& r) {
     if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   } else {
     const bool mixed = r.image_shape[0] == 0;
-    const char* of_class = r.target == TargetKind::kMasks ? "pixels per class: " : "images per class: ";
+    const char* of_class = r.target == TargetKind::kMasks   ? "pixels per class: "
+                           : r.target == TargetKind::kBoxes ? "boxes per class: "
+                                                            : "images per class: ";
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
                mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape), "\n",
                targets_text(r, of_class), "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
@@ -235,19 +245,22 @@ std::string to_json(const DatasetReport& r) {
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
-    const bool table = r.kind == DataKind::kTable, masks = r.target == TargetKind::kMasks;
+    const bool table = r.kind == DataKind::kTable, masks = r.target == TargetKind::kMasks,
+               boxes = r.target == TargetKind::kBoxes;
     out = {{"kind", table ? "table" : "images"},
            {table ? "rows" : "images", r.count},
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
            {table   ? "rows_per_class"
             : masks ? "pixels_per_class"
+            : boxes ? "boxes_per_class"
                     : "images_per_class",
             list(r.per_class)},
            {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
     if (masks) out.emplace_back("ignored_pixels", r.ignored);
+    if (boxes) out.emplace_back("images_with_boxes", r.with_boxes);
     std::vector<JsonValue> repeats;
     for (const auto& [index, first] : r.repeats) repeats.emplace_back(json_array(std::vector<JsonValue>{index, first}));
     out.insert(out.end(), {{"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},

@@ -31,7 +31,8 @@ struct ShownImage {
   std::string class_name;        // empty where the file has no names
   double number = 0;             // to predict
   std::vector<int64_t> in_mask;  // the classes that are there
-  std::string png;               // the bytes of a PNG file: the image, and to its right the mask
+  std::vector<float> boxes;      // [boxes, kBoxValues] (data/box_files.h)
+  std::string png;  // the bytes of a PNG file: the image, and to its right the mask, or on it the edges of the boxes
 };
 // Null where the file holds no images. Throws ExitCode::kUsage where there is no such image, kDevice in a build without
 // codecs.

@@ -5,6 +5,7 @@
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "data/box_files.h"
 #include "data/import.h"
 #include "data/show.h"
 #include "launch/commands/command_line.h"
@@ -127,13 +128,15 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
 
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
-  ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks")};
-  require(how.labels.empty() || how.masks.empty(), ExitCode::kUsage,
-          "data import images: --labels and --masks exclude each other");
+  ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
+  require(!how.labels.empty() + !how.masks.empty() + !how.boxes.empty() <= 1, ExitCode::kUsage,
+          "data import images: --labels, --masks and --boxes exclude each other");
   const std::string& ignored = a.text("ignore");
-  how.classes = a.integer("classes", 0, kMostMaskClasses);
-  require(!how.masks.empty() || (ignored.empty() && how.classes == 0), ExitCode::kUsage,
-          "data import images: --ignore and --classes are for --masks");
+  how.classes = a.integer("classes", 0, how.masks.empty() ? kMostClasses : kMostMaskClasses);
+  require(!how.masks.empty() || ignored.empty(), ExitCode::kUsage, "data import images: --ignore is for --masks");
+  const bool counts = !how.masks.empty() || (!how.boxes.empty() && !how.boxes.ends_with(".json"));
+  require(counts || how.classes == 0, ExitCode::kUsage,
+          "data import images: --classes is for --masks and --boxes of a folder");
   if (!ignored.empty()) how.ignored = a.integer("ignore", 0, 255);
   import_images(inputs[0], output, how, options);
 }
@@ -188,7 +191,7 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "masks", "ignore", "keep-encoded"}},
+     {"labels", "masks", "ignore", "boxes", "keep-encoded"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
@@ -254,6 +257,14 @@ int show(const Arguments& a) {
     if (image->target == TargetKind::kNumbers) {
       line.emplace_back("target", image->number);
       text += cat(", target ", image->number);
+    } else if (image->target == TargetKind::kBoxes) {
+      std::vector<JsonValue> boxes;
+      for (size_t at = 0; at < image->boxes.size(); at += kBoxValues)
+        boxes.emplace_back(
+            json_array(std::vector<JsonValue>(image->boxes.begin() + static_cast<std::ptrdiff_t>(at),
+                                              image->boxes.begin() + static_cast<std::ptrdiff_t>(at + kBoxValues))));
+      text += cat(", with ", boxes.size(), boxes.size() == 1 ? " box" : " boxes");
+      line.emplace_back("boxes", json_array(boxes));
     } else if (image->target == TargetKind::kMasks) {
       line.emplace_back("in_mask", json_array(std::vector<JsonValue>(image->in_mask.begin(), image->in_mask.end())));
       text += ", with classes";
@@ -320,11 +331,16 @@ std::vector<Command> data_forms() {
         {"vocabulary-size",
          "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},
         {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
-        {"classes", "idx, images with masks: number of labels; 0: the largest one plus one", "N", "0"},
+        {"classes", "idx, images with masks or YOLO's boxes: number of labels; 0: the largest one plus one", "N", "0"},
         {"labels", "images: a CSV or TSV file with the columns file and label, in place of subfolders", "FILE", ""},
         {"masks",
          "images: a folder of PNG files with the images' names; a pixel's value, or index of the palette, is its label",
          "FOLDER", ""},
+        {"boxes",
+         "images: COCO's JSON file, or a folder of YOLO's text files with the images' names; boxes are stored, no "
+         "model "
+         "reads them yet",
+         "FROM", ""},
         {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
         {"label", "csv: the column that holds the labels", "COLUMN", ""},

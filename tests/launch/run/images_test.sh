@@ -70,7 +70,7 @@ for i in $(seq 0 19); do
 done
 refuses "a mask without its value's meaning" 65 'masks/[0-9]*.png: is 4 at row 0, column 0, not a class in .0, 4.; --ignore 4 ' \
   lockstep data import images photos masks.h5 --masks masks --classes 4
-refuses "masks and labels" 64 '.*--labels and --masks exclude each other' lockstep data import images photos masks.h5 --masks masks --labels x.csv
+refuses "masks and labels" 64 '.*--labels, --masks and --boxes exclude each other' lockstep data import images photos masks.h5 --masks masks --labels x.csv
 cp masks/1.png masks/other.png
 succeeds "masks" lockstep data import images photos masks.h5 --masks masks --ignore 4
 expect "a mask of no image" grep -q 'masks: 1 files are masks of no image, such as other.png' err
@@ -89,6 +89,17 @@ succeeds "the rest of it" lockstep train other.yaml "${unet[@]}" run.dir=unet_ha
 same "a U-Net resumed" "$wanted" "$(digest unet_half)"
 succeeds "evaluates it" lockstep eval unet
 expect "by intersection over union" grep -q '"iou":0' out
+
+mkdir boxes
+echo "1 0.5 0.5 0.4 0.6" >boxes/0.txt
+printf '0 0.25 0.25 0.5 0.5\n2 0.9 0.9 0.4 0.1\n' >boxes/1.txt
+succeeds "boxes of YOLO" lockstep data import images photos boxes.h5 --boxes boxes
+expect "are counted" grep -qxF 'boxes: 3 in 2 images' out
+expect "one was cut" grep -q 'boxes: 1 boxes reach beyond their images and were cut, 0 have no area' err
+succeeds "they are shown" lockstep data show boxes.h5 --to boxes.png
+refuses "no model reads them" 78 ".*model.name: mlp does not fit the data: it reads 'labels', integers, but the data gives 'images'" \
+  lockstep train images.yaml data.path=boxes.h5
+refuses "classes of COCO" 64 '.*--classes is for --masks and --boxes of a folder' lockstep data import images photos no.h5 --boxes x.json --classes 3
 
 {
   echo "size,kind,label"
