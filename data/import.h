@@ -90,6 +90,10 @@ struct TableOptions {
   std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+  // A dataset file of an earlier table, empty for none: columns, categories, labels, means and deviations are that
+  // one's, so that what was trained on it can be measured on this table. A category or label that it does not have is
+  // an error.
+  std::string like = {};
 };
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.

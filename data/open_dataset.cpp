@@ -120,7 +120,7 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   else if (a.classes != b.classes)
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (a.target_mean != b.target_mean || a.target_std != b.target_std)
-    why = "targets have another mean or standard deviation there: import all rows as one table";
+    why = "targets have another mean or standard deviation there: import it with --like";
   else if (theirs && ours) why = first_difference(*theirs, *ours);
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
 }

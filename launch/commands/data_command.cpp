@@ -159,9 +159,13 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
           "data import csv: one of --label COLUMN and --target COLUMN is needed");
+  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty();
+  require(
+      a.text("like").empty() || !chooses, ExitCode::kUsage,
+      "data import csv: --categories and --leave-out are what the file of --like was imported with: leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing")},
+              a.has("fill-missing"), a.text("like")},
              options);
 }
 
@@ -195,7 +199,7 @@ const ImportFormat kFormats[] = {
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "target", "categories", "leave-out", "fill-missing"}},
+     {"label", "target", "categories", "leave-out", "fill-missing", "like"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy)",
      import_npy_files,
@@ -348,6 +352,10 @@ std::vector<Command> data_forms() {
         {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
+        {"like",
+         "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "
+         "trained on that one",
+         "FILE.h5", ""},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,

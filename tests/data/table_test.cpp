@@ -119,6 +119,38 @@ TEST_F(TableTest, NumbersCanBeTheTargets) {
   refuse({"no column beside 'price'"}, "price\n1\n", price);
 }
 
+TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
+  const std::string first = folder_ / "first.h5";
+  import("size,colour,id,y\n1,red,7,b\n3,blue,8,a\n2,green,9,a\n", {.label = "y", .leave_out = { "id" }});
+  const auto rows = samples();
+  std::filesystem::rename(out_, first);
+  import("y,id,colour,more,size\na,1,green,x,2\na,2,blue,x,3\n", {.label = "y", .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{rows[2], rows[1]})) << "though in another order of columns";
+  EXPECT_EQ(labels_, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(inspect_dataset(out_).columns, inspect_dataset(first).columns);
+  std::filesystem::remove(out_);
+  const TableOptions like{.label = "y", .fill_missing = true, .like = first};
+  const auto refuse_like = [&](std::initializer_list<std::string> parts, const std::string& text) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(text, like); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  refuse_like({"t.csv:2: column 'colour'", "'pink'", "no category", "first.h5"}, "size,colour,y\n1,pink,a\n");
+  refuse_like({"t.csv:2: column 'y'", "'c'", "no label of"}, "size,colour,y\n1,red,c\n");
+  refuse_like({"t.csv:2: column 'size'", "'big'", "no number"}, "size,colour,y\nbig,red,a\n");
+  refuse_like({"t.csv:1: has no column 'colour'"}, "size,y\n1,a\n");
+  refuse_like({"column 'colour' has missing values, but none is in"}, "size,colour,y\n1,,a\n");
+  expect_error(ExitCode::kBadData, {"first.h5: is no table with numbers as targets"},
+               [&] { import("size,y\n1,2\n", {.target = "y", .like = first}); });
+  // Numbers to predict, too.
+  import("x,y\n1,10\n3,30\n", {.target = "y"});
+  std::filesystem::rename(out_, first);
+  import("x,y\n5,100\n,50\n", {.target = "y", .fill_missing = true, .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{3}, {0}}));
+  EXPECT_EQ(inspect_dataset(out_).target_mean, 20);
+  EXPECT_EQ(inspect_dataset(out_).target_std, 10);
+}
+
 TEST_F(TableTest, ADamagedTargetIsRefused) {
   import("x,y\n1,4.25\n3,1\n", {.target = "y"});
   const float value = 4.25f;

@@ -128,6 +128,15 @@ succeeds "the rest of it" lockstep train images.yaml "${regression[@]}" run.dir=
 same "a regression resumed" "$wanted" "$(digest prices_half)"
 succeeds "evaluates it" lockstep eval prices
 expect "in the unit of the table" awk -v found="$(field rmse <out)" 'BEGIN { exit !(found > 1 && found < 100) }'
+succeeds "another table" lockstep data import csv prices.csv again.h5 --target price --like prices.h5 --force
+succeeds "measured as the first" lockstep eval prices data.path=again.h5 --on all
+all=$(field rmse <out)
+succeeds "which is the same data" lockstep eval prices --on all
+same "rmse of another file" "$(field rmse <out)" "$all"
+head -n 50 prices.csv >other.csv
+succeeds "a table with normalisation of its own" lockstep data import csv other.csv other.h5 --target price
+refuses "does not validate the first" 65 '.*other.h5: does not fit the other data: targets have another mean' \
+  lockstep train images.yaml "${regression[@]}" run.dir=no data.validation=0 data.validation_path=other.h5
 succeeds "with Huber's loss" lockstep train images.yaml "${regression[@]}" run.dir=huber train.huber_delta=0.5
 expect "which shapes results" test "$wanted" != "$(digest huber)"
 refuses "Huber's loss of labels" 78 '.*train.huber_delta.*labels, not numbers' lockstep train images.yaml run.dir=no train.huber_delta=1
