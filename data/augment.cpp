@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "core/base/philox.h"
+#include "data/mixup.h"
 
 namespace lockstep {
 namespace {
@@ -64,32 +65,57 @@ int64_t fixed(double x) { return static_cast<int64_t>(std::floor(x * kOne + 0.5)
 uint8_t clipped(int64_t value) { return static_cast<uint8_t>(std::clamp<int64_t>(value, 0, 255)); }
 int64_t scaled(int64_t value, int64_t factor) { return (value * factor + kOne / 2) >> 16; }
 
-// Each pixel comes from the place that it has after flip, turn about the centre and shift; outside the image is black.
-void move(ByteImage& image, bool flip, int64_t dx, int64_t dy, double angle) {
-  const ByteImage from = image;
-  const int64_t cos = fixed(cosine(angle)), sin = fixed(sine(angle)), channels = from.channels;
-  const int64_t mid_x = from.width - 1, mid_y = from.height - 1;  // twice the centre
-  const auto at = [&](int64_t x, int64_t y) -> const uint8_t* {
-    if (x < 0 || y < 0 || x >= from.width || y >= from.height) return nullptr;
-    return from.bytes.data() + (y * from.width + x) * channels;
-  };
+struct Motion {
+  bool flip;
+  int64_t dx, dy;
+  double angle;
+};
+
+// Calls write(x, y, to) for each pixel: it is to come from the place (x, y), fixed-point, which it has before flip,
+// turn about the centre and shift.
+template <class Write>
+void move_pixels(ByteImage& image, const Motion& m, Write write) {
+  const int64_t cos = fixed(cosine(m.angle)), sin = fixed(sine(m.angle));
+  const int64_t mid_x = image.width - 1, mid_y = image.height - 1;  // twice the centre
   uint8_t* to = image.bytes.data();
-  for (int64_t y = 0; y < from.height; ++y)
-    for (int64_t out_x = 0; out_x < from.width; ++out_x, to += channels) {
-      const int64_t x = flip ? mid_x - out_x : out_x, off_x = 2 * x - mid_x, off_y = 2 * y - mid_y;
-      const int64_t from_x = ((cos * off_x - sin * off_y + mid_x * kOne) >> 1) + dx * kOne;
-      const int64_t from_y = ((sin * off_x + cos * off_y + mid_y * kOne) >> 1) + dy * kOne;
-      const int64_t left = from_x >> 16, top = from_y >> 16, part_x = from_x & (kOne - 1), part_y = from_y & (kOne - 1);
-      const uint8_t* corners[] = {at(left, top), at(left + 1, top), at(left, top + 1), at(left + 1, top + 1)};
-      const int64_t weights[] = {(kOne - part_x) * (kOne - part_y), part_x * (kOne - part_y), (kOne - part_x) * part_y,
-                                 part_x * part_y};
-      for (int64_t c = 0; c < channels; ++c) {
-        int64_t sum = int64_t{1} << 31;
-        for (int i = 0; i < 4; ++i)
-          if (corners[i]) sum += corners[i][c] * weights[i];
-        to[c] = static_cast<uint8_t>(sum >> 32);
-      }
+  for (int64_t y = 0; y < image.height; ++y)
+    for (int64_t out_x = 0; out_x < image.width; ++out_x, to += image.channels) {
+      const int64_t x = m.flip ? mid_x - out_x : out_x, off_x = 2 * x - mid_x, off_y = 2 * y - mid_y;
+      write(((cos * off_x - sin * off_y + mid_x * kOne) >> 1) + m.dx * kOne,
+            ((sin * off_x + cos * off_y + mid_y * kOne) >> 1) + m.dy * kOne, to);
     }
+}
+
+// The pixel at (x, y); null outside.
+const uint8_t* pixel_of(const ByteImage& image, int64_t x, int64_t y) {
+  if (x < 0 || y < 0 || x >= image.width || y >= image.height) return nullptr;
+  return image.bytes.data() + (y * image.width + x) * image.channels;
+}
+
+// Bilinear; outside the image is black.
+void move(ByteImage& image, const Motion& motion) {
+  const ByteImage from = image;
+  move_pixels(image, motion, [&from](int64_t x, int64_t y, uint8_t* to) {
+    const int64_t left = x >> 16, top = y >> 16, part_x = x & (kOne - 1), part_y = y & (kOne - 1);
+    const uint8_t* corners[] = {pixel_of(from, left, top), pixel_of(from, left + 1, top), pixel_of(from, left, top + 1),
+                                pixel_of(from, left + 1, top + 1)};
+    const int64_t weights[] = {(kOne - part_x) * (kOne - part_y), part_x * (kOne - part_y), (kOne - part_x) * part_y,
+                               part_x * part_y};
+    for (int64_t c = 0; c < from.channels; ++c) {
+      int64_t sum = int64_t{1} << 31;
+      for (int i = 0; i < 4; ++i)
+        if (corners[i]) sum += corners[i][c] * weights[i];
+      to[c] = static_cast<uint8_t>(sum >> 32);
+    }
+  });
+}
+
+void move_mask(ByteImage& mask, const Motion& motion) {
+  const ByteImage from = mask;
+  move_pixels(mask, motion, [&from](int64_t x, int64_t y, uint8_t* to) {
+    const uint8_t* nearest = pixel_of(from, (x + kOne / 2) >> 16, (y + kOne / 2) >> 16);
+    *to = nearest ? *nearest : Augmentation::kOutside;
+  });
 }
 
 int64_t grey_of(const uint8_t* rgb) { return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + kOne / 2) >> 16; }
@@ -145,7 +171,12 @@ std::vector<Field> fields(AugmentOptions& o) {
           .with_range(0, 1),
       field("augment.cutout", o.cutout, "side of a square at a random place that is made black; 0: none")
           .with_unit("pixels")
-          .with_range(0, 1 << 14)};
+          .with_range(0, 1 << 14),
+      field("augment.mixup", o.mixup,
+            "each sample is mixed with another one, and its loss is of both labels: alpha of the distribution "
+            "Beta(alpha, "
+            "alpha) that shares are drawn from, such as 0.2; 0: none. Images and tables with a label or number each")
+          .with_range(0, Mixup::kMostAlpha)};
   for (Field& f : out) f.absent_at_default = true;
   return out;
 }
@@ -174,15 +205,17 @@ bool Augmentation::changes() const {
          o.cutout > 0;
 }
 
-void Augmentation::apply(ByteImage& image, int64_t epoch, int64_t index) const {
+void Augmentation::apply(ByteImage& image, int64_t epoch, int64_t index, ByteImage* mask) const {
   if (!changes()) return;
   const AugmentOptions& o = options_;
   const Draws draws(seed_, epoch, index);
-  const bool flip = draws.unit(Draw::kFlip) < o.flip;
-  const int64_t dx = draws.below(Draw::kShiftX, 2 * o.shift + 1) - o.shift;
-  const int64_t dy = draws.below(Draw::kShiftY, 2 * o.shift + 1) - o.shift;
-  const double angle = (draws.unit(Draw::kRotate) * 2 - 1) * o.rotate * std::numbers::pi / 180;
-  if (flip || dx != 0 || dy != 0 || o.rotate > 0) move(image, flip, dx, dy, angle);
+  const Motion m{draws.unit(Draw::kFlip) < o.flip, draws.below(Draw::kShiftX, 2 * o.shift + 1) - o.shift,
+                 draws.below(Draw::kShiftY, 2 * o.shift + 1) - o.shift,
+                 (draws.unit(Draw::kRotate) * 2 - 1) * o.rotate * std::numbers::pi / 180};
+  if (m.flip || m.dx != 0 || m.dy != 0 || o.rotate > 0) {
+    move(image, m);
+    if (mask) move_mask(*mask, m);
+  }
   recolour(image, kOne + draws.around(Draw::kBrightness, o.brightness),
            kOne + draws.around(Draw::kContrast, o.contrast), kOne + draws.around(Draw::kSaturation, o.saturation));
   if (o.cutout > 0)

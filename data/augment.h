@@ -19,6 +19,7 @@ struct AugmentOptions {
   double rotate = 0;
   double brightness = 0, contrast = 0, saturation = 0;
   int64_t cutout = 0;
+  double mixup = 0;  // data/mixup.h; by no Augmentation, as it takes two samples
 };
 std::vector<Field> fields(AugmentOptions& options);
 
@@ -32,8 +33,10 @@ class Augmentation {
   Box box(int64_t image_height, int64_t image_width, int64_t height, int64_t width, int64_t epoch, int64_t index) const;
   // Whether apply() may change an image.
   bool changes() const;
-  // All but crop_area, in place.
-  void apply(ByteImage& image, int64_t epoch, int64_t index) const;
+  // All but crop_area, in place. `mask`: [height, width, 1], moved as the image is, by the nearest pixel; kOutside
+  // where it has none.
+  void apply(ByteImage& image, int64_t epoch, int64_t index, ByteImage* mask = nullptr) const;
+  static constexpr uint8_t kOutside = 255;
 
  private:
   AugmentOptions options_;

@@ -20,12 +20,14 @@ class Vocabulary;
 struct DataSpec {
   // The first is the model's input: "tokens" (int32 [context]) or "images" (fp32 [height, width, channels],
   // normalised). "labels" (int32) are the targets; a label of kIgnoreIndex is not counted. Without labels each sample
-  // counts as one target.
+  // counts as one target, such as the number "targets" (fp32) that a regression predicts.
   std::vector<TensorSpec> tensors;
-  int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels
+  int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels; else 1
   std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
   int64_t units = 1;             // per sample
   bool next_tokens = false;      // labels are the tokens after those of the input
+  // A number in the data's unit is target_mean + target_std * "targets".
+  double target_mean = 0, target_std = 1;
 
   const TensorSpec& input() const { return tensors.front(); }
   const TensorSpec* find(std::string_view name) const {

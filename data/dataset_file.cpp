@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/channel_sums.h"
 #include "data/header_parts.h"
 #include "data/tokenizer/tokenizer_file.h"
 
@@ -253,11 +254,54 @@ std::vector<uint64_t> ChunkWriter::finish() {
   return std::move(hashes_);
 }
 
-std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& labels) {
-  const auto count = static_cast<int64_t>(labels.size());
-  ChunkWriter writer(file, "labels", StoredType::kInt32, {count}, tokens_per_chunk());
-  writer.append(labels.data(), count);
+namespace {
+
+template <class T>
+std::vector<uint64_t> write_list(Hdf5File& file, const std::string& name, StoredType type, const std::vector<T>& list) {
+  const auto count = static_cast<int64_t>(list.size());
+  ChunkWriter writer(file, name, type, {count}, tokens_per_chunk());
+  writer.append(list.data(), count);
   return writer.finish();
+}
+
+}  // namespace
+
+void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHeader& header) {
+  header.label_hashes = write_list(file, "labels", StoredType::kInt32, labels);
+}
+
+void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header) {
+  FeatureMoments moments;
+  for (double value : numbers) moments.add(value);
+  header.target = TargetKind::kNumbers;
+  header.target_mean = moments.mean;
+  header.target_std = moments.scale();
+  header.label_hashes =
+      write_list(file, "targets", StoredType::kFloat32, std::vector<float>(numbers.begin(), numbers.end()));
+}
+
+std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends) {
+  return write_list(file, name, StoredType::kInt64, ends);
+}
+
+DataSpec spec_of(const DatasetHeader& h, TensorSpec input, const std::string& unit) {
+  DataSpec spec;
+  const bool numbers = h.target == TargetKind::kNumbers;
+  const Shape labels = h.target == TargetKind::kMasks ? Shape{input.shape[0], input.shape[1]} : Shape{};
+  spec.tensors = {std::move(input)};
+  if (numbers) spec.tensors.push_back({std::string(kTargets), DType::kFloat32, {}});
+  else if (h.target != TargetKind::kBoxes) spec.tensors.push_back({std::string(kLabels), DType::kInt32, labels});
+  spec.classes = numbers ? 1 : h.classes;
+  spec.unit = unit;
+  spec.target_mean = h.target_mean, spec.target_std = h.target_std;
+  return spec;
+}
+
+void DatasetFile::write_target(int64_t row, void* to) const {
+  const auto i = static_cast<size_t>(row);
+  if (header.target == TargetKind::kNumbers)
+    *static_cast<float*>(to) = static_cast<float>((numbers[i] - header.target_mean) / header.target_std);
+  else if (header.target == TargetKind::kLabels) *static_cast<int32_t*>(to) = labels[i];
 }
 
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,16 @@
 namespace lockstep {
 
 enum class DataKind : uint8_t { kTokens, kImages, kTable };
+// What the outputs for images and rows of tables are compared with: a label each, a mask each (a class for every
+// pixel), a number each, or boxes (data/box_files.h), which are stored, but no part of samples.
+enum class TargetKind : uint8_t { kLabels, kMasks, kNumbers, kBoxes };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
 // allocated for each.
 constexpr int64_t kMostClasses = 1 << 21;
-constexpr int64_t kMostFeatures = 4096;  // of a table: attributes with a number for each have at most 64 KiB
+constexpr int64_t kMostMaskClasses = 255;  // of 8 bits, one value is left for pixels that are no targets
+constexpr int64_t kMostFeatures = 4096;    // of a table: attributes with a number for each have at most 64 KiB
 
 // The records (texts, documents) of a dataset of tokens.
 struct RecordsHeader {
@@ -51,16 +56,20 @@ struct DatasetHeader {
   std::string columns;                   // tables: what the features are, as JSON (data/FORMAT.md); may be empty
   int64_t classes = 0;
   std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]; per feature
-  std::vector<uint64_t> label_hashes;
+  TargetKind target = TargetKind::kLabels;
+  std::vector<uint64_t> label_hashes;  // of /labels, /masks, /targets or /boxes
+  int64_t ignored = -1;                // of masks: the value of pixels that are no targets; -1: there is none
+  // Where each image's mask ends, encoded ones, or each image's boxes.
+  std::vector<int64_t> target_ends;
+  std::vector<uint64_t> target_end_hashes;
+  double target_mean = 0, target_std = 1;  // of numbers
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
-  // The bytes of an encoded image within /images.
-  Range bytes_of(int64_t image) const {
-    const size_t i = static_cast<size_t>(image);
-    return {i == 0 ? 0 : ends[i - 1], ends[i]};
-  }
 };
+
+// The spec of images or rows with an input of this shape, and targets as the header says.
+DataSpec spec_of(const DatasetHeader& header, TensorSpec input, const std::string& unit);
 
 // Throws ExitCode::kBadData if the file is not a dataset of lockstep or has another version, or if its header or hashes
 // are damaged.
@@ -92,19 +101,31 @@ class ChunkWriter {
   std::vector<uint64_t> hashes_;
 };
 
-// Writes /labels and returns the hashes of its chunks.
-std::vector<uint64_t> write_labels(Hdf5File& file, const std::vector<int32_t>& labels);
+// Write /labels, /targets or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
+// deviation.
+void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHeader& header);
+void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header);
+std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends);
 
 // An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value
 // of a token or label that is out of range.
 struct DatasetFile {
   std::string path;
   DatasetHeader header;
-  std::unique_ptr<StoredRows> rows;  // /tokens, /images or /features
-  std::vector<int32_t> labels;       // images and tables
+  std::unique_ptr<StoredRows> rows;   // /tokens, /images or /features
+  std::vector<int32_t> labels;        // of images and tables, where these are the targets
+  std::vector<float> numbers;         // likewise
+  std::vector<float> boxes;           // likewise, [boxes, kBoxValues]
+  std::unique_ptr<StoredRows> masks;  // of images, likewise
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
   std::unique_ptr<StoredRows> record_ends, targets;
+
+  // Writes a row's label, int32, or its number normalised, fp32, where it has one.
+  void write_target(int64_t row, void* to) const;
+
+  // An image's boxes, [boxes, kBoxValues].
+  std::span<const float> boxes_of(int64_t image) const;
 
   // Calls use(pixels, height, width) with the bytes [height, width, channels] of an image.
   template <class Use>
@@ -119,6 +140,8 @@ struct DatasetFile {
   // The file that an encoded image is stored as, and its pixels. Throw ExitCode::kBadData naming file and image.
   std::string encoded_file(int64_t index) const;
   ByteImage decoded(int64_t index) const;
+  // The mask of an image of this size, [height, width]: a class, or header.ignored. Throws likewise.
+  std::vector<uint8_t> mask(int64_t index, int64_t height, int64_t width) const;
 };
 // Calls use(tokens) for each record, or each of `records`, in order, with the range of its tokens. Throws
 // ExitCode::kBadData where records do not follow each other.

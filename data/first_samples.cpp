@@ -65,7 +65,7 @@ void cut_text(DatasetFile& file, int64_t samples) {
 
 void cut_labelled(DatasetFile& file, int64_t samples) {
   DatasetHeader& h = file.header;
-  const int64_t rows = h.encoded ? h.bytes_of(samples - 1).end : samples;
+  const int64_t rows = h.encoded ? part_of(h.ends, samples - 1).end : samples;
   h.hashes = hashes_of_first(*file.rows, h.hashes, rows, rows_per_chunk(h));
   h.images[0] = samples;
   file.labels.resize(static_cast<size_t>(samples));
@@ -81,6 +81,8 @@ std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, i
   const auto file = open_dataset(path, memory_bytes);
   const int64_t there = sample_count(file->header);
   require(samples > 0 && samples <= there, ExitCode::kBadData, path, ": has ", there, " samples, not ", samples);
+  require(file->header.target == TargetKind::kLabels, ExitCode::kBadData, path,
+          ": has grown; a run goes on over the first samples of text and of samples with labels only");
   file->header.kind == DataKind::kTokens ? cut_text(*file, samples) : cut_labelled(*file, samples);
   file->header.identity = file->header.computed_identity();
   return file;

@@ -6,12 +6,23 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/codecs/image_codec.h"
 
 namespace lockstep {
 
 std::string rows_name(DataKind kind) {
   return kind == DataKind::kTokens ? "tokens" : kind == DataKind::kTable ? "features" : "images";
+}
+
+std::string target_name(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kMasks: return "masks";
+    case TargetKind::kNumbers: return "targets";
+    case TargetKind::kBoxes: return "boxes";
+    case TargetKind::kLabels: break;
+  }
+  return "labels";
 }
 
 // Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
@@ -67,6 +78,18 @@ std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, 
   return out;
 }
 
+std::vector<float> read_numbers(std::shared_ptr<const Hdf5File> file, const DatasetHeader& h) {
+  auto check_numbers = [path = file->path(), mean = h.target_mean, stddev = h.target_std](Range rows,
+                                                                                          const uint8_t* bytes) {
+    const auto* values = reinterpret_cast<const float*>(bytes);
+    for (int64_t i = 0; i < rows.size(); ++i)
+      require(std::isfinite(static_cast<float>((values[i] - mean) / stddev)), ExitCode::kBadData, path,
+              ": the target of row ", rows.begin + i, " is ", values[i],
+              ", which cannot be normalised; import it again");
+  };
+  return read_list<float>(stored_rows(std::move(file), "targets"), h.label_hashes, check_numbers);
+}
+
 std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header) {
   const std::string what = header.kind == DataKind::kTable ? "row" : "image";
   auto check_labels = [path = source.path, limit = header.classes, what](Range rows, const uint8_t* bytes) {
@@ -78,18 +101,67 @@ std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header) 
   return read_list<int32_t>(std::move(source), header.label_hashes, check_labels);
 }
 
-std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header, int64_t bytes) {
+// `what` lies in `bytes` bytes, one behind the other.
+std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::string& name,
+                               const std::vector<uint64_t>& hashes, int64_t bytes, const std::string& what) {
   const std::string path = file->path();
-  auto ends = read_list<int64_t>(stored_rows(std::move(file), "ends"), header.end_hashes, [](Range, const uint8_t*) {});
+  auto ends = read_list<int64_t>(stored_rows(std::move(file), name), hashes, [](Range, const uint8_t*) {});
   int64_t begin = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
-    require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path,
-            ": image ", i, " has bytes [", begin, ", ", ends[i], ") of ", bytes, "; import the images again");
+    require(ends[i] > begin && ends[i] <= bytes && ends[i] - begin <= kMostImageBytes, ExitCode::kBadData, path, ": ",
+            what, " ", i, " has bytes [", begin, ", ", ends[i], ") of ", bytes, "; import the images again");
     begin = ends[i];
   }
-  require(begin == bytes, ExitCode::kBadData, path, ": its images end at byte ", begin, " of ", bytes,
+  require(begin == bytes, ExitCode::kBadData, path, ": its ", what, "s end at byte ", begin, " of ", bytes,
           "; import the images again");
   return ends;
+}
+
+// Boxes of all images, and where each image's end.
+void read_boxes(std::shared_ptr<const Hdf5File> file, DatasetFile& out) {
+  DatasetHeader& h = out.header;
+  const std::string path = file->path();
+  auto check_boxes = [path, classes = h.classes](Range rows, const uint8_t* bytes) {
+    const auto* box = reinterpret_cast<const float*>(bytes);
+    const auto part = [](float value) { return value >= 0 && value <= 1; };
+    for (int64_t i = rows.begin; i < rows.end; ++i, box += kBoxValues)
+      require(box[0] >= 0 && box[0] < static_cast<float>(classes) && box[0] == std::floor(box[0]) && part(box[1]) &&
+                  part(box[2]) && part(box[3]) && part(box[4]),
+              ExitCode::kBadData, path, ": box ", i, " is no class in [0, ", classes, ") and 4 numbers in [0, 1]");
+  };
+  const StoredRows rows(stored_rows(file, "boxes"), h.label_hashes, int64_t{1} << 62, check_boxes);
+  out.boxes.resize(static_cast<size_t>(rows.size() * kBoxValues));
+  rows.visit({0, rows.size()}, [&](Range piece, const uint8_t* bytes) {
+    std::memcpy(out.boxes.data() + piece.begin * kBoxValues, bytes,
+                static_cast<size_t>(piece.size() * rows.row_bytes()));
+  });
+  h.target_ends =
+      read_list<int64_t>(stored_rows(std::move(file), "box_ends"), h.target_end_hashes, [](Range, const uint8_t*) {});
+  const std::vector<int64_t>& ends = h.target_ends;
+  require(!ends.empty() && std::is_sorted(ends.begin(), ends.end()) && ends.front() >= 0 && ends.back() == rows.size(),
+          ExitCode::kBadData, path, ": 'box_ends' does not ascend to the ", rows.size(), " boxes");
+}
+
+// Throws where one of a mask's pixels is neither a class nor ignored.
+void check_mask(const DatasetHeader& h, const std::string& path, int64_t image, const uint8_t* pixels, int64_t width,
+                int64_t count) {
+  const auto* bad = std::find_if(pixels, pixels + count, [&](uint8_t v) { return v >= h.classes && v != h.ignored; });
+  const int64_t at = bad - pixels;
+  require(at == count, ExitCode::kBadData, path, ": mask ", image, " is ", at < count ? *bad : 0, " at row ",
+          at / width, ", column ", at % width, ", not in [0, ", h.classes, "); import the images again");
+}
+
+Range part_of(const std::vector<int64_t>& ends, int64_t index) {
+  const auto i = static_cast<size_t>(index);
+  return {i == 0 ? 0 : ends[i - 1], ends[i]};
+}
+
+std::string bytes_in(const StoredRows& rows, Range range) {
+  std::string bytes;
+  rows.visit(range, [&](Range piece, const uint8_t* from) {
+    bytes.append(reinterpret_cast<const char*>(from), static_cast<size_t>(piece.size()));
+  });
+  return bytes;
 }
 
 // A list of one number for each sample.
@@ -125,6 +197,40 @@ std::vector<std::string> read_class_names(const Hdf5File& file, int64_t classes)
   return names;
 }
 
+void read_boxes_header(const Hdf5File& file, DatasetHeader& h) {
+  const Hdf5Info info = file.info("boxes");
+  require(info.type == StoredType::kFloat32 && info.shape.rank() == 2 && info.shape[0] > 0 &&
+              info.shape[1] == kBoxValues && !info.deflated,
+          ExitCode::kBadData, file.path(), ": dataset 'boxes' holds ", info.type, " of shape ", info.shape,
+          "; expected float32 [boxes, 5], not compressed");
+  require_list(file, "box_ends", StoredType::kInt64, h.images[0], "images");
+  h.target_end_hashes = read_hashes(file, "box_ends");
+}
+
+void read_numbers_header(const Hdf5File& file, DatasetHeader& h) {
+  require_list(file, "targets", StoredType::kFloat32, h.images[0], h.kind == DataKind::kTable ? "rows" : "images");
+  const auto mean = file.doubles_attribute("targets", "mean"), stddev = file.doubles_attribute("targets", "std");
+  const bool good = mean.size() == 1 && stddev.size() == 1 && normalises(mean[0], stddev[0]);
+  require(good, ExitCode::kBadData, file.path(), ": attributes 'mean' and 'std' of dataset 'targets' ",
+          "do not give finite targets; both must be one finite number, and std above zero");
+  h.target_mean = mean[0], h.target_std = stddev[0];
+}
+
+void read_masks_header(const Hdf5File& file, DatasetHeader& h) {
+  const Hdf5Info info = file.info("masks");
+  const Shape wanted = {h.images[0], h.images[1], h.images[2]};
+  const bool fits = h.encoded ? info.shape.rank() == 1 : info.shape == wanted;
+  require(info.type == StoredType::kUInt8 && fits, ExitCode::kBadData, file.path(), ": dataset 'masks' holds ",
+          info.type, " of shape ", info.shape, "; expected uint8 ", h.encoded ? "[bytes]" : to_text(wanted));
+  h.ignored = file.int_attribute("masks", "ignore");
+  require(h.ignored >= -1 && h.ignored <= 255 && h.classes <= kMostMaskClasses, ExitCode::kBadData, file.path(),
+          ": masks of ", h.classes, " classes, of which the value ", h.ignored, " is ignored; expected at most ",
+          kMostMaskClasses, " classes, and a value in [-1, 255]");
+  if (!h.encoded) return;
+  require_list(file, "mask_ends", StoredType::kInt64, h.images[0], "images");
+  h.target_end_hashes = read_hashes(file, "mask_ends");
+}
+
 }  // namespace
 
 void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
@@ -152,10 +258,16 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
     h.images = info.shape;
   }
   const bool table = h.kind == DataKind::kTable;
-  require_list(file, "labels", StoredType::kInt32, h.images[0], table ? "rows" : "images");
-  h.classes = count_attribute(file, "classes", h.images[0]);
-  h.label_hashes = read_hashes(file, "labels");
-  h.class_names = read_class_names(file, h.classes);
+  for (TargetKind kind : {TargetKind::kNumbers, TargetKind::kMasks, TargetKind::kBoxes})
+    if (file.has(target_name(kind)) && (!table || kind == TargetKind::kNumbers)) h.target = kind;
+  const std::string each_sample = table ? "rows" : "images";
+  if (h.target == TargetKind::kLabels) require_list(file, "labels", StoredType::kInt32, h.images[0], each_sample);
+  if (h.target == TargetKind::kNumbers) read_numbers_header(file, h);
+  else h.classes = count_attribute(file, "classes", h.images[0]);
+  if (h.target == TargetKind::kMasks) read_masks_header(file, h);
+  if (h.target == TargetKind::kBoxes) read_boxes_header(file, h);
+  h.label_hashes = read_hashes(file, target_name(h.target));
+  if (h.target != TargetKind::kNumbers) h.class_names = read_class_names(file, h.classes);
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
   const std::string each = table ? "feature" : "channel";
@@ -175,14 +287,22 @@ void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
   const auto write_text = [&](const std::string& name, const std::string& text) {
     if (!text.empty()) file.write_all(name, StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
   };
-  file.set_attribute("", "classes", h.classes);
+  if (h.target == TargetKind::kNumbers) {
+    file.set_attribute("targets", "mean", std::vector<double>{h.target_mean});
+    file.set_attribute("targets", "std", std::vector<double>{h.target_std});
+  } else {
+    file.set_attribute("", "classes", h.classes);
+  }
+  if (h.target == TargetKind::kMasks) file.set_attribute("masks", "ignore", h.ignored);
   file.set_attribute(rows_name(h.kind), "mean", h.mean);
   file.set_attribute(rows_name(h.kind), "std", h.stddev);
-  write_words("labels_hash", h.label_hashes);
+  write_words(target_name(h.target) + "_hash", h.label_hashes);
   if (h.encoded) {
     file.set_attribute("", "channels", h.images[3]);
     write_words("ends_hash", h.end_hashes);
   }
+  if (h.target == TargetKind::kBoxes) write_words("box_ends_hash", h.target_end_hashes);
+  if (h.target == TargetKind::kMasks && h.encoded) write_words("mask_ends_hash", h.target_end_hashes);
   std::string names;
   for (const std::string& name : h.class_names) names += name + "\n";
   write_text("class_names", names);
@@ -191,21 +311,27 @@ void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
 
 void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {
   auto add = [&](const auto& list) { hasher.update(list.data(), list.size() * sizeof list[0]); };
-  if (h.encoded) add(cat("encoded images ", h.images[0], " channels ", h.images[3], " classes ", h.classes, "\n"));
-  else add(cat(h.kind == DataKind::kTable ? "table " : "images ", h.images, " classes ", h.classes, "\n"));
+  if (h.encoded) add(cat("encoded images ", h.images[0], " channels ", h.images[3]));
+  else add(cat(h.kind == DataKind::kTable ? "table " : "images ", h.images));
+  if (h.target == TargetKind::kNumbers) add(std::string(" targets"));
+  else
+    add(cat(" classes ", h.classes,
+            h.target == TargetKind::kMasks   ? cat(" masks ignore ", h.ignored)
+            : h.target == TargetKind::kBoxes ? std::string(" boxes")
+                                             : ""));
+  add(std::string("\n"));
   add(h.mean);
   add(h.stddev);
   add(h.hashes);
   if (h.encoded) add(h.end_hashes);
   add(h.label_hashes);
+  add(h.target_end_hashes);
+  if (h.target == TargetKind::kNumbers) add(std::vector<double>{h.target_mean, h.target_std});
 }
 
-void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, DatasetFile& out) {
-  open_labelled(stored_rows(file, rows_name(out.header.kind)), stored_rows(file, "labels"), memory_bytes, out);
-  if (out.header.encoded) out.header.ends = read_ends(file, out.header, out.rows->size());
-}
+namespace {
 
-void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, DatasetFile& out) {
+void open_rows(RowSource rows, int64_t memory_bytes, DatasetFile& out) {
   const DatasetHeader& h = out.header;
   StoredRows::Check check = [](Range, const uint8_t*) {};
   if (h.kind == DataKind::kTable)
@@ -220,19 +346,59 @@ void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, Datas
       }
     };
   out.rows = std::make_unique<StoredRows>(std::move(rows), h.hashes, memory_bytes, check);
-  out.labels = read_labels(std::move(labels), h);
 }
 
-std::string DatasetFile::encoded_file(int64_t index) const {
-  std::string bytes;
-  rows->visit(header.bytes_of(index), [&](Range piece, const uint8_t* from) {
-    bytes.append(reinterpret_cast<const char*>(from), static_cast<size_t>(piece.size()));
-  });
-  return bytes;
+}  // namespace
+
+void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, DatasetFile& out) {
+  const DatasetHeader& h = out.header;
+  const bool masks = h.target == TargetKind::kMasks;
+  const int64_t for_masks = masks ? memory_bytes / (1 + h.images[3]) : 0;  // of a pixel's bytes, its mask is one
+  open_rows(stored_rows(file, rows_name(h.kind)), memory_bytes - for_masks, out);
+  if (h.encoded) out.header.ends = read_ends(file, "ends", h.end_hashes, out.rows->size(), "image");
+  if (h.target == TargetKind::kNumbers) out.numbers = read_numbers(file, h);
+  if (h.target == TargetKind::kLabels) out.labels = read_labels(stored_rows(file, "labels"), h);
+  if (h.target == TargetKind::kBoxes) read_boxes(file, out);
+  if (!masks) return;
+  StoredRows::Check check_masks = [](Range, const uint8_t*) {};
+  if (!h.encoded)
+    check_masks = [&h, path = out.path](Range rows, const uint8_t* bytes) {
+      const int64_t pixels = h.images[1] * h.images[2];
+      for (int64_t i = rows.begin; i < rows.end; ++i, bytes += pixels)
+        check_mask(h, path, i, bytes, h.images[2], pixels);
+    };
+  out.masks = std::make_unique<StoredRows>(stored_rows(file, "masks"), h.label_hashes, for_masks, check_masks);
+  if (h.encoded) out.header.target_ends = read_ends(file, "mask_ends", h.target_end_hashes, out.masks->size(), "mask");
 }
+
+void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, DatasetFile& out) {
+  open_rows(std::move(rows), memory_bytes, out);
+  out.labels = read_labels(std::move(labels), out.header);
+}
+
+std::span<const float> DatasetFile::boxes_of(int64_t image) const {
+  const Range range = part_of(header.target_ends, image);
+  return {boxes.data() + range.begin * kBoxValues, static_cast<size_t>(range.size() * kBoxValues)};
+}
+
+std::string DatasetFile::encoded_file(int64_t index) const { return bytes_in(*rows, part_of(header.ends, index)); }
 
 ByteImage DatasetFile::decoded(int64_t index) const {
   return decode_image(encoded_file(index), header.images[3], cat(path, ": image ", index));
+}
+
+std::vector<uint8_t> DatasetFile::mask(int64_t index, int64_t height, int64_t width) const {
+  if (!header.encoded) {
+    std::vector<uint8_t> out;
+    masks->visit({index, index + 1},
+                 [&](Range, const uint8_t* pixels) { out.assign(pixels, pixels + height * width); });
+    return out;
+  }
+  ByteImage out = decode_mask(bytes_in(*masks, part_of(header.target_ends, index)), cat(path, ": mask ", index));
+  require(out.height == height && out.width == width, ExitCode::kBadData, path, ": mask ", index, " has ", out.height,
+          " x ", out.width, " pixels, its image ", height, " x ", width, "; import the images again");
+  check_mask(header, path, index, out.bytes.data(), width, height * width);
+  return std::move(out.bytes);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-std::string rows_name(DataKind kind);  // the dataset that holds the rows: "tokens", "images" or "features"
+std::string rows_name(DataKind kind);      // the dataset that holds the rows: "tokens", "images" or "features"
+std::string target_name(TargetKind kind);  // the dataset of targets: "labels", "masks", "targets" or "boxes"
 // A dataset of one dimension that is not compressed.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name);
 // The hash of each chunk of dataset `of`.

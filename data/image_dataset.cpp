@@ -4,10 +4,6 @@
 
 namespace lockstep {
 
-DataSpec image_spec(const Shape& shape, int64_t classes) {
-  return {{{"images", DType::kFloat32, shape}, {std::string(kLabels), DType::kInt32, {}}}, classes, "images", 1, false};
-}
-
 ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, const DataOptions::Image& size,
                            const Augmentation& augmentation)
     : file_(std::move(file)), part_(part), augmentation_(augmentation) {
@@ -19,7 +15,7 @@ ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, 
           " holds images of mixed sizes: give the size that they are to have");
   const int64_t height = size.height > 0 ? size.height : h.images[1];
   const int64_t width = size.width > 0 ? size.width : h.images[2];
-  spec_ = image_spec({height, width, h.images[3]}, h.classes);
+  spec_ = spec_of(h, {"images", DType::kFloat32, {height, width, h.images[3]}}, "images");
   for (size_t c = 0; c < h.mean.size(); ++c)
     for (int byte = 0; byte < 256; ++byte)
       normalised_.push_back(static_cast<float>((byte / 255.0 - h.mean[c]) / h.stddev[c]));
@@ -37,16 +33,31 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
       for (int64_t i = c; i < values; i += channels) out[i] = of[bytes[i]];
     }
   };
+  int32_t* labels = sample.size() > 1 ? static_cast<int32_t*>(sample[1]) : nullptr;
+  const bool masks = file_->masks != nullptr;
+  if (!masks) file_->write_target(row, labels);
   file_->visit_image(row, [&](const uint8_t* pixels, int64_t image_height, int64_t image_width) {
+    const std::vector<uint8_t> classes = masks ? file_->mask(row, image_height, image_width) : std::vector<uint8_t>();
     const Box box = augmentation_.box(image_height, image_width, height, width, epoch, index);
     const bool whole = box.left == 0 && box.top == 0 && box.right == width && box.bottom == height &&
                        image_height == height && image_width == width;
-    if (whole && !augmentation_.changes()) return normalise(pixels);
-    ByteImage image = resize(pixels, image_height, image_width, channels, box, height, width);
-    augmentation_.apply(image, epoch, index);
+    if (whole && !augmentation_.changes()) {
+      normalise(pixels);
+      return write_labels(classes.data(), labels);
+    }
+    ByteImage image = resize(pixels, image_height, image_width, channels, box, height, width), mask;
+    if (masks) mask = resize_nearest(classes.data(), image_height, image_width, 1, box, height, width);
+    augmentation_.apply(image, epoch, index, masks ? &mask : nullptr);
     normalise(image.bytes.data());
+    write_labels(mask.bytes.data(), labels);
   });
-  *static_cast<int32_t*>(sample[1]) = file_->labels[static_cast<size_t>(row)];
+}
+
+// Nothing where each image has one label.
+void ImageDataset::write_labels(const uint8_t* mask, int32_t* labels) const {
+  if (!file_->masks) return;
+  for (int64_t i = 0, ignored = file_->header.ignored; i < spec_.targets(); ++i)
+    labels[i] = mask[i] == ignored || mask[i] == Augmentation::kOutside ? kIgnoreIndex : mask[i];
 }
 
 }  // namespace lockstep

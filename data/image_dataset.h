@@ -1,5 +1,5 @@
-// ImageDataset: samples of an image, fp32 [height, width, channels], normalised per channel, and its label. The
-// training and the validation dataset share one file.
+// ImageDataset: samples of an image, fp32 [height, width, channels], normalised per channel, and its label, number, or
+// the labels of its pixels, [height, width]. The training and the validation dataset share one file.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,6 @@
 
 namespace lockstep {
 
-// The spec of images of `shape` [height, width, channels] with one label each.
-DataSpec image_spec(const Shape& shape, int64_t classes);
-
 class ImageDataset final : public Dataset {
  public:
   // `part` of the file's images, cropped and resized to `size` and changed by `augmentation`. Throws
@@ -30,6 +27,8 @@ class ImageDataset final : public Dataset {
   const Vocabulary* vocabulary() const override { return nullptr; }
 
  private:
+  void write_labels(const uint8_t* mask, int32_t* labels) const;
+
   std::shared_ptr<const DatasetFile> file_;
   Range part_;
   Augmentation augmentation_;

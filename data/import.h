@@ -73,17 +73,27 @@ void import_idx(const std::string& images, const std::string& labels, const std:
 struct ImageOptions {
   std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
   bool keep_encoded = false;  // also where all images have one size
+  std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
+  std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
+  int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
+  int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
 };
-// PNG and JPEG files within a folder. Images of one size are stored as pixels, others as the files that they are, which
-// loaders decode. The dataset is a function of the files' names, labels and contents.
+// PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
+// PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
+// which loaders decode. The dataset is a function of the files' names, labels and contents.
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
                    const ImportOptions& options = {});
 
 struct TableOptions {
-  std::string label = {};                    // the column of the labels
+  std::string label = {};                    // the column of the labels; or
+  std::string target = {};                   // that of the numbers which a regression predicts
   std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+  // A dataset file of an earlier table, empty for none: columns, categories, labels, means and deviations are that
+  // one's, so that what was trained on it can be measured on this table. A category or label that it does not have is
+  // an error.
+  std::string like = {};
 };
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
@@ -92,7 +102,8 @@ void import_csv(const std::string& table, const std::string& output, const Table
                 const ImportOptions& options = {});
 
 // Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
-// [n, features], which are normalised; and labels, integers [n].
+// [n, features], which are normalised; and labels, integers [n], or numbers that a regression predicts, floating-point
+// [n].
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
                 const ImportOptions& options = {});
 // The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
@@ -113,17 +124,25 @@ struct DatasetReport {
   int64_t count = 0;    // tokens or images
   int64_t classes = 0;  // vocabulary size, or number of labels
   int64_t used = 0;     // of the vocabulary
-  // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier
-  // one; of more than 2^25 records they are not counted.
-  int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
+  // Of tokens with records; lengths in tokens.
+  int64_t records = 0, shortest = 0, median = 0, longest = 0;
+  // Records, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where there
+  // are too many to compare. The first few, each with the first that it equals, are told of images and rows, and how
+  // many have another label or number than that one.
+  int64_t duplicates = 0, contradictions = 0;
+  std::vector<std::pair<int64_t, int64_t>> repeats;
   int64_t targets = 0;  // tokens on which the loss is
   Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
   std::vector<std::string> class_names;  // may be empty
   std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
-  std::vector<int64_t> per_class;  // images of each label
-  std::string characters;          // the vocabulary at character level, in UTF-8
-  int64_t chunks = 0;              // all were read and their hashes match
+  TargetKind target = TargetKind::kLabels;
+  std::vector<int64_t> per_class;  // rows or images of each label, pixels of each class of masks, or boxes
+  int64_t with_boxes = 0;          // images that have any
+  double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
+  int64_t ignored = 0;                                                        // pixels of masks that are no targets
+  std::string characters;  // the vocabulary at character level, in UTF-8
+  int64_t chunks = 0;      // all were read and their hashes match
   int64_t file_bytes = 0;
   Hash128 identity;
 };

@@ -126,7 +126,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   images.expect_end();
   header.hashes = writer.finish();
   sums.moments(header.mean, header.stddev);
-  header.label_hashes = write_labels(file, values);
+  write_labels(file, values, header);
   write_dataset_header(file, header);
   file.close();
   pending.commit();

@@ -65,8 +65,8 @@ class Numbers {
 };
 
 std::vector<int32_t> labels_in(const Numbers& array) {
-  require(array.shape().rank() == 1 && array.type()[0] != 'f', ExitCode::kBadData, array.place(), ": has shape ",
-          array.shape(), " and type ", array.type(), "; labels are integers [count]");
+  require(array.shape().rank() == 1, ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
+          array.type(), "; labels are integers [count]");
   std::vector<int32_t> out;
   for (int64_t at = 0, count = array.shape()[0]; at < count; at += kLabelsAtOnce)
     for (double label : array.numbers(at, std::min(kLabelsAtOnce, count - at))) {
@@ -74,6 +74,16 @@ std::vector<int32_t> labels_in(const Numbers& array) {
               out.size(), " is ", label, ", not in [0, ", kMostClasses, ")");
       out.push_back(static_cast<int32_t>(label));
     }
+  return out;
+}
+
+std::vector<double> numbers_in(const Numbers& array) {
+  require(array.shape().rank() == 1, ExitCode::kBadData, array.place(), ": has shape ", array.shape(), " and type ",
+          array.type(), "; targets are floating-point numbers [count]");
+  std::vector<double> out = array.numbers(0, array.shape()[0]);
+  for (size_t i = 0; i < out.size(); ++i)
+    require(std::abs(out[i]) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array.place(), ": target ", i,
+            " is ", out[i], ", which is not finite in 32 bits");
   return out;
 }
 
@@ -153,14 +163,17 @@ class ArrayImport {
 void import_arrays(const Numbers& samples, const Numbers& labels, const std::string& output,
                    const ImportOptions& options) {
   PendingFile pending(output, options.force);
-  const std::vector<int32_t> values = labels_in(labels);
+  const bool regression = labels.type()[0] == 'f';
+  const std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(labels);
+  const std::vector<double> numbers = regression ? numbers_in(labels) : std::vector<double>();
   require(samples.shape()[0] == labels.shape()[0], ExitCode::kBadData, samples.place(), ": holds ", samples.shape()[0],
           " samples, but ", labels.place(), " holds ", labels.shape()[0], " labels");
   Hdf5File file = Hdf5File::create(pending.temporary());
   DatasetHeader header;
-  header.classes = 1 + *std::max_element(values.begin(), values.end());
+  if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
   ArrayImport(samples, options).write(file, header);
-  header.label_hashes = write_labels(file, values);
+  if (regression) write_numbers(file, numbers, header);
+  else write_labels(file, values, header);
   write_dataset_header(file, header);
   file.close();
   pending.commit();

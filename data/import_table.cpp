@@ -36,6 +36,10 @@ std::optional<double> number_in(std::string_view cell) {
   return error == std::errc() ? value : std::numeric_limits<double>::infinity();
 }
 
+bool is_float(const std::optional<double>& number) {
+  return number && std::abs(*number) <= std::numeric_limits<float>::max();
+}
+
 // What the first pass finds out of a column. It is one of numbers until a cell is none.
 struct Column {
   std::string name;
@@ -43,6 +47,8 @@ struct Column {
   int64_t first_line = 0;  // of the cell that makes it one of categories
   int64_t missing = 0, missing_line = 0;
   FeatureMoments moments;
+  bool given = false;           // by TableOptions::like, and so are
+  double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
   std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
   bool too_many = false;
@@ -59,6 +65,8 @@ class TableImport {
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
+    if (options.like.empty()) choose_columns();
+    else take_columns_of(options.like);
     while (rows.next(cells)) {
       look_at(rows, cells);
       if (count_ % 1024 == 0) progress(rows.bytes_read() / 2, rows.size());
@@ -73,32 +81,45 @@ class TableImport {
     header.class_names = class_names_;
     header.classes = static_cast<int64_t>(class_names_.size());
     header.columns = described();
+    int64_t done = 0;
     std::vector<float> row(static_cast<size_t>(features_));
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
+    std::vector<double> numbers;
     CsvReader rows(path_, csv_separator(path_));
     std::vector<std::string> cells;
     rows.next(cells);
     while (rows.next(cells)) {
-      const auto label = classes_.find(cells[label_]);
-      const bool same = label != classes_.end() && static_cast<int64_t>(labels.size()) < count_ && fill(cells, row);
+      const auto label = classes_.find(cells[target_]);
+      const std::optional<double> number = number_in(cells[target_]);
+      const bool same =
+          (regression() ? is_float(number) : label != classes_.end()) && done < count_ && fill(cells, row);
       require(same, ExitCode::kBadData, path_, ":", rows.line(), ": changed during the import");
-      labels.push_back(label->second);
+      if (regression()) numbers.push_back(*number);
+      else labels.push_back(label->second);
       writer.append(row.data(), 1);
-      if (labels.size() % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
+      if (++done % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
     }
-    require(static_cast<int64_t>(labels.size()) == count_, ExitCode::kBadData, path_, ": changed during the import");
-    warn_of_order(labels);
+    require(done == count_, ExitCode::kBadData, path_, ": changed during the import");
     header.hashes = writer.finish();
-    header.label_hashes = write_labels(file, labels);
-    for (const Column& c : columns_) {
-      if (!c.used) continue;
-      header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.moments.mean);
-      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.moments.scale());
+    if (regression()) {
+      warn_of_order(numbers);
+      write_numbers(file, numbers, header);
+      if (like_) header.target_mean = like_->header.target_mean, header.target_std = like_->header.target_std;
+    } else {
+      warn_of_order(labels);
+      write_labels(file, labels, header);
+    }
+    for (size_t i : order_) {
+      const Column& c = columns_[i];
+      header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
+      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.std);
     }
   }
 
  private:
+  bool regression() const { return !options_.target.empty(); }
+
   void progress(int64_t done, int64_t total) const {
     if (import_.progress) import_.progress(done, total);
   }
@@ -116,22 +137,68 @@ class TableImport {
       require(seen.insert(name).second, ExitCode::kBadData, path_, ":1: has two columns '", name, "'");
       columns_.emplace_back().name = name;
     }
-    label_ = column(options_.label);
-    columns_[label_].used = false;
+    target_ = column(regression() ? options_.target : options_.label);
+    columns_[target_].used = false;
+  }
+
+  void choose_columns() {
     for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
     for (const std::string& name : options_.categories) columns_[column(name)].categories = true;
+    for (size_t i = 0; i < columns_.size(); ++i)
+      if (columns_[i].used) order_.push_back(i);
+  }
+
+  void take_columns_of(const std::string& path) {
+    like_ = open_dataset_file(path, 16 << 20);
+    const DatasetHeader& h = like_->header;
+    const bool fits = h.kind == DataKind::kTable && !h.columns.empty() && (regression() || !h.class_names.empty()) &&
+                      (h.target == TargetKind::kNumbers) == regression();
+    require(fits, ExitCode::kBadData, path, ": is no table with ", regression() ? "numbers as targets" : "labels",
+            " that was imported from a CSV file");
+    for (Column& c : columns_) c.used = false;
+    const auto damaged = [&](bool good) {
+      require(good, ExitCode::kBadData, path, ": its 'columns' do not describe its features");
+    };
+    const auto list = parse_json_array(h.columns);
+    damaged(list.has_value());
+    size_t feature = 0;
+    for (const JsonValue& value : *list) {
+      const auto* text = std::get_if<JsonText>(&value);
+      const auto object = text ? parse_json_object(text->text) : std::nullopt;
+      damaged(object.has_value());
+      const std::string type = text_of(*object, "type");
+      if (type == "target") continue;
+      const size_t i = column(text_of(*object, "name"));
+      Column& c = columns_[i];
+      damaged(i != target_ && !c.used && (type == "number" || type == "category") && feature < h.mean.size());
+      c.used = c.given = true;
+      c.categories = type == "category";
+      c.mean = h.mean[feature], c.std = h.stddev[feature];
+      const auto values = c.categories ? parse_json_array(json_text(*object, "values", path)) : std::nullopt;
+      for (const JsonValue& one : values.value_or(std::vector<JsonValue>()))
+        if (const auto* name = std::get_if<std::string>(&one)) c.texts.insert(*name);
+      feature += static_cast<size_t>(c.features());
+      order_.push_back(i);
+    }
+    damaged(feature == h.mean.size());
+    labels_.insert(h.class_names.begin(), h.class_names.end());
   }
 
   void look_at(const CsvReader& rows, const std::vector<std::string>& cells) {
     const auto place = [&](const Column& c) { return cat(path_, ":", rows.line(), ": column '", c.name, "' "); };
     ++count_;
-    require(!is_missing(cells[label_]), ExitCode::kBadData, place(columns_[label_]), "has no label");
-    labels_.insert(cells[label_]);
-    require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[label_]),
+    const std::string& target = cells[target_];
+    require(!is_missing(target), ExitCode::kBadData, place(columns_[target_]), "has no ",
+            regression() ? "target" : "label");
+    require(!regression() || is_float(number_in(target)), ExitCode::kBadData, place(columns_[target_]), "holds '",
+            target, "', which is no number that is finite in 32 bits; --label is for classes");
+    require(regression() || !like_ || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]), "holds '",
+            target, "', which is no label of ", options_.like);
+    if (!regression()) labels_.insert(target);
+    require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[target_]),
             "has more than ", kMostClasses, " different labels");
-    for (size_t i = 0; i < columns_.size(); ++i) {
+    for (size_t i : order_) {
       Column& c = columns_[i];
-      if (!c.used) continue;
       if (is_missing(cells[i])) {
         require(options_.fill_missing, ExitCode::kBadData, place(c),
                 "has no value; --fill-missing fills such cells, --leave-out leaves the column out");
@@ -139,6 +206,13 @@ class TableImport {
         continue;
       }
       const std::optional<double> number = number_in(cells[i]);
+      if (c.given) {
+        const bool known =
+            c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
+        require(known, ExitCode::kBadData, place(c), "holds '", cells[i], "', which is no ",
+                c.categories ? "category of the column in " : "number that can be normalised as in ", options_.like);
+        continue;
+      }
       if (!number && !c.categories) c.categories = true, c.first_line = rows.line();
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
       else if (!c.texts.contains(cells[i])) c.too_many = true;
@@ -156,11 +230,17 @@ class TableImport {
   }
 
   void conclude() {
-    classes_ = index_of_labels(labels_, cat(path_, ": column '", options_.label, "'"), class_names_);
-    for (Column& c : columns_) {
-      if (!c.used) continue;
+    if (like_) class_names_ = like_->header.class_names;
+    else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
+    for (size_t i = 0; like_ && i < class_names_.size(); ++i)
+      classes_.emplace(class_names_[i], static_cast<int32_t>(i));
+    for (size_t i : order_) {
+      Column& c = columns_[i];
+      require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
+              ": column '", c.name, "' has missing values, but none is in ", options_.like);
       if (c.categories && c.missing > 0) c.texts.insert("");
-      require(c.categories || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
+      if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
+      require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
       features_ += c.features();
@@ -169,9 +249,9 @@ class TableImport {
       if (c.missing > 0)
         log_warning(cat(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
                         " values are missing and become ",
-                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.moments.mean)));
+                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.mean)));
     }
-    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", options_.label, "'");
+    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", columns_[target_].name, "'");
     require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
             kMostFeatures, " are possible; --leave-out leaves columns out");
   }
@@ -179,17 +259,16 @@ class TableImport {
   // False where a cell is not as the first pass found it.
   bool fill(const std::vector<std::string>& cells, std::vector<float>& row) const {
     std::fill(row.begin(), row.end(), 0.0f);
-    for (size_t i = 0; i < columns_.size(); ++i) {
+    for (size_t i : order_) {
       const Column& c = columns_[i];
-      if (!c.used) continue;
       float* to = row.data() + c.feature;
       if (c.categories) {
         const auto at = c.places.find(is_missing(cells[i]) ? "" : cells[i]);
         if (at == c.places.end()) return false;
         to[at->second] = 1;
       } else {
-        const std::optional<double> value = is_missing(cells[i]) ? c.moments.mean : number_in(cells[i]);
-        if (!value || std::abs(*value) > std::numeric_limits<float>::max()) return false;
+        const std::optional<double> value = is_missing(cells[i]) ? c.mean : number_in(cells[i]);
+        if (!is_float(value)) return false;
         *to = static_cast<float>(*value);
       }
     }
@@ -198,12 +277,13 @@ class TableImport {
 
   std::string described() const {
     std::vector<JsonObject> out;
-    for (const Column& c : columns_) {
-      if (!c.used) continue;
+    for (size_t i : order_) {
+      const Column& c = columns_[i];
       JsonObject o{{"name", c.name}, {"type", c.categories ? "category" : "number"}, {"missing", c.missing}};
       if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
       out.push_back(std::move(o));
     }
+    if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
     std::string text = json_array(out).text;
     std::erase(text, '\n');  // those between values; within a text they are escaped
     return text;
@@ -216,12 +296,21 @@ class TableImport {
       log_warning(cat(path_, ": the last tenth of the rows has ", last.size(), " of ", class_names_.size(),
                       " labels, and data.validation takes the last rows: shuffle the rows first"));
   }
+  void warn_of_order(const std::vector<double>& numbers) const {
+    const bool sorted =
+        std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
+    if (count_ >= 100 && sorted)
+      log_warning(cat(path_, ": is sorted by '", columns_[target_].name,
+                      "', and data.validation takes the last rows: shuffle the rows first"));
+  }
 
   std::string path_;
   TableOptions options_;
   const ImportOptions& import_;
   std::vector<Column> columns_;
-  size_t label_ = 0;
+  std::vector<size_t> order_;  // the columns that have features, in the order of these
+  std::shared_ptr<const DatasetFile> like_;
+  size_t target_ = 0;  // the column of the labels or targets
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;

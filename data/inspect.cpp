@@ -2,10 +2,12 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/io/json.h"
+#include "data/box_files.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 
@@ -13,7 +15,9 @@ namespace lockstep {
 
 namespace {
 
-constexpr int64_t kMostCompared = 1 << 25;  // records, so that their hashes take 256 MiB at most
+constexpr int64_t kMostCompared = 1 << 25;                // records, so that their hashes take 256 MiB at most
+constexpr int64_t kMostRowsCompared = kMostCompared / 2;  // which have an index each beside the hash
+constexpr size_t kRepeatsTold = 5;
 
 void inspect_records(const DatasetFile& file, DatasetReport& report) {
   const RecordsHeader& h = file.header.records;
@@ -33,7 +37,7 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
     hashes.push_back(hasher.digest().low);
   });
   std::sort(hashes.begin(), hashes.end());
-  report.duplicates = static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end()));
+  report.duplicates = compares ? static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end())) : -1;
   if (!lengths.empty()) {
     report.shortest = lengths.begin()->first, report.longest = lengths.rbegin()->first;
     int64_t below = 0;
@@ -43,6 +47,52 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
   if (file.targets)
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
+    });
+}
+
+// Reads every row or image, and finds those that are there twice.
+void inspect_rows(const DatasetFile& file, DatasetReport& report, const ProgressCallback& progress) {
+  const int64_t count = file.header.images[0];
+  const bool compares = count <= kMostRowsCompared;
+  std::vector<std::pair<uint64_t, int64_t>> hashes;  // and index
+  for (int64_t i = 0; i < count; ++i) {
+    if (file.header.encoded) {
+      const uint64_t hash = hash64(file.encoded_file(i));
+      if (compares) hashes.emplace_back(hash, i);
+    } else {
+      file.rows->visit({i, i + 1}, [&](Range, const uint8_t* bytes) {
+        if (compares) hashes.emplace_back(hash64(bytes, static_cast<size_t>(file.rows->row_bytes())), i);
+      });
+    }
+    if (progress && (i % 256 == 255 || i + 1 == count)) progress(i + 1, count);
+  }
+  report.duplicates = compares ? 0 : -1;
+  if (!compares) return;
+  const auto target = [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    return file.header.target == TargetKind::kNumbers  ? double{file.numbers[at]}
+           : file.header.target == TargetKind::kLabels ? double(file.labels[at])
+                                                       : 0.0;
+  };
+  std::sort(hashes.begin(), hashes.end());
+  for (size_t i = 1, first = 0; i < hashes.size(); ++i) {
+    if (hashes[i].first != hashes[first].first) {
+      first = i;
+      continue;
+    }
+    ++report.duplicates;
+    report.contradictions += target(hashes[i].second) != target(hashes[first].second);
+    report.repeats.emplace_back(hashes[i].second, hashes[first].second);
+    std::sort(report.repeats.begin(), report.repeats.end());
+    if (report.repeats.size() > kRepeatsTold) report.repeats.pop_back();
+  }
+}
+
+void count_pixels(const DatasetFile& file, DatasetReport& report) {
+  for (int64_t i = 0; i < file.header.images[0]; ++i)
+    file.visit_image(i, [&](const uint8_t*, int64_t height, int64_t width) {
+      for (uint8_t value : file.mask(i, height, width))
+        ++(value == file.header.ignored ? report.ignored : report.per_class[value]);
     });
 }
 
@@ -73,7 +123,8 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   report.kind = h.kind;
   report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
-  report.chunks = static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size());
+  report.chunks =
+      static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size() + h.target_end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
   if (h.kind == DataKind::kTokens) {
@@ -90,8 +141,20 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
     report.columns = h.columns;
     report.mean = h.mean;
     report.stddev = h.stddev;
+    report.target = h.target;
+    inspect_rows(*file, report, progress);
     report.per_class.resize(static_cast<size_t>(h.classes));
     for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
+    if (file->masks) count_pixels(*file, report);
+    for (size_t at = 0; at < file->boxes.size(); at += kBoxValues)
+      ++report.per_class[static_cast<size_t>(file->boxes[at])];
+    for (int64_t i = 0; h.target == TargetKind::kBoxes && i < report.count; ++i)
+      report.with_boxes += !file->boxes_of(i).empty();
+    if (h.target == TargetKind::kNumbers) {
+      const auto [least, most] = std::minmax_element(file->numbers.begin(), file->numbers.end());
+      report.target_least = *least, report.target_most = *most;
+      report.target_mean = h.target_mean, report.target_std = h.target_std;
+    }
   }
   return report;
 }
@@ -118,6 +181,26 @@ std::vector<std::string> counts_by_class(const DatasetReport& r) {
   return out;
 }
 
+// "duplicates: 2, of which 1 with another target: 17 (as 4), 25 (as 4)"
+std::string duplicates_text(const DatasetReport& r) {
+  if (r.duplicates < 0) return "duplicates: not counted";
+  std::string out = cat("duplicates: ", r.duplicates);
+  if (r.contradictions > 0) out += cat(", of which ", r.contradictions, " with another target");
+  for (size_t i = 0; i < r.repeats.size(); ++i)
+    out += cat(i ? ", " : ": ", r.repeats[i].first, " (as ", r.repeats[i].second, ")");
+  return out + (r.duplicates > static_cast<int64_t>(r.repeats.size()) && !r.repeats.empty() ? ", ..." : "");
+}
+
+// The lines about labels, masks or numbers, without the last line end.
+std::string targets_text(const DatasetReport& r, const std::string& of_class) {
+  if (r.target == TargetKind::kNumbers)
+    return cat("targets: ", r.target_least, " to ", r.target_most, ", mean ", r.target_mean, ", std ", r.target_std);
+  const bool boxes = r.target == TargetKind::kBoxes;
+  const int64_t count = std::accumulate(r.per_class.begin(), r.per_class.end(), int64_t{0});
+  return cat(boxes ? cat("boxes: ", count, " in ", r.with_boxes, " images\n") : "", "classes: ", r.classes, "\n",
+             of_class, joined(counts_by_class(r), 20), r.ignored > 0 ? cat(", ignored: ", r.ignored) : "");
+}
+
 }  // namespace
 
 std::string to_text(const DatasetReport& r) {
@@ -126,22 +209,24 @@ std::string to_text(const DatasetReport& r) {
     out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\nused: ", r.used,
                "\n");
     if (r.records > 0)
-      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median,
-                 "\nduplicates: ", r.records > kMostCompared ? "not counted" : cat(r.duplicates),
-                 "\ntargets: ", r.targets, "\n");
+      out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
+                 duplicates_text(r), "\ntargets: ", r.targets, "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else if (r.kind == DataKind::kTable) {
-    out += cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\nclasses: ", r.classes,
-               "\nrows per class: ", joined(counts_by_class(r), 20), "\nmean: ", joined(r.mean, 16),
-               "\nstd: ", joined(r.stddev, 16), "\n");
+    out +=
+        cat("kind: table\nrows: ", r.count, "\nfeatures: ", r.image_shape[0], "\n", targets_text(r, "rows per class: "),
+            "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
     if (!r.columns.empty()) out += cat("columns: ", escaped(r.columns, Lines::kEscape), "\n");
   } else {
     const bool mixed = r.image_shape[0] == 0;
+    const char* of_class = r.target == TargetKind::kMasks   ? "pixels per class: "
+                           : r.target == TargetKind::kBoxes ? "boxes per class: "
+                                                            : "images per class: ";
     out += cat("kind: images\nimages: ", r.count, "\nshape (height, width, channels): ",
-               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape),
-               "\nclasses: ", r.classes, "\nimages per class: ", joined(counts_by_class(r), 20),
-               "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
+               mixed ? cat("mixed sizes, ", r.image_shape[2], " channels") : to_text(r.image_shape), "\n",
+               targets_text(r, of_class), "\nmean: ", joined(r.mean, 16), "\nstd: ", joined(r.stddev, 16), "\n");
   }
+  if (r.kind != DataKind::kTokens) out += duplicates_text(r) + "\n";
   return out +
          cat("chunks: ", r.chunks, ", all whole\nfile size: ", r.file_bytes, " bytes\nidentity: ", r.identity, "\n");
 }
@@ -156,19 +241,36 @@ std::string to_json(const DatasetReport& r) {
                              {"shortest_record", r.shortest},
                              {"median_record", r.median},
                              {"longest_record", r.longest},
-                             {"duplicates", r.records > kMostCompared ? JsonValue(nullptr) : JsonValue(r.duplicates)},
+                             {"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
-    const bool table = r.kind == DataKind::kTable;
+    const bool table = r.kind == DataKind::kTable, masks = r.target == TargetKind::kMasks,
+               boxes = r.target == TargetKind::kBoxes;
     out = {{"kind", table ? "table" : "images"},
            {table ? "rows" : "images", r.count},
            {"shape", list(r.image_shape)},
            {"classes", r.classes},
-           {table ? "rows_per_class" : "images_per_class", list(r.per_class)},
+           {table   ? "rows_per_class"
+            : masks ? "pixels_per_class"
+            : boxes ? "boxes_per_class"
+                    : "images_per_class",
+            list(r.per_class)},
            {"class_names", list(r.class_names)},
            {"mean", list(r.mean)},
            {"std", list(r.stddev)}};
+    if (masks) out.emplace_back("ignored_pixels", r.ignored);
+    if (boxes) out.emplace_back("images_with_boxes", r.with_boxes);
+    std::vector<JsonValue> repeats;
+    for (const auto& [index, first] : r.repeats) repeats.emplace_back(json_array(std::vector<JsonValue>{index, first}));
+    out.insert(out.end(), {{"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
+                           {"contradictions", r.contradictions},
+                           {"repeats", json_array(repeats)}});
+    if (r.target == TargetKind::kNumbers)
+      out.insert(out.end(), {{"target_least", r.target_least},
+                             {"target_most", r.target_most},
+                             {"target_mean", r.target_mean},
+                             {"target_std", r.target_std}});
     if (!r.columns.empty()) {
       const bool whole = parse_json_array(r.columns) && r.columns.find('\n') == std::string::npos;
       out.emplace_back("columns", whole ? JsonValue(JsonText{r.columns}) : JsonValue(r.columns));

@@ -17,6 +17,7 @@ class Merged {
   void add(const std::string& path) {
     const auto file = open_dataset_file(path, kCopyMemory);
     const DatasetHeader& h = file->header;
+    require_copyable(path, h);
     if (inputs_++ == 0) {
       header = described_as(h);
       has_records_ = h.records.count > 0;

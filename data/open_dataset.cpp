@@ -9,6 +9,7 @@
 #include "data/foreign_file.h"
 #include "data/image_dataset.h"
 #include "data/mixture.h"
+#include "data/mixup.h"
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
 #include "data/table_dataset.h"
@@ -157,8 +158,11 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
     why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
+  else if (a.tensors != b.tensors) why = "a sample's targets there are of another shape or type than in the others";
   else if (a.classes != b.classes)
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
+  else if (a.target_mean != b.target_mean || a.target_std != b.target_std)
+    why = "targets have another mean or standard deviation there: import it with --like";
   else if (theirs && ours) why = first_difference(*theirs, *ours);
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
 }
@@ -304,7 +308,11 @@ class Hdf5Source final : public DataSource {
     for (Field& f : fields(o.augment)) out.push_back(std::move(f));
     return out;
   }
-  Datasets open(const DataOptions& o, uint64_t seed) const override { return file_data(o, seed); }
+  Datasets open(const DataOptions& o, uint64_t seed) const override {
+    Datasets out = file_data(o, seed);
+    if (o.augment.mixup > 0 && !o.measured) out.train = std::make_shared<Mixup>(out.train, o.augment.mixup, seed);
+    return out;
+  }
 };
 
 class SyntheticTokensSource final : public DataSource {

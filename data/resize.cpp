@@ -75,13 +75,17 @@ void along_y(const uint8_t* from, int64_t first_row, int64_t row_bytes, const Ta
   }
 }
 
+void check_box(int64_t image_height, int64_t image_width, const Box& box, int64_t height, int64_t width) {
+  check(box.left >= 0 && box.top >= 0 && box.left < box.right && box.top < box.bottom && box.right <= image_width &&
+            box.bottom <= image_height && height > 0 && width > 0,
+        "a box of an image of ", image_height, " x ", image_width, " to ", height, " x ", width);
+}
+
 }  // namespace
 
 ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels, const Box& box,
                  int64_t height, int64_t width) {
-  check(box.left >= 0 && box.top >= 0 && box.left < box.right && box.top < box.bottom && box.right <= image_width &&
-            box.bottom <= image_height && height > 0 && width > 0,
-        "a box of an image of ", image_height, " x ", image_width, " to ", height, " x ", width);
+  check_box(image_height, image_width, box, height, width);
   ByteImage out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
   const Taps x = taps_of(box.left, box.right, image_width, width);
   const Taps y = taps_of(box.top, box.bottom, image_height, height);
@@ -101,6 +105,20 @@ ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_widt
   }
   if (box.top == 0 && box.bottom == height) std::copy_n(rows, out.bytes.size(), out.bytes.data());
   else along_y(rows, first, row_bytes, y, out.bytes.data());
+  return out;
+}
+
+ByteImage resize_nearest(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
+                         const Box& box, int64_t height, int64_t width) {
+  check_box(image_height, image_width, box, height, width);
+  ByteImage out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
+  uint8_t* to = out.bytes.data();
+  for (int64_t y = 0; y < height; ++y) {
+    const uint8_t* row =
+        pixels + (box.top + (2 * y + 1) * (box.bottom - box.top) / (2 * height)) * image_width * channels;
+    for (int64_t x = 0; x < width; ++x, to += channels)
+      std::copy_n(row + (box.left + (2 * x + 1) * (box.right - box.left) / (2 * width)) * channels, channels, to);
+  }
   return out;
 }
 

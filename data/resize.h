@@ -22,6 +22,10 @@ struct Box {
 ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels, const Box& box,
                  int64_t height, int64_t width);
 
+// The same by the nearest pixel, for masks: of each output pixel the one that its centre lies in.
+ByteImage resize_nearest(const uint8_t* pixels, int64_t image_height, int64_t image_width, int64_t channels,
+                         const Box& box, int64_t height, int64_t width);
+
 // The largest rectangle in the middle of an image whose sides have the ratio of height : width.
 Box centred_box(int64_t image_height, int64_t image_width, int64_t height, int64_t width);
 

@@ -69,7 +69,7 @@ class LabelledCopy final : public SampleWriter {
       labels_.push_back(labels.empty() ? label : labels[static_cast<size_t>(label)]);
     }
     for (int64_t i = samples.begin; header_.encoded && i < samples.end; ++i)
-      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + file.header.bytes_of(i).size());
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part_of(file.header.ends, i).size());
     file.rows->visit(rows_of(file.header, samples), [&](Range piece, const uint8_t* bytes) {
       rows_.append(bytes, piece.size());
       if (measures_ && !header_.encoded) measure(bytes, piece.size());
@@ -83,13 +83,8 @@ class LabelledCopy final : public SampleWriter {
   void close() override {
     header_.hashes = rows_.finish();
     if (measures_) set_moments();
-    header_.label_hashes = write_labels(file_, labels_);
-    if (header_.encoded) {
-      const auto count = static_cast<int64_t>(ends_.size());
-      ChunkWriter writer(file_, "ends", StoredType::kInt64, {count}, tokens_per_chunk());
-      writer.append(ends_.data(), count);
-      header_.end_hashes = writer.finish();
-    }
+    write_labels(file_, labels_, header_);
+    if (header_.encoded) header_.end_hashes = write_ends(file_, "ends", ends_);
     write_dataset_header(file_, header_);
     file_.close();
   }
@@ -130,6 +125,11 @@ class LabelledCopy final : public SampleWriter {
 
 }  // namespace
 
+void require_copyable(const std::string& path, const DatasetHeader& h) {
+  require(h.target == TargetKind::kLabels, ExitCode::kBadData, path,
+          ": holds masks, boxes or numbers to predict; only samples with labels, and text, are copied yet");
+}
+
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {
   if (dataset.header.kind == DataKind::kTokens) return std::make_unique<TokenCopy>(std::move(dataset));
   return std::make_unique<LabelledCopy>(std::move(dataset));
@@ -137,7 +137,7 @@ std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {
 
 Range rows_of(const DatasetHeader& h, Range samples) {
   if (!h.encoded || samples.empty()) return samples;
-  return {h.bytes_of(samples.begin).begin, h.bytes_of(samples.end - 1).end};
+  return {part_of(h.ends, samples.begin).begin, part_of(h.ends, samples.end - 1).end};
 }
 
 void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,

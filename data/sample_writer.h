@@ -37,6 +37,8 @@ class SampleWriter {
   virtual void close() = 0;   // the file is complete, under its temporary name
   virtual void commit() = 0;  // it appears
 };
+// Throws ExitCode::kBadData for a file, at `path`, whose samples have other targets than labels.
+void require_copyable(const std::string& path, const DatasetHeader& header);
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
 
 // The rows of some samples of a file of images or tables: bytes of encoded images, else the same numbers.

@@ -1,9 +1,13 @@
 #include "data/show.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/token_dataset.h"
@@ -34,6 +38,57 @@ Range tokens_of(const DatasetFile& file, int64_t index) {
     ends.insert(ends.end(), values, values + rows.size());
   });
   return {index > 0 ? ends.front() : 0, ends.back()};
+}
+
+constexpr uint8_t kNoClass = 255;  // whose colour is light
+
+// The colour of a class: its bits, the lowest first, are the highest of red, green, blue, red and so on, as in the
+// masks of PASCAL VOC. Class 0 is black.
+std::array<uint8_t, 3> colour_of(uint8_t value) {
+  std::array<uint8_t, 3> out{};
+  for (int bit = 0; bit < 8; ++bit)
+    if (value >> bit & 1) out[static_cast<size_t>(bit % 3)] |= static_cast<uint8_t>(0x80 >> bit / 3);
+  return out;
+}
+
+// An image of 1 channel with three equal ones.
+ByteImage in_colour(ByteImage image) {
+  if (image.channels == 3) return image;
+  ByteImage out{image.height, image.width, 3, {}};
+  for (uint8_t value : image.bytes) out.bytes.insert(out.bytes.end(), 3, value);
+  return out;
+}
+
+// The image, in colour, with its mask to the right.
+ByteImage beside(const ByteImage& image, const std::vector<uint8_t>& mask) {
+  const ByteImage colour = in_colour(image);
+  ByteImage out{image.height, 2 * image.width, 3, {}};
+  for (int64_t y = 0; y < image.height; ++y) {
+    const uint8_t* row = colour.bytes.data() + y * image.width * 3;
+    out.bytes.insert(out.bytes.end(), row, row + image.width * 3);
+    for (int64_t x = 0; x < image.width; ++x)
+      for (uint8_t value : colour_of(mask[static_cast<size_t>(y * image.width + x)])) out.bytes.push_back(value);
+  }
+  return out;
+}
+
+// Draws the edges of boxes, a colour for each class, on an image in colour.
+void draw(std::span<const float> boxes, ByteImage& image) {
+  image = in_colour(std::move(image));
+  for (size_t at = 0; at < boxes.size(); at += kBoxValues) {
+    const float* b = boxes.data() + at;
+    const auto place = [](double part, int64_t side) {
+      return std::clamp<int64_t>(static_cast<int64_t>(part * static_cast<double>(side)), 0, side - 1);
+    };
+    const int64_t left = place(b[1] - b[3] / 2, image.width), right = place(b[1] + b[3] / 2, image.width);
+    const int64_t top = place(b[2] - b[4] / 2, image.height), bottom = place(b[2] + b[4] / 2, image.height);
+    const auto colour = colour_of(static_cast<uint8_t>(1 + static_cast<int64_t>(b[0]) % 254));
+    const auto dot = [&](int64_t x, int64_t y) {
+      std::copy(colour.begin(), colour.end(), image.bytes.data() + (y * image.width + x) * 3);
+    };
+    for (int64_t x = left; x <= right; ++x) dot(x, top), dot(x, bottom);
+    for (int64_t y = top; y <= bottom; ++y) dot(left, y), dot(right, y);
+  }
 }
 
 }  // namespace
@@ -72,13 +127,28 @@ std::optional<ShownImage> show_image(const std::string& path, int64_t index) {
     image.height = height, image.width = width;
     image.bytes.assign(pixels, pixels + height * width * image.channels);
   });
-  const int32_t label = file->labels[static_cast<size_t>(index)];
-  return ShownImage{image.height,
-                    image.width,
-                    image.channels,
-                    label,
-                    h.class_names.empty() ? "" : h.class_names[static_cast<size_t>(label)],
-                    encode_png(image)};
+  ShownImage out;
+  out.height = image.height, out.width = image.width, out.channels = image.channels;
+  out.target = h.target;
+  if (file->masks) {
+    std::vector<uint8_t> mask = file->mask(index, image.height, image.width);
+    const std::set<uint8_t> values(mask.begin(), mask.end());
+    for (uint8_t value : values)
+      if (value != h.ignored) out.in_mask.push_back(value);
+    if (h.ignored >= 0) std::replace(mask.begin(), mask.end(), static_cast<uint8_t>(h.ignored), kNoClass);
+    image = beside(image, mask);
+  } else if (h.target == TargetKind::kBoxes) {
+    const std::span<const float> boxes = file->boxes_of(index);
+    out.boxes.assign(boxes.begin(), boxes.end());
+    draw(boxes, image);
+  } else if (h.target == TargetKind::kNumbers) {
+    out.number = file->numbers[static_cast<size_t>(index)];
+  } else {
+    out.label = file->labels[static_cast<size_t>(index)];
+    if (!h.class_names.empty()) out.class_name = h.class_names[static_cast<size_t>(out.label)];
+  }
+  out.png = encode_png(image);
+  return out;
 }
 
 }  // namespace lockstep

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "data/dataset_file.h"
 
 namespace lockstep {
 
@@ -23,9 +26,13 @@ ShownText show_text(const std::string& path, int64_t index);
 // An image as it is stored, before it is normalised.
 struct ShownImage {
   int64_t height = 0, width = 0, channels = 0;
+  TargetKind target = TargetKind::kLabels;
   int64_t label = 0;
-  std::string class_name;  // empty where the file has no names
-  std::string png;         // the bytes of a PNG file
+  std::string class_name;        // empty where the file has no names
+  double number = 0;             // to predict
+  std::vector<int64_t> in_mask;  // the classes that are there
+  std::vector<float> boxes;      // [boxes, kBoxValues] (data/box_files.h)
+  std::string png;  // the bytes of a PNG file: the image, and to its right the mask, or on it the edges of the boxes
 };
 // Null where the file holds no images. Throws ExitCode::kUsage where there is no such image, kDevice in a build without
 // codecs.

@@ -128,6 +128,7 @@ void split_dataset(const std::string& input, std::vector<SplitPart>& parts, cons
   check_parts(parts);
   const auto file = open_dataset_file(input, kCopyMemory);
   const DatasetHeader& h = file->header;
+  require_copyable(input, h);
   require(!options.by_label || h.kind != DataKind::kTokens, ExitCode::kUsage, "data split: --by-label: ", input,
           " is text, which has no labels");
   const Runs runs(*file, parts, options);

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "data/image_dataset.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +39,9 @@ void SyntheticTokens::read(Range tokens, int32_t* out) const {
 SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part) : part_(part), images_(o.images) {
   check(part.begin >= 0 && part.end <= images_ && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
         images_);
-  spec_ = image_spec({o.height, o.width, o.channels}, o.classes);
+  spec_ = {{{"images", DType::kFloat32, {o.height, o.width, o.channels}}, {std::string(kLabels), DType::kInt32, {}}},
+           o.classes,
+           "images"};
 }
 
 Hash128 SyntheticImages::identity() const {

@@ -8,11 +8,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) 
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
-  spec_ = {{{"features", DType::kFloat32, {h.images[1]}}, {std::string(kLabels), DType::kInt32, {}}},
-           h.classes,
-           "rows",
-           1,
-           false};
+  spec_ = spec_of(h, {"features", DType::kFloat32, {h.images[1]}}, "rows");
 }
 
 void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
@@ -24,7 +20,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
     const float* values = reinterpret_cast<const float*>(bytes);
     for (size_t c = 0; c < h.mean.size(); ++c) out[c] = static_cast<float>((values[c] - h.mean[c]) / h.stddev[c]);
   });
-  *static_cast<int32_t*>(sample[1]) = file_->labels[static_cast<size_t>(row)];
+  file_->write_target(row, sample[1]);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// TableDataset: samples of the features of a table's row, fp32 [features], normalised, and its label. The training and
-// the validation dataset share one file.
+// TableDataset: samples of the features of a table's row, fp32 [features], normalised, and its label or the number that
+// is its target. The training and the validation dataset share one file.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,9 @@ void read_each(const std::string& path, Verification& verification) {
   add("record_ends", h.records.end_hashes);
   add("targets", h.records.target_hashes);
   add("ends", h.end_hashes);
-  add("labels", h.label_hashes);
+  if (h.kind == DataKind::kTokens) return verification.read(parts);
+  add(target_name(h.target), h.label_hashes);
+  add(h.target == TargetKind::kMasks ? "mask_ends" : "box_ends", h.target_end_hashes);
   verification.read(parts);
 }
 
@@ -85,7 +87,10 @@ DatasetCheck verify_dataset(const std::string& path, const ProgressCallback& pro
     std::vector<Part> parts{{rows_name(file->header.kind), file->rows.get()}};
     if (file->record_ends) parts.push_back({"record_ends", file->record_ends.get()});
     if (file->targets) parts.push_back({"targets", file->targets.get()});
-    out.chunks = static_cast<int64_t>(file->header.label_hashes.size() + file->header.end_hashes.size());
+    if (file->masks) parts.push_back({"masks", file->masks.get()});
+    const DatasetHeader& h = file->header;  // of lists, which were read whole
+    out.chunks = static_cast<int64_t>(h.end_hashes.size() + h.target_end_hashes.size() +
+                                      (file->masks ? 0 : h.label_hashes.size()));
     verification.read(parts);
     if (out.whole()) visit_records(*file, [](Range) {});  // their order, across chunks
     return out;

@@ -13,6 +13,20 @@ Tensor Model::loss(Tensor output, const Tensor& target) {
   return cross_entropy(std::move(output), target, kIgnoreIndex, training() ? label_smoothing_ : 0);
 }
 
+Tensor Model::batch_loss(Tensor output, const Batch& batch) {
+  if (batch.find(kOtherLabels)) {
+    const Tensor share = affine(cast(batch[kOtherShare], DType::kFloat32), 1.0 / kShareUnit, 0);
+    return mixed_cross_entropy(output, batch[kLabels], batch[kOtherLabels], share, training() ? label_smoothing_ : 0);
+  }
+  if (!regression_) return loss(std::move(output), batch[kLabels]);
+  const Tensor& targets = batch[kTargets];
+  require(output.numel() == targets.numel(), ExitCode::kConfig, "the model gives ", output,
+          " for targets of a regression ", targets, ": it must give one number for each");
+  const Tensor predicted = reshape(output, targets.shape());
+  return regression_->huber_delta > 0 ? huber_loss(predicted, targets, regression_->huber_delta)
+                                      : mse_loss(predicted, targets);
+}
+
 Tensor Model::output_of(const Batch& batch) {
   trace_mark();
   const std::vector<TensorNeed> needs = reads();

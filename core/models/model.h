@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,14 @@ namespace lockstep {
 // Shapes of the data, for the constructor of a model.
 struct TaskSpec {
   Shape input;          // of one sample: tokens [T], images [H, W, C]
-  int64_t classes = 0;  // vocabulary, or labels
+  int64_t classes = 0;  // vocabulary, or labels; 1 where a number is predicted
+  bool regression = false;
+};
+
+// How the numbers that a model predicts are compared with targets: the mean of squares, or, with a `huber_delta` above
+// 0, Huber's loss.
+struct RegressionLoss {
+  double huber_delta = 0;
 };
 
 // A tensor of a batch that a model reads.
@@ -35,8 +43,8 @@ struct StepPhase {
 class Model : public Module {
  public:
   // What this model reads of a batch; data without it is refused before the first step. By default the data's first
-  // tensor, and "labels".
-  virtual std::vector<TensorNeed> reads() const { return {{}, {std::string(kLabels), TensorNeed::Type::kInteger}}; }
+  // tensor, and target_need().
+  virtual std::vector<TensorNeed> reads() const { return {{}, target_need()}; }
   // Whether what it says of a position depends on later ones, so that data whose targets are the next
   // tokens is refused.
   virtual bool sees_ahead() const { return false; }
@@ -50,12 +58,14 @@ class Model : public Module {
   // floating point come in the type that the model computes in.
   virtual Tensor output_of(const Batch& batch);
   // Sum of the losses of a micro-batch's targets, fp32 [1], from that output; labels equal to kIgnoreIndex
-  // add 0. By default loss() against the labels.
-  virtual Tensor batch_loss(Tensor output, const Batch& batch) { return loss(std::move(output), batch[kLabels]); }
+  // add 0. By default loss() against the labels, of mixtures the cross-entropy of both labels by their shares, and in a
+  // regression the loss of one number a sample against "targets".
+  virtual Tensor batch_loss(Tensor output, const Batch& batch);
   // By default, cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing; it may
   // overwrite the output with its gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
-  void set_label_smoothing(double share) { label_smoothing_ = share; }  // [0, 1]; 0 until it is called
+  void set_label_smoothing(double share) { label_smoothing_ = share; }   // [0, 1]; 0 until it is called
+  void set_regression(const RegressionLoss& how) { regression_ = how; }  // labels are classes until it is called
   // The phases of a step, in order: each sees what those before it updated (two networks that are trained against each
   // other). Between them they update every parameter that is not frozen, none of them twice. By default there is one.
   virtual std::vector<StepPhase> phases() const { return {{}}; }
@@ -66,9 +76,17 @@ class Model : public Module {
   // utilisation of the machine is computed; 0: not known.
   virtual double flops() const { return 0; }
 
+ protected:
+  // "labels" (of `rank` dimensions a sample; negative: any), or in a regression one of "targets".
+  TensorNeed target_need(int rank = -1) const {
+    if (regression_) return {std::string(kTargets), TensorNeed::Type::kFloating, 0};
+    return {std::string(kLabels), TensorNeed::Type::kInteger, rank};
+  }
+
  private:
   size_t phase_ = 0;
   double label_smoothing_ = 0;
+  std::optional<RegressionLoss> regression_;
 };
 
 // In words, what `needs` asks for that the data lacks; empty where all is there.

@@ -33,7 +33,7 @@ class Resnet : public Model {
  public:
   Resnet(const ResnetOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, {std::string(kLabels), TensorNeed::Type::kInteger, 0}};
+    return {{"images", TensorNeed::Type::kFloating, 3}, target_need(0)};
   }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
   double flops() const override { return flops_; }

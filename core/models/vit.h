@@ -21,7 +21,7 @@ class Vit : public Model {
  public:
   Vit(const VitOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, {std::string(kLabels), TensorNeed::Type::kInteger, 0}};
+    return {{"images", TensorNeed::Type::kFloating, 3}, target_need(0)};
   }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
   double flops() const override { return flops_; }

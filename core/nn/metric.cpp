@@ -54,6 +54,21 @@ Metric accuracy() {
           }};
 }
 
+Metric rmse(double unit) {
+  return {.name = "rmse",
+          .sum =
+              [unit](const Tensor& output, const Batch& batch) {
+                const Tensor* targets = batch.find(kTargets);
+                if (!targets || !is_floating(output.dtype()) || output.numel() != targets->numel()) return MetricSum{};
+                const std::vector<double> found = output.detach().to_vector(), wanted = targets->to_vector();
+                MetricSum out{0, static_cast<int64_t>(found.size())};
+                for (size_t i = 0; i < found.size(); ++i)
+                  out.sum += (found[i] - wanted[i]) * unit * ((found[i] - wanted[i]) * unit);
+                return out;
+              },
+          .root = true};
+}
+
 Metric iou() {
   return {.name = "iou", .sum = [](const Tensor& output, const Batch& batch) {
             const Tensor* labels = labels_of(batch);

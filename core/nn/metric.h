@@ -28,6 +28,7 @@ struct Metric {
   std::string name;  // "accuracy": of the keys val_NAME of metrics.jsonl and NAME of `lockstep eval`
   // One of the two kinds is set. `output`: what Model::output_of() gave.
   std::function<MetricSum(const Tensor& output, const Batch& batch)> sum = {};
+  bool root = false;  // the metric is the square root of that quotient
   // `first`: the first row's index in the data.
   std::function<std::vector<MetricRow>(const Tensor& output, const Batch& batch, int64_t first)> rows = {};
   // Of all ranks' rows, sorted by score, then sample.
@@ -40,6 +41,9 @@ MetricSum count_correct(const Tensor& output, const Tensor& labels);
 // The part of the labels (ignored ones left out) at which an output [..., classes] has its largest value; left out
 // where shapes or types are no classification.
 Metric accuracy();
+// The root of the mean squared distance between the numbers of an output and "targets", times `unit`: what one of the
+// batch's is in that of the data. Left out where there are no targets, one for each number.
+Metric rmse(double unit);
 // Of labels in two dimensions or more, [B, H, W], 0 being the background: where output and label agree on another
 // class, as a part of where either has one (intersection over union); left out for other labels.
 Metric iou();

@@ -39,6 +39,23 @@ Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Place place) 
   return sum(add(mul(rest, x, place), softplus(affine(x, -1, 0, place), place), place), {}, place);
 }
 
+Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,
+                           double label_smoothing, Place place) {
+  check(logits.rank() == 2 && target.shape() == Shape{logits.dim(0)} && other.shape() == target.shape() &&
+            share.shape() == target.shape(),
+        "mixed_cross_entropy: logits ", logits, " with targets ", target, ", ", other, " and shares ", share);
+  const Tensor log_p = log_softmax(wide(logits, place), place);
+  const auto of = [&](const Tensor& labels, const Tensor& weight) {
+    const Shape column{labels.numel(), 1};
+    const Tensor at = gather(log_p, raw::contiguous(labels).reshape(column), place);
+    return sum(mul(at, reshape(cast(weight, log_p.dtype(), place), column, place), place), {}, place);
+  };
+  const Tensor both = add(of(target, affine(share, -1, 1, place)), of(other, share), place);
+  if (label_smoothing == 0) return affine(both, -1, 0, place);
+  const Tensor all = affine(sum(log_p, {}, place), -label_smoothing / static_cast<double>(logits.dim(1)), 0, place);
+  return add(affine(both, label_smoothing - 1, 0, place), all, place);
+}
+
 // The logarithm is kept finite, so that a target of 0 gives 0.
 Tensor kl_div(const Tensor& log_p, const Tensor& target, Place place) {
   check_pair("kl_div", log_p, target);

@@ -136,6 +136,10 @@ Tensor log_softmax(const Tensor& x, Place place = Place::current());  // last di
 // prediction costs.
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                      Place place = Place::current());
+// The same of logits [N, V] that have two targets each, `target` and `other`, int32 [N], none ignored: the loss of the
+// other counts by its `share`, fp32 [N], that of the first by 1 - share.
+Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,
+                           double label_smoothing = 0, Place place = Place::current());
 // More losses, in fp32 whatever the type of their inputs (fp64 for fp64): sums, as scalars [1]. Targets may have a
 // gradient, too. x and target, or what stands in their place, have equal shapes.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Place place = Place::current());  // (x - target)^2

@@ -15,10 +15,17 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;  // of one sample; [rows, shape...] in a batch
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 // int32; what a loss is a mean over: the elements that are not kIgnoreIndex.
 inline constexpr std::string_view kLabels = "labels";
+// fp32; numbers that a regression predicts, in the place of labels: one a sample.
+inline constexpr std::string_view kTargets = "targets";
+// int32, one a sample: where samples are mixtures of two (mixup), the label of the other one, and its share in units of
+// 1 / kShareUnit.
+inline constexpr std::string_view kOtherLabels = "other_labels", kOtherShare = "other_share";
+inline constexpr int32_t kShareUnit = 1 << 16;
 
 class Batch {
  public:

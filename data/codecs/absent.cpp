@@ -15,6 +15,7 @@ namespace {
 
 ImageInfo image_info(std::string_view, const std::string& name) { fail(name); }
 ByteImage decode_image(std::string_view, int64_t, const std::string& name) { fail(name); }
+ByteImage decode_mask(std::string_view, const std::string& name) { fail(name); }
 std::string encode_png(const ByteImage&) { fail("PNG"); }
 
 }  // namespace lockstep

@@ -21,6 +21,7 @@ struct Decoder {
 };
 
 std::unique_ptr<Decoder> png_decoder();
+std::unique_ptr<Decoder> mask_decoder();  // of PNG files: values as they are stored, or indices of a palette
 std::unique_ptr<Decoder> jpeg_decoder();
 // EXIF's orientation in the content of an APP1 segment; 1 where it says none.
 int exif_orientation(std::string_view segment);

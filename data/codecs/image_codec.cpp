@@ -29,12 +29,13 @@ int exif_orientation(std::string_view segment) {
 
 namespace {
 
-std::unique_ptr<Decoder> opened(std::string_view file, const std::string& name) {
-  const bool png = file.starts_with("\x89PNG\r\n\x1a\n"), jpeg = file.starts_with("\xff\xd8\xff");
-  require(png || jpeg, ExitCode::kBadData, name, ": is neither a PNG nor a JPEG file");
-  std::unique_ptr<Decoder> decoder = png ? png_decoder() : jpeg_decoder();
+std::unique_ptr<Decoder> opened(std::string_view file, const std::string& name, bool mask = false) {
+  const bool png = file.starts_with("\x89PNG\r\n\x1a\n"), jpeg = !mask && file.starts_with("\xff\xd8\xff");
+  require(png || jpeg, ExitCode::kBadData, name, mask ? ": is no PNG file" : ": is neither a PNG nor a JPEG file");
+  std::unique_ptr<Decoder> decoder = mask ? mask_decoder() : png ? png_decoder() : jpeg_decoder();
   const bool good = decoder->open(file);
-  require(good, ExitCode::kBadData, name, ": is a damaged ", png ? "PNG: " : "JPEG: ", decoder->failure);
+  const char* what = mask ? ": is no mask, or damaged: " : png ? ": is a damaged PNG: " : ": is a damaged JPEG: ";
+  require(good, ExitCode::kBadData, name, what, decoder->failure);
   const ImageInfo& i = decoder->stored;
   require(i.height > 0 && i.width > 0 && i.height <= kMostImageBytes / 3 / i.width, ExitCode::kBadData, name,
           ": is an image of ", i.height, " x ", i.width, " pixels; at most ", kMostImageBytes >> 20,
@@ -65,6 +66,19 @@ ByteImage upright(const ByteImage& from, int orientation) {
 }  // namespace
 }  // namespace codecs
 
+namespace {
+
+ByteImage pixels_of(codecs::Decoder& decoder, const std::string& name) {
+  const ImageInfo& stored = decoder.stored;
+  ByteImage image{stored.height, stored.width, stored.channels, {}};
+  image.bytes.resize(static_cast<size_t>(stored.bytes()));
+  const bool good = decoder.decode(image.bytes.data());
+  require(good, ExitCode::kBadData, name, ": is a damaged image: ", decoder.failure);
+  return image;
+}
+
+}  // namespace
+
 ImageInfo image_info(std::string_view file, const std::string& name) {
   const auto decoder = codecs::opened(file, name);
   ImageInfo info = decoder->stored;
@@ -76,10 +90,7 @@ ByteImage decode_image(std::string_view file, int64_t channels, const std::strin
   const auto decoder = codecs::opened(file, name);
   const ImageInfo& stored = decoder->stored;
   require(stored.channels <= channels, ExitCode::kBadData, name, ": is in colour, but the dataset's images are grey");
-  ByteImage image{stored.height, stored.width, stored.channels, {}};
-  image.bytes.resize(static_cast<size_t>(stored.bytes()));
-  const bool good = decoder->decode(image.bytes.data());
-  require(good, ExitCode::kBadData, name, ": is a damaged image: ", decoder->failure);
+  ByteImage image = pixels_of(*decoder, name);
   if (stored.channels < channels) {
     ByteImage wide{image.height, image.width, channels, {}};
     wide.bytes.reserve(image.bytes.size() * static_cast<size_t>(channels));
@@ -87,6 +98,10 @@ ByteImage decode_image(std::string_view file, int64_t channels, const std::strin
     image = std::move(wide);
   }
   return decoder->orientation == 1 ? image : codecs::upright(image, decoder->orientation);
+}
+
+ByteImage decode_mask(std::string_view file, const std::string& name) {
+  return pixels_of(*codecs::opened(file, name, true), name);
 }
 
 }  // namespace lockstep

@@ -31,6 +31,9 @@ struct ImageInfo {
 ImageInfo image_info(std::string_view file, const std::string& name);
 // `channels`: 1 for grey images only, or 3; a grey image then has three equal channels.
 ByteImage decode_image(std::string_view file, int64_t channels, const std::string& name);
+// The values of a grey PNG of 1 to 8 bits as they are stored, or the indices of one with a palette. Throws kBadData for
+// other files, too.
+ByteImage decode_mask(std::string_view file, const std::string& name);
 // A PNG file of an image with 1 or 3 channels.
 std::string encode_png(const ByteImage& image);
 

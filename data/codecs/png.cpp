@@ -14,6 +14,7 @@ constexpr png_uint_32 kMostSide = 1 << 20;  // in pixels
 
 class PngDecoder final : public Decoder {
  public:
+  explicit PngDecoder(bool mask) : mask_(mask) {}
   ~PngDecoder() override { png_destroy_read_struct(&png_, &info_, nullptr); }
 
   bool open(std::string_view file) override {
@@ -27,16 +28,24 @@ class PngDecoder final : public Decoder {
     png_set_chunk_cache_max(png_, 128);
     png_set_read_fn(png_, this, read);
     png_read_info(png_, info_);
-    const bool colours = png_get_color_type(png_, info_) & PNG_COLOR_MASK_COLOR;
+    const int kind = png_get_color_type(png_, info_);
+    const bool plain = kind == PNG_COLOR_TYPE_PALETTE || kind == PNG_COLOR_TYPE_GRAY;
+    if (mask_ && (!plain || png_get_bit_depth(png_, info_) > 8))
+      png_error(png_, "a mask is grey or has a palette, of at most 8 bits and without alpha");
+    const bool colours = !mask_ && kind & PNG_COLOR_MASK_COLOR;
     stored = {png_get_image_height(png_, info_), png_get_image_width(png_, info_), colours ? 3 : 1};
     return true;
   }
 
   bool decode(uint8_t* pixels) override {
     if (setjmp(png_jmpbuf(png_))) return false;
-    png_set_expand(png_);
-    png_set_strip_16(png_);
-    png_set_strip_alpha(png_);
+    if (mask_) {
+      png_set_packing(png_);  // a byte for each pixel of fewer bits
+    } else {
+      png_set_expand(png_);
+      png_set_strip_16(png_);
+      png_set_strip_alpha(png_);
+    }
     const int passes = png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     const size_t row = static_cast<size_t>(stored.width * stored.channels);
@@ -60,6 +69,7 @@ class PngDecoder final : public Decoder {
     std::memcpy(to, self.left_.data(), count);
     self.left_.remove_prefix(count);
   }
+  const bool mask_;
   std::string_view left_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
@@ -67,7 +77,8 @@ class PngDecoder final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<Decoder> png_decoder() { return std::make_unique<PngDecoder>(); }
+std::unique_ptr<Decoder> png_decoder() { return std::make_unique<PngDecoder>(false); }
+std::unique_ptr<Decoder> mask_decoder() { return std::make_unique<PngDecoder>(true); }
 
 }  // namespace codecs
 

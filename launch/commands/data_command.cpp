@@ -3,6 +3,7 @@
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "data/box_files.h"
 #include "data/import.h"
 #include "data/show.h"
 #include "launch/commands/command_line.h"
@@ -90,7 +91,17 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
 
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
-  import_images(inputs[0], output, {a.text("labels"), a.has("keep-encoded")}, options);
+  ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
+  require(!how.labels.empty() + !how.masks.empty() + !how.boxes.empty() <= 1, ExitCode::kUsage,
+          "data import images: --labels, --masks and --boxes exclude each other");
+  const std::string& ignored = a.text("ignore");
+  how.classes = a.integer("classes", 0, how.masks.empty() ? kMostClasses : kMostMaskClasses);
+  require(!how.masks.empty() || ignored.empty(), ExitCode::kUsage, "data import images: --ignore is for --masks");
+  const bool counts = !how.masks.empty() || (!how.boxes.empty() && !how.boxes.ends_with(".json"));
+  require(counts || how.classes == 0, ExitCode::kUsage,
+          "data import images: --classes is for --masks and --boxes of a folder");
+  if (!ignored.empty()) how.ignored = a.integer("ignore", 0, 255);
+  import_images(inputs[0], output, how, options);
 }
 
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
@@ -114,9 +125,15 @@ std::vector<std::string> names_in(const std::string& list) {
 
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
-  require(!a.text("label").empty(), ExitCode::kUsage, "data import csv: --label COLUMN is needed");
+  require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
+          "data import csv: one of --label COLUMN and --target COLUMN is needed");
+  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty();
+  require(
+      a.text("like").empty() || !chooses, ExitCode::kUsage,
+      "data import csv: --categories and --leave-out are what the file of --like was imported with: leave them out");
   import_csv(inputs[0], output,
-             {a.text("label"), names_in(a.text("categories")), names_in(a.text("leave-out")), a.has("fill-missing")},
+             {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
+              a.has("fill-missing"), a.text("like")},
              options);
 }
 
@@ -146,13 +163,14 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "keep-encoded"}},
+     {"labels", "masks", "ignore", "boxes", "keep-encoded"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "categories", "leave-out", "fill-missing"}},
+     {"label", "target", "categories", "leave-out", "fill-missing", "like"}},
     {"npy",
-     "INPUT is an array of images or features and one of labels (.npy), or a .npz that holds both",
+     "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
+     "both",
      import_npy_files,
      {"samples", "labels"}}};
 
@@ -202,15 +220,29 @@ int show(const Arguments& a) {
     require(file && write_all(file, image->png), ExitCode::kStorage, output, ": cannot be written");
     pending.commit();
     const std::string label = image->class_name.empty() ? cat(image->label) : image->class_name;
-    print(a.has("json")
-              ? json_line({{"height", image->height},
-                           {"width", image->width},
-                           {"channels", image->channels},
-                           {"label", image->label},
-                           {"class", label},
-                           {"output", output}}) +
-                    "\n"
-              : cat("image ", index, ", ", image->height, " x ", image->width, ", label ", label, ": ", output, "\n"));
+    JsonObject line{{"height", image->height}, {"width", image->width}, {"channels", image->channels}};
+    std::string text = cat("image ", index, ", ", image->height, " x ", image->width);
+    if (image->target == TargetKind::kNumbers) {
+      line.emplace_back("target", image->number);
+      text += cat(", target ", image->number);
+    } else if (image->target == TargetKind::kBoxes) {
+      std::vector<JsonValue> boxes;
+      for (size_t at = 0; at < image->boxes.size(); at += kBoxValues)
+        boxes.emplace_back(
+            json_array(std::vector<JsonValue>(image->boxes.begin() + static_cast<std::ptrdiff_t>(at),
+                                              image->boxes.begin() + static_cast<std::ptrdiff_t>(at + kBoxValues))));
+      text += cat(", with ", boxes.size(), boxes.size() == 1 ? " box" : " boxes");
+      line.emplace_back("boxes", json_array(boxes));
+    } else if (image->target == TargetKind::kMasks) {
+      line.emplace_back("in_mask", json_array(std::vector<JsonValue>(image->in_mask.begin(), image->in_mask.end())));
+      text += ", with classes";
+      for (int64_t c : image->in_mask) text += cat(" ", c);
+    } else {
+      line.insert(line.end(), {{"label", image->label}, {"class", label}});
+      text += cat(", label ", label);
+    }
+    line.emplace_back("output", output);
+    print(a.has("json") ? json_line(line) + "\n" : cat(text, ": ", output, "\n"));
     return 0;
   }
   require(output.empty(), ExitCode::kUsage, "--to: ", path, " holds no images");
@@ -267,17 +299,30 @@ std::vector<Command> data_forms() {
         {"vocabulary-size",
          "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},
         {"document-token", "llmc: the id that begins each document, which is then a record", "ID", ""},
-        {"classes", "idx: number of labels; 0: the largest label plus one", "N", "0"},
+        {"classes", "idx, images with masks or YOLO's boxes: number of labels; 0: the largest one plus one", "N", "0"},
         {"labels",
          "images: a CSV or TSV file with the columns file and label, in place of subfolders; npy: the array of labels "
          "in a .npz; default: y or y_train",
          "FILE", ""},
         {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
+        {"masks",
+         "images: a folder of PNG files with the images' names; a pixel's value, or index of the palette, is its label",
+         "FOLDER", ""},
+        {"boxes",
+         "images: COCO's JSON file, or a folder of YOLO's text files with the images' names; boxes are stored, no "
+         "model reads them yet",
+         "FROM", ""},
+        {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
         {"label", "csv: the column that holds the labels", "COLUMN", ""},
+        {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
         {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
+        {"like",
+         "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "
+         "trained on that one",
+         "FILE.h5", ""},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,
@@ -287,7 +332,7 @@ std::vector<Command> data_forms() {
        "data show FILE.h5 [--index N] [--to IMAGE.png] [--json]",
        cat("Prints a record of a dataset of text, or, where it has none, a stretch of ", kShownTokens,
            " tokens. Parts on which there is\nno loss stand between white square brackets. An image is written as it "
-           "is stored, as a PNG file."),
+           "is stored, as a PNG file,\nand to its right its mask, where it has one, in a colour for each class."),
        {{"index", "which, from 0", "N", "0"},
         {"to", "where an image is written", "IMAGE.png", ""},
         {"json", "one JSON object"}},

@@ -1,3 +1,4 @@
+#include "core/base/log.h"
 #include "core/io/json.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/commands.h"
@@ -53,6 +54,10 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
     fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });
+    if (comm.rank() == 0 && task->regression && to_hex(data.validation->identity()) != checkpoint.info.dataset)
+      log_warning(cat(run,
+                      ": was trained on other data than is measured: rmse is in the unit of this data where it was "
+                      "imported with --like, that of the training data"));
     Trainer trainer(*settings, data, comm, task);
     fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();

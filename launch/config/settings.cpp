@@ -49,6 +49,11 @@ std::vector<Field> fields(TrainOptions& o) {
                 "loss of their own")
               .with_range(0, 1)
               .without_effect_at_default(),
+          field("huber_delta", o.huber_delta,
+                "where targets are numbers: distances above this one, in standard deviations of the targets, count "
+                "linearly (Huber's loss); 0: all squared")
+              .at_least(0)
+              .without_effect_at_default(),
           field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
               .without_effect_on_math()};
 }

@@ -18,6 +18,7 @@ std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
 
 std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   auto model = s.model->build(task);
+  if (task.regression) model->set_regression({s.train.huber_delta});
   if (s.lora.rank > 0) add_adapters(*model, s.lora);
   const std::vector<NamedParameter> parameters = model->parameters();
   for (const auto& [key, patterns] : {std::pair("lora.train", &s.lora.train), std::pair("init.new", &s.init.fresh)})

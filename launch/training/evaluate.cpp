@@ -1,6 +1,7 @@
 #include "launch/training/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/autograd/node.h"
 #include "core/base/flight_recorder.h"
@@ -41,7 +42,7 @@ constexpr size_t kBeforeMetrics = 3;
 Batch as_computed(const Batch& batch, DType compute) {
   Batch out;
   for (auto& [name, tensor] : batch.tensors())
-    out.add(name, is_floating(tensor.dtype()) ? cast(tensor, compute) : tensor);
+    out.add(name, is_floating(tensor.dtype()) && name != kTargets ? cast(tensor, compute) : tensor);
   return out;
 }
 
@@ -100,7 +101,7 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
         sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
       report.metrics.emplace_back(metric.name, metric.of_rows(sorted));
     } else if (count > 0) {
-      report.metrics.emplace_back(metric.name, sum / count);
+      report.metrics.emplace_back(metric.name, metric.root ? std::sqrt(sum / count) : sum / count);
     }
   }
   return report;

@@ -34,7 +34,7 @@ struct EvalOptions {
 EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, const Dataset& data,
                     const EvalOptions& options);
 
-// A batch as the model reads it: floating-point tensors in the type that it computes in.
+// A batch as the model reads it: floating-point tensors, but not "targets", in the type that it computes in.
 Batch as_computed(const Batch& batch, DType compute);
 
 }  // namespace lockstep

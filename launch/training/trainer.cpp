@@ -37,7 +37,9 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
 
 }  // namespace
 
-TaskSpec task_of(const DataSpec& spec) { return {spec.input().shape, spec.classes}; }
+TaskSpec task_of(const DataSpec& spec) {
+  return {spec.input().shape, spec.classes, spec.find(kTargets) && !spec.find(kLabels)};
+}
 
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
                  const std::optional<TaskSpec>& measured)
@@ -55,6 +57,16 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     require(!spec.find("documents") || model_->separates_documents(), ExitCode::kConfig,
             settings_.config.place("data.packing"), ": ", settings_.model_name,
             " does not keep the records of a sample apart; use pad, or a model that does (gpt, llama)");
+    const bool regression = task_of(spec).regression;
+    require(!regression || settings_.train.label_smoothing == 0, ExitCode::kConfig,
+            settings_.config.place("train.label_smoothing"), ": the targets of this data are numbers, not labels");
+    require(regression || settings_.train.huber_delta == 0, ExitCode::kConfig,
+            settings_.config.place("train.huber_delta"), ": the targets of this data are labels, not numbers");
+    const std::vector<TensorNeed> needs = model_->reads();
+    require(
+        !spec.find(kOtherLabels) || std::any_of(needs.begin(), needs.end(), [](auto& n) { return n.name == kLabels; }),
+        ExitCode::kConfig, settings_.config.place("data.augment.mixup"), ": ", settings_.model_name,
+        " has no loss of labels that could be mixed");
     model_->set_label_smoothing(settings_.train.label_smoothing);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
@@ -165,9 +177,10 @@ void Trainer::require_targets(bool measures) const {
       part.read(0, i, sample);
       if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
     }
-    throw Error(ExitCode::kConfig,
-                cat(settings_.config.place("data.ignore_tokens"), ": no target counts in the ", name, " of the data, ",
-                    part.size(), " samples: there is no loss; ignore fewer tokens"));
+    const bool text = spec.unit == "tokens";
+    throw Error(ExitCode::kConfig, cat(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
+                                       ": no target counts in the ", name, " of the data, ", part.size(),
+                                       " samples: there is no loss", text ? "; ignore fewer tokens" : ""));
   };
   if (!measures) look(*data_.train, "training part");
   if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
@@ -382,6 +395,8 @@ EvalReport Trainer::evaluate() {
   const int64_t most = settings_.train.eval_samples;
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
+  std::vector<Metric> metrics = settings_.metrics;
+  if (task_of(all.spec()).regression) metrics.push_back(rmse(all.spec().target_std));
   const EvalReport report =
       lockstep::evaluate(*model_, *parallel_, comm_, some ? static_cast<const Dataset&>(*some) : all,
                          {.micro_batch = settings_.batch.micro,
@@ -389,7 +404,7 @@ EvalReport Trainer::evaluate() {
                           .compute = settings_.parallel.compute,
                           .seed = static_cast<uint64_t>(settings_.seed),
                           .step = info_.step,
-                          .metrics = settings_.metrics});
+                          .metrics = std::move(metrics)});
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }

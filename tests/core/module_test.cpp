@@ -347,6 +347,42 @@ TEST(Models, LossIsASumOverCountedTargets) {
   EXPECT_EQ(loss({kIgnoreIndex, kIgnoreIndex, kIgnoreIndex}), 0);
 }
 
+TEST(Models, PredictNumbersWhereTheTargetsAreNumbers) {
+  Mlp model({.hidden = {}}, {{1}, 1, true});
+  place_parameters(model, 1);
+  model.set_regression({});
+  EXPECT_EQ(model.reads()[1].name, "targets");
+  Batch batch;
+  batch.add("features", Tensor::of<float>({1, 2, 3}, {3, 1}));
+  batch.add("targets", Tensor::of<float>({0.5f, -1, 4}, {3}));
+  const Tensor output = Tensor::of<float>({1, 2, 3}, {3, 1});
+  EXPECT_EQ(model.batch_loss(output, batch).item(), 0.25 + 9 + 1);
+  model.set_regression({.huber_delta = 1});
+  EXPECT_EQ(model.batch_loss(output, batch).item(), 0.125 + 2.5 + 0.5);
+  const MetricSum squares = rmse(2).sum(output, batch);
+  EXPECT_EQ(squares.sum, 4 * 10.25);
+  EXPECT_EQ(squares.count, 3);
+  EXPECT_EQ(accuracy().sum(output, batch).count, 0);
+  EXPECT_THROW(model.batch_loss(Tensor::of<float>({1, 2}, {2, 1}), batch), Error);
+}
+
+TEST(Models, OfMixturesTheLossIsOfBothLabelsByTheirShares) {
+  Mlp model({.hidden = {}}, {{2}, 3});
+  place_parameters(model, 1);
+  const Tensor output = Tensor::of<float>({0.5f, -1, 2, 1, 0, -0.25f}, {2, 3});
+  Batch batch;
+  batch.add("labels", Tensor::of<int32_t>({2, 0}, {2}));
+  batch.add("other_labels", Tensor::of<int32_t>({1, 0}, {2}));
+  batch.add("other_share", Tensor::of<int32_t>({kShareUnit / 4, kShareUnit / 2}, {2}));
+  for (const double smoothing : {0.0, 0.2}) {
+    model.set_label_smoothing(smoothing);
+    const auto of = [&](int64_t row, int32_t label) {
+      return model.loss(output.slice(0, row, row + 1), Tensor::of<int32_t>({label}, {1})).item();
+    };
+    EXPECT_NEAR(model.batch_loss(output, batch).item(), 0.75 * of(0, 2) + 0.25 * of(0, 1) + of(1, 0), 1e-6);
+  }
+}
+
 TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   Mlp model({.hidden = {5}}, {{3}, 4});
   place_parameters(model, 1);

@@ -164,6 +164,19 @@ TEST_F(ImagesTest, EncodedImagesGiveTheSamplesThatPixelsGive) {
   }
 }
 
+TEST_F(ImagesTest, InspectFindsImagesThatAreThereTwice) {
+  put_images();
+  put("dog/again.png", content(in_ + "/cat/0.png"));
+  for (bool encoded : {false, true}) {
+    import_images(in_, out_, {.keep_encoded = encoded}, {.force = true});
+    const DatasetReport report = inspect_dataset(out_);
+    EXPECT_EQ(report.duplicates, 1);
+    EXPECT_EQ(report.contradictions, 1) << "a cat, and a dog";
+    ASSERT_EQ(report.repeats.size(), 1u);
+    EXPECT_LT(report.repeats[0].second, report.repeats[0].first);
+  }
+}
+
 TEST_F(ImagesTest, MixedSizesAndKindsBecomeOneSize) {
   put("a/1.png", fixture("rgb.png"));
   put("a/2.JPG", fixture("turned6.jpg"));

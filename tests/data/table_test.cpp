@@ -87,6 +87,95 @@ TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
   refuse({"'x'", "no value in any row"}, "x,z,y\n,1,0\n", {.label = "y", .fill_missing = true});
 }
 
+TEST_F(TableTest, NumbersCanBeTheTargets) {
+  import("size,colour,price\n1,red,10.5\n2,blue,-3\n4,red,20\n", {.target = "price"});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  const Datasets data = open_datasets(o, 1);
+  const DataSpec& spec = data.train->spec();
+  EXPECT_EQ(spec.tensors[1], (TensorSpec{"targets", DType::kFloat32, {}}));
+  EXPECT_EQ(spec.classes, 1);
+  // pandas: price.mean(), price.std(ddof=0), (price - mean) / std
+  EXPECT_NEAR(spec.target_mean, 9.166666666666666, 1e-12);
+  EXPECT_NEAR(spec.target_std, 9.436925111261377, 1e-12);
+  const std::vector<float> wanted{0.14128896f, -1.2892618f, 1.1479728f};
+  std::vector<float> features(3);
+  float target;
+  for (int64_t i = 0; i < 3; ++i) {
+    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    EXPECT_NEAR(target, wanted[static_cast<size_t>(i)], 1e-6);
+  }
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.target, TargetKind::kNumbers);
+  EXPECT_EQ(report.target_least, -3);
+  EXPECT_EQ(report.target_most, 20);
+  EXPECT_NE(report.columns.find(R"({"name":"price","type":"target","missing":0})"), std::string::npos);
+  EXPECT_NE(to_json(report).find(R"("target_least":-3)"), std::string::npos);
+  std::filesystem::remove(out_);
+  const TableOptions price{.target = "price"};
+  refuse({"t.csv:3", "'price'", "has no target"}, "x,price\n1,2\n1,NA\n", price);
+  refuse({"t.csv:2", "'price'", "'cheap'", "no number", "--label"}, "x,price\n1,cheap\n", price);
+  refuse({"t.csv:2", "'price'", "1e39"}, "x,price\n1,1e39\n", price);
+  refuse({"t.csv:1", "no column 'price'"}, "x,y\n1,2\n", price);
+  refuse({"no column beside 'price'"}, "price\n1\n", price);
+}
+
+TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
+  const std::string first = folder_ / "first.h5";
+  import("size,colour,id,y\n1,red,7,b\n3,blue,8,a\n2,green,9,a\n", {.label = "y", .leave_out = { "id" }});
+  const auto rows = samples();
+  std::filesystem::rename(out_, first);
+  import("y,id,colour,more,size\na,1,green,x,2\na,2,blue,x,3\n", {.label = "y", .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{rows[2], rows[1]})) << "though in another order of columns";
+  EXPECT_EQ(labels_, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(inspect_dataset(out_).columns, inspect_dataset(first).columns);
+  std::filesystem::remove(out_);
+  const TableOptions like{.label = "y", .fill_missing = true, .like = first};
+  const auto refuse_like = [&](std::initializer_list<std::string> parts, const std::string& text) {
+    expect_error(ExitCode::kBadData, parts, [&] { import(text, like); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  refuse_like({"t.csv:2: column 'colour'", "'pink'", "no category", "first.h5"}, "size,colour,y\n1,pink,a\n");
+  refuse_like({"t.csv:2: column 'y'", "'c'", "no label of"}, "size,colour,y\n1,red,c\n");
+  refuse_like({"t.csv:2: column 'size'", "'big'", "no number"}, "size,colour,y\nbig,red,a\n");
+  refuse_like({"t.csv:1: has no column 'colour'"}, "size,y\n1,a\n");
+  refuse_like({"column 'colour' has missing values, but none is in"}, "size,colour,y\n1,,a\n");
+  expect_error(ExitCode::kBadData, {"first.h5: is no table with numbers as targets"},
+               [&] { import("size,y\n1,2\n", {.target = "y", .like = first}); });
+  // Numbers to predict, too.
+  import("x,y\n1,10\n3,30\n", {.target = "y"});
+  std::filesystem::rename(out_, first);
+  import("x,y\n5,100\n,50\n", {.target = "y", .fill_missing = true, .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{3}, {0}}));
+  EXPECT_EQ(inspect_dataset(out_).target_mean, 20);
+  EXPECT_EQ(inspect_dataset(out_).target_std, 10);
+}
+
+TEST_F(TableTest, ADamagedTargetIsRefused) {
+  import("x,y\n1,4.25\n3,1\n", {.target = "y"});
+  const float value = 4.25f;
+  flip_byte_of(out_, &value, sizeof value, 1);
+  expect_error(ExitCode::kBadData, {out_, "targets"}, [&] { inspect_dataset(out_); });
+}
+
+TEST_F(TableTest, InspectFindsRowsThatAreThereTwice) {
+  import("x,z,y\n1,2,a\n3,4,a\n1,2,b\n5,6,a\n1,2,a\n3,4,a\n");
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.duplicates, 3);
+  EXPECT_EQ(report.contradictions, 1);
+  EXPECT_EQ(report.repeats, (std::vector<std::pair<int64_t, int64_t>>{{2, 0}, {4, 0}, {5, 1}}));
+  EXPECT_NE(to_text(report).find("duplicates: 3, of which 1 with another target: 2 (as 0), 4 (as 0), 5 (as 1)\n"),
+            std::string::npos);
+  EXPECT_NE(to_json(report).find(R"("duplicates":3,"contradictions":1)"), std::string::npos) << to_json(report);
+  import("x,y\n1,1\n1,2\n1,3\n1,1\n1,1\n1,1\n1,1\n", {.target = "y"});
+  const DatasetReport many = inspect_dataset(out_);
+  EXPECT_EQ(many.duplicates, 6);
+  EXPECT_EQ(many.contradictions, 2);
+  EXPECT_NE(to_text(many).find("5 (as 0), ...\n"), std::string::npos);
+}
+
 TEST_F(TableTest, RefusesWhatIsNoTable) {
   refuse({"t.csv", "empty"}, "");
   refuse({"t.csv", "no rows"}, "x,y\n");
@@ -143,6 +232,9 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   import(npy("|u1", "2, 2, 1", bytes_of<uint8_t>({0, 255, 255, 0})), two);
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 1}, {1, -1}}));
   EXPECT_EQ(inspect_dataset(out_).image_shape, (Shape{2, 1, 1}));
+  import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), npy("<f4", "2,", bytes_of<float>({0.5f, -1.5f})));
+  EXPECT_EQ(inspect_dataset(out_).target_mean, -0.5);
+  EXPECT_EQ(inspect_dataset(out_).target_std, 1);
   std::filesystem::remove(out_);
   const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
                                 const std::string& labels) {
@@ -157,6 +249,7 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   refuse_array({"x.npy", "type O8"}, npy("|O8", "2,", std::string(16, 'x')), two);
   refuse_array({"x.npy", "\\x93NUMPY"}, "PK\3\4 and some more", two);
   refuse_array({"x.npy", "feature 0 of row 1 is nan"}, npy("<f4", "2, 1", bytes_of<float>({1, NAN})), two);
+  refuse_array({"y.npy", "target 1 is nan"}, good, npy("<f4", "2,", bytes_of<float>({1, NAN})));
   refuse_array({"y.npy", "label 1 is -1"}, good, npy("<i4", "2,", bytes_of<int32_t>({1, -1})));
   refuse_array({"x.npy", "2 samples", "1 labels"}, good, npy("<i4", "1,", bytes_of<int32_t>({1})));
   for (size_t size = 0; size < good.size(); ++size) refuse_array({"x.npy"}, good.substr(0, size), two);

@@ -24,5 +24,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int64_t n : report.per_class) labelled += n;
   fuzz::expect(report.kind == DataKind::kTable && report.count > 0 && labelled == report.count, "rows are missing");
   std::filesystem::remove(output);
+  const TableOptions numbers{.target = "y", .fill_missing = true};
+  if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { import_csv(table, output, numbers, {.force = true}); })) return 0;
+  fuzz::is_accepted({}, [&] { report = inspect_dataset(output); });
+  fuzz::expect(report.target == TargetKind::kNumbers && report.target_std > 0, "numbers are missing");
+  std::filesystem::remove(output);
   return 0;
 }

@@ -27,12 +27,38 @@ std::string meaning(const std::string& path) {
     out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(rows.size() * file->rows->row_bytes()));
   });
   for (int32_t label : file->labels) out += cat(label, " ");
+  for (float number : file->numbers) out += cat(number, " ");
+  for (int64_t i = 0; file->masks && i < file->header.images[0]; ++i)
+    for (uint8_t value : file->mask(i, file->header.images[1], file->header.images[2])) out += cat(int{value}, " ");
   return out;
 }
 
 struct Original {
   std::string bytes, meaning;
 };
+
+void write_masks(const std::string& path) {
+  Hdf5File file = Hdf5File::create(path);
+  DatasetHeader h;
+  h.kind = DataKind::kImages;
+  h.images = {20, 4, 3, 1};
+  h.target = TargetKind::kMasks;
+  h.classes = 3, h.ignored = 255;
+  h.mean = {0.5}, h.stddev = {0.25};
+  std::vector<uint8_t> pixels, classes;
+  for (int i = 0; i < 240; ++i) {
+    pixels.push_back(static_cast<uint8_t>(i));
+    classes.push_back(i % 7 ? static_cast<uint8_t>(i * i % 3) : 255);
+  }
+  ChunkWriter images(file, "images", StoredType::kUInt8, h.images, 8);
+  images.append(pixels.data(), 20);
+  h.hashes = images.finish();
+  ChunkWriter masks(file, "masks", StoredType::kUInt8, {20, 4, 3}, 8);
+  masks.append(classes.data(), 20);
+  h.label_hashes = masks.finish();
+  write_dataset_header(file, h);
+  file.close();
+}
 
 std::vector<Original> originals() {
   const std::string in = fuzz::scratch("in"), labels = fuzz::scratch("labels"), out = fuzz::scratch("original.h5");
@@ -53,6 +79,13 @@ std::vector<Original> originals() {
   fuzz::write_file(in, images);
   fuzz::write_file(labels, classes);
   import_idx(in, labels, out, 0, {.force = true});
+  add();
+  std::string table = "a,b,price\n";
+  for (int i = 0; i < 50; ++i) table += cat(i, ",", i % 3, "x,", i * i, "\n");
+  fuzz::write_file(in, table);
+  import_csv(in, out, {.target = "price"}, {.force = true});
+  add();
+  write_masks(out);
   add();
   return all;
 }

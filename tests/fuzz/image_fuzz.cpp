@@ -1,4 +1,4 @@
-// PNG and JPEG files: the header and the pixels that it promises agree, or the file is refused.
+// PNG and JPEG files: the header and the pixels that it promises agree, or the file is refused; also as a mask.
 #include "data/codecs/image_codec.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -18,6 +18,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ImageInfo info;
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { info = image_info(file, "image"); })) return 0;
   if (info.bytes() > 1 << 22) return 0;  // correct, but slow
+  ByteImage mask;
+  if (fuzz::is_accepted({ExitCode::kBadData}, [&] { mask = decode_mask(file, "mask"); }))
+    fuzz::expect(mask.height == info.height && mask.width == info.width && mask.channels == 1 &&
+                     static_cast<int64_t>(mask.bytes.size()) == info.height * info.width,
+                 "a mask's pixels and header differ");
   for (int64_t channels : {info.channels, int64_t{3}}) {
     ByteImage image;
     if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { image = decode_image(file, channels, "image"); })) return 0;

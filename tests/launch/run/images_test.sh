@@ -45,9 +45,61 @@ same "resumed" "$wanted" "$(digest half)"
 succeeds "without augmentation" lockstep train images.yaml run.dir=plain data.augment.flip=0 data.augment.crop_area=1
 expect "augmentation shapes results" test "$wanted" != "$(digest plain)"
 
+mixup=(data.augment.mixup=0.4 train.label_smoothing=0.1)
+succeeds "mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup
+wanted=$(digest mixup)
+for ranks in 2 3; do
+  succeeds "mixup on $ranks ranks" lockstep train images.yaml "${mixup[@]}" run.dir="mixup$ranks" --ranks "$ranks" data.threads=2
+  same "mixup on $ranks ranks" "$wanted" "$(digest "mixup$ranks")"
+done
+succeeds "half of mixup" lockstep train images.yaml "${mixup[@]}" run.dir=mixup_half train.steps=5
+succeeds "the rest of it" lockstep train images.yaml "${mixup[@]}" run.dir=mixup_half --resume --ranks 2
+same "mixup resumed" "$wanted" "$(digest mixup_half)"
+succeeds "evaluates what mixup trained" lockstep eval mixup
+sed '/model:/d' images.yaml >other.yaml
+refuses "a GAN of mixtures" 78 '.*data.augment.mixup.*gan has no loss of labels' lockstep train other.yaml "${mixup[@]}" run.dir=no model.name=gan
+
 head -c 200 "$images/rgb.jpg" >in/colour/cut.jpg
 refuses "a truncated image" 65 'in/colour/cut.jpg: is a damaged' lockstep data import images in cut.h5
 expect "no output" test ! -e cut.h5
+
+mkdir -p photos masks
+for i in $(seq 0 19); do
+  cp "$images/$([ $((i % 3)) = 0 ] && echo rgb || echo rgba).png" "photos/$i.png"
+  cp "$images/$([ $((i % 2)) = 0 ] && echo palette || echo bits).png" "masks/$i.png"
+done
+refuses "a mask without its value's meaning" 65 'masks/[0-9]*.png: is 4 at row 0, column 0, not a class in .0, 4.; --ignore 4 ' \
+  lockstep data import images photos masks.h5 --masks masks --classes 4
+refuses "masks and labels" 64 '.*--labels, --masks and --boxes exclude each other' lockstep data import images photos masks.h5 --masks masks --labels x.csv
+cp masks/1.png masks/other.png
+succeeds "masks" lockstep data import images photos masks.h5 --masks masks --ignore 4
+expect "a mask of no image" grep -q 'masks: 1 files are masks of no image, such as other.png' err
+expect "pixels are counted" grep -qE 'pixels per class: [0-9]+, [0-9]+, [0-9]+, [0-9]+, ignored: [0-9]+$' out
+succeeds "a mask is shown" lockstep data show masks.h5 --to mask.png --json
+expect "with the classes in it" grep -qE '"in_mask": ?\[.*0.*\],"output":"mask.png"' out
+unet=(model.name=unet model.levels=1 model.width=4 data.path=masks.h5 batch.micro=2 train.eval_every=6)
+succeeds "a U-Net" lockstep train other.yaml "${unet[@]}" run.dir=unet
+wanted=$(digest unet)
+for ranks in 2 3; do
+  succeeds "a U-Net on $ranks ranks" lockstep train other.yaml "${unet[@]}" run.dir="unet$ranks" --ranks "$ranks"
+  same "a U-Net on $ranks ranks" "$wanted" "$(digest "unet$ranks")"
+done
+succeeds "half of a U-Net" lockstep train other.yaml "${unet[@]}" run.dir=unet_half train.steps=5
+succeeds "the rest of it" lockstep train other.yaml "${unet[@]}" run.dir=unet_half --resume --ranks 3
+same "a U-Net resumed" "$wanted" "$(digest unet_half)"
+succeeds "evaluates it" lockstep eval unet
+expect "by intersection over union" grep -q '"iou":0' out
+
+mkdir boxes
+echo "1 0.5 0.5 0.4 0.6" >boxes/0.txt
+printf '0 0.25 0.25 0.5 0.5\n2 0.9 0.9 0.4 0.1\n' >boxes/1.txt
+succeeds "boxes of YOLO" lockstep data import images photos boxes.h5 --boxes boxes
+expect "are counted" grep -qxF 'boxes: 3 in 2 images' out
+expect "one was cut" grep -q 'boxes: 1 boxes reach beyond their images and were cut, 0 have no area' err
+succeeds "they are shown" lockstep data show boxes.h5 --to boxes.png
+refuses "no model reads them" 78 ".*model.name: mlp does not fit the data: it reads 'labels', integers, but the data gives 'images'" \
+  lockstep train images.yaml data.path=boxes.h5
+refuses "classes of COCO" 64 '.*--classes is for --masks and --boxes of a folder' lockstep data import images photos no.h5 --boxes x.json --classes 3
 
 {
   echo "size,kind,label"
@@ -59,9 +111,40 @@ succeeds "learns it" lockstep train images.yaml data.path=table.h5 data.image.he
   optim.lr=1e-2
 succeeds "evaluates it" lockstep eval table
 expect "accuracy" awk -v found="$(field accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
+
+awk 'BEGIN { srand(1); print "a,b,kind,price"
+  for (i = 0; i < 200; i++) { a = i * 37 % 101; b = i * 53 % 97; print a "," b "," (i % 3) "x," 1000 + 20 * a - 5 * b + 300 * (i % 3) } }' >prices.csv
+succeeds "a table of numbers to predict" lockstep data import csv prices.csv prices.h5 --target price
+expect "they are described" grep -qE '^targets: [0-9]+ to [0-9]+, mean [0-9.]+, std [0-9.]+$' out
+regression=(data.path=prices.h5 data.image.height=0 data.image.width=0 train.steps=200 optim.lr=1e-2 batch.global=16 batch.micro=4 model.hidden=[16])
+succeeds "a regression" lockstep train images.yaml "${regression[@]}" run.dir=prices
+wanted=$(digest prices)
+for ranks in 2 3; do
+  succeeds "a regression on $ranks ranks" lockstep train images.yaml "${regression[@]}" run.dir="prices$ranks" --ranks "$ranks"
+  same "a regression on $ranks ranks" "$wanted" "$(digest "prices$ranks")"
+done
+succeeds "half of a regression" lockstep train images.yaml "${regression[@]}" run.dir=prices_half train.steps=90
+succeeds "the rest of it" lockstep train images.yaml "${regression[@]}" run.dir=prices_half train.steps=200 --resume --ranks 2
+same "a regression resumed" "$wanted" "$(digest prices_half)"
+succeeds "evaluates it" lockstep eval prices
+expect "in the unit of the table" awk -v found="$(field rmse <out)" 'BEGIN { exit !(found > 1 && found < 100) }'
+succeeds "another table" lockstep data import csv prices.csv again.h5 --target price --like prices.h5 --force
+succeeds "measured as the first" lockstep eval prices data.path=again.h5 --on all
+all=$(field rmse <out)
+succeeds "which is the same data" lockstep eval prices --on all
+same "rmse of another file" "$(field rmse <out)" "$all"
+head -n 50 prices.csv >other.csv
+succeeds "a table with normalisation of its own" lockstep data import csv other.csv other.h5 --target price
+refuses "does not validate the first" 65 '.*other.h5: does not fit the other data: targets have another mean' \
+  lockstep train images.yaml "${regression[@]}" run.dir=no data.validation=0 data.validation_path=other.h5
+succeeds "with Huber's loss" lockstep train images.yaml "${regression[@]}" run.dir=huber train.huber_delta=0.5
+expect "which shapes results" test "$wanted" != "$(digest huber)"
+refuses "Huber's loss of labels" 78 '.*train.huber_delta.*labels, not numbers' lockstep train images.yaml run.dir=no train.huber_delta=1
+refuses "smoothed numbers" 78 '.*train.label_smoothing.*numbers, not labels' lockstep train images.yaml "${regression[@]}" run.dir=no \
+  train.label_smoothing=0.1
 echo "1,2" >>table.csv
 refuses "a ragged table" 65 'table.csv:62: has 2 cells' lockstep data import csv table.csv ragged.h5 --label label
-refuses "no label" 64 '.*--label COLUMN is needed' lockstep data import csv table.csv ragged.h5
+refuses "no label" 64 '.*one of --label COLUMN and --target COLUMN is needed' lockstep data import csv table.csv ragged.h5
 
 # Archives of NumPy: x and y, x_train and y_train, or arrays that are named.
 succeeds "an archive" lockstep data import npy "$archives/features.npz" features.h5 --json
