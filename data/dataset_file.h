@@ -143,6 +143,8 @@ struct DatasetFile {
   // The mask of an image of this size, [height, width]: a class, or header.ignored. Throws likewise.
   std::vector<uint8_t> mask(int64_t index, int64_t height, int64_t width) const;
 };
+// Where a part lies, of parts that follow each other and end at `ends`.
+Range part_of(const std::vector<int64_t>& ends, int64_t index);
 // Calls use(tokens) for each record, or each of `records`, in order, with the range of its tokens. Throws
 // ExitCode::kBadData where records do not follow each other.
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);

@@ -25,6 +25,11 @@ std::string target_name(TargetKind kind) {
   return "labels";
 }
 
+Range part_of(const std::vector<int64_t>& ends, int64_t index) {
+  const auto i = static_cast<size_t>(index);
+  return {i == 0 ? 0 : ends[i - 1], ends[i]};
+}
+
 // Lists that are read at once must not be compressed: a few compressed bytes could expand to any amount of memory.
 Hdf5Info list_info(const Hdf5File& file, const std::string& name) {
   const Hdf5Info info = file.info(name);
@@ -149,11 +154,6 @@ void check_mask(const DatasetHeader& h, const std::string& path, int64_t image, 
   const int64_t at = bad - pixels;
   require(at == count, ExitCode::kBadData, path, ": mask ", image, " is ", at < count ? *bad : 0, " at row ",
           at / width, ", column ", at % width, ", not in [0, ", h.classes, "); import the images again");
-}
-
-Range part_of(const std::vector<int64_t>& ends, int64_t index) {
-  const auto i = static_cast<size_t>(index);
-  return {i == 0 ? 0 : ends[i - 1], ends[i]};
 }
 
 std::string bytes_in(const StoredRows& rows, Range range) {
