@@ -289,7 +289,7 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
   refuse_archive({"d.npz", "no array z; it holds x, y"}, {{"x.npy", images}, {"y.npy", labels}}, "z");
   refuse_archive({"d.npz: array x", "bytes follow"}, {{"x.npy", images + "0"}, {"y.npy", labels}});
   refuse_archive({"d.npz: array x", "no .npy array"}, {{"x.npy", "of no use"}, {"y.npy", labels}});
-  refuse_archive({"d.npz: array y", "labels are integers"}, {{"x.npy", images}, {"y.npy", features}});
+  refuse_archive({"d.npz: array y", "targets are floating-point numbers"}, {{"x.npy", images}, {"y.npy", features}});
   refuse_archive({"d.npz: array x", "at least one sample"}, {{"x.npy", npy("<f4", "", "1234")}, {"y.npy", labels}});
   refuse_archive({"d.npz", "member x.txt is no array"}, {{"x.txt", images}, {"y.npy", labels}});
   import({{"x.npy", images}, { "y.npy", labels }});
