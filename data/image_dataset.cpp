@@ -28,10 +28,8 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   const int64_t height = shape[0], width = shape[1], channels = shape[2], values = shape.numel();
   float* out = static_cast<float*>(sample[0]);
   const auto normalise = [&](const uint8_t* bytes) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const float* of = normalised_.data() + c * 256;
-      for (int64_t i = c; i < values; i += channels) out[i] = of[bytes[i]];
-    }
+    for (int64_t i = 0; i < values; i += channels)
+      for (int64_t c = 0; c < channels; ++c) out[i + c] = normalised_[static_cast<size_t>(c * 256 + bytes[i + c])];
   };
   int32_t* labels = sample.size() > 1 ? static_cast<int32_t*>(sample[1]) : nullptr;
   const bool masks = file_->masks != nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/base/error.h"
 
@@ -14,7 +15,7 @@ constexpr int kWeightBits = 22;
 struct Taps {
   int64_t most = 0;  // of one position
   std::vector<int64_t> first, count;
-  std::vector<int32_t> weights;  // [positions, most]
+  std::vector<uint32_t> weights;  // [positions, most]
 };
 
 Taps taps_of(int64_t begin, int64_t end, int64_t in, int64_t out) {
@@ -34,44 +35,45 @@ Taps taps_of(int64_t begin, int64_t end, int64_t in, int64_t out) {
     }
     for (int64_t i = 0; i < count; ++i)
       taps.weights[static_cast<size_t>(at * taps.most + i)] =
-          static_cast<int32_t>(0.5 + weights[static_cast<size_t>(i)] / sum * (1 << kWeightBits));
+          static_cast<uint32_t>(0.5 + weights[static_cast<size_t>(i)] / sum * (1 << kWeightBits));
     taps.first.push_back(first);
     taps.count.push_back(count);
   }
   return taps;
 }
 
-uint8_t rounded(int64_t sum) {
-  return static_cast<uint8_t>(std::clamp<int64_t>((sum + (1 << (kWeightBits - 1))) >> kWeightBits, 0, 255));
-}
+// Sums of values times weights fit 32 bits: weights add up to 2^22, and a value has 8 bits.
+constexpr uint32_t kHalf = 1u << (kWeightBits - 1);
+uint8_t rounded(uint32_t sum) { return static_cast<uint8_t>(std::min(sum >> kWeightBits, 255u)); }
 
-// Rows [top, bottom) of `from`, resampled along x.
+// Rows of `from`, resampled along x. kChannels: 0 where they are not known here.
 template <int kChannels>
 void along_x(const uint8_t* from, int64_t row_bytes, int64_t rows, int64_t channels, const Taps& taps, uint8_t* to) {
-  const int64_t c_count = kChannels ? kChannels : channels;
+  const int64_t c_count = kChannels ? kChannels : channels, step = kChannels ? kChannels : 1;
   for (int64_t y = 0; y < rows; ++y, from += row_bytes)
     for (size_t x = 0; x < taps.first.size(); ++x) {
-      const int32_t* weights = taps.weights.data() + static_cast<int64_t>(x) * taps.most;
+      const uint32_t* weights = taps.weights.data() + static_cast<int64_t>(x) * taps.most;
       const uint8_t* pixel = from + taps.first[x] * c_count;
-      for (int64_t c = 0; c < c_count; ++c) {
-        int64_t sum = 0;
-        for (int64_t i = 0; i < taps.count[x]; ++i) sum += int64_t{pixel[i * c_count + c]} * weights[i];
-        *to++ = rounded(sum);
+      for (int64_t c = 0; c < c_count; c += step) {
+        uint32_t sums[kChannels ? kChannels : 1];
+        std::fill(std::begin(sums), std::end(sums), kHalf);
+        for (int64_t i = 0; i < taps.count[x]; ++i)
+          for (int64_t k = 0; k < step; ++k) sums[k] += pixel[i * c_count + c + k] * weights[i];
+        for (uint32_t sum : sums) *to++ = rounded(sum);
       }
     }
 }
 
 void along_y(const uint8_t* from, int64_t first_row, int64_t row_bytes, const Taps& taps, uint8_t* to) {
-  // Sums fit 32 bits: weights add up to 2^22, and a value has 8 bits.
   std::vector<uint32_t> sums(static_cast<size_t>(row_bytes));
   for (size_t y = 0; y < taps.first.size(); ++y) {
-    std::fill(sums.begin(), sums.end(), 1u << (kWeightBits - 1));
+    std::fill(sums.begin(), sums.end(), kHalf);
     for (int64_t i = 0; i < taps.count[y]; ++i) {
-      const uint32_t weight = static_cast<uint32_t>(taps.weights[y * static_cast<size_t>(taps.most) + i]);
+      const uint32_t weight = taps.weights[y * static_cast<size_t>(taps.most) + static_cast<size_t>(i)];
       const uint8_t* row = from + (taps.first[y] + i - first_row) * row_bytes;
       for (int64_t x = 0; x < row_bytes; ++x) sums[static_cast<size_t>(x)] += row[x] * weight;
     }
-    for (uint32_t sum : sums) *to++ = static_cast<uint8_t>(std::min(sum >> kWeightBits, 255u));
+    for (uint32_t sum : sums) *to++ = rounded(sum);
   }
 }
 
