@@ -31,6 +31,7 @@ struct RecordsHeader {
   int64_t count = 0;                    // 0: the file says nothing of records
   std::vector<uint64_t> end_hashes;     // XXH3-64 of each chunk of /record_ends
   std::vector<uint64_t> target_hashes;  // of /targets; empty: every token is a target
+  bool labelled = false;                // each has a label: /labels, classes, class_names
 };
 
 struct DatasetHeader {
@@ -42,7 +43,7 @@ struct DatasetHeader {
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   RecordsHeader records;
-  // Images and tables.
+  // Images and tables; classes and labels also of records.
   Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
   bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
   std::vector<int64_t> ends;         // encoded: where each image's bytes end
@@ -100,7 +101,7 @@ struct DatasetFile {
   std::string path;
   DatasetHeader header;
   std::unique_ptr<StoredRows> rows;  // /tokens, /images or /features
-  std::vector<int32_t> labels;       // images and tables
+  std::vector<int32_t> labels;       // images, tables, labelled records
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
   std::unique_ptr<StoredRows> record_ends, targets;

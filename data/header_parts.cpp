@@ -68,17 +68,6 @@ std::vector<T> read_list(std::shared_ptr<const Hdf5File> file, const std::string
   return out;
 }
 
-std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header) {
-  const std::string what = header.kind == DataKind::kTable ? "row" : "image";
-  auto check_labels = [path = file->path(), limit = header.classes, what](Range rows, const uint8_t* bytes) {
-    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
-    for (int64_t i = 0; i < rows.size(); ++i)
-      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", what, " ", rows.begin + i,
-              " is ", labels[i], ", not in [0, ", limit, "); import the ", what, "s again");
-  };
-  return read_list<int32_t>(std::move(file), "labels", header.label_hashes, check_labels);
-}
-
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header, int64_t bytes) {
   const std::string path = file->path();
   auto ends = read_list<int64_t>(std::move(file), "ends", header.end_hashes, [](Range, const uint8_t*) {});
@@ -126,7 +115,40 @@ std::vector<std::string> read_class_names(const Hdf5File& file, int64_t classes)
   return names;
 }
 
+void write_words(Hdf5File& file, const std::string& name, const std::vector<uint64_t>& words) {
+  file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
+}
+void write_text(Hdf5File& file, const std::string& name, const std::string& text) {
+  if (!text.empty()) file.write_all(name, StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
+}
+
 }  // namespace
+
+void read_classes(const Hdf5File& file, int64_t samples, const std::string& what, DatasetHeader& h) {
+  require_list(file, "labels", StoredType::kInt32, samples, what);
+  h.classes = count_attribute(file, "classes", samples);
+  h.label_hashes = read_hashes(file, "labels");
+  h.class_names = read_class_names(file, h.classes);
+}
+
+void write_classes(Hdf5File& file, const DatasetHeader& h) {
+  file.set_attribute("", "classes", h.classes);
+  write_words(file, "labels_hash", h.label_hashes);
+  std::string names;
+  for (const std::string& name : h.class_names) names += name + "\n";
+  write_text(file, "class_names", names);
+}
+
+std::vector<int32_t> read_labels(std::shared_ptr<const Hdf5File> file, const DatasetHeader& header,
+                                 const std::string& what) {
+  auto check_labels = [path = file->path(), limit = header.classes, what](Range rows, const uint8_t* bytes) {
+    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
+    for (int64_t i = 0; i < rows.size(); ++i)
+      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", what, " ", rows.begin + i,
+              " is ", labels[i], ", not in [0, ", limit, "); import the ", what, "s again");
+  };
+  return read_list<int32_t>(std::move(file), "labels", header.label_hashes, check_labels);
+}
 
 void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
   const std::string &path = file.path(), rows = rows_name(h.kind);
@@ -153,10 +175,7 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
     h.images = info.shape;
   }
   const bool table = h.kind == DataKind::kTable;
-  require_list(file, "labels", StoredType::kInt32, h.images[0], table ? "rows" : "images");
-  h.classes = count_attribute(file, "classes", h.images[0]);
-  h.label_hashes = read_hashes(file, "labels");
-  h.class_names = read_class_names(file, h.classes);
+  read_classes(file, h.images[0], table ? "rows" : "images", h);
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
   const std::string each = table ? "feature" : "channel";
@@ -170,24 +189,14 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
 }
 
 void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
-  const auto write_words = [&](const std::string& name, const std::vector<uint64_t>& words) {
-    file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
-  };
-  const auto write_text = [&](const std::string& name, const std::string& text) {
-    if (!text.empty()) file.write_all(name, StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
-  };
-  file.set_attribute("", "classes", h.classes);
   file.set_attribute(rows_name(h.kind), "mean", h.mean);
   file.set_attribute(rows_name(h.kind), "std", h.stddev);
-  write_words("labels_hash", h.label_hashes);
+  write_classes(file, h);
   if (h.encoded) {
     file.set_attribute("", "channels", h.images[3]);
-    write_words("ends_hash", h.end_hashes);
+    write_words(file, "ends_hash", h.end_hashes);
   }
-  std::string names;
-  for (const std::string& name : h.class_names) names += name + "\n";
-  write_text("class_names", names);
-  write_text("columns", h.columns);
+  write_text(file, "columns", h.columns);
 }
 
 void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {
@@ -216,7 +225,7 @@ void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, D
       }
     };
   out.rows = std::make_unique<StoredRows>(file, rows_name(h.kind), h.hashes, memory_bytes, check);
-  out.labels = read_labels(file, h);
+  out.labels = read_labels(file, h, h.kind == DataKind::kTable ? "row" : "image");
   if (h.encoded) out.header.ends = read_ends(file, h, out.rows->size());
 }
 

@@ -45,6 +45,7 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
   std::string chat_template = "chatml";  // of `messages`
+  std::string label = {};                // with `text`: the label of the record: a text, an integer, true or false
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
 // where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
@@ -52,6 +53,14 @@ struct JsonFields {
 // warned of and left out instead.
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options = {});
+
+// A CSV or TSV file whose first row names the columns: a record is made of the text in one column, with the label in
+// another one, or without labels where that name is empty. Rows without text are left out.
+struct CsvTextColumns {
+  std::string text = {}, label = {};
+};
+void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
+                     const ImportOptions& options = {});
 
 // Token ids that other programs wrote; options.vocabulary says what they mean, level "ids" where it is null.
 struct TokenFileOptions {
@@ -106,10 +115,11 @@ bool is_hdf5_file(const std::string& path);
 
 struct DatasetReport {
   DataKind kind = DataKind::kTokens;
-  std::string level;    // "byte", "char", "ids"; empty for images
-  int64_t count = 0;    // tokens or images
-  int64_t classes = 0;  // vocabulary size, or number of labels
-  int64_t used = 0;     // of the vocabulary
+  std::string level;       // "byte", "char", "ids"; empty for images
+  int64_t count = 0;       // tokens or images
+  int64_t vocabulary = 0;  // size
+  int64_t classes = 0;     // number of labels; 0: none
+  int64_t used = 0;        // of the vocabulary
   // Of tokens with records; lengths in tokens. Duplicates are records that are equal to an earlier
   // one; of more than 2^25 records they are not counted.
   int64_t records = 0, shortest = 0, median = 0, longest = 0, duplicates = 0;
@@ -118,7 +128,7 @@ struct DatasetReport {
   std::vector<std::string> class_names;  // may be empty
   std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
-  std::vector<int64_t> per_class;  // images of each label
+  std::vector<int64_t> per_class;  // images or records of each label
   std::string characters;          // the vocabulary at character level, in UTF-8
   int64_t chunks = 0;              // all were read and their hashes match
   int64_t file_bytes = 0;

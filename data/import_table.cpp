@@ -88,7 +88,7 @@ class TableImport {
       if (labels.size() % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
     }
     require(static_cast<int64_t>(labels.size()) == count_, ExitCode::kBadData, path_, ": changed during the import");
-    warn_of_order(labels);
+    warn_of_label_order(path_, labels, header.classes);
     header.hashes = writer.finish();
     header.label_hashes = write_labels(file, labels);
     for (const Column& c : columns_) {
@@ -207,14 +207,6 @@ class TableImport {
     std::string text = json_array(out).text;
     std::erase(text, '\n');  // those between values; within a text they are escaped
     return text;
-  }
-
-  // data.validation takes the last rows.
-  void warn_of_order(const std::vector<int32_t>& labels) const {
-    const std::set<int32_t> last(labels.begin() + static_cast<int64_t>(labels.size()) * 9 / 10, labels.end());
-    if (count_ >= 100 && class_names_.size() <= 20 && last.size() < class_names_.size())
-      log_warning(cat(path_, ": the last tenth of the rows has ", last.size(), " of ", class_names_.size(),
-                      " labels, and data.validation takes the last rows: shuffle the rows first"));
   }
 
   std::string path_;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/partition.h"
 #include "data/image_dataset.h"
+#include "data/labelled_text.h"
 #include "data/mixture.h"
 #include "data/packed_dataset.h"
 #include "data/synthetic.h"
@@ -96,8 +97,28 @@ Datasets images(int64_t count, const DataOptions& o, Part part) {
   return out;
 }
 
+// Records with a label each: the validation part is the last of the records.
+Datasets labelled_text(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o) {
+  const int64_t count = file->header.records.count, middle = validation_begin(count, o.validation);
+  require(o.context > 0, ExitCode::kConfig,
+          "data.context is not set, but the data is text: give the length of a sample");
+  require(o.packing != Packing::kPack, ExitCode::kConfig, "data.packing: pack joins records, but ", file->path,
+          " has a label for each: leave it out");
+  require(o.ignore_tokens.empty(), ExitCode::kConfig,
+          "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
+  const auto part = [&](Range r) { return std::make_shared<LabelledText>(file, r, o.context); };
+  if (o.measured) return measured(o, middle, count, part);
+  require(middle > 0, ExitCode::kConfig, "data.validation is ", o.validation, ", which leaves none of ", count,
+          " records for training");
+  Datasets out;
+  out.train = part({0, middle});
+  if (o.validation > 0) out.validation = part({middle, count});
+  return out;
+}
+
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   auto file = open_dataset_file(path, o.memory << 20);
+  if (file->header.records.labelled && o.mask == 0) return labelled_text(file, o);
   if (file->header.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
   if (file->header.kind == DataKind::kTable)
     return images(file->header.images[0], o,
@@ -115,6 +136,8 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   if (a.input().name != b.input().name || a.input().shape != b.input().shape)
     why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
+  else if (a.vocabulary != b.vocabulary)
+    why = cat("tokens are below ", a.vocabulary, " there and below ", b.vocabulary, " in the others");
   else if (a.classes != b.classes)
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (theirs && ours) why = first_difference(*theirs, *ours);

@@ -15,8 +15,11 @@ namespace lockstep {
 
 // Shapes of the data, for the constructor of a model.
 struct TaskSpec {
-  Shape input;          // of one sample: tokens [T], images [H, W, C]
-  int64_t classes = 0;  // vocabulary, or labels
+  Shape input;             // of one sample: tokens [T], images [H, W, C]
+  int64_t classes = 0;     // vocabulary, or labels
+  int64_t vocabulary = 0;  // of texts that have a label each; 0: classes are tokens, or the samples are no text
+
+  int64_t tokens() const { return vocabulary > 0 ? vocabulary : classes; }
 };
 
 // A tensor of a batch that a model reads.

@@ -16,6 +16,9 @@ std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
 
 }  // namespace
 
+TaskSpec task_of(const DataSpec& spec) { return {spec.input().shape, spec.classes, spec.vocabulary}; }
+TaskSpec task_of(const CheckpointInfo& info) { return {info.input, info.classes, info.tokens}; }
+
 std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   auto model = s.model->build(task);
   if (s.lora.rank > 0) add_adapters(*model, s.lora);
