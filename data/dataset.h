@@ -26,6 +26,7 @@ struct DataSpec {
   std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
   int64_t units = 1;             // per sample
   bool next_tokens = false;      // labels are the tokens after those of the input
+  int64_t vocabulary = 0;        // of texts that have a label each; else 0
   // A number in the data's unit is target_mean + target_std * "targets".
   double target_mean = 0, target_std = 1;
 

@@ -83,6 +83,7 @@ RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
           "; expected a list of int64, at most one for each of ", tokens, " tokens");
   out.count = ends.shape[0];
   out.end_hashes = read_hashes(file, "record_ends");
+  out.labelled = file.has("labels");
   if (!file.has("targets")) return out;
   const Hdf5Info targets = file.info("targets");
   require(targets.type == StoredType::kUInt8 && targets.shape == Shape{tokens}, ExitCode::kBadData, file.path(),
@@ -123,12 +124,13 @@ Hash128 DatasetHeader::computed_identity() const {
   if (kind == DataKind::kTokens) {
     add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size,
             records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
-            "\n"));
+            records.labelled ? cat(" classes ", classes) : "", "\n"));
     if (vocabulary) add(vocabulary->code_points());
     if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
     add(records.end_hashes);
     add(records.target_hashes);
+    add(label_hashes);
   } else {
     hash_labelled(*this, hasher);
   }
@@ -161,6 +163,7 @@ DatasetHeader read_dataset_header(const Hdf5File& file) {
             ": vocabulary_size is ", h.vocabulary_size, ", but the vocabulary has ",
             h.vocabulary ? h.vocabulary->size() : 0, " entries");
     h.records = read_records_header(file, h.tokens);
+    if (h.records.labelled) read_classes(file, h.records.count, "records", h);
   } else {
     read_labelled_header(file, h);
   }
@@ -187,6 +190,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     file.set_attribute("", "vocabulary_size", h.vocabulary_size);
     if (h.records.count > 0) write_words("record_ends_hash", h.records.end_hashes);
     if (!h.records.target_hashes.empty()) write_words("targets_hash", h.records.target_hashes);
+    if (h.records.labelled) write_classes(file, h);
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (h.vocabulary && h.vocabulary->pairs()) {
@@ -321,6 +325,7 @@ std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memor
   if (out->header.kind == DataKind::kTokens) {
     out->rows = open_tokens(file, out->header, memory_bytes);
     open_records(file, memory_bytes, *out);
+    if (out->header.records.labelled) out->labels = read_labels(stored_rows(file, "labels"), out->header);
   } else {
     open_labelled(file, memory_bytes, *out);
   }

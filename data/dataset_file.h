@@ -36,6 +36,7 @@ struct RecordsHeader {
   int64_t count = 0;                    // 0: the file says nothing of records
   std::vector<uint64_t> end_hashes;     // XXH3-64 of each chunk of /record_ends
   std::vector<uint64_t> target_hashes;  // of /targets; empty: every token is a target
+  bool labelled = false;                // each has a label: /labels, classes, class_names
 };
 
 struct DatasetHeader {
@@ -47,7 +48,7 @@ struct DatasetHeader {
   int64_t vocabulary_size = 0;
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   RecordsHeader records;
-  // Images and tables.
+  // Images and tables; classes and labels also of records.
   Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
   bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
   std::vector<int64_t> ends;         // encoded: where each image's bytes end
@@ -113,9 +114,9 @@ struct DatasetFile {
   std::string path;
   DatasetHeader header;
   std::unique_ptr<StoredRows> rows;   // /tokens, /images or /features
-  std::vector<int32_t> labels;        // of images and tables, where these are the targets
-  std::vector<float> numbers;         // likewise
-  std::vector<float> boxes;           // likewise, [boxes, kBoxValues]
+  std::vector<int32_t> labels;        // of images, tables and labelled records, where these are the targets
+  std::vector<float> numbers;         // of images and tables, likewise
+  std::vector<float> boxes;           // of images, likewise, [boxes, kBoxValues]
   std::unique_ptr<StoredRows> masks;  // of images, likewise
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.

@@ -81,8 +81,9 @@ std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, i
   const auto file = open_dataset(path, memory_bytes);
   const int64_t there = sample_count(file->header);
   require(samples > 0 && samples <= there, ExitCode::kBadData, path, ": has ", there, " samples, not ", samples);
-  require(file->header.target == TargetKind::kLabels, ExitCode::kBadData, path,
-          ": has grown; a run goes on over the first samples of text and of samples with labels only");
+  require(
+      file->header.target == TargetKind::kLabels && !file->header.records.labelled, ExitCode::kBadData, path,
+      ": has grown; a run goes on over the first samples of text without labels, and of images and rows with labels");
   file->header.kind == DataKind::kTokens ? cut_text(*file, samples) : cut_labelled(*file, samples);
   file->header.identity = file->header.computed_identity();
   return file;

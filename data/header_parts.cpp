@@ -95,17 +95,6 @@ std::vector<float> read_numbers(std::shared_ptr<const Hdf5File> file, const Data
   return read_list<float>(stored_rows(std::move(file), "targets"), h.label_hashes, check_numbers);
 }
 
-std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header) {
-  const std::string what = header.kind == DataKind::kTable ? "row" : "image";
-  auto check_labels = [path = source.path, limit = header.classes, what](Range rows, const uint8_t* bytes) {
-    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
-    for (int64_t i = 0; i < rows.size(); ++i)
-      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", what, " ", rows.begin + i,
-              " is ", labels[i], ", not in [0, ", limit, "); import the ", what, "s again");
-  };
-  return read_list<int32_t>(std::move(source), header.label_hashes, check_labels);
-}
-
 // `what` lies in `bytes` bytes, one behind the other.
 std::vector<int64_t> read_ends(std::shared_ptr<const Hdf5File> file, const std::string& name,
                                const std::vector<uint64_t>& hashes, int64_t bytes, const std::string& what) {
@@ -231,7 +220,42 @@ void read_masks_header(const Hdf5File& file, DatasetHeader& h) {
   h.target_end_hashes = read_hashes(file, "mask_ends");
 }
 
+void write_words(Hdf5File& file, const std::string& name, const std::vector<uint64_t>& words) {
+  file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
+}
+void write_text(Hdf5File& file, const std::string& name, const std::string& text) {
+  if (!text.empty()) file.write_all(name, StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
+}
+
 }  // namespace
+
+void read_classes(const Hdf5File& file, int64_t samples, const std::string& what, DatasetHeader& h) {
+  require_list(file, "labels", StoredType::kInt32, samples, what);
+  h.classes = count_attribute(file, "classes", samples);
+  h.label_hashes = read_hashes(file, "labels");
+  h.class_names = read_class_names(file, h.classes);
+}
+
+void write_classes(Hdf5File& file, const DatasetHeader& h) {
+  if (h.target != TargetKind::kNumbers) file.set_attribute("", "classes", h.classes);
+  write_words(file, target_name(h.target) + "_hash", h.label_hashes);
+  std::string names;
+  for (const std::string& name : h.class_names) names += name + "\n";
+  write_text(file, "class_names", names);
+}
+
+std::vector<int32_t> read_labels(RowSource source, const DatasetHeader& header) {
+  const std::string what = header.kind == DataKind::kTokens  ? "record"
+                           : header.kind == DataKind::kTable ? "row"
+                                                             : "image";
+  auto check_labels = [path = source.path, limit = header.classes, what](Range rows, const uint8_t* bytes) {
+    const int32_t* labels = reinterpret_cast<const int32_t*>(bytes);
+    for (int64_t i = 0; i < rows.size(); ++i)
+      require(labels[i] >= 0 && labels[i] < limit, ExitCode::kBadData, path, ": label of ", what, " ", rows.begin + i,
+              " is ", labels[i], ", not in [0, ", limit, "); import the ", what, "s again");
+  };
+  return read_list<int32_t>(std::move(source), header.label_hashes, check_labels);
+}
 
 void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
   const std::string &path = file.path(), rows = rows_name(h.kind);
@@ -260,14 +284,16 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
   const bool table = h.kind == DataKind::kTable;
   for (TargetKind kind : {TargetKind::kNumbers, TargetKind::kMasks, TargetKind::kBoxes})
     if (file.has(target_name(kind)) && (!table || kind == TargetKind::kNumbers)) h.target = kind;
-  const std::string each_sample = table ? "rows" : "images";
-  if (h.target == TargetKind::kLabels) require_list(file, "labels", StoredType::kInt32, h.images[0], each_sample);
-  if (h.target == TargetKind::kNumbers) read_numbers_header(file, h);
-  else h.classes = count_attribute(file, "classes", h.images[0]);
-  if (h.target == TargetKind::kMasks) read_masks_header(file, h);
-  if (h.target == TargetKind::kBoxes) read_boxes_header(file, h);
-  h.label_hashes = read_hashes(file, target_name(h.target));
-  if (h.target != TargetKind::kNumbers) h.class_names = read_class_names(file, h.classes);
+  if (h.target == TargetKind::kLabels) {
+    read_classes(file, h.images[0], table ? "rows" : "images", h);
+  } else {
+    if (h.target == TargetKind::kNumbers) read_numbers_header(file, h);
+    else h.classes = count_attribute(file, "classes", h.images[0]);
+    if (h.target == TargetKind::kMasks) read_masks_header(file, h);
+    if (h.target == TargetKind::kBoxes) read_boxes_header(file, h);
+    h.label_hashes = read_hashes(file, target_name(h.target));
+    if (h.target != TargetKind::kNumbers) h.class_names = read_class_names(file, h.classes);
+  }
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
   const std::string each = table ? "feature" : "channel";
@@ -281,32 +307,21 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
 }
 
 void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
-  const auto write_words = [&](const std::string& name, const std::vector<uint64_t>& words) {
-    file.write_all(name, StoredType::kUInt64, {static_cast<int64_t>(words.size())}, words.data());
-  };
-  const auto write_text = [&](const std::string& name, const std::string& text) {
-    if (!text.empty()) file.write_all(name, StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
-  };
   if (h.target == TargetKind::kNumbers) {
     file.set_attribute("targets", "mean", std::vector<double>{h.target_mean});
     file.set_attribute("targets", "std", std::vector<double>{h.target_std});
-  } else {
-    file.set_attribute("", "classes", h.classes);
   }
   if (h.target == TargetKind::kMasks) file.set_attribute("masks", "ignore", h.ignored);
   file.set_attribute(rows_name(h.kind), "mean", h.mean);
   file.set_attribute(rows_name(h.kind), "std", h.stddev);
-  write_words(target_name(h.target) + "_hash", h.label_hashes);
+  write_classes(file, h);
   if (h.encoded) {
     file.set_attribute("", "channels", h.images[3]);
-    write_words("ends_hash", h.end_hashes);
+    write_words(file, "ends_hash", h.end_hashes);
   }
-  if (h.target == TargetKind::kBoxes) write_words("box_ends_hash", h.target_end_hashes);
-  if (h.target == TargetKind::kMasks && h.encoded) write_words("mask_ends_hash", h.target_end_hashes);
-  std::string names;
-  for (const std::string& name : h.class_names) names += name + "\n";
-  write_text("class_names", names);
-  write_text("columns", h.columns);
+  if (h.target == TargetKind::kBoxes) write_words(file, "box_ends_hash", h.target_end_hashes);
+  if (h.target == TargetKind::kMasks && h.encoded) write_words(file, "mask_ends_hash", h.target_end_hashes);
+  write_text(file, "columns", h.columns);
 }
 
 void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {

@@ -1,5 +1,5 @@
-// Parts of a dataset file's header, and what files of labelled samples (images, tables) hold beside their rows. Plain
-// functions, for dataset_file.cpp; they throw ExitCode::kBadData naming the file.
+// Parts of a dataset file's header, and what files of labelled samples (images, tables, records) hold beside their
+// rows. Plain functions, for dataset_file.cpp; they throw ExitCode::kBadData naming the file.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,13 @@ Hdf5Info list_info(const Hdf5File& file, const std::string& name);
 std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of);
 // An attribute that says how many classes a dataset of `rows` rows has.
 int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows);
+
+// Classes, their names, and the chunk hashes of targets; of what is read, of `samples` with a label each. `what`:
+// "images".
+void read_classes(const Hdf5File& file, int64_t samples, const std::string& what, DatasetHeader& header);
+void write_classes(Hdf5File& file, const DatasetHeader& header);
+// Of images, tables and records.
+std::vector<int32_t> read_labels(RowSource labels, const DatasetHeader& header);
 
 // Images and tables.
 void read_labelled_header(const Hdf5File& file, DatasetHeader& header);

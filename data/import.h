@@ -45,6 +45,7 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
   std::string chat_template = "chatml";  // of `messages`
+  std::string label = {};                // with `text`: the label of the record: a text, an integer, true or false
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
 // where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
@@ -52,6 +53,14 @@ struct JsonFields {
 // warned of and left out instead.
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options = {});
+
+// A CSV or TSV file whose first row names the columns: a record is made of the text in one column, with the label in
+// another one, or without labels where that name is empty. Rows without text are left out.
+struct CsvTextColumns {
+  std::string text = {}, label = {};
+};
+void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
+                     const ImportOptions& options = {});
 
 // Token ids that other programs wrote; options.vocabulary says what they mean, level "ids" where it is null.
 struct TokenFileOptions {
@@ -120,10 +129,11 @@ bool is_hdf5_file(const std::string& path);
 
 struct DatasetReport {
   DataKind kind = DataKind::kTokens;
-  std::string level;    // "byte", "char", "ids"; empty for images
-  int64_t count = 0;    // tokens or images
-  int64_t classes = 0;  // vocabulary size, or number of labels
-  int64_t used = 0;     // of the vocabulary
+  std::string level;       // "byte", "char", "ids"; empty for images
+  int64_t count = 0;       // tokens or images
+  int64_t vocabulary = 0;  // size
+  int64_t classes = 0;     // number of labels; 0: none
+  int64_t used = 0;        // of the vocabulary
   // Of tokens with records; lengths in tokens.
   int64_t records = 0, shortest = 0, median = 0, longest = 0;
   // Records, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where there
@@ -137,7 +147,7 @@ struct DatasetReport {
   std::string columns;                   // of a table, as JSON
   std::vector<double> mean, stddev;
   TargetKind target = TargetKind::kLabels;
-  std::vector<int64_t> per_class;  // rows or images of each label, pixels of each class of masks, or boxes
+  std::vector<int64_t> per_class;  // rows, images or records of each label, pixels of each class of masks, or boxes
   int64_t with_boxes = 0;          // images that have any
   double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
   int64_t ignored = 0;                                                        // pixels of masks that are no targets

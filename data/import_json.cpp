@@ -21,6 +21,18 @@ const std::string& text_field(const JsonObject& object, const std::string& name)
   return *text;
 }
 
+// A label: a text, an integer or a truth value.
+std::string label_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  if (const auto* number = std::get_if<int64_t>(value)) return cat(*number);
+  if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
+  const auto* text = std::get_if<std::string>(value);
+  require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
+          "\" is no label: a text of one line, an integer, true or false");
+  return *text;
+}
+
 // The messages of a conversation.
 std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
@@ -110,6 +122,7 @@ class JsonImport {
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
     std::vector<TextPiece> pieces = pieces_of(*object);
+    const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
     const bool empty =
         std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& piece) { return piece.text.empty(); });
     if (empty) {
@@ -123,7 +136,8 @@ class JsonImport {
     require(std::find(targets_.begin(), targets_.end(), 1) != targets_.end(), ExitCode::kBadData,
             "holds no answer, so that no token would be learnt");
     writer_.add(ids_, targets_);
-    writer_.end_record();
+    if (label.empty()) writer_.end_record();
+    else writer_.end_record(label);
   }
 
   const JsonFields& fields_;
@@ -146,6 +160,8 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
   require(!fields.text.empty() + !fields.messages.empty() + !fields.prompt.empty() == 1 &&
               fields.prompt.empty() == fields.completion.empty(),
           ExitCode::kUsage, "name the field of the text, or those of prompt and completion, or that of the messages");
+  require(fields.label.empty() || !fields.text.empty(), ExitCode::kUsage,
+          "a label goes with the field of a text, not with prompts or messages");
   int64_t total = 0;
   bool known = true;
   for (const std::string& path : inputs) {

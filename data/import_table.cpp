@@ -107,7 +107,7 @@ class TableImport {
       write_numbers(file, numbers, header);
       if (like_) header.target_mean = like_->header.target_mean, header.target_std = like_->header.target_std;
     } else {
-      warn_of_order(labels);
+      warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
     }
     for (size_t i : order_) {
@@ -290,12 +290,6 @@ class TableImport {
   }
 
   // data.validation takes the last rows.
-  void warn_of_order(const std::vector<int32_t>& labels) const {
-    const std::set<int32_t> last(labels.begin() + static_cast<int64_t>(labels.size()) * 9 / 10, labels.end());
-    if (count_ >= 100 && class_names_.size() <= 20 && last.size() < class_names_.size())
-      log_warning(cat(path_, ": the last tenth of the rows has ", last.size(), " of ", class_names_.size(),
-                      " labels, and data.validation takes the last rows: shuffle the rows first"));
-  }
   void warn_of_order(const std::vector<double>& numbers) const {
     const bool sorted =
         std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());

@@ -127,24 +127,24 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
       static_cast<int64_t>(h.hashes.size() + h.label_hashes.size() + h.end_hashes.size() + h.target_end_hashes.size());
   std::error_code ignored;
   report.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
+  report.classes = h.classes;
+  report.class_names = h.class_names;
+  report.per_class.resize(static_cast<size_t>(h.classes));
+  for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
   if (h.kind == DataKind::kTokens) {
     report.level = h.level();
     report.used = std::count(used.begin(), used.end(), true);
     inspect_records(*file, report);
-    report.classes = h.vocabulary_size;
+    report.vocabulary = h.vocabulary_size;
     if (h.vocabulary)
       for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);
   } else {
-    report.classes = h.classes;
     for (int i = 1; i < h.images.rank(); ++i) report.image_shape.push_back(h.images[i]);
-    report.class_names = h.class_names;
     report.columns = h.columns;
     report.mean = h.mean;
     report.stddev = h.stddev;
     report.target = h.target;
     inspect_rows(*file, report, progress);
-    report.per_class.resize(static_cast<size_t>(h.classes));
-    for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
     if (file->masks) count_pixels(*file, report);
     for (size_t at = 0; at < file->boxes.size(); at += kBoxValues)
       ++report.per_class[static_cast<size_t>(file->boxes[at])];
@@ -206,11 +206,13 @@ std::string targets_text(const DatasetReport& r, const std::string& of_class) {
 std::string to_text(const DatasetReport& r) {
   std::string out;
   if (r.kind == DataKind::kTokens) {
-    out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.classes, "\nused: ", r.used,
-               "\n");
+    out += cat("kind: tokens\nlevel: ", r.level, "\ntokens: ", r.count, "\nvocabulary: ", r.vocabulary,
+               "\nused: ", r.used, "\n");
     if (r.records > 0)
       out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
                  duplicates_text(r), "\ntargets: ", r.targets, "\n");
+    if (r.classes > 0)
+      out += cat("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
     if (!r.characters.empty()) out += cat("characters: ", escaped(r.characters, Lines::kEscape), "\n");
   } else if (r.kind == DataKind::kTable) {
     out +=
@@ -235,7 +237,7 @@ std::string to_json(const DatasetReport& r) {
   const auto list = [](const auto& values) { return json_array(std::vector<JsonValue>(values.begin(), values.end())); };
   JsonObject out;
   if (r.kind == DataKind::kTokens) {
-    out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.classes}, {"used", r.used}};
+    out = {{"kind", "tokens"}, {"level", r.level}, {"tokens", r.count}, {"vocabulary", r.vocabulary}, {"used", r.used}};
     if (r.records > 0)
       out.insert(out.end(), {{"records", r.records},
                              {"shortest_record", r.shortest},
@@ -243,6 +245,10 @@ std::string to_json(const DatasetReport& r) {
                              {"longest_record", r.longest},
                              {"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
+    if (r.classes > 0)
+      out.insert(
+          out.end(),
+          {{"classes", r.classes}, {"records_per_class", list(r.per_class)}, {"class_names", list(r.class_names)}});
     if (!r.characters.empty()) out.emplace_back("characters", r.characters);
   } else {
     const bool table = r.kind == DataKind::kTable, masks = r.target == TargetKind::kMasks,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "data/dataset_file.h"
 
 namespace lockstep {
@@ -37,6 +38,15 @@ inline std::map<std::string, int32_t> index_of_labels(const std::set<std::string
     index.emplace(n, static_cast<int32_t>(index.size()));
   }
   return index;
+}
+
+// data.validation takes the last samples: warns where these lack labels that others have.
+inline void warn_of_label_order(const std::string& where, const std::vector<int32_t>& labels, int64_t classes) {
+  const auto count = static_cast<int64_t>(labels.size());
+  const std::set<int32_t> last(labels.begin() + count * 9 / 10, labels.end());
+  if (count >= 100 && classes <= 20 && static_cast<int64_t>(last.size()) < classes)
+    log_warning(cat(where, ": the last tenth of the rows has ", last.size(), " of ", classes,
+                    " labels, and data.validation takes the last rows: shuffle the rows first"));
 }
 
 }  // namespace lockstep

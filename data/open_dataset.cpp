@@ -8,6 +8,7 @@
 #include "core/base/partition.h"
 #include "data/foreign_file.h"
 #include "data/image_dataset.h"
+#include "data/labelled_text.h"
 #include "data/mixture.h"
 #include "data/mixup.h"
 #include "data/packed_dataset.h"
@@ -119,8 +120,21 @@ Datasets images(int64_t count, const DataOptions& o, uint64_t seed, Part part) {
   return parts_of(o, count, "samples", seed, part);
 }
 
+// Records with a label each, as samples.
+Datasets labelled_text(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
+  require(o.context > 0, ExitCode::kConfig,
+          "data.context is not set, but the data is text: give the length of a sample");
+  require(o.packing != Packing::kPack, ExitCode::kConfig, "data.packing: pack joins records, but ", file->path,
+          " has a label for each: leave it out");
+  require(o.ignore_tokens.empty(), ExitCode::kConfig,
+          "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
+  return parts_of(o, file->header.records.count, "records", seed,
+                  [&](Range r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context); });
+}
+
 Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
   const DatasetHeader& h = file->header;
+  if (h.records.labelled && o.mask == 0) return labelled_text(file, o, seed);
   if (h.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
   if (h.kind == DataKind::kTable)
     return images(h.images[0], o, seed,
@@ -159,6 +173,8 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
     why = cat("samples are ", a.input().name, " ", a.input().shape, " there and ", b.input().name, " ", b.input().shape,
               " in the others");
   else if (a.tensors != b.tensors) why = "a sample's targets there are of another shape or type than in the others";
+  else if (a.vocabulary != b.vocabulary)
+    why = cat("tokens are below ", a.vocabulary, " there and below ", b.vocabulary, " in the others");
   else if (a.classes != b.classes)
     why = cat("labels are below ", a.classes, " there and below ", b.classes, " in the others");
   else if (a.target_mean != b.target_mean || a.target_std != b.target_std)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/tokenizer/normalizer.h"
 
 namespace lockstep {
 
@@ -23,6 +24,23 @@ size_t RecordEncoder::bytes_of(int32_t id) const {
 
 void RecordEncoder::encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                                 std::vector<uint8_t>& targets) {
+  if (pairs_ && vocabulary_.pairs()->tables().nfc) {
+    std::string normal;
+    std::vector<uint8_t> normal_marks;
+    for (size_t at = 0, end; at < text.size(); at = end) {
+      end = next_boundary(text, at);
+      const auto from = marks.begin() + static_cast<std::ptrdiff_t>(at),
+                 to = marks.begin() + static_cast<std::ptrdiff_t>(end);
+      normal += nfc(std::string_view(text).substr(at, end - at));
+      normal_marks.resize(normal.size(), std::find(from, to, 1) != to);
+    }
+    return encode_normal(normal, normal_marks, ids, targets);
+  }
+  encode_normal(text, marks, ids, targets);
+}
+
+void RecordEncoder::encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                                  std::vector<uint8_t>& targets) {
   const size_t before = ids.size();
   if (pairs_) {
     try {

@@ -33,6 +33,8 @@ class RecordEncoder {
  private:
   void encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                    std::vector<uint8_t>& targets);
+  void encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                     std::vector<uint8_t>& targets);
   size_t bytes_of(int32_t id) const;
 
   const Vocabulary& vocabulary_;

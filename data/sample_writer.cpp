@@ -126,8 +126,9 @@ class LabelledCopy final : public SampleWriter {
 }  // namespace
 
 void require_copyable(const std::string& path, const DatasetHeader& h) {
-  require(h.target == TargetKind::kLabels, ExitCode::kBadData, path,
-          ": holds masks, boxes or numbers to predict; only samples with labels, and text, are copied yet");
+  require(h.target == TargetKind::kLabels && !h.records.labelled, ExitCode::kBadData, path,
+          ": holds masks, boxes, numbers to predict or labels of texts; only images and rows with labels, and text "
+          "without, are copied yet");
 }
 
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {

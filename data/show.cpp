@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "data/box_files.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
@@ -103,6 +104,11 @@ ShownText show_text(const std::string& path, int64_t index) {
   source.read(tokens, ids.data());
   if (source.has_targets()) source.read_targets(tokens, marks.data());
   ShownText out{tokens.begin, tokens.end, std::count(marks.begin(), marks.end(), 1), ""};
+  if (file->header.records.labelled) {
+    out.label = file->labels[static_cast<size_t>(index)];
+    const auto& names = file->header.class_names;
+    if (!names.empty()) out.class_name = escaped(names[static_cast<size_t>(*out.label)], Lines::kEscape);
+  }
   for (size_t begin = 0; begin < ids.size();) {
     size_t end = begin;
     while (end < ids.size() && marks[end] == marks[begin]) ++end;

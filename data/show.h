@@ -16,6 +16,8 @@ struct ShownText {
   int64_t begin = 0, end = 0, targets = 0;  // tokens
   // Decoded; parts without a target stand between these marks. Ids, separated by spaces, at level "ids".
   std::string text;
+  std::optional<int32_t> label = {};  // of a record that has one
+  std::string class_name = {};
 };
 inline constexpr int64_t kShownTokens = 256;
 inline constexpr const char *kNoTargetBegin = "\u27E6", *kNoTargetEnd = "\u27E7";  // white square brackets

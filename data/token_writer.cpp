@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "core/base/error.h"
 #include "data/dataset_file.h"
+#include "data/label_index.h"
 
 namespace lockstep {
 namespace {
@@ -71,7 +73,8 @@ void Spool::read(int64_t offset, void* to, size_t count) const {
 
 TokenWriter::TokenWriter(const std::string& output, bool replace, std::unique_ptr<Vocabulary> vocabulary,
                          int64_t vocabulary_size)
-    : pending_(output, replace),
+    : output_(output),
+      pending_(output, replace),
       vocabulary_(std::move(vocabulary)),
       vocabulary_size_(vocabulary_ ? vocabulary_->size() : vocabulary_size),
       type_(token_type(vocabulary_size_)),
@@ -106,6 +109,28 @@ void TokenWriter::end_record() {
   ends_.append(&tokens_, sizeof tokens_);
 }
 
+void TokenWriter::end_record(const std::string& label) {
+  const auto number = label_numbers_.emplace(label, static_cast<int32_t>(label_numbers_.size())).first->second;
+  require(static_cast<int64_t>(label_numbers_.size()) <= kMostClasses, ExitCode::kBadData, "there are more than ",
+          kMostClasses, " different labels");
+  labels_.push_back(number);
+  end_record();
+}
+
+void TokenWriter::write_labels_of(Hdf5File& file, DatasetHeader& header) {
+  check(static_cast<int64_t>(labels_.size()) == records_, labels_.size(), " labels of ", records_, " records");
+  std::set<std::string> names;
+  for (const auto& [name, number] : label_numbers_) names.insert(name);
+  const auto index = index_of_labels(names, output_, header.class_names);
+  std::vector<int32_t> final_of(label_numbers_.size());
+  for (const auto& [name, number] : label_numbers_) final_of[static_cast<size_t>(number)] = index.at(name);
+  for (int32_t& label : labels_) label = final_of[static_cast<size_t>(label)];
+  header.records.labelled = true;
+  header.classes = static_cast<int64_t>(names.size());
+  write_labels(file, labels_, header);
+  warn_of_label_order(output_, labels_, header.classes);
+}
+
 void TokenWriter::close() {
   check(tokens_ > 0 && (records_ == 0 || record_begin_ == tokens_), "a dataset of ", tokens_, " tokens, of which ",
         tokens_ - record_begin_, " are in no record");
@@ -121,6 +146,7 @@ void TokenWriter::close() {
   if (records_ > 0) header.records.end_hashes = copy_rows(file, "record_ends", StoredType::kInt64, ends_, records_);
   if (records_ > 0 && !all_targets_)
     header.records.target_hashes = copy_rows(file, "targets", StoredType::kUInt8, targets_, tokens_);
+  if (!labels_.empty()) write_labels_of(file, header);
   write_dataset_header(file, header);
   file.close();
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/plain_file.h"
 #include "core/io/hdf5_file.h"
@@ -13,6 +15,8 @@
 #include "data/vocabulary.h"
 
 namespace lockstep {
+
+struct DatasetHeader;  // data/dataset_file.h
 
 // Bytes in a file without a name, which goes with its descriptor. Throws ExitCode::kStorage.
 class Spool {
@@ -39,6 +43,9 @@ class TokenWriter {
   // are.
   void add(std::span<const int32_t> ids, std::span<const uint8_t> targets = {});
   void end_record();  // at least one token was added since the last one
+  // The same of a record with a label; then every record has one. They are numbered as index_of_labels does, in the
+  // end; until then each takes 4 bytes of memory. Throws kBadData where there are more than kMostClasses.
+  void end_record(const std::string& label);
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
   void close();   // the file is complete, under its temporary name; without end_record() it has no records
@@ -47,14 +54,18 @@ class TokenWriter {
 
  private:
   void append_ones(int64_t count);
+  void write_labels_of(Hdf5File& file, DatasetHeader& header);
 
+  std::string output_;
   PendingFile pending_;
   std::unique_ptr<Vocabulary> vocabulary_;
   int64_t vocabulary_size_;
   StoredType type_;  // of the ids
   Spool ids_, targets_, ends_;
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
-  bool all_targets_ = true;  // until then no mark is written
+  bool all_targets_ = true;                       // until then no mark is written
+  std::map<std::string, int32_t> label_numbers_;  // in the order in which they came
+  std::vector<int32_t> labels_;
 };
 
 }  // namespace lockstep

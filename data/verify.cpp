@@ -68,7 +68,6 @@ void read_each(const std::string& path, Verification& verification) {
   add("record_ends", h.records.end_hashes);
   add("targets", h.records.target_hashes);
   add("ends", h.end_hashes);
-  if (h.kind == DataKind::kTokens) return verification.read(parts);
   add(target_name(h.target), h.label_hashes);
   add(h.target == TargetKind::kMasks ? "mask_ends" : "box_ends", h.target_end_hashes);
   verification.read(parts);

@@ -54,6 +54,7 @@ struct CheckpointInfo {
   std::string vocabulary;  // of text, for generation (data/vocabulary.h:vocabulary_text); empty for none
   Shape input;             // of one sample, and
   int64_t classes = 0;     // what the model was built for
+  int64_t tokens = 0;      // the vocabulary of texts that have a label each; else 0
   std::string isa;         // instruction-set level that computed it
   std::string writer;      // version of lockstep
   int64_t ranks = 1;       // that wrote it, and

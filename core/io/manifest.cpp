@@ -168,6 +168,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
   if (info.samples > 0) head.emplace_back("dataset_samples", info.samples);
+  if (info.tokens > 0) head.emplace_back("tokens", info.tokens);
   if (!info.base.empty()) head.emplace_back("base", info.base);
   const ValidationRecord& v = info.validation;
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
@@ -253,12 +254,13 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.vocabulary = json_text(*head, "vocabulary", path);
   i.input = parse_shape(json_text(*head, "input", path), path);
   i.classes = json_int(*head, "classes", path);
+  if (has("tokens")) i.tokens = json_int(*head, "tokens", path);
   for (const auto& [key, count] :
        {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
         std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
         std::pair("good_steps", i.good_steps), std::pair("best_validation_step", v.best_step),
         std::pair("evaluations_since_best", v.since_best), std::pair("classes", i.classes),
-        std::pair("dataset_samples", i.samples)})
+        std::pair("dataset_samples", i.samples), std::pair("tokens", i.tokens)})
     require(count >= 0 && count <= kLargestCount, ExitCode::kBadData, path, ": \"", key, "\" is ", count,
             "; a number in [0, 2^48] was expected");
   require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,

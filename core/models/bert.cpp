@@ -1,6 +1,8 @@
 #include "core/models/bert.h"
 
+#include "core/device/context.h"
 #include "core/models/token_extents.h"
+#include "core/nn/documents.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -33,8 +35,9 @@ Tensor BertTransform::forward(const Tensor& x) { return ln_(apply(gelu_, dense_(
 
 Bert::Bert(const BertOptions& o, const TaskSpec& task)
     : context_(task.input.rank() == 1 ? task.input[0] : 0),
-      head_bias_(parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
-      tokens_(child<Embedding>("tokens", head_bias_.dim(0), o.width, bert_weights())),
+      head_bias_(task.vocabulary > 0 ? nullptr
+                                     : &parameter("head_bias", {vocabulary_of(o.vocabulary, task)}, Init::zeros())),
+      tokens_(child<Embedding>("tokens", vocabulary_of(o.vocabulary, task), o.width, bert_weights())),
       positions_(child<Embedding>("positions", positions_of(o.positions, context_), o.width, bert_weights())),
       segments_(o.segments > 0 ? &child<Embedding>("segments", o.segments, o.width, bert_weights()) : nullptr),
       ln_(child<LayerNorm>("ln", o.width, true, kBertEpsilon)),
@@ -46,10 +49,16 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
   for (int64_t i = 0; i < o.layers; ++i)
     blocks_.push_back(&child<EncoderBlock>(
         cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
-  transform_ = &child<BertTransform>("transform", o.width, o.gelu);
-  flops_ = 6 * static_cast<double>(context_) *
-           (static_cast<double>(o.layers) * EncoderBlock::products(o.width, context_) +
-            static_cast<double>(o.width * (o.width + head_bias_.dim(0))));
+  flops_ = 6 * static_cast<double>(context_ * o.layers) * EncoderBlock::products(o.width, context_);
+  if (head_bias_) {
+    transform_ = &child<BertTransform>("transform", o.width, o.gelu);
+    flops_ += 6 * static_cast<double>(context_ * o.width * (o.width + head_bias_->dim(0)));
+  } else {
+    pooler_ = &child<Linear>("pooler", o.width, o.width, true, bert_weights());
+    head_drop_ = &child<Dropout>("head_drop", o.dropout);
+    head_ = &child<Linear>("head", o.width, task.classes, true, bert_weights());
+    flops_ += 6 * static_cast<double>(o.width * (o.width + task.classes));
+  }
 }
 
 Tensor Bert::forward(const Tensor& tokens_BT) {
@@ -57,9 +66,13 @@ Tensor Bert::forward(const Tensor& tokens_BT) {
         context_);
   Tensor h = tokens_(tokens_BT);
   if (segments_) h = add(h, slice(segments_->weight(), 0, 0, 1));
-  h = drop_(ln_(add(h, slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
+  const Documents* documents = context().documents.get();
+  h = drop_(ln_(add(h, documents ? embedding(positions_.weight(), documents->positions)
+                                 : slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
   for (EncoderBlock* block : blocks_) h = (*block)(h);
-  return linear((*transform_)(h), tokens_.weight(), head_bias_);
+  if (transform_) return linear((*transform_)(h), tokens_.weight(), *head_bias_);
+  const Tensor first = reshape(slice(h, 1, 0, 1), {h.dim(0), h.dim(2)});
+  return (*head_)((*head_drop_)(tanh((*pooler_)(first))));
 }
 
 Choice<ModelKind> bert_choice() { return model_choice<Bert, BertOptions>("bert"); }

@@ -1,6 +1,7 @@
-// BERT: a bidirectional transformer that tells hidden tokens from their surroundings. Devlin et al., "BERT" (2019):
-// post-norm, learned positions, a tied head behind a transform. All tokens are of segment 0. Its data hides tokens
-// (data.mask).
+// BERT: a bidirectional transformer that tells hidden tokens from their surroundings, or the label of a text. Devlin et
+// al., "BERT" (2019): post-norm, learned positions; all tokens are of segment 0. Where the data hides tokens
+// (data.mask), a tied head behind a transform; where texts have a label each, as BertForSequenceClassification of
+// transformers: the first token's features through a linear layer, tanh and dropout, and a linear layer of the labels.
 #pragma once
 
 #include "core/base/field.h"
@@ -34,21 +35,26 @@ class Bert : public Model {
  public:
   Bert(const BertOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
-    return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
+    return {{"tokens", TensorNeed::Type::kInteger, 1},
+            {std::string(kLabels), TensorNeed::Type::kInteger, head_ ? 0 : 1}};
   }
   bool sees_ahead() const override { return true; }
-  Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+  bool separates_documents() const override { return true; }
+  // int32 -> [B, T, V], or the labels of texts [B, classes].
+  Tensor forward(const Tensor& tokens_BT) override;
   double flops() const override { return flops_; }
 
  private:
   int64_t context_;
-  Tensor& head_bias_;  // [V]
+  Tensor* head_bias_;  // [V]; null with labels
   Embedding &tokens_, &positions_;
   Embedding* segments_;  // null without
   LayerNorm& ln_;
   Dropout& drop_;
   std::vector<EncoderBlock*> blocks_;
-  BertTransform* transform_;
+  BertTransform* transform_ = nullptr;          // null with labels
+  Linear *pooler_ = nullptr, *head_ = nullptr;  // null without
+  Dropout* head_drop_ = nullptr;
   double flops_ = 0;
 };
 

@@ -19,6 +19,9 @@ struct TaskSpec {
   Shape input;          // of one sample: tokens [T], images [H, W, C]
   int64_t classes = 0;  // vocabulary, or labels; 1 where a number is predicted
   bool regression = false;
+  int64_t vocabulary = 0;  // of texts that have a label each; 0: classes are tokens, or the samples are no text
+
+  int64_t tokens() const { return vocabulary > 0 ? vocabulary : classes; }
 };
 
 // How the numbers that a model predicts are compared with targets: the mean of squares, or, with a `huber_delta` above

@@ -26,9 +26,9 @@ inline Field positions_field(int64_t& positions) {
 
 // The option, or what the data has where it is 0. Throws ExitCode::kConfig naming the key where it is too small.
 inline int64_t vocabulary_of(int64_t option, const TaskSpec& task) {
-  require(option == 0 || option >= task.classes, ExitCode::kConfig, "model.vocabulary: ", option,
-          " tokens are fewer than the ", task.classes, " of the data");
-  return option > 0 ? option : task.classes;
+  require(option == 0 || option >= task.tokens(), ExitCode::kConfig, "model.vocabulary: ", option,
+          " tokens are fewer than the ", task.tokens(), " of the data");
+  return option > 0 ? option : task.tokens();
 }
 inline int64_t positions_of(int64_t option, int64_t context) {
   require(option == 0 || option >= context, ExitCode::kConfig, "model.positions: ", option, " are fewer than the ",

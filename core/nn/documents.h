@@ -1,5 +1,5 @@
-// Documents: several texts in one row of tokens, none of which sees another (data.packing: pack). A plain value; passes
-// find it in the context (core/device/context.h), where Model::output_of puts it.
+// Documents: several texts in one row of tokens, none of which sees another (data.packing: pack), or a text and its
+// padding. A plain value; passes find it in the context (core/device/context.h), where Model::output_of puts it.
 #pragma once
 
 #include "core/tensor/tensor.h"

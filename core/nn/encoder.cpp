@@ -1,6 +1,9 @@
 #include "core/nn/encoder.h"
 
 #include "core/autograd/node.h"
+#include "core/device/context.h"
+#include "core/nn/documents.h"
+#include "core/ops/ops.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +34,14 @@ int EncoderBlock::recompute_attention(bool on) {
 }
 
 Tensor EncoderBlock::attend(const Tensor& x) {
-  return proj_(attention(qkv_(options_.pre_norm ? ln1_(x) : x), options_.heads));
+  const Tensor qkv = qkv_(options_.pre_norm ? ln1_(x) : x);
+  const Documents* documents = context().documents.get();
+  if (!documents) return proj_(attention(qkv, options_.heads));
+  const int64_t width = options_.width, heads = options_.heads;
+  const auto part = [&](int64_t i) {
+    return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x.dim(0), x.dim(1), heads, width / heads});
+  };
+  return proj_(reshape(attention(part(0), part(1), part(2), {.documents = documents->ids}), x.shape()));
 }
 
 Tensor EncoderBlock::forward(const Tensor& x_BTC) {

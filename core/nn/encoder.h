@@ -1,5 +1,6 @@
-// EncoderBlock: a transformer block in which every position sees every other: attention and a feed-forward layer, each
-// added to what it read, with layer norms before them (pre-norm) or after (post-norm, as Vaswani et al. 2017).
+// EncoderBlock: a transformer block in which every position sees every other of its document: attention and a
+// feed-forward layer, each added to what it read, with layer norms before them (pre-norm) or after (post-norm, as
+// Vaswani et al. 2017).
 #pragma once
 
 #include "core/base/field.h"

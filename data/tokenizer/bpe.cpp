@@ -103,6 +103,7 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
   if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
     return cat("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
+  if (a.nfc != b.nfc) return "the tokens are the same, but one of them normalises text (NFC)";
   if (a.patterns != b.patterns) return "the tokens are the same, but the patterns that split text into words differ";
   return "the tokens are the same, but the added tokens differ";
 }

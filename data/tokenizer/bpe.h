@@ -81,6 +81,7 @@ class BpeEncoder {
   std::unordered_map<std::string_view, const AddedToken*> added_;  // those that are looked for
   std::vector<size_t> lengths_;                                    // of them, descending
   bool begins_added_[256] = {};
+  std::string held_;          // with nfc: not yet normalised
   std::string text_;          // not yet encoded, and
   size_t begin_ = 0;          // where that begins
   size_t searched_ = 0;       // no added token begins before this byte

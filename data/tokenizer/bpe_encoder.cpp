@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/normalizer.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,16 @@ BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens)
 }
 
 void BpeEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
-  text_ += text;
+  if (pairs_.tables_.nfc) {
+    held_ += text;
+    const size_t end = last_boundary(held_);
+    text_ += nfc(std::string_view(held_).substr(0, end));
+    held_.erase(0, end);
+    require(held_.size() <= kLongestWord, ExitCode::kBadData, "holds more than ", kLongestWord >> 20,
+            " MiB of text without a place where its normal form can be cut");
+  } else {
+    text_ += text;
+  }
   drain(false, ids);
   // What was encoded makes place at the end of a piece, once for all of it.
   text_.erase(0, begin_);
@@ -35,6 +45,8 @@ void BpeEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
 }
 
 void BpeEncoder::finish(std::vector<int32_t>& ids) {
+  if (!held_.empty()) text_ += nfc(held_);
+  held_.clear();
   drain(true, ids);
   text_.clear();
   begin_ = searched_ = 0;

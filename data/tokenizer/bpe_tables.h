@@ -25,6 +25,7 @@ struct BpeTables {
   std::vector<AddedToken> added;                    // by id
   std::vector<std::string> patterns;  // each splits the words of the one before it (data/tokenizer/pattern.h)
   bool ignore_merges = false;         // a word that is a token is that token, whatever merging gives
+  bool nfc = false;                   // text is brought into normal form C first (data/tokenizer/normalizer.h)
   friend bool operator==(const BpeTables&, const BpeTables&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
+#include "data/tokenizer/normalizer.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -21,8 +22,12 @@ class JsonReader {
 
   BpeTables read(std::string_view text) {
     const JsonObject whole = object(text, "is no JSON object, or has a key twice");
-    refuse(!is_absent(whole, "normalizer"), "has a normalizer (", type_of(whole, "normalizer"),
-           "), and none is supported: text is encoded as it is");
+    if (!is_absent(whole, "normalizer")) {
+      refuse(type_of(whole, "normalizer") != "NFC", "has a normalizer (", type_of(whole, "normalizer"),
+             "); NFC is supported, or none");
+      refuse(!can_normalise(), "has the normalizer NFC, and this build has none: it lacks libutf8proc-dev");
+      tables_.nfc = true;
+    }
     const JsonObject decoder = member_object(whole, "decoder");
     refuse(text_of(decoder, "type") != "ByteLevel", "has the decoder ", quoted_token(text_of(decoder, "type")),
            "; ByteLevel is supported");
@@ -175,6 +180,9 @@ class JsonReader {
       tables_.added.push_back(
           {static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false), in_vocabulary});
     }
+    for (const AddedToken& a : tables_.added)
+      refuse(tables_.nfc && nfc(a.text) != a.text, "the added token ", quoted_token(a.text),
+             " is not in the normal form NFC, which text has");
     std::sort(tables_.added.begin(), tables_.added.end(), [](auto& a, auto& b) { return a.id < b.id; });
     // A list with gaps must not cost memory.
     refuse(
@@ -290,7 +298,7 @@ std::string tokenizer_json(const BpeTables& t) {
                   "},\"behavior\":\"Isolated\",\"invert\":false},");
   return cat(
       "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
-      "],\"normalizer\":null,\"pre_tokenizer\":",
+      "],\"normalizer\":", t.nfc ? "{\"type\":\"NFC\"}" : "null", ",\"pre_tokenizer\":",
       gpt2 ? byte_level : cat("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
       ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
       "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",

@@ -11,9 +11,9 @@
 namespace lockstep {
 
 // All throw ExitCode::kBadData naming `where` and what is wrong or not supported: other models than byte-level BPE,
-// normalizers, dropout, byte_fallback, patterns that data/tokenizer/pattern.h refuses, ids with gaps, tokens or merges
-// that are there twice, merges of unknown tokens. Post-processors, truncation and padding are ignored: text is encoded
-// as it is.
+// normalizers but NFC, dropout, byte_fallback, patterns that data/tokenizer/pattern.h refuses, ids with gaps, tokens or
+// merges that are there twice, merges of unknown tokens. Post-processors, truncation and padding are ignored: text is
+// encoded as it is.
 std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std::string_view where);
 // vocabulary: {"token": id, ...}; merges: "left right" a line. Splits text as GPT-2 does. A token that is neither a
 // byte nor made by a merge, such as <|endoftext|>, is special.

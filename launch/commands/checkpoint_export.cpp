@@ -18,6 +18,7 @@
 #include "data/vocabulary.h"
 #include "launch/commands/commands.h"
 #include "launch/config/settings.h"
+#include "launch/training/build_model.h"
 #include "launch/training/exported_weights.h"
 #include "launch/weights/export_weights.h"
 #include "launch/weights/load_weights.h"
@@ -218,7 +219,7 @@ void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest&
   };
   // Of a model of another program's own, a file of tensors can be written all the same.
   const Settings* names_base = c.info.base.empty() ? nullptr : &settings();
-  write_tensors(tensors_of(c, names_base, request.averages), settings, {c.info.input, c.info.classes}, request);
+  write_tensors(tensors_of(c, names_base, request.averages), settings, task_of(c.info), request);
 }
 
 void convert_weights(const App& app, const std::string& path, const ExportRequest& request) {

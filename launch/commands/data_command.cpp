@@ -60,6 +60,7 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   require(chat.empty() || !fields.messages.empty(), ExitCode::kUsage,
           "data import json: --template says how --messages become a text");
   if (!chat.empty()) fields.chat_template = chat;
+  fields.label = a.text("label");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty())
     fields.text = "text";
   options.vocabulary = named_vocabulary(a, "json");
@@ -125,6 +126,16 @@ std::vector<std::string> names_in(const std::string& list) {
 
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
+  if (!a.text("text").empty()) {
+    for (const char* other : {"categories", "leave-out", "target", "like"})
+      require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
+    require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
+    options.vocabulary = named_vocabulary(a, "csv");
+    options.separator = a.text("separator");
+    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label")}, options);
+  }
+  for (const char* other : {"vocabulary", "tokenizer", "separator"})
+    require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
           "data import csv: one of --label COLUMN and --target COLUMN is needed");
   const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty();
@@ -150,7 +161,8 @@ const ImportFormat kFormats[] = {
     {"json",
      "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "template", "skip-bad", "vocabulary", "tokenizer", "separator"}},
+     {"field", "prompt", "completion", "messages", "template", "label", "skip-bad", "vocabulary", "tokenizer",
+      "separator"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -167,7 +179,8 @@ const ImportFormat kFormats[] = {
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "target", "categories", "leave-out", "fill-missing", "like"}},
+     {"label", "target", "text", "categories", "leave-out", "fill-missing", "like", "vocabulary", "tokenizer",
+      "separator"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -248,11 +261,13 @@ int show(const Arguments& a) {
   require(output.empty(), ExitCode::kUsage, "--to: ", path, " holds no images");
   const ShownText shown = show_text(path, index);
   if (a.has("json")) {
-    print(json_line({{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}}) +
-          "\n");
+    JsonObject line{{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}};
+    if (shown.label) line.insert(line.end(), {{"label", *shown.label}, {"class", shown.class_name}});
+    print(json_line(line) + "\n");
   } else {
-    print(cat("tokens ", shown.begin, " to ", shown.end, ", of which ", shown.targets, " are targets:\n", shown.text,
-              "\n"));
+    const std::string what = shown.label ? cat("label ", *shown.label, " (", shown.class_name, ")")
+                                         : cat("of which ", shown.targets, " are targets");
+    print(cat("tokens ", shown.begin, " to ", shown.end, ", ", what, ":\n", shown.text, "\n"));
   }
   return 0;
 }
@@ -280,13 +295,14 @@ std::vector<Command> data_forms() {
            "--tokenizer: byte pairs. FROM is a tokenizer.json, a folder that holds one, or encoder.json and "
            "vocab.bpe,\n"
            "or vocab.json and merges.txt, or a run, a checkpoint or a dataset. Each INPUT of text, each record of json "
-           "is\n"
-           "encoded by itself; json without it makes bytes of the text.",
+           "and\n"
+           "csv is encoded by itself; these make bytes of the text without it.",
        {{"level", "text: a token is a character (UTF-8) or a byte; default: the level of --vocabulary, or char",
          "LEVEL", ""},
         {"vocabulary", "the vocabulary of FROM, in place of one made from the text", "FROM", ""},
         {"tokenizer", "the tokenizer of FROM; tokens are byte pairs", "FROM", ""},
-        {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json)", "TOKEN", ""},
+        {"separator", "a token such as <|endoftext|> to put after each INPUT (text) or record (json, csv)", "TOKEN",
+         ""},
         {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
         invalid_option(),
         {"field", "json: the field that holds the text; default: text", "NAME", ""},
@@ -314,8 +330,9 @@ std::vector<Command> data_forms() {
          "FROM", ""},
         {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
-        {"label", "csv: the column that holds the labels", "COLUMN", ""},
+        {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
         {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
+        {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
         {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},

@@ -3,6 +3,7 @@
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
+#include "launch/training/build_model.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
           data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
-  return {c.info.input, data.classes};
+  return {c.info.input, data.classes, false, data.vocabulary};
 }
 
 }  // namespace

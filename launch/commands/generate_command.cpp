@@ -17,6 +17,7 @@
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
 #include "launch/config/settings.h"
+#include "launch/training/build_model.h"
 #include "launch/training/generate.h"
 #include "launch/weights/hf_config.h"
 #include "launch/weights/hf_model.h"
@@ -120,7 +121,7 @@ Origin origin_of_run(const App& app, const std::string& run) {
   require(o.vocabulary != nullptr, ExitCode::kUsage, o.place,
           ": was not trained on text; there is nothing to generate");
   o.settings = settings_of_checkpoint(app, *o.checkpoint);
-  o.task = {o.checkpoint->info.input, o.checkpoint->info.classes};
+  o.task = task_of(o.checkpoint->info);
   return o;
 }
 

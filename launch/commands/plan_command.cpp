@@ -5,6 +5,7 @@
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/training/build_model.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/step_plan.h"
 #include "launch/training/trainer.h"

@@ -15,6 +15,7 @@
 #include "launch/commands/job.h"
 #include "launch/commands/progress.h"
 #include "launch/commands/proof.h"
+#include "launch/training/build_model.h"
 #include "launch/training/memory_advice.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/world.h"

@@ -16,6 +16,11 @@ std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
 
 }  // namespace
 
+TaskSpec task_of(const DataSpec& spec) {
+  return {spec.input().shape, spec.classes, spec.find(kTargets) && !spec.find(kLabels), spec.vocabulary};
+}
+TaskSpec task_of(const CheckpointInfo& info) { return {info.input, info.classes, false, info.tokens}; }
+
 std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   auto model = s.model->build(task);
   if (task.regression) model->set_regression({s.train.huber_delta});

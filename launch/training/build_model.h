@@ -7,9 +7,14 @@
 
 #include "core/io/checkpoint.h"
 #include "core/models/model.h"
+#include "data/dataset.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {
+
+// What a model is built for.
+TaskSpec task_of(const DataSpec& spec);
+TaskSpec task_of(const CheckpointInfo& info);
 
 // Built for this data, with adapters where lora.rank asks for them. Throws ExitCode::kConfig where the task or the
 // patterns of lora.targets, lora.train and init.new do not fit the model.

@@ -28,7 +28,7 @@ void ExportedWeights::add_base() {
   for (const auto& [name, shape] : trained_)
     if (!is_lora_parameter(name)) shapes_[name] = shape;
   std::vector<StateEntry> frozen, others;
-  const auto model = build_model(*settings_, {checkpoint_.info.input, checkpoint_.info.classes});
+  const auto model = build_model(*settings_, task_of(checkpoint_.info));
   for (const NamedParameter& p : model->parameters()) {
     const Shape shape = p.parameter->value.shape();
     const std::string name = cat(kParameters, p.name);

@@ -88,7 +88,7 @@ std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec&
 }
 
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
-  auto model = placed_model(settings, {checkpoint.info.input, checkpoint.info.classes});
+  auto model = placed_model(settings, task_of(checkpoint.info));
   const std::vector<StateEntry> entries = entries_of(*model);
   if (checkpoint.info.base.empty()) {
     load_entries(checkpoint, entries);

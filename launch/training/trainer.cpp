@@ -37,10 +37,6 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
 
 }  // namespace
 
-TaskSpec task_of(const DataSpec& spec) {
-  return {spec.input().shape, spec.classes, spec.find(kTargets) && !spec.find(kLabels)};
-}
-
 Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
                  const std::optional<TaskSpec>& measured)
     : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
@@ -81,6 +77,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   info_.input = spec.input().shape;
   info_.classes = spec.classes;
+  info_.tokens = spec.vocabulary;
   const auto& queue = current_stream().device_queue();
   info_.isa = queue ? queue->kernels().isa : kernels().isa;
   if (queue) {

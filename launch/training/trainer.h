@@ -142,5 +142,4 @@ class Trainer {
   std::unique_ptr<RecordedStep> recorded_;  // where settings ask for it
 };
 
-TaskSpec task_of(const DataSpec& spec);
 }  // namespace lockstep

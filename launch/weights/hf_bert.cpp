@@ -1,4 +1,4 @@
-// BERT with its head for hidden tokens.
+// BERT with its head for hidden tokens, or the one for a text's label.
 #include "core/models/bert.h"
 #include "launch/weights/hf_families.h"
 
@@ -7,9 +7,13 @@ namespace {
 
 constexpr double kHfBertEpsilon = 1e-12;  // of our norms
 
-void name_bert_tensors(const BertOptions& o, HfModel& m) {
+// `heads`: which heads' tensors are named: of a folder all, as the data decides which one a model has.
+struct BertHeads {
+  bool tokens = true, labels = true;
+};
+
+void name_bert_tensors(const BertOptions& o, BertHeads heads, HfModel& m) {
   const HfLayers layers{m.tensors};
-  m.tensors.push_back({"parameters/head_bias", {"cls.predictions.bias"}});
   layers.weight("tokens", {"bert.embeddings.word_embeddings"});
   layers.weight("positions", {"bert.embeddings.position_embeddings"});
   if (o.segments > 0) layers.weight("segments", {"bert.embeddings.token_type_embeddings"});
@@ -24,11 +28,20 @@ void name_bert_tensors(const BertOptions& o, HfModel& m) {
     layers.both(ours + "down", {theirs + "output.dense"});
     layers.both(ours + "ln2", {theirs + "output.LayerNorm"});
   }
-  layers.both("transform.dense", {"cls.predictions.transform.dense"});
-  layers.both("transform.ln", {"cls.predictions.transform.LayerNorm"});
-  m.copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-              {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
-  m.ignored = {"bert.pooler.*", "cls.seq_relationship.*", "bert.embeddings.position_ids"};
+  const size_t body = m.tensors.size();
+  if (heads.tokens) {
+    m.tensors.push_back({"parameters/head_bias", {"cls.predictions.bias"}});
+    layers.both("transform.dense", {"cls.predictions.transform.dense"});
+    layers.both("transform.ln", {"cls.predictions.transform.LayerNorm"});
+    m.copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  }
+  if (heads.labels) {
+    layers.both("pooler", {"bert.pooler.dense"});
+    layers.both("head", {"classifier"});
+  }
+  for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
+  m.ignored = {"cls.seq_relationship.*", "bert.embeddings.position_ids"};
 }
 
 }  // namespace
@@ -51,7 +64,7 @@ HfModel bert_of(const HfConfig& c) {
   HfModel m;
   m.options = option_values(fields(o), c, {"dropout"});
   m.task = {{o.positions}, o.vocabulary};
-  name_bert_tensors(o, m);
+  name_bert_tensors(o, {}, m);
   return m;
 }
 
@@ -60,23 +73,27 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
   copy_options(options, fields(o));
   HfExport out;
   out.model.family = "bert";
-  name_bert_tensors(o, out.model);
+  const bool labels = task.vocabulary > 0;
+  name_bert_tensors(o, {!labels, labels}, out.model);
   if (o.segments == 0) out.zeros = {{"bert.embeddings.token_type_embeddings.weight", {1, o.width}}};
-  out.config = {{"architectures", json_array(std::vector<JsonValue>{std::string("BertForMaskedLM")})},
-                {"model_type", std::string("bert")},
-                {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.classes},
-                {"max_position_embeddings", o.positions > 0 ? o.positions : task.input[0]},
-                {"type_vocab_size", std::max<int64_t>(1, o.segments)},
-                {"hidden_size", o.width},
-                {"intermediate_size", 4 * o.width},
-                {"num_hidden_layers", o.layers},
-                {"num_attention_heads", o.heads},
-                {"hidden_act", gelu_text(o.gelu)},
-                {"layer_norm_eps", kHfBertEpsilon},
-                {"hidden_dropout_prob", o.dropout},
-                {"attention_probs_dropout_prob", 0.0},
-                {"pad_token_id", nullptr},
-                {"tie_word_embeddings", true}};
+  out.config = {
+      {"architectures",
+       json_array(std::vector<JsonValue>{std::string(labels ? "BertForSequenceClassification" : "BertForMaskedLM")})},
+      {"model_type", std::string("bert")},
+      {"vocab_size", o.vocabulary > 0 ? o.vocabulary : task.tokens()},
+      {"max_position_embeddings", o.positions > 0 ? o.positions : task.input[0]},
+      {"type_vocab_size", std::max<int64_t>(1, o.segments)},
+      {"hidden_size", o.width},
+      {"intermediate_size", 4 * o.width},
+      {"num_hidden_layers", o.layers},
+      {"num_attention_heads", o.heads},
+      {"hidden_act", gelu_text(o.gelu)},
+      {"layer_norm_eps", kHfBertEpsilon},
+      {"hidden_dropout_prob", o.dropout},
+      {"attention_probs_dropout_prob", 0.0},
+      {"pad_token_id", nullptr},
+      {"tie_word_embeddings", true}};
+  if (labels) add_labels(out.config, task.classes);
   return out;
 }
 

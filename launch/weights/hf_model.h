@@ -25,6 +25,7 @@ struct HfTensor {
   std::string name;               // ours: "parameters/blocks.0.qkv.weight"
   std::vector<std::string> from;  // theirs, equal parts along our first dimension
   Layout layout = Layout::kSame;
+  bool head = false;  // of a head: left out where our model has another one
 
   Shape part_of(const Shape& ours) const;      // the shape of each part, in our layout
   Shape shape_there(const Shape& ours) const;  // and in the folder's

@@ -104,6 +104,10 @@ void require_weights_for(const HfModel& model, const WeightFiles& files, const s
   for (const HfTensor& t : m.tensors) {
     named.insert(t.name);
     const auto ours = wanted.find(t.name);
+    if (t.head && ours == wanted.end()) {
+      for (const std::string& name : t.from) used.insert(find_weight(m, files, name));
+      continue;
+    }
     for (const std::string& name : t.from) {
       const StoredWeight* w = find_weight(m, files, name);
       if (w) used.insert(w);

@@ -135,6 +135,7 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
   }
   for (const std::string& name : trained) {
     HfTensor t = tensor_of(base, name);
+    t.head = false;  // what an adapter holds, the model must have
     for (std::string& from : t.from) from = cat(kPeftPrefix, from);
     out.push_back(std::move(t));
   }

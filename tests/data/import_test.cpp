@@ -252,7 +252,7 @@ TEST_F(ImportTest, InspectSaysWhatIsThere) {
   import_text({put("a.txt", "to be\tor not\n")}, out_, TextLevel::kChar);
   DatasetReport report = inspect_dataset(out_);
   EXPECT_EQ(report.count, 13);
-  EXPECT_EQ(report.classes, 9);
+  EXPECT_EQ(report.vocabulary, 9);
   std::string text = to_text(report);
   for (std::string part : {"kind: tokens\n", "level: char\n", "tokens: 13\n", "vocabulary: 9\n",
                            "characters: \\t\\n benort\n", "all whole\n"})

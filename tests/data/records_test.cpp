@@ -1,6 +1,7 @@
 // Records: what JSON lines become, which tokens are targets, and what is wrong with an input is named.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <numeric>
 
 #include "core/io/hdf5_file.h"
@@ -8,6 +9,7 @@
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/line_reader.h"
+#include "data/open_dataset.h"
 #include "data/show.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer/tokenizer_file.h"
@@ -262,7 +264,7 @@ TEST_F(RecordsTest, FilesOfLlmC) {
   const std::string narrow = put("a.bin", llmc(20240520, 1, 7, bytes_of(ids)));
   import_llmc({narrow}, out_, {}, {.force = true});
   EXPECT_EQ(inspect_dataset(out_).records, 0);
-  EXPECT_EQ(inspect_dataset(out_).classes, 601);
+  EXPECT_EQ(inspect_dataset(out_).vocabulary, 601);
   import_llmc({narrow}, out_, {.vocabulary_size = 1000, .document_token = 7}, {.force = true});
   const auto got = records_of(out_);
   ASSERT_EQ(got.size(), 3u);
@@ -271,7 +273,7 @@ TEST_F(RecordsTest, FilesOfLlmC) {
   EXPECT_EQ(inspect_dataset(out_).level, "ids");
   const std::string wide = put("b.bin", llmc(20240801, 7, 2, bytes_of(std::vector<uint32_t>{70000, 3})));
   import_llmc({wide, narrow}, out_, {}, {.force = true});
-  EXPECT_EQ(inspect_dataset(out_).classes, 70001);
+  EXPECT_EQ(inspect_dataset(out_).vocabulary, 70001);
   EXPECT_EQ(inspect_dataset(out_).count, 9);
 
   const auto refused = [&](std::initializer_list<std::string> parts, const std::string& bytes, int64_t size = 0) {
@@ -380,6 +382,79 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
   refused({"target mark of token 2"});
   write({6}, {1, 1});
   refused({"'targets' holds uint8 of shape [2]"});
+}
+
+// A sample of labelled text: tokens, label, documents, positions.
+struct LabelledSample {
+  std::vector<int32_t> tokens, documents, positions;
+  int32_t label = -1;
+};
+
+LabelledSample labelled_sample(const Dataset& data, int64_t index) {
+  const auto context = static_cast<size_t>(data.spec().input().shape[0]);
+  LabelledSample s{std::vector<int32_t>(context, -7), std::vector<int32_t>(context, -7),
+                   std::vector<int32_t>(context, -7)};
+  void* const memory[] = {s.tokens.data(), &s.label, s.documents.data(), s.positions.data()};
+  data.read(3, index, memory);
+  return s;
+}
+
+TEST_F(RecordsTest, LabelsAreNumberedAndSamplesPadded) {
+  const std::string lines = put("l.jsonl",
+                                "{\"t\": \"abcde\", \"y\": 10}\n{\"t\": \"\", \"y\": 3}\n{\"t\": \"fg\", \"y\": 9}\n"
+                                "{\"y\": \"10\", \"t\": \"h\"}\n"),
+                    table = put("l.csv", "y,t\n10,abcde\n3,\n9,fg\n10,\"h\"\n");
+  import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true});
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.class_names, (std::vector<std::string>{"9", "10"})) << "in the order of numbers";
+  EXPECT_EQ(report.per_class, (std::vector<int64_t>{1, 2}));
+  EXPECT_NE(to_text(report).find("records per class: 1 (9), 2 (10)\n"), std::string::npos);
+  EXPECT_EQ(show_text(out_, 1).label, 0);
+  EXPECT_EQ(show_text(out_, 2).class_name, "10");
+  import_csv_text(table, folder_ / "csv.h5", {"t", "y"});
+  EXPECT_EQ(inspect_dataset(folder_ / "csv.h5").identity, report.identity);
+  import_csv_text(table, folder_ / "plain.h5", {"t", ""});
+  EXPECT_EQ(inspect_dataset(folder_ / "plain.h5").classes, 0);
+
+  DataOptions o;
+  o.path = out_, o.context = 4, o.validation = 0.34;
+  const Datasets data = open_datasets(o, 1);
+  ASSERT_EQ(data.train->size(), 1);
+  ASSERT_EQ(data.validation->size(), 2);
+  EXPECT_EQ(data.train->spec().classes, 2);
+  EXPECT_EQ(data.train->spec().vocabulary, 256);
+  const LabelledSample cut = labelled_sample(*data.train, 0), padded = labelled_sample(*data.validation, 0);
+  EXPECT_EQ(cut.tokens, (std::vector<int32_t>{'a', 'b', 'c', 'd'}));
+  EXPECT_EQ(cut.documents, (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_EQ(cut.label, 1);
+  EXPECT_EQ(padded.tokens, (std::vector<int32_t>{'f', 'g', 0, 0}));
+  EXPECT_EQ(padded.documents, (std::vector<int32_t>{0, 0, 1, 1}));
+  EXPECT_EQ(padded.positions, (std::vector<int32_t>{0, 1, 0, 1}));
+  EXPECT_EQ(padded.label, 0);
+  o.packing = Packing::kPack;
+  expect_error(ExitCode::kConfig, {"data.packing: pack", "has a label for each"}, [&] { open_datasets(o, 1); });
+  o.packing = Packing::kWindows, o.mask = 0.15;
+  EXPECT_EQ(open_datasets(o, 1).train->spec().vocabulary, 0) << "hidden tokens, whatever the labels";
+}
+
+TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
+  const JsonFields fields{.text = "t", .label = "y"};
+  for (const char* label : {"\"\"", "1.5", "null", "[]", "\"a\\nb\""})
+    refuse({"in.jsonl:1: its field \"y\" is no label"}, put("in.jsonl", cat("{\"t\": \"a\", \"y\": ", label, "}\n")),
+           fields);
+  refuse({"in.jsonl:1: has no field \"y\""}, put("in.jsonl", "{\"t\": \"a\"}\n"), fields);
+  refuse({"a label goes with the field of a text"}, put("in.jsonl", "{}\n"), {.messages = "m", .label = "y"}, 0,
+         ExitCode::kUsage);
+  const auto refused = [&](std::initializer_list<std::string> parts, const std::string& table) {
+    const std::string path = put("in.csv", table);
+    expect_error(ExitCode::kBadData, parts, [&] { import_csv_text(path, folder_ / "csv.h5", {"t", "y"}); });
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "csv.h5"));
+  };
+  refused({"in.csv:1: has no column 'y'"}, "t,x\na,b\n");
+  refused({"in.csv:1: has two columns 't'"}, "t,y,t\na,b,c\n");
+  refused({"in.csv:3: column 'y' holds no label"}, "t,y\na,b\nc,\n");
+  refused({"in.csv:2: column 't' holds text: invalid UTF-8 at byte 1"}, "t,y\na\xff,b\n");
+  refused({"holds no record; 1 rows without text"}, "t,y\n,b\n");
 }
 
 }  // namespace

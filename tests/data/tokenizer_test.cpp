@@ -12,7 +12,9 @@
 #include "core/base/error.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/record_encoder.h"
 #include "data/token_dataset.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/train_bpe.h"
 #include "tests/support/files.h"
 
@@ -41,6 +43,7 @@ Golden golden_of(const Ids& ids) {
 const std::map<std::string, Golden> kGolden{{"gpt2", {1393, 0x1b9c005b85941270}},
                                             {"llama3", {1405, 0xbca6b07bba7c28cd}},
                                             {"qwen2", {1443, 0x650b16d81054a48b}},
+                                            {"nfc", {1581, 0x4bdb4f2907acd5b2}},
                                             {"gpt2_tables", {1283, 0xe8ab9bf6cd3fcc22}}};
 
 Ids encode(const BytePairs& pairs, const std::string& text, bool special = false) {
@@ -89,6 +92,43 @@ TEST(TokenizerTest, TrainsAndEncodesAsThePackageDoes) {
     EXPECT_EQ(golden_of(ids), kGolden.at(pattern)) << pattern;
     EXPECT_EQ(decode(pairs, ids), text);
   }
+}
+
+TEST(TokenizerTest, TextIsBroughtIntoNormalFormC) {
+  if (!can_normalise()) GTEST_SKIP() << "this build lacks libutf8proc-dev";
+  BpeTables tables = trained(golden("text.txt"), "qwen2", 450);
+  tables.nfc = true;
+  const BytePairs made(tables, "qwen2");
+  const auto read = parse_tokenizer_json(tokenizer_json(made.tables()), "its own text");
+  EXPECT_TRUE(read->tables().nfc);
+  const std::string text = content(golden("decomposed.txt"));
+  const Ids whole = encode(*read, text);
+  EXPECT_EQ(golden_of(whole), kGolden.at("nfc"));
+  EXPECT_EQ(decode(*read, whole), nfc(text));
+  EXPECT_NE(nfc(text), text);
+  for (size_t step : {1, 2, 5, 64}) {
+    BpeEncoder encoder(*read);
+    ValidText valid(InvalidBytes::kRefuse, "text", "");
+    Ids ids;
+    for (size_t at = 0; at < text.size(); at += step) {
+      std::string piece;
+      valid.add(std::string_view(text).substr(at, step), piece);
+      encoder.add(piece, ids);
+    }
+    encoder.finish(ids);
+    EXPECT_EQ(ids, whole) << "in pieces of " << step;
+  }
+  EXPECT_EQ(nfc(">\u0338 A\u030a \u1100\u1161\u11a8"), "\u226f \u00c5 \uac01");
+  // A token that holds a byte of a target is one, though its bytes are others now.
+  const Vocabulary vocabulary = Vocabulary::byte_pairs(read);
+  RecordEncoder encoder(vocabulary);
+  Ids ids;
+  std::vector<uint8_t> targets;
+  encoder.encode({{"x e\u0301", false}, {" e\u0301", true}}, ids, targets);
+  EXPECT_EQ(decode(*read, ids), "x \u00e9 \u00e9");
+  ASSERT_EQ(targets.size(), ids.size());
+  EXPECT_EQ(targets.front(), 0);
+  EXPECT_EQ(targets.back(), 1);
 }
 
 TEST(TokenizerTest, Gpt2sTablesGiveGpt2sIds) {
@@ -215,7 +255,7 @@ TEST(TokenizerTest, WrongFilesAreNamed) {
   refuse("", {"t.json", "no JSON object"});
   refuse(std::string(100000, '['), {"no JSON object"});
   refuse(good.substr(0, good.size() - 1), {"no JSON object"});
-  refuse(replaced(good, R"("normalizer":null)", R"("normalizer":{"type":"NFC"})"), {"normalizer (NFC)"});
+  refuse(replaced(good, R"("normalizer":null)", R"("normalizer":{"type":"NFKC"})"), {"normalizer (NFKC)"});
   refuse(replaced(good, R"("decoder":{"type":"ByteLevel"})", R"("decoder":{"type":"Metaspace"})"), {"'Metaspace'"});
   refuse(replaced(good, R"("type":"BPE")", R"("type":"Unigram")"), {"'Unigram'", "BPE is supported"});
   refuse(replaced(good, R"("type":"BPE")", R"("type":"BPE","dropout":0.1)"), {"dropout"});

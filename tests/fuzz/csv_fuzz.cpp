@@ -16,6 +16,19 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string table = fuzz::scratch("table.csv"), output = fuzz::scratch("out.h5");
   fuzz::write_file(table, fuzz::text_of(data, size));
+  // The first byte of the table says whether a column of it holds texts.
+  if (size > 0 && data[0] % 2 == 0) {
+    if (fuzz::is_accepted({ExitCode::kBadData}, [&] { import_csv_text(table, output, {"a", "y"}, {.force = true}); })) {
+      fuzz::is_accepted({}, [&] {
+        const DatasetReport texts = inspect_dataset(output);
+        int64_t records = 0;
+        for (int64_t n : texts.per_class) records += n;
+        fuzz::expect(texts.records > 0 && records == texts.records, "records are missing");
+      });
+      std::filesystem::remove(output);
+    }
+    return 0;
+  }
   const TableOptions columns{.label = "y", .fill_missing = size % 2 == 0};
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { import_csv(table, output, columns, {.force = true}); })) return 0;
   DatasetReport report;

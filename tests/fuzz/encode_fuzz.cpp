@@ -1,6 +1,7 @@
-// Encoding of any bytes, for each pattern: the text comes back from the ids, and pieces of a text give the ids of the
-// whole. The first byte chooses the pattern and the size of the pieces.
+// Encoding of any bytes, for each pattern, and one of them with NFC: the text comes back from the ids, and pieces of a
+// text give the ids of the whole. The first byte chooses the pattern and the size of the pieces.
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/train_bpe.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -8,7 +9,7 @@ using namespace lockstep;
 
 namespace {
 
-std::unique_ptr<BytePairs> trained(const std::string& pattern) {
+std::unique_ptr<BytePairs> trained(const std::string& pattern, bool normalised = false) {
   const std::string path = fuzz::scratch("text");
   fuzz::write_file(path,
                    "the cat's on the mat, they'll say; 12 123 1234 \xe6\xbc\xa2\xe5\xad\x97 \xe6\xbc\xa2\xe5\xad\x97 "
@@ -16,7 +17,9 @@ std::unique_ptr<BytePairs> trained(const std::string& pattern) {
   BpeTraining o;
   o.vocabulary = 300;
   o.pattern = pattern;
-  return std::make_unique<BytePairs>(train_bpe({path}, o), pattern);
+  BpeTables tables = train_bpe({path}, o);
+  tables.nfc = normalised;
+  return std::make_unique<BytePairs>(std::move(tables), pattern);
 }
 
 }  // namespace
@@ -40,6 +43,10 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "\xf0\x9f\x98\x80"sv,
                                                       "\xc2\xa0"sv,
                                                       "\xe2\x80\xa8"sv,
+                                                      "e\xcc\x81"sv,
+                                                      "\xcc\xb8"sv,
+                                                      "\xe1\x84\x80\xe1\x85\xa1"sv,
+                                                      "\xe3\x81\x8b\xe3\x82\x99"sv,
                                                       "\xe1\xa0\x8e"sv,
                                                       "\xc2\xbd"sv,
                                                       "\xff"sv,
@@ -49,10 +56,11 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::unique_ptr<BytePairs> all[] = {trained("gpt2"), trained("llama3"), trained("qwen2")};
+  static const std::unique_ptr<BytePairs> all[] = {trained("gpt2"), trained("llama3"), trained("qwen2"),
+                                                   trained("qwen2", can_normalise())};
   if (size == 0) return 0;
-  const BytePairs& pairs = *all[data[0] % 3];
-  const size_t step = 1 + data[0] / 3 % 16;
+  const BytePairs& pairs = *all[data[0] % 4];
+  const size_t step = 1 + data[0] / 4 % 16;
   const bool special = data[0] >= 128;
   const std::string_view bytes = fuzz::text_of(data, size).substr(1);
   fuzz::is_accepted({}, [&] {
@@ -78,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::expect(piecewise == ids, "pieces give other ids");
     std::string decoded;
     for (int32_t id : ids) decoded += pairs.bytes_of(id);
-    fuzz::expect(decoded == text, "another text came back");
+    fuzz::expect(decoded == (pairs.tables().nfc ? nfc(text) : text), "another text came back");
   });
   return 0;
 }

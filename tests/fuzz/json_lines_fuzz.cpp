@@ -32,6 +32,7 @@ std::shared_ptr<const Vocabulary> pairs() {
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t capacity, unsigned seed) {
   using namespace std::string_view_literals;
   static const std::vector<std::string_view> words = {"{\"text\":\"a\"}\n"sv,
+                                                      "\"label\":1,"sv,
                                                       "\"messages\":["sv,
                                                       "{\"role\":\"assistant\",\"content\":\"b\"}"sv,
                                                       "{\"role\":\"user\",\"content\":\"\"}"sv,
@@ -57,6 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::write_file(input, fuzz::text_of(data + 1, size - 1));
   JsonFields fields;
   if (choice % 3 == 0) fields.text = "text";
+  if (choice % 3 == 0 && choice / 36 % 2 == 1) fields.label = "label";
   if (choice % 3 == 1) fields.prompt = "prompt", fields.completion = "completion";
   if (choice % 3 == 2) fields.messages = "messages";
   static const char* const kTemplates[] = {"chatml", "llama3", "plain"};

@@ -2,7 +2,7 @@
 """Writes tiny random models of Hugging Face's transformers, each a folder, with inputs and what transformers computes of them.
 
 Needs torch, transformers (5) and safetensors; the test needs none of them. Beside a model's own files each folder holds
-expected.safetensors: "input" (tokens, or images [B, H, W, C], as fp32) and "logits", computed in fp32.
+expected.safetensors: "input" (tokens, or images [B, H, W, C], as fp32) and "logits", computed in fp32; of texts with a label also "lengths" [B].
 
     python3 tests/parity/make_hf.py tests/parity/hf                 the few that the repository keeps
     python3 tests/parity/make_hf.py OUT --all                       every case
@@ -48,6 +48,7 @@ CASES = {
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(LLAMA, head_dim=6, **rope(1000000.0)), "bfloat16"),
     "bert": ("BertForMaskedLM", "BertConfig", BERT, "float16"),
     "bert_tanh": ("BertForMaskedLM", "BertConfig", dict(BERT, hidden_act="gelu_pytorch_tanh", type_vocab_size=1), None),
+    "bert_label": ("BertForSequenceClassification", "BertConfig", dict(BERT, num_labels=3), "float16"),
     "vit": ("ViTForImageClassification", "ViTConfig", VIT, "bfloat16"),
     "vit_eps": ("ViTForImageClassification", "ViTConfig", dict(VIT, layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
                 None),
@@ -92,10 +93,14 @@ def make(folder, model_class, config_class, options, dtype, old):
         else:
             tokens = torch.randint(0, 29, (2, 16))
             given, call = tokens.float(), dict(input_ids=tokens)
+        more = {}
+        if "SequenceClassification" in model_class:  # the second text is shorter than the first
+            more["lengths"] = torch.tensor([16.0, 11.0])
+            call["attention_mask"] = (torch.arange(16) < more["lengths"][:, None]).long()
         logits = model(**call).logits
     if old:
         spelled_as_before(folder / "config.json")
-    save_file({"input": given.contiguous(), "logits": logits.contiguous()}, folder / "expected.safetensors")
+    save_file({"input": given.contiguous(), "logits": logits.contiguous(), **more}, folder / "expected.safetensors")
 
 
 def main():

@@ -3,13 +3,14 @@
 
 Usage: make_golden.py [GPT2], where GPT2 is a folder with encoder.json and vocab.bpe. Prints for each pattern, with a
 tokenizer of 450 tokens that the package trains on the text, how many ids the text has and a hash of them; then for
-GPT-2's tables.
+GPT-2's tables. decomposed.txt, which it also writes, is encoded with the normalizer NFC.
 """
 import json
 import pathlib
 import sys
+import unicodedata
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 here = pathlib.Path(__file__).parent
 rest = r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -35,12 +36,17 @@ def show(name, out, text):
 
 
 text = (here / "text.txt").read_bytes().decode()
+more = "\u212b \u2126m q\u0307\u0323 a\u0323\u0302 \u1112\u1161\u11ab\u1100\u1161 \u0958 \ufb2c \u0344 e\u0301\u0301 \u304b\u3099\u30cf\u309a\n"
+(here / "decomposed.txt").write_bytes((unicodedata.normalize("NFD", text) + more * 3).encode())
 for name, pattern in patterns.items():
     made = tokenizer(models.BPE(), pattern)
     trainer = trainers.BpeTrainer(vocab_size=449, min_frequency=2, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     made.train_from_iterator([text], trainer)
     show(name, made, text)
+    if name == "qwen2":  # what is not in normal form C: decomposed, singletons, marks in another order, Hangul's parts
+        made.normalizer = normalizers.NFC()
+        show("nfc", made, (here / "decomposed.txt").read_bytes().decode())
 if len(sys.argv) > 1:
     tables = pathlib.Path(sys.argv[1])
     merges = [tuple(line.split()) for line in (tables / "vocab.bpe").read_text().split("\n")[1:] if line]

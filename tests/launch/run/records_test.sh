@@ -99,4 +99,35 @@ head -c 200 chat.jsonl.gz >cut.gz
 refuses "a truncated file" 65 "cut.gz: gzip data is truncated" plain cut.gz new.h5
 refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" import chat.jsonl new.h5 --template x
 refuses "options of text" 64 "data import json: --level is for text" import chat.jsonl new.h5 --level byte
+# Labels: a new head on a folder of transformers, one digest, eval, and back to a folder.
+numbers 60 7 3 | awk 'BEGIN { split("cab bat sit base nuts test ten", w) } { n = $1 + 1; printf "{\"text\": \"%s", w[n]
+  for (i = 0; i < n; i++) printf " an"; printf "\", \"kind\": \"%s\"}\n", n % 2 ? "odd" : "even" }' >kinds.jsonl
+printf 'abceinstu ' >kinds.txt
+labelled() { lockstep data import json "$@" kinds.h5 --label kind --vocabulary kinds.txt --force; }
+succeeds "labels" labelled kinds.jsonl
+expect "labels: counted" grep -qE '^records per class: [0-9]+ \(even\), [0-9]+ \(odd\)$' out
+cat >kinds.yaml <<YAML
+init: {from: $hf/bert, new: ['pooler.*', 'head.*']}
+run: {dir: kinds}
+train: {steps: 3, eval_every: 3}
+batch: {global: 6, micro: 1}
+model: {dropout: 0.1}
+data: {path: kinds.h5, context: 20}
+YAML
+succeeds "labels: one digest at every layout" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume
+expect "labels: it says so" grep -q '^one digest: ' out
+succeeds "labels: it trains" lockstep train kinds.yaml
+succeeds "labels: eval" lockstep eval kinds --ranks 2
+expect "labels: accuracy" grep -q '"accuracy":' out
+evaluated=$(field loss <out)
+succeeds "labels: export" lockstep checkpoint export kinds kinds.hf --to hf
+expect "labels: the class of transformers" grep -q BertForSequenceClassification kinds.hf/config.json
+succeeds "labels: from what was exported" lockstep train kinds.yaml init.from=kinds.hf 'init.new=[]' run.dir=again train.steps=0
+succeeds "labels: eval of that" lockstep eval again
+same "labels: the same loss" "$evaluated" "$(field loss <out)"
+refuses "labels: not without a head" 65 ".*bert.pooler.dense.weight is missing" lockstep train kinds.yaml run.dir=none 'init.new=[]'
+text_config >text.yaml
+refuses "labels: not for a language model" 78 ".*model.name: gpt does not fit the data: it reads 'labels'" \
+  lockstep train text.yaml run.dir=none data.path=kinds.h5
+refuses "labels: none" 65 "kinds.jsonl:1: has no field \"sort\"" lockstep data import json kinds.jsonl none.h5 --label sort
 finish
