@@ -194,7 +194,7 @@ ended() { # waits for it; its exit code is then in $code
 rank_of() { # RANK: its process, not its agent
   local p
   for p in $(pgrep -f "^[^ ]*lockstep train text.yaml"); do
-    if tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && tr '\0' '\n' <"/proc/$p/environ" | grep -qx "PWD=$work"; then echo "$p"; fi
+    if grep -qzx "OMPI_COMM_WORLD_RANK=$1" "/proc/$p/environ" 2>/dev/null && grep -qzx "PWD=$work" "/proc/$p/environ" 2>/dev/null; then echo "$p"; fi
   done
 }
 state_of() { lockstep status --json "$1" 2>/dev/null | sed -n 's/.*"state":"\([a-z ]*\)".*/\1/p'; } # RUN
