@@ -413,10 +413,10 @@ template <>
 void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
   using S = Simd<float>;
   const bool pairs = g.a.dtype == DType::kBFloat16 && g.b.dtype == DType::kBFloat16;
+  if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
 #if defined(LOCKSTEP_TILES)
   if (pairs) return multiply_by_tiles(parallel, g);
 #endif
-  if (pairs && has_few_rows<float, true>(g)) return multiply_few_rows<float, true>(parallel, g);
   if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
   // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.

@@ -1,15 +1,27 @@
-// Products of bf16 by AMX: C is computed by 2 x 2 tiles, 32 x 32 elements, over blocks of k. B is packed as panels of
-// 32 columns, [pairs of k, 32, 2]; rows of A are read in place where they are contiguous and whole. Each 32 of k add
-// the sum of two chains to an element (gemm_serial.cpp defines it, and computes the same bits without AMX). Compiled
-// for the level amx, and for tests with emulated tiles.
+// Products of bf16 by instructions that multiply several k at once: AMX, or the dot products of AVX-512
+// (LOCKSTEP_DOTS). C is computed by blocks of up to kBlockRows x 32 elements, over blocks of k. B is packed as panels
+// of 32 columns, in words of two k, [words of k, 32]; for AMX rows of A are read in place where they are contiguous and
+// whole. Each 32 of k add the sum of two chains to an element (gemm_serial.cpp defines it, and computes the same bits
+// without these instructions). Compiled for the levels amx and avx512_bf16, and for tests with emulated tiles.
 #include "core/kernels/gemm_serial.h"
 #include "core/kernels/simd.h"
+#if defined(LOCKSTEP_DOTS)
+#include "core/kernels/dots.h"
+#else
 #include "core/kernels/tiles.h"
+#endif
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-constexpr int64_t kBlock = 32, kMostDepth = 1024, kMostCols = 512;
+#if defined(LOCKSTEP_DOTS)
+constexpr bool kDots = true;
+constexpr int64_t kBlockRows = 48, kMostDepth = 512;  // a panel of B stays in the first-level cache
+#else
+constexpr bool kDots = false;
+constexpr int64_t kBlockRows = 32, kMostDepth = 1024;
+#endif
+constexpr int64_t kBlock = 32, kMostCols = 512;
 
 int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
@@ -17,39 +29,68 @@ const uint16_t* elements(const Matrix& m, int64_t row, int64_t col) {
   return static_cast<const uint16_t*>(m.data) + row * m.row_stride + col * m.col_stride;
 }
 
-// out[x * step + p] = {M(2p, x), M(2p + 1, x)} for pairs p < 16 of rows and columns x < 16, of `rows` rows and `cols`
-// columns that there are; the rest is zero. With kAcross, out[p * step + x].
+// The two k of 32 that word p holds, the low half's first.
+constexpr int64_t low_of(int64_t p) { return kDots ? p / 2 * 4 + p % 2 + 2 : 2 * p; }
+constexpr int64_t high_of(int64_t p) { return kDots ? p / 2 * 4 + p % 2 : 2 * p + 1; }
+
+// 32 elements in the order of the words.
+inline __m512i in_words(__m512i line) {
+  if constexpr (!kDots) return line;
+  return _mm512_shuffle_epi8(
+      line, _mm512_maskz_broadcast_i32x4(0xFFFF, _mm_setr_epi8(4, 5, 0, 1, 6, 7, 2, 3, 12, 13, 8, 9, 14, 15, 10, 11)));
+}
+
+// out[x * step + p] = {M(low_of(p), x), M(high_of(p), x)} for words p < 16 of the rows and columns x < 16, of `rows`
+// rows and `cols` columns that there are; the rest is zero. With kAcross, out[p * step + x].
 template <bool kAcross>
-void pack_pairs(const Matrix& m, int64_t row, int64_t col, int64_t rows, int64_t cols, uint32_t* out, int64_t step) {
+void pack_words(const Matrix& m, int64_t row, int64_t col, int64_t rows, int64_t cols, uint32_t* out, int64_t step) {
   using S = Simd<float>;
   static_assert(S::kLanes == 16);
-  rows = rows < 2 * 16 ? rows : 2 * 16, cols = cols < 16 ? cols : 16;
-  alignas(64) uint32_t pairs[16][16] = {};  // [p][x], or [x][p] where rows are contiguous
-  const bool down = m.row_stride == 1;      // a column's elements lie side by side
+  rows = rows < kBlock ? rows : kBlock, cols = cols < 0 ? 0 : cols < 16 ? cols : 16;
+  const bool down = m.row_stride == 1;  // a column's elements lie side by side
+  __m512i v[16];
   if (down) {
-    for (int64_t x = 0; x < cols; ++x) std::memcpy(pairs[x], elements(m, row, col + x), static_cast<size_t>(2 * rows));
+    const uint16_t* first = elements(m, row, col);
+    const __mmask32 there = static_cast<__mmask32>((uint64_t{1} << rows) - 1);
+#pragma GCC unroll 16
+    for (int64_t x = 0; x < 16; ++x)
+      v[x] = x < cols ? in_words(_mm512_maskz_loadu_epi16(there, first + x * m.col_stride)) : _mm512_setzero_si512();
   } else {
-    for (int64_t p = 0; 2 * p < rows; ++p) {
-      const uint16_t* even = elements(m, row + 2 * p, col);
-      const uint16_t* odd = even + m.row_stride;
-      const int64_t next = m.col_stride;
-      if (2 * p + 1 == rows)
-        for (int64_t x = 0; x < cols; ++x) pairs[p][x] = even[x * next];
-      else
-        for (int64_t x = 0; x < cols; ++x) pairs[p][x] = even[x * next] | static_cast<uint32_t>(odd[x * next]) << 16;
-    }
+    const __mmask16 there = static_cast<__mmask16>((1u << cols) - 1);
+    const auto line = [&](int64_t k) {
+      if (k >= rows) return _mm512_setzero_si512();
+      const uint16_t* from = elements(m, row + k, col);
+      if (m.col_stride == 1) return _mm512_maskz_cvtepu16_epi32(0xFFFF, _mm256_maskz_loadu_epi16(there, from));
+      alignas(64) uint32_t gathered[16] = {};
+      for (int64_t x = 0; x < cols; ++x) gathered[x] = from[x * m.col_stride];
+      return _mm512_load_si512(gathered);
+    };
+#pragma GCC unroll 16
+    for (int64_t p = 0; p < 16; ++p)
+      v[p] = _mm512_or_si512(line(low_of(p)), _mm512_maskz_slli_epi32(0xFFFF, line(high_of(p)), 16));
   }
-  S::V v[16];
+  S::V words[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) v[i] = _mm512_load_ps(pairs[i]);
-  if (down == kAcross) transpose_vectors<float>(v);
+  for (int i = 0; i < 16; ++i) words[i] = _mm512_castsi512_ps(v[i]);
+  if (down == kAcross) transpose_vectors<float>(words);
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < 16; ++i) _mm512_storeu_ps(out + i * step, v[i]);
+  for (int64_t i = 0; i < 16; ++i) _mm512_storeu_ps(out + i * step, words[i]);
 }
+
+#if defined(LOCKSTEP_DOTS)
+
+struct TilesInUse {};
+
+void multiply_block(int64_t depth, int64_t rows, const uint16_t* a, int64_t stride, const uint16_t* b,
+                    const float* before, int64_t ldb, float* c, int64_t ldc) {
+  multiply_by_dots(depth, rows, a, stride, b, before, ldb, c, ldc);
+}
+
+#else
 
 // C(32 x 32) = before + A B over `depth` of k, a multiple of 32. A: rows at `stride` elements; B: a packed panel;
 // `before`: rows at `ldb` elements, or null.
-void multiply_block(int64_t depth, const uint16_t* a, int64_t stride, const uint16_t* b, const float* before,
+void multiply_block(int64_t depth, int64_t, const uint16_t* a, int64_t stride, const uint16_t* b, const float* before,
                     int64_t ldb, float* c, int64_t ldc) {
   if (!before) {
     TileRegister<0>::zero(), TileRegister<1>::zero(), TileRegister<2>::zero(), TileRegister<3>::zero();
@@ -77,17 +118,19 @@ void multiply_block(int64_t depth, const uint16_t* a, int64_t stride, const uint
   TileRegister<2>::store(below, 4 * ldc), TileRegister<3>::store(below + 16, 4 * ldc);
 }
 
+#endif
+
 }  // namespace
 
 void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
-  const TilesInUse tiles;
+  [[maybe_unused]] const TilesInUse tiles{};
   const bool direct_c = g.c.dtype == DType::kFloat32, several = g.k > kMostDepth;
   const int64_t deepest = whole_blocks(g.k < kMostDepth ? g.k : kMostDepth),
                 widest = whole_blocks(g.n < kMostCols ? g.n : kMostCols);
   // Sums of C in another type stay in scratch while more blocks of k follow.
-  const int64_t kept = !direct_c && several ? whole_blocks(g.m) * widest : 0;
-  float* edge = static_cast<float*>(parallel.scratch(0, (kBlock * kBlock + kept) * 4 + kBlock * deepest * 2));
-  float* sums = edge + kBlock * kBlock;
+  const int64_t kept = !direct_c && several ? (g.m + kBlockRows) * widest : 0;
+  float* edge = static_cast<float*>(parallel.scratch(0, (kBlockRows * kBlock + kept) * 4 + kBlockRows * deepest * 2));
+  float* sums = edge + kBlockRows * kBlock;
   auto* tile_a = reinterpret_cast<uint16_t*>(sums + kept);
   auto* packed_b = static_cast<uint16_t*>(parallel.scratch(1, widest * deepest * 2 + 64));
   for (int64_t n0 = 0; n0 < g.n; n0 += kMostCols) {
@@ -98,23 +141,23 @@ void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
       for (int64_t j = 0; j < cols; j += kBlock)
         for (int64_t k = 0; k < whole; k += kBlock)
           for (int64_t half = 0; half < kBlock; half += 16)
-            pack_pairs<true>(g.b, k0 + k, n0 + j + half, depth - k, cols - j - half,
+            pack_words<true>(g.b, k0 + k, n0 + j + half, depth - k, cols - j - half,
                              reinterpret_cast<uint32_t*>(packed_b + j * whole + k * kBlock) + half, kBlock);
-      for (int64_t m0 = 0; m0 < g.m; m0 += kBlock) {
-        const int64_t rows = g.m - m0 < kBlock ? g.m - m0 : kBlock;
+      for (int64_t m0 = 0; m0 < g.m; m0 += kBlockRows) {
+        const int64_t rows = g.m - m0 < kBlockRows ? g.m - m0 : kBlockRows;
         const uint16_t* a = elements(g.a, m0, k0);
         int64_t stride = g.a.row_stride;
-        if (g.a.col_stride != 1 || rows < kBlock || whole != depth) {
+        if (kDots || g.a.col_stride != 1 || rows < kBlockRows || whole != depth) {
           const Matrix at{g.a.data, g.a.dtype, g.a.col_stride, g.a.row_stride, 0};  // its transpose
-          for (int64_t half = 0; half < kBlock; half += 16)
+          for (int64_t half = 0; half < (kDots ? rows : kBlockRows); half += 16)
             for (int64_t k = 0; k < whole; k += kBlock)
-              pack_pairs<false>(at, k0 + k, m0 + half, depth - k, rows - half,
+              pack_words<false>(at, k0 + k, m0 + half, depth - k, rows - half,
                                 reinterpret_cast<uint32_t*>(tile_a + half * whole + k), whole / 2);
           a = tile_a, stride = whole;
         }
         for (int64_t j = 0; j < cols; j += kBlock) {
           const int64_t width = cols - j < kBlock ? cols - j : kBlock;
-          const bool in_place = direct_c ? rows == kBlock && width == kBlock : several;
+          const bool in_place = direct_c ? (kDots || rows == kBlockRows) && width == kBlock : several;
           const int64_t ldc = !in_place ? kBlock : direct_c ? g.c.row_stride : widest;
           float* c = !in_place  ? edge
                      : direct_c ? static_cast<float*>(g.c.data) + m0 * g.c.row_stride + n0 + j
@@ -129,10 +172,10 @@ void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
             before = edge;
           } else if (g.bias) {
             load_run<float>(g.bias, g.bias_dtype, n0 + j, 1, width, edge);
-            for (int64_t r = 1; r < kBlock; ++r) std::memcpy(edge + r * kBlock, edge, kBlock * sizeof(float));
+            for (int64_t r = 1; r < kBlockRows; ++r) std::memcpy(edge + r * kBlock, edge, kBlock * sizeof(float));
             before = edge;
           }
-          multiply_block(whole, a, stride, packed_b + j * whole, before, before == edge ? kBlock : ldc, c, ldc);
+          multiply_block(whole, rows, a, stride, packed_b + j * whole, before, before == edge ? kBlock : ldc, c, ldc);
           if (c == edge || (!direct_c && last))
             for (int64_t r = 0; r < rows; ++r)
               store_run<float>(g.c.data, g.c.dtype, (m0 + r) * g.c.row_stride + n0 + j, 1, width, c + r * ldc);

@@ -14,7 +14,8 @@
 namespace lockstep {
 
 struct KernelTable {
-  const char* isa;  // "generic", "avx2", "avx512", "amx", "sm_90"; bits_of_isa() says which of them give equal bits
+  const char* isa;  // "generic", "avx2", "avx512", "avx512_bf16", "amx", "sm_90"; bits_of_isa() says which of them give
+                    // equal bits
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
   void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
   void (*row)(Parallel&, RowOp, const RowArgs&);
@@ -50,12 +51,15 @@ struct KernelTable {
   void (*check_indices)(Parallel&, const IndexCheckArgs&);
 };
 
-enum class IsaLevel { kGeneric, kAvx2, kAvx512, kAmx };
+enum class IsaLevel { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+inline constexpr IsaLevel kIsaLevels[] = {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAvx512Bf16,
+                                          IsaLevel::kAmx};
 
-// The same text for levels whose results are bit-identical. avx2, avx512 and amx are: all have fused multiply-add, the
+// The same text for levels whose results are bit-identical. All but generic are: they have fused multiply-add, the
 // order of every sum is independent of the vector width, and nothing is reassociated (tests/core/op_bits_test.sh
 // compares all operations). For any other level or GPU its own name.
 const char* bits_of_isa(const char* isa);
+bool has_isa_level(IsaLevel);          // this CPU has it, and it is of use there
 IsaLevel best_isa_level();             // of this CPU
 IsaLevel isa_level();                  // in use: the environment variable LOCKSTEP_ISA, or the best; chosen once
 const KernelTable& kernels(IsaLevel);  // throws ExitCode::kConfig if the CPU lacks it

@@ -22,30 +22,45 @@ extern const KernelTable table;
 namespace avx512 {
 extern const KernelTable table;
 }
-namespace amx {  // has what multiplies bf16
-void gemm(Parallel&, const GemmArgs&);
-void conv(Parallel&, const ConvArgs&);
-void conv_backward_input(Parallel&, const ConvArgs&);
-void conv_backward_weight(Parallel&, const ConvArgs&);
-void attention(Parallel&, const AttentionArgs&);
-void attention_backward(Parallel&, const AttentionArgs&);
-}  // namespace amx
+// What multiplies bf16, for LEVEL; the rest is that of avx512.
+#define LOCKSTEP_PRODUCTS_OF(LEVEL)                         \
+  namespace LEVEL {                                         \
+  void gemm(Parallel&, const GemmArgs&);                    \
+  void conv(Parallel&, const ConvArgs&);                    \
+  void conv_backward_input(Parallel&, const ConvArgs&);     \
+  void conv_backward_weight(Parallel&, const ConvArgs&);    \
+  void attention(Parallel&, const AttentionArgs&);          \
+  void attention_backward(Parallel&, const AttentionArgs&); \
+  const KernelTable& table() {                              \
+    static const KernelTable all = [] {                     \
+      KernelTable t = avx512::table;                        \
+      t.isa = #LEVEL;                                       \
+      t.gemm = gemm;                                        \
+      t.conv = conv;                                        \
+      t.conv_backward_input = conv_backward_input;          \
+      t.conv_backward_weight = conv_backward_weight;        \
+      t.attention = attention;                              \
+      t.attention_backward = attention_backward;            \
+      return t;                                             \
+    }();                                                    \
+    return all;                                             \
+  }                                                         \
+  }
+LOCKSTEP_PRODUCTS_OF(avx512_bf16)
+LOCKSTEP_PRODUCTS_OF(amx)
+#undef LOCKSTEP_PRODUCTS_OF
 
 namespace {
 
-const KernelTable& amx_table() {
-  static const KernelTable all = [] {
-    KernelTable t = avx512::table;
-    t.isa = "amx";
-    t.gemm = amx::gemm;
-    t.conv = amx::conv;
-    t.conv_backward_input = amx::conv_backward_input;
-    t.conv_backward_weight = amx::conv_backward_weight;
-    t.attention = amx::attention;
-    t.attention_backward = amx::attention_backward;
-    return t;
-  }();
-  return all;
+const KernelTable& table_of(IsaLevel level) {
+  switch (level) {
+    case IsaLevel::kGeneric: return generic::table;
+    case IsaLevel::kAvx2: return avx2::table;
+    case IsaLevel::kAvx512: return avx512::table;
+    case IsaLevel::kAvx512Bf16: return avx512_bf16::table();
+    case IsaLevel::kAmx: return amx::table();
+  }
+  return generic::table;
 }
 
 // A product on the calling thread, to compare two levels by.
@@ -83,55 +98,83 @@ std::vector<float> product_of(const KernelTable& table) {
   return c;
 }
 
-// The processor has AMX, the system lets this process use it, and its products have the bits that are defined.
+// The products of a level that multiplies pairs have the bits that are defined.
+bool multiplies_as_defined(const KernelTable& table) { return product_of(table) == product_of(avx512::table); }
+
+// Bits of cpuid, asked of the processor itself: not every compiler's __builtin_cpu_supports() knows these names.
+bool cpu_has(unsigned subleaf, unsigned of_eax, unsigned of_edx) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, subleaf, &a, &b, &c, &d) && (a & of_eax) == of_eax && (d & of_edx) == of_edx;
+}
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+// AMD's processors add a dot product of bf16 as fast as a multiply-add of fp32; Intel's take twice as long.
+bool has_fast_dots() {
+  return __builtin_cpu_is("amd") && cpu_has(1, 1u << 5, 0) && multiplies_as_defined(avx512_bf16::table());
+}
+
+// The processor has AMX, and the system lets this process use it.
 bool has_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  // Asked of the processor itself: not every compiler's __builtin_cpu_supports() knows these names.
   constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kTiles) == 0 || (d & kBf16) == 0) return false;
-  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return false;
-  return product_of(amx_table()) == product_of(avx512::table);
+  return cpu_has(0, 0, kTiles | kBf16) && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 &&
+         multiplies_as_defined(amx::table());
 }
 
 }  // namespace
 
 const char* bits_of_isa(const char* isa) {
-  const std::string name = isa;
-  return name == "avx2" || name == "avx512" || name == "amx" ? "avx2 or avx512" : isa;
+  for (IsaLevel level : kIsaLevels)
+    if (level >= IsaLevel::kAvx2 && table_of(level).isa == std::string(isa)) return "avx2 or avx512";
+  return isa;
+}
+
+bool has_isa_level(IsaLevel level) {
+  struct Found {
+    Found() {
+      __builtin_cpu_init();
+      avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+      avx512 = avx2 && has_avx512();
+      dots = avx512 && has_fast_dots();
+      amx = avx512 && has_amx();
+    }
+    bool avx2, avx512, dots, amx;
+  };
+  static const Found found;
+  switch (level) {
+    case IsaLevel::kGeneric: return true;
+    case IsaLevel::kAvx2: return found.avx2;
+    case IsaLevel::kAvx512: return found.avx512;
+    case IsaLevel::kAvx512Bf16: return found.dots;
+    case IsaLevel::kAmx: return found.amx;
+  }
+  return false;
 }
 
 IsaLevel best_isa_level() {
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    static const bool amx = has_amx();
-    return amx ? IsaLevel::kAmx : IsaLevel::kAvx512;
-  }
-  return avx2 ? IsaLevel::kAvx2 : IsaLevel::kGeneric;
+  IsaLevel best = IsaLevel::kGeneric;
+  for (IsaLevel level : kIsaLevels)
+    if (has_isa_level(level)) best = level;
+  return best;
 }
 
 const KernelTable& kernels(IsaLevel level) {
-  require(level <= best_isa_level(), ExitCode::kConfig,
-          "this CPU lacks the instructions of the kernel level asked for");
-  switch (level) {
-    case IsaLevel::kGeneric: return generic::table;
-    case IsaLevel::kAvx2: return avx2::table;
-    case IsaLevel::kAvx512: return avx512::table;
-    case IsaLevel::kAmx: return amx_table();
-  }
-  return generic::table;
+  require(has_isa_level(level), ExitCode::kConfig, "this CPU lacks the instructions of the kernel level asked for");
+  return table_of(level);
 }
 
 IsaLevel isa_level() {
   static const IsaLevel chosen = [] {
     const char* wish = std::getenv("LOCKSTEP_ISA");
     if (!wish || !*wish) return best_isa_level();
-    for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
-      if (level <= best_isa_level() && kernels(level).isa == std::string(wish)) return level;
+    for (IsaLevel level : kIsaLevels)
+      if (has_isa_level(level) && table_of(level).isa == std::string(wish)) return level;
     throw Error(ExitCode::kConfig,
-                cat("LOCKSTEP_ISA=", wish, " is not generic, avx2, avx512 or amx, or this CPU lacks it"));
+                cat("LOCKSTEP_ISA=", wish, " is not generic, avx2, avx512, avx512_bf16 or amx, or this CPU lacks it"));
   }();
   return chosen;
 }

@@ -52,8 +52,8 @@ const Format& format_of(DType t) { return t == DType::kBFloat16 ? kBf16 : kFp16;
 
 std::vector<IsaLevel> levels() {
   std::vector<IsaLevel> out;
-  for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
-    if (level <= best_isa_level()) out.push_back(level);
+  for (IsaLevel level : kIsaLevels)
+    if (has_isa_level(level)) out.push_back(level);
   return out;
 }
 

@@ -17,8 +17,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numer
 
 std::vector<IsaLevel> levels() {
   std::vector<IsaLevel> out;
-  for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
-    if (level <= best_isa_level()) out.push_back(level);
+  for (IsaLevel level : kIsaLevels)
+    if (has_isa_level(level)) out.push_back(level);
   return out;
 }
 

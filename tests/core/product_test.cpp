@@ -25,8 +25,8 @@ namespace {
 // The levels from `least` on that this CPU has, and the one whose tile registers are emulated.
 std::vector<KernelTable> tables(IsaLevel least) {
   std::vector<KernelTable> out;
-  for (IsaLevel level : {IsaLevel::kGeneric, IsaLevel::kAvx2, IsaLevel::kAvx512, IsaLevel::kAmx})
-    if (level >= least && level <= best_isa_level()) out.push_back(kernels(level));
+  for (IsaLevel level : kIsaLevels)
+    if (level >= least && has_isa_level(level)) out.push_back(kernels(level));
   if (best_isa_level() < IsaLevel::kAvx512) return out;
   KernelTable t = kernels(IsaLevel::kAvx512);
   t.isa = "amx, emulated";

@@ -26,7 +26,7 @@ golden llama generic 2.5 5abea7bba77dd456ac0f0f2432f935c1
 golden llama avx2 2.5 3ec896610cc8aa8b886a214c081cbce9
 golden images generic 1.0 6a5f9504c468c4cd201b154511a0b170
 golden images avx2 1.0 acb654e68a2f531bd428a761edb09c4d
-for level in avx2 avx512 amx; do
+for level in avx2 avx512 avx512_bf16 amx; do
   golden text $level 2.5 84e0e4c533a07a84009ab8146dd51f6c precision.compute=bf16
   golden llama $level 2.5 e2fcf42de0a1b326a7c46ab098af8918 precision.compute=bf16
   golden images $level 1.0 63d1eba38581ae15be395984949e8333 precision.compute=bf16
