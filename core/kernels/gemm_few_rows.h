@@ -104,7 +104,7 @@ void multiply_few_rows(Parallel& parallel, const GemmArgs& g) {
   const int64_t lda = (g.k + 31) / 32 * 32;
   T* const a = static_cast<T*>(parallel.scratch(0, (g.m * lda + 1) * static_cast<int64_t>(sizeof(T))));
   for (int64_t i = 0; i < g.m; ++i) {
-    load_run<T>(g.a.data, g.a.dtype, i * g.a.row_stride, g.a.col_stride, g.k, a + i * lda);
+    if (g.k > 0) load_run<T>(g.a.data, g.a.dtype, i * g.a.row_stride, g.a.col_stride, g.k, a + i * lda);
     for (int64_t k = g.k; k < lda; ++k) a[i * lda + k] = T(0);
   }
   for (int64_t j0 = 0; j0 < g.n; j0 += L) {

@@ -24,10 +24,10 @@ std::vector<IsaLevel> levels() {
 
 std::vector<float> apply(IsaLevel level, PointwiseOp op, const std::vector<float>& x, double exponent = 1) {
   const int64_t n = static_cast<int64_t>(x.size());
-  const Tensor in = Tensor::of(x, {n}), out = Tensor::empty({n});
+  const Tensor in = Tensor::of(x, {n}), ones = Tensor::full({n}, 1), out = Tensor::empty({n});
   ThreadPool pool(1);
   PointwiseArgs a = op == PointwiseOp::kGeluBackward || op == PointwiseOp::kGeluErfBackward
-                        ? raw::pointwise_args({out}, {Tensor::full({n}, 1), in})
+                        ? raw::pointwise_args({out}, {ones, in})
                         : raw::pointwise_args({out}, {in});
   a.scalars[0] = exponent, a.scalars[1] = 1;
   kernels(level).pointwise(pool, op, a);

@@ -228,7 +228,7 @@ size_t mutate_once(uint8_t* data, size_t size, size_t capacity) {
 // Input number `n`, into `shared`: the files first, then their mutations.
 void make_input(uint64_t n, const Options& o) {
   const Bytes& seed = seeds[n % seeds.size()];
-  std::memcpy(shared->input, seed.data(), seed.size());
+  std::copy(seed.begin(), seed.end(), shared->input);
   size_t size = seed.size();
   if (n >= seeds.size()) {
     std::minstd_rand random(static_cast<unsigned>(hash64(&n, sizeof n, o.seed)));

@@ -44,7 +44,8 @@ started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -KILL "$(rank_of 2)"
 fails "a killed rank" 69 'rank 2 on .*was killed by SIGKILL .*after step [0-9]+.*go on from the last checkpoint' 5000
 expect "a killed rank: failure.json" grep -qE '"exit_code":69,"message":"rank 2 on .*"rank":2,"step":[1-9]' run/failure.json
-started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+# AddressSanitizer would report the signal itself.
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 started run 10 -n 3 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -SEGV "$(rank_of 1)"
 fails "a crash" 69 'rank 1 on .*ended by SIGSEGV .*after step' 5000
 expect "a crash: said by the rank" grep -q '^rank 1: error: this process crashed by SIGSEGV' err
