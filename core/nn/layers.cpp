@@ -9,6 +9,13 @@ namespace lockstep {
 namespace {
 double bound(int64_t fan_in) { return 1.0 / std::sqrt(static_cast<double>(fan_in)); }
 Tensor or_none(Tensor* t) { return t ? *t : Tensor(); }
+
+// Input channels of a group.
+int64_t of_group(int64_t in, int64_t out, int64_t groups) {
+  require(groups > 0 && in % groups == 0 && out % groups == 0, ExitCode::kConfig, "a convolution of ", in, " to ", out,
+          " channels cannot have ", groups, " groups: these must divide both");
+  return in / groups;
+}
 }  // namespace
 
 Linear::Linear(int64_t in, int64_t out, bool bias)
@@ -77,19 +84,18 @@ Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, weight_, eps_); }
 Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(parameter("weight", {count, width}, init)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }
 
-Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
-    : weight_(parameter("weight", {out, kernel, kernel, in}, Init::uniform(bound(kernel * kernel * in)))),
-      bias_(&parameter("bias", {out}, Init::uniform(bound(kernel * kernel * in)))),
-      stride_(stride),
-      padding_(padding) {}
-Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, Init init)
-    : weight_(parameter("weight", {out, kernel, kernel, in}, init)),
-      bias_(nullptr),
-      stride_(stride),
-      padding_(padding) {}
-Tensor Conv2d::forward(const Tensor& x) {
-  return conv2d(x, weight_, or_none(bias_), {.stride = stride_, .padding = padding_});
+Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+               int64_t groups)
+    : Conv2d(in, out, kernel, stride, padding, Init::uniform(bound(kernel * kernel * of_group(in, out, groups))),
+             dilation, groups) {
+  bias_ = &parameter("bias", {out}, Init::uniform(bound(kernel * kernel * of_group(in, out, groups))));
 }
+Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, Init init, int64_t dilation,
+               int64_t groups)
+    : options_{stride, padding, dilation, groups},
+      weight_(parameter("weight", {out, kernel, kernel, of_group(in, out, groups)}, init)),
+      bias_(nullptr) {}
+Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, or_none(bias_), options_); }
 
 ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
     : weight_(parameter("weight", {in, kernel, kernel, out}, Init::uniform(bound(kernel * kernel * out)))),

@@ -77,18 +77,21 @@ class Embedding : public Module {
   Tensor& weight_;
 };
 
-// 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in]
+// 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in / groups]. Groups must divide in and out
+// (ExitCode::kConfig).
 class Conv2d : public Module {
  public:
-  // With a bias, and uniform within 1/sqrt(in k k); or without one.
-  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0);
-  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, Init init);
+  // With a bias, and uniform within 1/sqrt(in k k / groups); or without one.
+  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0, int64_t dilation = 1,
+         int64_t groups = 1);
+  Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, Init init, int64_t dilation = 1,
+         int64_t groups = 1);
   Tensor forward(const Tensor& x) override;
 
  private:
+  ConvOptions options_;
   Tensor& weight_;
   Tensor* bias_;
-  int64_t stride_, padding_;
 };
 
 // weight [in, k, k, out]

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -395,6 +396,26 @@ TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   EXPECT_EQ(loss.item(), given_away.item());
   EXPECT_EQ(output.to_vector(), before);
   EXPECT_EQ(count_correct(output, y).sum, correct);
+}
+
+TEST(Conv2d, HasGroupsAndDilation) {
+  Conv2d conv(6, 4, 3, 1, 2, 2, 2);
+  place_parameters(conv, 1);
+  std::vector<float> values(1 * 5 * 4 * 6);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
+  const Tensor x = Tensor::of(values, {1, 5, 4, 6});
+  std::vector<Tensor> p;
+  for (const auto& found : conv.parameters()) p.push_back(found.parameter->value);
+  ASSERT_EQ(p.size(), 2u);
+  const bool weight_first = p[0].rank() == 4;
+  const Tensor &weight = p[weight_first ? 0 : 1], &bias = p[weight_first ? 1 : 0];
+  EXPECT_EQ(weight.shape(), (Shape{4, 3, 3, 3}));
+  const Tensor y = conv(x), wanted = conv2d(x, weight, bias, {.stride = 1, .padding = 2, .dilation = 2, .groups = 2});
+  EXPECT_EQ(y.shape(), (Shape{1, 5, 4, 4}));
+  EXPECT_EQ(y.to_vector(), wanted.to_vector());
+  for (const float w : weight.to_vector<float>()) EXPECT_LE(std::abs(w), 1 / std::sqrt(27.0f));
+  expect_error(ExitCode::kConfig, {"6 to 4 channels", "3 groups"}, [] { Conv2d(6, 4, 3, 1, 0, 1, 3); });
+  expect_error(ExitCode::kConfig, {"0 groups"}, [] { Conv2d(6, 4, 3, 1, 0, 1, 0); });
 }
 
 TEST(Models, CountCorrectPassesOverIgnoredRows) {
