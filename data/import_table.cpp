@@ -10,12 +10,12 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
-#include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/csv.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/label_index.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 namespace {
@@ -315,9 +315,11 @@ class TableImport {
 
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options) {
-  PendingFile pending(output, options.force);
+  require(table != "-", ExitCode::kUsage,
+          "a table is read twice, and standard input (-) can be read once: name a file");
+  PartialOutput pending(output, options.force);
   TableImport import(table, columns, options);
-  Hdf5File file = Hdf5File::create(pending.temporary());
+  Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   import.write(file, header);
   write_dataset_header(file, header);
