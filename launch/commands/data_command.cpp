@@ -202,7 +202,7 @@ int import(const Arguments& a) {
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
-  ShownProgress shown("import", name == "images" ? "images" : "bytes");
+  ShownProgress shown("import", name == "images" || name == "idx" ? "images" : name == "npy" ? "samples" : "bytes");
   options.progress = progress_until_stopped(shown, output, "the import");
   ShownProgress written("write");
   options.writing = [&, stoppable = progress_until_stopped(written, output, "the import")](int64_t done,

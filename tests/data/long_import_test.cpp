@@ -1,17 +1,19 @@
 // Long imports: the output is the same at any number of threads, and after kills of the process.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <functional>
 #include <random>
-#include <set>
 
 #include "core/io/json.h"
+#include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/in_order.h"
+#include "data/token_dataset.h"
 #include "data/tokenizer/block_encoder.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/train_bpe.h"
+#include "tests/data/killed_import.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {
@@ -49,15 +51,17 @@ std::string odd_text(size_t bytes, unsigned seed) {
   return out;
 }
 
-std::shared_ptr<const BytePairs> make_pairs(const std::string& folder, std::vector<std::string> patterns = {}) {
+std::shared_ptr<const BytePairs> make_pairs(const std::string& folder, std::vector<std::string> patterns = {},
+                                            bool nfc = false) {
   write_file(folder + "/train.txt", odd_text(20000, 1));
   BpeTraining training;
   training.vocabulary = 400;
   training.special = {"<|end|>"};
   BpeTables tables = train_bpe({folder + "/train.txt"}, training);
-  tables.added.push_back({static_cast<int32_t>(tables.tokens.size()), "|><|", false, false});
-  tables.tokens.push_back("|><|");
+  tables.added.push_back({static_cast<int32_t>(tables.tokens.size()), "(x)<|=====", false, false});
+  tables.tokens.push_back("(x)<|=====");
   if (!patterns.empty()) tables.patterns = std::move(patterns);
+  tables.nfc = nfc;
   return std::make_shared<const BytePairs>(std::move(tables), "the test's");
 }
 
@@ -119,8 +123,6 @@ class LongImport : public ::testing::Test {
     write_gzip(folder_ / name, bytes);
     return folder_ / name;
   }
-  using Import = std::function<void(const ImportOptions& options)>;
-
   // The same file at 1, 2 and 5 threads.
   void expect_same_at_any_threads(const Import& import) {
     std::string first;
@@ -134,48 +136,13 @@ class LongImport : public ::testing::Test {
     whole_ = first;
   }
 
-  // Runs it in a process that is killed at the `call`-th report of progress; false where it was complete before.
-  bool run_until_killed(const Import& import, int call) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      int calls = 0;
-      ImportOptions options;
-      options.threads = 2;
-      options.save_every = 1;
-      options.progress = options.writing = [&](int64_t, int64_t) {
-        if (++calls == call) ::raise(SIGKILL);
-      };
-      try {
-        import(options);
-      } catch (...) {
-        ::_exit(2);
-      }
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (WIFSIGNALED(status)) {
-      EXPECT_FALSE(fs::exists(out_));
-      for (const auto& entry : fs::directory_iterator(folder_ / ""))
-        EXPECT_TRUE(inputs_.count(entry.path().filename()) || entry.path().filename() == "out.h5.partial")
-            << entry.path();
-      return true;
-    }
-    EXPECT_EQ(WEXITSTATUS(status), 0);
-    return false;
-  }
-
   // Killed again and again, each time a little later, until it is complete.
   void expect_same_after_kills(const Import& import) {
     ASSERT_FALSE(whole_.empty());
-    inputs_.clear();
     fs::remove(out_);
-    for (const auto& entry : fs::directory_iterator(folder_ / "")) inputs_.insert(entry.path().filename());
-    int kills = 0;
-    while (run_until_killed(import, 3 + kills)) ASSERT_LT(++kills, 200) << "no progress";
+    const int kills = kill_until_complete(out_, import);
     EXPECT_GE(kills, 2);
     EXPECT_TRUE(content(out_) == whole_) << "after " << kills << " kills";
-    EXPECT_FALSE(fs::exists(out_ + ".partial"));
   }
 
   ImportOptions with(ImportOptions options, std::shared_ptr<const BytePairs> pairs, const std::string& separator = "") {
@@ -197,7 +164,6 @@ class LongImport : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::string out_ = folder_ / "out.h5", whole_;
-  std::set<std::string> inputs_;
 };
 
 TEST_F(LongImport, BlocksGiveTheIdsOfTheWholeText) {
@@ -235,8 +201,8 @@ TEST_F(LongImport, BlocksGiveTheIdsOfTheWholeText) {
 }
 
 TEST_F(LongImport, OfTextByTokens) {
-  const std::string a = put("a.txt", odd_text(5 << 20, 2)),
-                    b = put("b.txt", odd_text(100, 3) + std::string(3 << 20, '5'));
+  const std::string a = put("a.txt", odd_text(3 << 20, 2)),
+                    b = put("b.txt", odd_text(100, 3) + std::string(2 << 20, '5'));
   const auto pairs = make_pairs(folder_ / "");
   const Import import = [&](const ImportOptions& o) {
     import_text({a, b, a}, out_, TextLevel::kBpe, with(o, pairs, "<|end|>"));
@@ -245,8 +211,25 @@ TEST_F(LongImport, OfTextByTokens) {
   expect_same_after_kills(import);
 }
 
+TEST_F(LongImport, OfTextThatIsNormalised) {
+  if (!can_normalise()) GTEST_SKIP() << "built without utf8proc";
+  const std::string input = put("a.txt", odd_text(3 << 20, 9));
+  const auto pairs = make_pairs(folder_ / "", {}, true);
+  const Import import = [&](const ImportOptions& o) { import_text({input}, out_, TextLevel::kBpe, with(o, pairs)); };
+  expect_same_at_any_threads(import);
+  std::vector<int32_t> expected, ids;
+  BpeEncoder encoder(*pairs);
+  encoder.add(content(input), expected);
+  encoder.finish(expected);
+  const auto file = open_dataset_file(out_, 1 << 30);
+  ids.resize(static_cast<size_t>(file->header.tokens));
+  FileTokens(file).read({0, file->header.tokens}, ids.data());
+  EXPECT_TRUE(ids == expected);
+  expect_same_after_kills(import);
+}
+
 TEST_F(LongImport, OfTextWhoseInvalidBytesAreReplaced) {
-  std::string text = odd_text(4 << 20, 4);
+  std::string text = odd_text(3 << 20, 4);
   for (size_t at = 1000; at < text.size(); at += 1 << 18) text[at] = '\xFF';
   const std::string input = put("a.txt", text);
   const auto pairs = make_pairs(folder_ / "");
@@ -260,7 +243,7 @@ TEST_F(LongImport, OfTextWhoseInvalidBytesAreReplaced) {
 }
 
 TEST_F(LongImport, OfTextByCharactersAndBytes) {
-  const std::string a = put("a.txt", odd_text(4 << 20, 5)), b = put_gzip("b.gz", odd_text(4 << 20, 6));
+  const std::string a = put("a.txt", odd_text(2 << 20, 5)), b = put_gzip("b.gz", odd_text(2 << 20, 6));
   for (TextLevel level : {TextLevel::kChar, TextLevel::kByte}) {
     const Import import = [&](const ImportOptions& o) { import_text({a, b}, out_, level, o); };
     expect_same_at_any_threads(import);
@@ -269,7 +252,7 @@ TEST_F(LongImport, OfTextByCharactersAndBytes) {
 }
 
 TEST_F(LongImport, OfJsonLinesAndTables) {
-  const std::string lines = put("a.jsonl", json_lines(3000)), zipped = put_gzip("b.gz", json_lines(2000));
+  const std::string lines = put("a.jsonl", json_lines(1500)), zipped = put_gzip("b.gz", json_lines(1000));
   const auto pairs = make_pairs(folder_ / "");
   const Import json = [&](const ImportOptions& o) {
     import_json({lines, zipped}, out_, {.text = "text", .label = "id"}, 0, with(o, pairs, "<|end|>"));
@@ -290,8 +273,8 @@ TEST_F(LongImport, OfJsonLinesAndTables) {
 
 // What is left of an import that failed for its input, and which of it another import takes.
 TEST_F(LongImport, GoesOnOnlyWhereInputsAndOptionsAreTheSame) {
-  std::string good = json_lines(3000);
-  const std::string lines = put("a.jsonl", good + "{\"text\": 3}\n" + json_lines(3000).substr(3));
+  std::string good = json_lines(1500);
+  const std::string lines = put("a.jsonl", good + "{\"text\": 3}\n" + json_lines(1500).substr(3));
   const auto import = [&](int64_t skip_bad) {
     ImportOptions options{.force = true};
     options.threads = 2;
@@ -306,7 +289,7 @@ TEST_F(LongImport, GoesOnOnlyWhereInputsAndOptionsAreTheSame) {
   const std::string partial = out_ + ".partial";
   import(1);
   const std::string whole = content(out_);
-  const auto fail = [&] { expect_error(ExitCode::kBadData, {"a.jsonl:30", "is no text"}, [&] { import(0); }); };
+  const auto fail = [&] { expect_error(ExitCode::kBadData, {"a.jsonl:15", "is no text"}, [&] { import(0); }); };
   const auto expect_said = [&](const std::string& what) {
     const std::string text = said([&] { import(1); });
     EXPECT_NE(text.find(what), text.npos) << text << "\nlacks: " << what;
