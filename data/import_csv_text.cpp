@@ -69,7 +69,7 @@ class TextTableImport {
         [&](TextRows& rows) {
           write(rows);
           if (options_.progress) options_.progress(rows.done, rows_.size());
-          if (saves.is_due(rows.done)) save(rows.behind);
+          if (saves.is_due()) save(rows.behind), saves.saved();
         });
     require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
             empty_ > 0 ? cat("; ", empty_, " rows without text were left out") : "");

@@ -88,7 +88,6 @@ class FolderImport {
     int largest = -1;
     size_t begin = output.found() ? restore(*output.found(), sums, largest) : 0, next = begin;
     SaveTimer saves(options_.save_every);
-    int64_t done = 0;
     in_order<Loaded>(
         import_threads(options_),
         [&](Loaded& l) {
@@ -102,9 +101,8 @@ class FolderImport {
                          : masks.append(l.mask.data(), l.mask.size());
           sums.add(l.sums);
           largest = std::max(largest, l.largest);
-          done += images_[l.index].bytes + images_[l.index].mask_bytes;
           if (options_.progress) options_.progress(static_cast<int64_t>(l.index) + 1, count);
-          if (saves.is_due(done)) output.save(state(l.index + 1, sums, largest));
+          if (saves.is_due()) output.save(state(l.index + 1, sums, largest)), saves.saved();
         });
     if (saves.any()) output.save(state(images_.size(), sums, largest));
     Hdf5File file = Hdf5File::create(output.dataset());

@@ -118,7 +118,7 @@ class JsonImport {
         [&](JsonLines& lines) {
           write(lines);
           if (options_.progress) options_.progress(lines.done, total);
-          if (saves.is_due(lines.done)) save(lines.input, lines.byte, lines.number);
+          if (saves.is_due()) save(lines.input, lines.byte, lines.number), saves.saved();
         });
     const std::string& first = inputs_[0] == "-" ? "standard input" : inputs_[0];
     require(writer_.records() > 0, ExitCode::kBadData, first, ": holds no record",

@@ -193,7 +193,7 @@ class TextImport {
         [&](InputBlock& block) {
           write(block);
           if (options_.progress) options_.progress(before + block.done, total);
-          if (saves.is_due(block.done)) save(block.behind);
+          if (saves.is_due()) save(block.behind), saves.saved();
         });
     require(writer_.tokens() > 0, ExitCode::kBadData, inputs_[0].name,
             inputs_.size() > 1 ? " and the other inputs hold" : ": holds", " no text at all");

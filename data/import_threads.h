@@ -1,7 +1,7 @@
 // What imports that work on several threads, and go on after a kill, have in common. Plain functions.
 #pragma once
 
-#include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -31,18 +31,19 @@ inline std::string made_of(const std::string& how, const Vocabulary& vocabulary,
 // Says when to save.
 class SaveTimer {
  public:
-  explicit SaveTimer(int64_t every) : every_(every) {}
-  bool is_due(int64_t done) {
-    if (last_ < 0) last_ = done;
-    if (done - last_ < every_) return false;
-    last_ = done;
+  explicit SaveTimer(double every) : every_(every) {}
+  bool is_due() {
+    const auto now = std::chrono::steady_clock::now();
+    if (std::chrono::duration<double>(now - last_).count() < every_) return false;
     return any_ = true;
   }
+  void saved() { last_ = std::chrono::steady_clock::now(); }
   bool any() const { return any_; }  // it was due
 
  private:
-  int64_t every_, last_ = -1;
+  double every_;  // seconds, from the end of a save on
   bool any_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace lockstep

@@ -353,8 +353,7 @@ std::vector<Command> data_forms() {
          "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "
          "trained on that one",
          "FILE.h5", ""},
-        {"threads", "threads that decode and encode (text, json, csv with --text, images); 0: one for each core", "N",
-         "0"},
+        {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,

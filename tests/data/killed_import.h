@@ -22,7 +22,7 @@ inline bool import_until_killed(const Import& import, int call) {
     int calls = 0;
     ImportOptions options;
     options.threads = 2;
-    options.save_every = 1;
+    options.save_every = 0;
     options.progress = options.writing = [&](int64_t, int64_t) {
       if (++calls == call) ::raise(SIGKILL);
     };
