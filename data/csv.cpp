@@ -1,45 +1,71 @@
 #include "data/csv.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/error.h"
 
 namespace lockstep {
 namespace {
-constexpr int64_t kCsvBlock = 1 << 20, kMostRowBytes = 16 << 20;
+constexpr size_t kCsvBlock = 1 << 20;
+constexpr int64_t kMostRowBytes = 16 << 20;
 }  // namespace
 
-CsvReader::CsvReader(const std::string& path, char separator) : file_(path), separator_(separator) {
-  char mark[3] = {};
-  if (file_.size >= 3) file_.read(0, mark, 3);
-  if (std::string_view(mark, 3) == "\xEF\xBB\xBF") at_ = 3;
+CsvReader::CsvReader(const std::string& path, char separator) : input_(path), separator_(separator) {
+  fill();
+  if (block_.starts_with("\xEF\xBB\xBF")) in_block_ = 3, at_ = 3;
 }
 
 void CsvReader::fail(const std::string& what) const {
-  throw Error(ExitCode::kBadData, cat(file_.path, ":", line_, ": ", what));
+  throw Error(ExitCode::kBadData, cat(path(), ":", line_, ": ", what));
+}
+
+bool CsvReader::fill() {
+  block_.resize(kCsvBlock);
+  in_block_ = 0;
+  size_t got = 0;
+  for (size_t more = 1; more > 0 && got < block_.size(); got += more)
+    more = input_.read(block_.data() + got, block_.size() - got);
+  block_.resize(got);
+  return got > 0;
+}
+
+void CsvReader::skip_to(const Place& place) {
+  const auto left = static_cast<int64_t>(block_.size() - in_block_);
+  const int64_t forward = place.byte - at_;
+  check(forward >= 0, "a place before the one that was read");
+  if (forward > left) input_.skip(forward - left);
+  in_block_ += static_cast<size_t>(std::min(forward, left));
+  at_ = place.byte;
+  line_ = place.line;
 }
 
 int CsvReader::peek() {
-  if (in_block_ == block_.size()) {
-    const int64_t count = std::min(kCsvBlock, file_.size - at_);
-    if (count == 0) return -1;
-    block_.resize(static_cast<size_t>(count));
-    file_.read(at_, block_.data(), count);
-    in_block_ = 0;
-  }
+  if (in_block_ == block_.size() && !fill()) return -1;
   return static_cast<uint8_t>(block_[in_block_]);
+}
+
+void CsvReader::took(size_t count) {
+  in_block_ += count;
+  at_ += static_cast<int64_t>(count);
+  if (at_ - row_begin_ > kMostRowBytes)
+    fail(cat("a row of more than ", kMostRowBytes >> 20, " MiB begins at line ", row_line_));
 }
 
 int CsvReader::take() {
   const int byte = peek();
   if (byte < 0) return byte;
   if (byte == 0) fail("has a byte of zero: it is not a text file");
-  ++in_block_;
-  ++at_;
-  if (at_ - row_begin_ > kMostRowBytes)
-    fail(cat("a row of more than ", kMostRowBytes >> 20, " MiB begins at line ", row_line_));
+  took(1);
   if (byte == '\n') ++line_;
   return byte;
+}
+
+// Takes what stands in the block before one of these bytes, or one of zero, or its end.
+void CsvReader::take_until(const char* ends, std::string& cell) {
+  const size_t count = std::strcspn(block_.c_str() + in_block_, ends);
+  cell.append(block_, in_block_, count);
+  took(count);
 }
 
 bool CsvReader::read_cell(std::string& cell) {
@@ -47,6 +73,7 @@ bool CsvReader::read_cell(std::string& cell) {
   if (peek() == '"') {
     take();
     for (;;) {
+      take_until("\"\n", cell);
       const int byte = take();
       if (byte < 0) fail(cat("a quote of the row at line ", row_line_, " is never closed"));
       if (byte != '"') {
@@ -61,7 +88,9 @@ bool CsvReader::read_cell(std::string& cell) {
     if (after != separator_ && after != '\n' && after != '\r' && after >= 0)
       fail("something follows the closing quote of a cell; quotes within a cell are doubled");
   }
+  const char ends[] = {separator_, '\n', '\r', '"', 0};
   for (;;) {
+    take_until(ends, cell);
     const int byte = take();
     if (byte == separator_) return true;
     if (byte < 0 || byte == '\n') return false;
@@ -84,11 +113,15 @@ bool CsvReader::next(std::vector<std::string>& cells) {
   }
   cells.resize(count);
   if (columns_ == 0) columns_ = count;
-  require(count == columns_, ExitCode::kBadData, file_.path, ":", row_line_, ": has ", count,
+  require(count == columns_, ExitCode::kBadData, path(), ":", row_line_, ": has ", count,
           " cells, but the first row has ", columns_);
   return true;
 }
 
-char csv_separator(const std::string& path) { return path.ends_with(".tsv") ? '\t' : ','; }
+char csv_separator(const std::string& path) {
+  for (const char* end : {".tsv", ".tsv.gz", ".tsv.zst"})
+    if (path.ends_with(end)) return '\t';
+  return ',';
+}
 
 }  // namespace lockstep

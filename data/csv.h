@@ -1,11 +1,11 @@
-// CsvReader: the rows of a CSV or TSV file (RFC 4180), in bounded memory. Owns the file.
+// CsvReader: the rows of a CSV or TSV file (RFC 4180), plain or compressed, in bounded memory. Owns the input.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "core/base/plain_file.h"
+#include "data/input_stream.h"
 
 namespace lockstep {
 
@@ -20,17 +20,26 @@ class CsvReader {
   // more than 16 MiB.
   bool next(std::vector<std::string>& cells);
   int64_t line() const { return row_line_; }  // where the row of the last next() begins, from 1
-  const std::string& path() const { return file_.path; }
-  int64_t bytes_read() const { return at_; }
-  int64_t size() const { return file_.size; }
+  const std::string& path() const { return input_.name(); }
+  int64_t bytes_read() const { return input_.taken(); }  // as stored, of
+  int64_t size() const { return input_.size(); }         // so many; 0: not known
+  // The place behind the last row, and to go on there: to be called after the first row was read.
+  struct Place {
+    int64_t byte = 0, line = 1;
+  };
+  Place place() const { return {at_, line_}; }
+  void skip_to(const Place& place);
 
  private:
+  bool fill();
+  void took(size_t count);  // bytes of the block
+  void take_until(const char* ends, std::string& cell);
   int peek();  // the next byte, or -1 at the end
   int take();
   bool read_cell(std::string& cell);  // true where another cell of the row follows
   [[noreturn]] void fail(const std::string& what) const;
 
-  InputFile file_;
+  InputStream input_;
   char separator_;
   std::string block_;
   size_t in_block_ = 0;
@@ -38,7 +47,7 @@ class CsvReader {
   size_t columns_ = 0;
 };
 
-// Tab for names that end in ".tsv", otherwise a comma.
+// Tab for names that end in ".tsv", also before ".gz" or ".zst", otherwise a comma.
 char csv_separator(const std::string& path);
 
 }  // namespace lockstep

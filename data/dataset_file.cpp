@@ -126,7 +126,7 @@ Hash128 DatasetHeader::computed_identity() const {
             records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
             records.labelled ? cat(" classes ", classes) : "", "\n"));
     if (vocabulary) add(vocabulary->code_points());
-    if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
+    if (vocabulary && vocabulary->pairs()) add(vocabulary->pairs()->json());
     add(hashes);
     add(records.end_hashes);
     add(records.target_hashes);
@@ -194,7 +194,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (h.vocabulary && h.vocabulary->pairs()) {
-      const std::string text = tokenizer_json(h.vocabulary->pairs()->tables());
+      const std::string& text = h.vocabulary->pairs()->json();
       file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
     }
   } else {

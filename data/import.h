@@ -20,8 +20,13 @@ namespace lockstep {
 using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 
 struct ImportOptions {
-  bool force = false;  // replace an existing output
-  ProgressCallback progress = {};
+  bool force = false;              // replace an existing output
+  ProgressCallback progress = {};  // of the inputs
+  ProgressCallback writing = {};   // then, of tokens: of the output's bytes
+  int threads = 0;                 // that decode and encode; 0: one for each core. The output does not depend on it
+  // Where the inputs are files, imports of text, JSON lines, texts of tables and images save how far they are, in
+  // OUTPUT.partial, each time that so many seconds have passed, and go on from there (PartialOutput).
+  double save_every = 5;
   // import_text: the vocabulary that gives the token ids, of the same level as the import; the text need not use all of
   // it. Null: the vocabulary is made from the text.
   std::shared_ptr<const Vocabulary> vocabulary = {};

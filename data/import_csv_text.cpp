@@ -2,10 +2,12 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/io/json.h"
 #include "data/csv.h"
 #include "data/import.h"
-#include "data/record_encoder.h"
-#include "data/token_writer.h"
+#include "data/import_threads.h"
+#include "data/in_order.h"
+#include "data/made_records.h"
 #include "data/valid_text.h"
 
 namespace lockstep {
@@ -19,58 +21,131 @@ size_t column_named(const CsvReader& rows, const std::vector<std::string>& names
   return static_cast<size_t>(found - names.begin());
 }
 
+struct TextRow {
+  int64_t line;
+  std::string text, label;
+};
+
+// Some rows of the table, and the records that were made of them.
+struct TextRows {
+  std::vector<TextRow> rows;
+  CsvReader::Place behind;
+  int64_t done = 0;
+  MadeRecords made;
+};
+
+constexpr size_t kTextAtOnce = 256 << 10;  // bytes
+
+class TextTableImport {
+ public:
+  TextTableImport(const std::string& table, const std::string& output, const CsvTextColumns& columns,
+                  const ImportOptions& options)
+      : columns_(columns),
+        options_(options),
+        vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
+        threads_(import_threads(options)),
+        encoders_(record_encoders(vocabulary_, threads_)),
+        rows_(table, csv_separator(table)),
+        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
+                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label)),
+                        vocabulary_, options.separator, {table})) {
+    require(options.separator.empty() || vocabulary_.pairs(), ExitCode::kUsage,
+            "a separator is an added token of a tokenizer; bytes and characters have none");
+    if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
+    require(rows_.next(cells_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");
+    text_ = column_named(rows_, cells_, columns.text);
+    if (labelled()) label_ = column_named(rows_, cells_, columns.label);
+    if (const JsonObject* found = writer_.found()) {
+      rows_.skip_to({integer_of(*found, "byte"), integer_of(*found, "line", 1)});
+      empty_ = integer_of(*found, "empty");
+    }
+  }
+
+  void run() {
+    SaveTimer saves(options_.save_every);
+    in_order<TextRows>(
+        threads_, [&](TextRows& rows) { return next(rows); },
+        [&](TextRows& rows, int thread) { make(rows, *encoders_[static_cast<size_t>(thread)]); },
+        [&](TextRows& rows) {
+          write(rows);
+          if (options_.progress) options_.progress(rows.done, rows_.size());
+          if (saves.is_due()) save(rows.behind), saves.saved();
+        });
+    require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
+            empty_ > 0 ? cat("; ", empty_, " rows without text were left out") : "");
+    if (empty_ > 0) log_warning(cat(rows_.path(), ": left out: ", empty_, " rows without text"));
+    if (saves.any()) save(rows_.place());
+    writer_.finish(options_.writing);
+  }
+
+ private:
+  bool labelled() const { return !columns_.label.empty(); }
+  std::string place(int64_t line, const std::string& column) const {
+    return cat(rows_.path(), ":", line, ": column '", column, "' ");
+  }
+
+  int64_t next(TextRows& out) {
+    size_t bytes = 0;
+    while (bytes < kTextAtOnce && rows_.next(cells_)) {
+      TextRow row{rows_.line(), cells_[text_], labelled() ? cells_[label_] : ""};
+      bytes += row.text.size() + row.label.size() + 1;
+      out.rows.push_back(std::move(row));
+    }
+    out.behind = rows_.place();
+    out.done = rows_.bytes_read();
+    return static_cast<int64_t>(bytes);
+  }
+
+  void make(TextRows& rows, RecordEncoder& encoder) const {
+    for (TextRow& row : rows.rows) {
+      require(!labelled() || (!row.label.empty() && row.label.find('\n') == std::string::npos), ExitCode::kBadData,
+              place(row.line, columns_.label), "holds no label: a text of one line");
+      if (row.text.empty()) {
+        rows.made.records.push_back({.line = row.line});
+        continue;
+      }
+      try {
+        std::string valid;
+        ValidText check(InvalidBytes::kRefuse, "holds text", "; convert the file to UTF-8");
+        check.add(row.text, valid);
+        check.finish(valid);
+        std::vector<TextPiece> pieces{{std::move(row.text), true}};
+        if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
+        rows.made.add(encoder, pieces, {.label = row.label, .line = row.line});
+      } catch (const Error& e) {
+        throw e.with_message(cat(place(row.line, columns_.text), e.what()));
+      }
+    }
+    rows.rows.clear();
+  }
+
+  void write(const TextRows& rows) {
+    RecordsOut out(rows.made, writer_);
+    for (const MadeRecord& record : rows.made.records) {
+      if (record.tokens == 0) ++empty_;
+      else out.write(record);
+    }
+  }
+
+  void save(const CsvReader::Place& at) { writer_.save({{"byte", at.byte}, {"line", at.line}, {"empty", empty_}}); }
+
+  const CsvTextColumns& columns_;
+  const ImportOptions& options_;
+  const Vocabulary vocabulary_;
+  const int threads_;
+  std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
+  CsvReader rows_;
+  TokenWriter writer_;
+  std::vector<std::string> cells_;
+  size_t text_ = 0, label_ = 0;  // columns
+  int64_t empty_ = 0;
+};
+
 }  // namespace
 
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options) {
-  const Vocabulary vocabulary = options.vocabulary ? *options.vocabulary : Vocabulary::bytes();
-  RecordEncoder encoder(vocabulary);
-  require(options.separator.empty() || vocabulary.pairs(), ExitCode::kUsage,
-          "a separator is an added token of a tokenizer; bytes and characters have none");
-  if (!options.separator.empty()) encoder.need_token(options.separator, "the separator");
-  CsvReader rows(table, csv_separator(table));
-  TokenWriter writer(output, options.force, std::make_unique<Vocabulary>(vocabulary));
-  std::vector<std::string> cells;
-  require(rows.next(cells), ExitCode::kBadData, table, ": is empty; the first row names the columns");
-  const size_t text = column_named(rows, cells, columns.text);
-  const bool labelled = !columns.label.empty();
-  const size_t label = labelled ? column_named(rows, cells, columns.label) : 0;
-  std::vector<int32_t> ids;
-  std::vector<uint8_t> targets;
-  int64_t empty = 0;
-  for (int64_t row = 0; rows.next(cells); ++row) {
-    if (row % 256 == 0 && options.progress) options.progress(rows.bytes_read(), rows.size());
-    const auto place = [&](const std::string& column) {
-      return cat(table, ":", rows.line(), ": column '", column, "' ");
-    };
-    require(!labelled || (!cells[label].empty() && cells[label].find('\n') == std::string::npos), ExitCode::kBadData,
-            place(columns.label), "holds no label: a text of one line");
-    if (cells[text].empty()) {
-      ++empty;
-      continue;
-    }
-    std::vector<TextPiece> pieces{{cells[text], true}};
-    if (!options.separator.empty()) pieces.push_back({options.separator, true, true});
-    ids.clear();
-    targets.clear();
-    try {
-      std::string valid;
-      ValidText check(InvalidBytes::kRefuse, "holds text", "; convert the file to UTF-8");
-      check.add(cells[text], valid);
-      check.finish(valid);
-      encoder.encode(pieces, ids, targets);
-      writer.add(ids);
-      if (labelled) writer.end_record(cells[label]);
-      else writer.end_record();
-    } catch (const Error& e) {
-      throw e.with_message(cat(place(columns.text), e.what()));
-    }
-  }
-  require(writer.records() > 0, ExitCode::kBadData, table, ": holds no record",
-          empty > 0 ? cat("; ", empty, " rows without text were left out") : "");
-  if (empty > 0) log_warning(cat(table, ": left out: ", empty, " rows without text"));
-  if (options.progress) options.progress(rows.bytes_read(), rows.size());
-  writer.finish();
+  TextTableImport(table, output, columns, options).run();
 }
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/input_stream.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 namespace {
@@ -79,7 +79,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
                 int64_t classes, const ImportOptions& options) {
   require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
           ": a number in [0, ", kMostClasses, "] is needed");
-  PendingFile pending(output, options.force);
+  PartialOutput pending(output, options.force);
   IdxFile images(images_path), labels(labels_path);
   Shape shape = images.shape();
   require(shape.rank() >= 3, ExitCode::kBadData, images_path, ": has shape ", shape,
@@ -107,7 +107,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
     require(values[static_cast<size_t>(i)] < classes, ExitCode::kBadData, labels_path, ": label ", i, " is ",
             values[static_cast<size_t>(i)], ", not in [0, ", classes, ")");
 
-  Hdf5File file = Hdf5File::create(pending.temporary());
+  Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   header.kind = DataKind::kImages;
   header.images = shape;

@@ -1,47 +1,36 @@
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <filesystem>
-#include <mutex>
-#include <thread>
+#include <functional>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/plain_file.h"
-#include "core/device/thread_pool.h"
-#include "core/io/pending_file.h"
+#include "core/io/json.h"
 #include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/image_sources.h"
 #include "data/import.h"
+#include "data/import_threads.h"
+#include "data/in_order.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBatchBytes = 64 << 20;  // of pixels that are decoded before they are written
-
-// Calls body(i) for each i in [0, count) on all cores; rethrows the error of the smallest i.
-void on_all_cores(size_t count, const std::function<void(size_t)>& body) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  size_t failed = count;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (size_t i; (i = next++) < count;) try {
-        body(i);
-      } catch (...) {
-        std::lock_guard lock(mutex);
-        if (i < failed) failed = i, failure = std::current_exception();
-      }
-  };
-  std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(count, static_cast<size_t>(available_cores())); ++i) helpers.emplace_back(work);
-  work();
-  helpers.clear();
-  if (failure) std::rethrow_exception(failure);
+// Calls body(i) for each i in [0, count) on several threads; rethrows the error of the smallest i.
+void for_each_image(int threads, size_t count, const std::function<void(size_t)>& body) {
+  size_t next = 0;
+  in_order<size_t>(
+      threads,
+      [&](size_t& i) {
+        i = next;
+        return next < count ? static_cast<int64_t>(++next > 0) : 0;
+      },
+      [&](size_t& i, int) { body(i); }, [](size_t&) {});
 }
 
 class FolderImport {
@@ -49,7 +38,7 @@ class FolderImport {
   FolderImport(std::string folder, const ImageOptions& how, std::vector<ImageSource> images,
                const ImportOptions& options)
       : folder_(std::move(folder)), how_(how), images_(std::move(images)), options_(options) {
-    on_all_cores(images_.size(), [&](size_t i) {
+    for_each_image(import_threads(options_), images_.size(), [&](size_t i) {
       const std::string bytes = content(path(i));
       images_[i].bytes = static_cast<int64_t>(bytes.size());
       images_[i].info = image_info(bytes, path(i));
@@ -72,57 +61,82 @@ class FolderImport {
   }
   bool same_size() const { return same_size_; }
 
-  void write(Hdf5File& file, DatasetHeader& header) {
+  // Of all that the dataset is a function of.
+  std::string made_of() const {
+    Hasher128 files;
+    const auto add = [&](const std::string& text) { files.update(text.data(), text.size()); };
+    for (size_t i = 0; i < images_.size(); ++i) {
+      add(described_input(path(i)) + images_[i].label + "\n");
+      if (has_masks()) add(described_input(mask_path(i)));
+    }
+    std::string out =
+        cat("images of ", folder_, ", encoded ", how_.keep_encoded, ", masks ", how_.masks, ", ignored ", how_.ignored,
+            ", classes ", how_.classes, "\n", images_.size(), " files, ", files.digest(), "\n");
+    for (const std::string& table : {how_.labels, how_.boxes})
+      if (!table.empty()) out += described_input(table);
+    return out;
+  }
+
+  void write(PartialOutput& output, DatasetHeader& header) {
     const int64_t count = static_cast<int64_t>(images_.size());
     const ImageInfo& first = images_.front().info;
     header.kind = DataKind::kImages;
     header.images = header.encoded ? Shape{count, 0, 0, channels_} : Shape{count, first.height, first.width, channels_};
-    const Shape stored = header.encoded ? Shape{file_bytes_} : header.images;
-    ChunkWriter writer(file, "images", StoredType::kUInt8, stored,
-                       images_per_chunk(header.encoded ? 1 : first.height * first.width * channels_));
-    std::unique_ptr<ChunkWriter> masks;
-    if (has_masks()) {
-      const Shape shape = header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width};
-      masks = std::make_unique<ChunkWriter>(file, "masks", StoredType::kUInt8, shape,
-                                            images_per_chunk(header.encoded ? 1 : first.height * first.width));
-    }
+    Spool& spool = output.spool("images");
+    Spool& masks = output.spool("masks");
     ChannelSums sums(channels_);
-    std::vector<int32_t> labels;
-    std::vector<int64_t> ends, mask_ends;
     int largest = -1;
-    for (size_t begin = 0, end; begin < images_.size(); begin = end) {
-      end = batch_end(begin);
-      std::vector<Loaded> batch(end - begin);
-      on_all_cores(batch.size(), [&](size_t i) { batch[i] = load(begin + i, header.encoded); });
-      for (size_t i = begin; i < end; ++i) {
-        const Loaded& l = batch[i - begin];
-        header.encoded ? writer.append(l.file.data(), images_[i].bytes) : writer.append(l.pixels.data(), 1);
-        sums.add(l.sums);
-        ends.push_back((ends.empty() ? 0 : ends.back()) + images_[i].bytes);
-        labels.push_back(images_[i].class_index);
-        if (!masks) continue;
-        header.encoded ? masks->append(l.mask_file.data(), images_[i].mask_bytes) : masks->append(l.mask.data(), 1);
-        mask_ends.push_back((mask_ends.empty() ? 0 : mask_ends.back()) + images_[i].mask_bytes);
-        largest = std::max(largest, l.largest);
-      }
-      if (options_.progress) options_.progress(static_cast<int64_t>(end), count);
-    }
-    header.hashes = writer.finish();
+    size_t begin = output.found() ? restore(*output.found(), sums, largest) : 0, next = begin;
+    SaveTimer saves(options_.save_every);
+    in_order<Loaded>(
+        import_threads(options_),
+        [&](Loaded& l) {
+          l.index = next;
+          return next < images_.size() ? std::max<int64_t>(1, images_[next++].info.bytes()) : 0;
+        },
+        [&](Loaded& l, int) { load(l, header.encoded); },
+        [&](Loaded& l) {
+          header.encoded ? spool.append(l.file.data(), l.file.size()) : spool.append(l.pixels.data(), l.pixels.size());
+          header.encoded ? masks.append(l.mask_file.data(), l.mask_file.size())
+                         : masks.append(l.mask.data(), l.mask.size());
+          sums.add(l.sums);
+          largest = std::max(largest, l.largest);
+          if (options_.progress) options_.progress(static_cast<int64_t>(l.index) + 1, count);
+          if (saves.is_due()) output.save(state(l.index + 1, sums, largest)), saves.saved();
+        });
+    if (saves.any()) output.save(state(images_.size(), sums, largest));
+    Hdf5File file = Hdf5File::create(output.dataset());
+    const auto copy = [&](const char* name, const Shape& shape, Spool& from) {
+      int64_t row = 1;
+      for (int i = 1; i < shape.rank(); ++i) row *= shape[i];
+      return copy_rows(file, name, StoredType::kUInt8, shape, images_per_chunk(row), from, options_.writing);
+    };
+    header.hashes = copy("images", header.encoded ? Shape{file_bytes_} : header.images, spool);
     sums.moments(header.mean, header.stddev);
-    if (header.encoded) header.end_hashes = write_ends(file, "ends", ends);
-    if (header.target == TargetKind::kBoxes) return write_boxes(file, header);
-    if (!masks) return write_labels(file, labels, header);
-    require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
-            ", which --ignore leaves out");
-    header.target = TargetKind::kMasks;
-    header.ignored = how_.ignored;
-    header.classes = how_.classes > 0 ? how_.classes : largest + 1;
-    header.label_hashes = masks->finish();
-    if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", mask_ends);
+    if (header.encoded) header.end_hashes = write_ends(file, "ends", ends_of(&ImageSource::bytes));
+    if (header.target == TargetKind::kBoxes) {
+      write_boxes(file, header);
+    } else if (!has_masks()) {
+      std::vector<int32_t> labels;
+      for (const ImageSource& s : images_) labels.push_back(s.class_index);
+      write_labels(file, labels, header);
+    } else {
+      require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
+              ", which --ignore leaves out");
+      header.target = TargetKind::kMasks;
+      header.ignored = how_.ignored;
+      header.classes = how_.classes > 0 ? how_.classes : largest + 1;
+      header.label_hashes =
+          copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width}, masks);
+      if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
+    }
+    write_dataset_header(file, header);
+    file.close();
   }
 
  private:
   struct Loaded {
+    size_t index = 0;
     std::string file;             // encoded
     std::vector<uint8_t> pixels;  // otherwise
     ChannelSums sums{0};
@@ -149,15 +163,38 @@ class FolderImport {
   std::string mask_path(size_t i) const { return how_.masks + "/" + mask_name(images_[i].name); }
   static std::string content(const std::string& path) { return InputFile(path).text(kMostImageBytes); }
 
-  size_t batch_end(size_t begin) const {
-    int64_t bytes = 0;
-    size_t end = begin;
-    while (end < images_.size() && (end == begin || bytes < kBatchBytes)) bytes += images_[end++].info.bytes();
-    return end;
+  std::vector<int64_t> ends_of(int64_t ImageSource::*bytes) const {
+    std::vector<int64_t> out;
+    for (const ImageSource& s : images_) out.push_back((out.empty() ? 0 : out.back()) + s.*bytes);
+    return out;
   }
 
-  Loaded load(size_t i, bool encoded) const {
-    Loaded out;
+  // How far an import is, for its journal; restore() returns how many images are done.
+  static JsonObject state(size_t done, const ChannelSums& sums, int largest) {
+    std::vector<JsonValue> list;
+    for (const auto* values : {&sums.sum, &sums.square})
+      for (uint64_t value : *values) list.emplace_back(static_cast<int64_t>(value));
+    return {{"images", static_cast<int64_t>(done)},
+            {"pixels", sums.pixels},
+            {"sums", json_array(list)},
+            {"largest", int64_t{largest}}};
+  }
+  size_t restore(const JsonObject& state, ChannelSums& sums, int& largest) const {
+    const auto list = parse_json_array(json_text(state, "sums", "the journal"));
+    const auto done = static_cast<size_t>(json_int(state, "images", "the journal"));
+    const size_t channels = sums.sum.size();
+    require(list && list->size() == 2 * channels && done <= images_.size(), ExitCode::kBadData, folder_,
+            ": the journal of its import fits other images; remove it");
+    for (size_t i = 0; i < list->size(); ++i)
+      if (const auto* value = std::get_if<int64_t>(&(*list)[i]))
+        (i < channels ? sums.sum[i] : sums.square[i - channels]) = static_cast<uint64_t>(*value);
+    sums.pixels = json_int(state, "pixels", "the journal");
+    largest = static_cast<int>(json_int(state, "largest", "the journal"));
+    return done;
+  }
+
+  void load(Loaded& out, bool encoded) const {
+    const size_t i = out.index;
     out.file = content(path(i));
     ByteImage image = decode_image(out.file, channels_, path(i));
     const ImageInfo& info = images_[i].info;
@@ -167,7 +204,6 @@ class FolderImport {
     out.sums.add(image.bytes.data(), image.height * image.width);
     if (!encoded) out.file.clear(), out.pixels = std::move(image.bytes);
     if (has_masks()) load_mask(i, out);
-    return out;
   }
 
   static bool same(const std::string& file, int64_t bytes) { return static_cast<int64_t>(file.size()) == bytes; }
@@ -205,14 +241,12 @@ class FolderImport {
 void import_images(const std::string& folder, const std::string& output, const ImageOptions& images,
                    const ImportOptions& options) {
   require(fs::is_directory(folder), ExitCode::kMissingInput, folder, ": is no folder");
-  PendingFile pending(output, options.force);
+  PendingFile::check_place(output, options.force);
   DatasetHeader header;
   FolderImport import(folder, images, image_sources(folder, images, header), options);
   header.encoded = images.keep_encoded || !import.same_size();
-  Hdf5File file = Hdf5File::create(pending.temporary());
-  import.write(file, header);
-  write_dataset_header(file, header);
-  file.close();
+  PartialOutput pending(output, options.force, import.made_of());
+  import.write(pending, header);
   pending.commit();
 }
 

@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/import.h"
+#include "data/import_threads.h"
+#include "data/in_order.h"
 #include "data/line_reader.h"
+#include "data/made_records.h"
 #include "data/record_encoder.h"
 #include "data/token_writer.h"
 
@@ -54,15 +58,35 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
   return out;
 }
 
+// Some lines of an input, and the records that were made of them.
+struct JsonLines {
+  struct Line {
+    size_t begin, end;  // in `text`
+    int64_t number;
+    bool too_long;
+  };
+  std::string text;
+  std::vector<Line> lines;
+  size_t input = 0;
+  int64_t byte = 0, number = 0;  // of that input: where the lines behind these begin, and how many come before
+  int64_t done = 0;              // bytes of all inputs, as stored
+  MadeRecords made;
+};
+
+constexpr size_t kLinesAtOnce = 256 << 10;  // bytes
+
 class JsonImport {
  public:
-  JsonImport(const JsonFields& fields, int64_t skip_bad, const ImportOptions& options, const std::string& output)
-      : fields_(fields),
+  JsonImport(const std::vector<std::string>& inputs, const JsonFields& fields, int64_t skip_bad,
+             const ImportOptions& options, const std::string& output)
+      : inputs_(inputs),
+        fields_(fields),
         skip_bad_(skip_bad),
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
-        encoder_(vocabulary_),
-        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_)) {
+        threads_(import_threads(options)),
+        encoders_(record_encoders(vocabulary_, threads_)),
+        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (!fields.messages.empty()) {
       std::string names;
       for (const ChatTemplate& t : chat_templates()) {
@@ -72,44 +96,113 @@ class JsonImport {
       require(template_ != nullptr, ExitCode::kUsage, "there is no template ", fields.chat_template, "; there are ",
               names);
       for (const std::string& token : template_->special)
-        encoder_.need_token(token, cat("the template ", template_->name));
+        encoders_[0]->need_token(token, cat("the template ", template_->name));
     }
     require(options.separator.empty() || vocabulary_.pairs(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
-    if (!options.separator.empty()) encoder_.need_token(options.separator, "the separator");
-  }
-
-  void read(const std::string& path, int64_t done, int64_t total) {
-    LineReader lines(path);
-    std::string_view line;
-    while (lines.next(line)) {
-      if (lines.number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-      if (lines.number() % 256 == 0 && options_.progress) options_.progress(done + lines.input().taken(), total);
-      if (!lines.too_long() && line.find_first_not_of(" \t\r") == line.npos) continue;
-      try {
-        require(!lines.too_long(), ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
-        add(line);
-      } catch (const Error& e) {
-        if (e.code() != ExitCode::kBadData) throw;
-        const std::string what = cat(lines.place(), ": ", e.what());
-        if (++bad_ > skip_bad_)
-          throw e.with_message(skip_bad_ == 0 ? what : cat(what, "; ", skip_bad_, " bad lines before it were skipped"));
-        log_warning(cat(what, "; left out"));
-      }
+    if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
+    if (const JsonObject* found = writer_.found()) {
+      input_ = static_cast<size_t>(integer_of(*found, "input"));
+      skip_to_ = integer_of(*found, "byte"), skip_lines_ = integer_of(*found, "lines");
+      bad_ = integer_of(*found, "bad"), empty_ = integer_of(*found, "empty");
     }
-    if (options_.progress) options_.progress(done + lines.input().taken(), total);
+    for (size_t i = 0; i < input_; ++i) before_ += InputFile(inputs_[i]).size;
   }
 
-  void finish(const std::string& first) {
+  // `total`: bytes of the inputs; 0 where that is not known.
+  void run(int64_t total) {
+    SaveTimer saves(options_.save_every);
+    in_order<JsonLines>(
+        threads_, [&](JsonLines& lines) { return next(lines); },
+        [&](JsonLines& lines, int thread) { make(lines, *encoders_[static_cast<size_t>(thread)]); },
+        [&](JsonLines& lines) {
+          write(lines);
+          if (options_.progress) options_.progress(lines.done, total);
+          if (saves.is_due()) save(lines.input, lines.byte, lines.number), saves.saved();
+        });
+    const std::string& first = inputs_[0] == "-" ? "standard input" : inputs_[0];
     require(writer_.records() > 0, ExitCode::kBadData, first, ": holds no record",
             bad_ + empty_ > 0 ? cat("; ", bad_, " bad lines and ", empty_, " empty records were left out") : "");
     if (bad_ + empty_ > 0)
       log_warning(
           cat("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
-    writer_.finish();
+    if (saves.any()) save(inputs_.size(), 0, 0);
+    writer_.finish(options_.writing);
   }
 
  private:
+  // What the output is a function of; --skip-bad is no part of it, so that an import that failed for a bad line can go
+  // on with more of them.
+  std::string description() const {
+    std::string how = "JSON lines, fields";
+    for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label})
+      how += " " + json_text_of(name);
+    return made_of(how + ", template " + fields_.chat_template, vocabulary_, options_.separator, inputs_);
+  }
+
+  void save(size_t input, int64_t byte, int64_t lines) {
+    writer_.save(
+        {{"input", static_cast<int64_t>(input)}, {"byte", byte}, {"lines", lines}, {"bad", bad_}, {"empty", empty_}});
+  }
+
+  // Reads some lines of an input; 0 where there are none left.
+  int64_t next(JsonLines& out) {
+    while (input_ < inputs_.size()) {
+      if (!reader_) {
+        reader_.emplace(inputs_[input_]);
+        reader_->skip_to(skip_to_, skip_lines_);
+        skip_to_ = skip_lines_ = 0;
+      }
+      std::string_view line;
+      while (out.text.size() < kLinesAtOnce && reader_->next(line)) {
+        if (reader_->number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+        if (!reader_->too_long() && line.find_first_not_of(" \t\r") == line.npos) continue;
+        if (reader_->too_long()) line = {};
+        out.lines.push_back({out.text.size(), out.text.size() + line.size(), reader_->number(), reader_->too_long()});
+        out.text += line;
+      }
+      out.input = input_, out.byte = reader_->taken(), out.number = reader_->number();
+      out.done = before_ + reader_->input().taken();
+      if (out.text.size() >= kLinesAtOnce) break;
+      before_ = out.done;
+      ++input_;
+      reader_.reset();
+      if (!out.lines.empty()) break;
+    }
+    return out.lines.empty() ? 0 : static_cast<int64_t>(std::max<size_t>(1, out.text.size()));
+  }
+
+  void make(JsonLines& lines, RecordEncoder& encoder) const {
+    for (const JsonLines::Line& line : lines.lines) {
+      try {
+        require(!line.too_long, ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
+        add(std::string_view(lines.text).substr(line.begin, line.end - line.begin), line.number, encoder, lines.made);
+      } catch (const Error& e) {
+        if (e.code() != ExitCode::kBadData) throw;
+        lines.made.records.push_back({.bad = e.what(), .line = line.number});
+      }
+    }
+    lines.text = {};
+  }
+
+  void write(const JsonLines& lines) {
+    RecordsOut out(lines.made, writer_);
+    for (const MadeRecord& record : lines.made.records) {
+      if (!record.bad.empty()) refuse(lines.input, record);
+      else if (record.tokens == 0) ++empty_;
+      else out.write(record);
+    }
+  }
+
+  void refuse(size_t input, const MadeRecord& record) {
+    const std::string name = inputs_[input] == "-" ? "standard input" : inputs_[input];
+    const std::string what = cat(name, ":", record.line, ": ", record.bad);
+    if (++bad_ > skip_bad_)
+      throw Error(ExitCode::kBadData,
+                  skip_bad_ == 0 ? what : cat(what, "; ", skip_bad_, " bad lines before it were skipped"));
+    log_warning(cat(what, "; left out"));
+  }
+
   std::vector<TextPiece> pieces_of(const JsonObject& object) const {
     if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
     if (!fields_.prompt.empty())
@@ -117,7 +210,7 @@ class JsonImport {
     return {{text_field(object, fields_.text), true}};
   }
 
-  void add(std::string_view line) {
+  void add(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
     const auto object = parse_json_object(line);
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
@@ -125,31 +218,30 @@ class JsonImport {
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
     const bool empty =
         std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& piece) { return piece.text.empty(); });
-    if (empty) {
-      ++empty_;
-      return;
-    }
+    if (empty) return made.records.push_back({.line = number});
     if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
-    ids_.clear();
-    targets_.clear();
-    encoder_.encode(pieces, ids_, targets_);
-    require(std::find(targets_.begin(), targets_.end(), 1) != targets_.end(), ExitCode::kBadData,
-            "holds no answer, so that no token would be learnt");
-    writer_.add(ids_, targets_);
-    if (label.empty()) writer_.end_record();
-    else writer_.end_record(label);
+    const size_t before = made.ids.size();
+    made.add(encoder, pieces, {.label = label, .line = number});
+    const auto from = made.targets.begin() + static_cast<std::ptrdiff_t>(before);
+    if (std::find(from, made.targets.end(), 1) != made.targets.end()) return;
+    made.drop_last();
+    throw Error(ExitCode::kBadData, "holds no answer, so that no token would be learnt");
   }
 
+  const std::vector<std::string>& inputs_;
   const JsonFields& fields_;
   const int64_t skip_bad_;
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
-  RecordEncoder encoder_;
+  const int threads_;
+  std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
   TokenWriter writer_;
   const ChatTemplate* template_ = nullptr;
-  std::vector<int32_t> ids_;
-  std::vector<uint8_t> targets_;
   int64_t bad_ = 0, empty_ = 0;
+  // Of next():
+  std::optional<LineReader> reader_;
+  size_t input_ = 0;
+  int64_t skip_to_ = 0, skip_lines_ = 0, before_ = 0;  // bytes of the inputs before, as stored
 };
 
 }  // namespace
@@ -169,13 +261,7 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
     known = known && path != "-";
     total += size;
   }
-  JsonImport import(fields, skip_bad, options, output);
-  int64_t done = 0;
-  for (const std::string& path : inputs) {
-    import.read(path, done, known ? total : 0);
-    if (path != "-") done += InputFile(path).size;
-  }
-  import.finish(inputs[0] == "-" ? "standard input" : inputs[0]);
+  JsonImport(inputs, fields, skip_bad, options, output).run(known ? total : 0);
 }
 
 }  // namespace lockstep

@@ -7,11 +7,11 @@
 #include "core/base/error.h"
 #include "core/io/half.h"
 #include "core/io/numpy_file.h"
-#include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 namespace {
@@ -162,13 +162,13 @@ class ArrayImport {
 
 void import_arrays(const Numbers& samples, const Numbers& labels, const std::string& output,
                    const ImportOptions& options) {
-  PendingFile pending(output, options.force);
+  PartialOutput pending(output, options.force);
   const bool regression = labels.type()[0] == 'f';
   const std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(labels);
   const std::vector<double> numbers = regression ? numbers_in(labels) : std::vector<double>();
   require(samples.shape()[0] == labels.shape()[0], ExitCode::kBadData, samples.place(), ": holds ", samples.shape()[0],
           " samples, but ", labels.place(), " holds ", labels.shape()[0], " labels");
-  Hdf5File file = Hdf5File::create(pending.temporary());
+  Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
   ArrayImport(samples, options).write(file, header);

@@ -10,12 +10,14 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
-#include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/csv.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/import_threads.h"
+#include "data/in_order.h"
 #include "data/label_index.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 namespace {
@@ -57,20 +59,43 @@ struct Column {
   int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
 };
 
+// Some rows of the table, and what is made of them.
+struct TableRows {
+  struct Row {
+    int64_t line;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
+  int64_t done = 0;                            // bytes of the table, as stored
+  std::vector<std::optional<double>> numbers;  // the first pass: of each cell
+  std::vector<float> features;                 // the second pass: of each row; and its target
+  std::vector<int32_t> labels;
+  std::vector<double> targets;
+};
+
+constexpr size_t kRowBytesAtOnce = 256 << 10;
+
 class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : path_(path), options_(options), import_(import) {
+      : path_(path), options_(options), import_(import), threads_(import_threads(import)) {
     CsvReader rows(path, csv_separator(path));
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
     if (options.like.empty()) choose_columns();
     else take_columns_of(options.like);
-    while (rows.next(cells)) {
-      look_at(rows, cells);
-      if (count_ % 1024 == 0) progress(rows.bytes_read() / 2, rows.size());
-    }
+    in_order<TableRows>(
+        threads_, [&](TableRows& some) { return next(rows, some); },
+        [&](TableRows& some, int) {
+          for (const TableRows::Row& row : some.rows)
+            for (const std::string& cell : row.cells) some.numbers.push_back(number_in(cell));
+        },
+        [&](TableRows& some) {
+          const std::optional<double>* numbers = some.numbers.data();
+          for (const TableRows::Row& row : some.rows) look_at(row.line, row.cells, numbers), numbers += columns_.size();
+          progress(some.done / 2, rows.size());
+        });
     require(count_ > 0, ExitCode::kBadData, path, ": has no rows below the names of the columns");
     conclude();
   }
@@ -82,24 +107,22 @@ class TableImport {
     header.classes = static_cast<int64_t>(class_names_.size());
     header.columns = described();
     int64_t done = 0;
-    std::vector<float> row(static_cast<size_t>(features_));
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
     CsvReader rows(path_, csv_separator(path_));
-    std::vector<std::string> cells;
-    rows.next(cells);
-    while (rows.next(cells)) {
-      const auto label = classes_.find(cells[target_]);
-      const std::optional<double> number = number_in(cells[target_]);
-      const bool same =
-          (regression() ? is_float(number) : label != classes_.end()) && done < count_ && fill(cells, row);
-      require(same, ExitCode::kBadData, path_, ":", rows.line(), ": changed during the import");
-      if (regression()) numbers.push_back(*number);
-      else labels.push_back(label->second);
-      writer.append(row.data(), 1);
-      if (++done % 1024 == 0) progress((rows.size() + rows.bytes_read()) / 2, rows.size());
-    }
+    std::vector<std::string> names;
+    rows.next(names);
+    in_order<TableRows>(
+        threads_, [&](TableRows& some) { return next(rows, some); }, [&](TableRows& some, int) { make(some); },
+        [&](TableRows& some) {
+          done += static_cast<int64_t>(some.rows.size());
+          require(done <= count_, ExitCode::kBadData, path_, ": changed during the import");
+          writer.append(some.features.data(), static_cast<int64_t>(some.rows.size()));
+          labels.insert(labels.end(), some.labels.begin(), some.labels.end());
+          numbers.insert(numbers.end(), some.targets.begin(), some.targets.end());
+          progress((rows.size() + some.done) / 2, rows.size());
+        });
     require(done == count_, ExitCode::kBadData, path_, ": changed during the import");
     header.hashes = writer.finish();
     if (regression()) {
@@ -184,13 +207,41 @@ class TableImport {
     labels_.insert(h.class_names.begin(), h.class_names.end());
   }
 
-  void look_at(const CsvReader& rows, const std::vector<std::string>& cells) {
-    const auto place = [&](const Column& c) { return cat(path_, ":", rows.line(), ": column '", c.name, "' "); };
+  int64_t next(CsvReader& rows, TableRows& out) const {
+    size_t bytes = 0;
+    std::vector<std::string> cells;
+    while (bytes < kRowBytesAtOnce && rows.next(cells)) {
+      for (const std::string& cell : cells) bytes += sizeof cell + cell.size();
+      out.rows.push_back({rows.line(), std::move(cells)});
+    }
+    out.done = rows.bytes_read();
+    return static_cast<int64_t>(bytes);
+  }
+
+  // Features and targets of the rows.
+  void make(TableRows& some) const {
+    some.features.resize(some.rows.size() * static_cast<size_t>(features_));
+    float* features = some.features.data();
+    for (const TableRows::Row& row : some.rows) {
+      const std::string& target = row.cells[target_];
+      const auto label = classes_.find(target);
+      const std::optional<double> number = number_in(target);
+      const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
+      require(same, ExitCode::kBadData, path_, ":", row.line, ": changed during the import");
+      if (regression()) some.targets.push_back(*number);
+      else some.labels.push_back(label->second);
+      features += features_;
+    }
+  }
+
+  // `numbers`: what number_in() finds in the cells.
+  void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
+    const auto place = [&](const Column& c) { return cat(path_, ":", line, ": column '", c.name, "' "); };
     ++count_;
     const std::string& target = cells[target_];
     require(!is_missing(target), ExitCode::kBadData, place(columns_[target_]), "has no ",
             regression() ? "target" : "label");
-    require(!regression() || is_float(number_in(target)), ExitCode::kBadData, place(columns_[target_]), "holds '",
+    require(!regression() || is_float(numbers[target_]), ExitCode::kBadData, place(columns_[target_]), "holds '",
             target, "', which is no number that is finite in 32 bits; --label is for classes");
     require(regression() || !like_ || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]), "holds '",
             target, "', which is no label of ", options_.like);
@@ -205,7 +256,7 @@ class TableImport {
         ++c.missing;
         continue;
       }
-      const std::optional<double> number = number_in(cells[i]);
+      const std::optional<double>& number = numbers[i];
       if (c.given) {
         const bool known =
             c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
@@ -213,9 +264,9 @@ class TableImport {
                 c.categories ? "category of the column in " : "number that can be normalised as in ", options_.like);
         continue;
       }
-      if (!number && !c.categories) c.categories = true, c.first_line = rows.line();
+      if (!number && !c.categories) c.categories = true, c.first_line = line;
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
-      else if (!c.texts.contains(cells[i])) c.too_many = true;
+      else if (!c.too_many) c.too_many = !c.texts.contains(cells[i]);
       if (c.categories) {
         require(!c.too_many, ExitCode::kBadData, place(c), "has more than ", kMostFeatures, " different values",
                 c.first_line > 0 ? cat(" and is no column of numbers because of line ", c.first_line) : "",
@@ -257,11 +308,11 @@ class TableImport {
   }
 
   // False where a cell is not as the first pass found it.
-  bool fill(const std::vector<std::string>& cells, std::vector<float>& row) const {
-    std::fill(row.begin(), row.end(), 0.0f);
+  bool fill(const std::vector<std::string>& cells, float* row) const {
+    std::fill(row, row + features_, 0.0f);
     for (size_t i : order_) {
       const Column& c = columns_[i];
-      float* to = row.data() + c.feature;
+      float* to = row + c.feature;
       if (c.categories) {
         const auto at = c.places.find(is_missing(cells[i]) ? "" : cells[i]);
         if (at == c.places.end()) return false;
@@ -301,6 +352,7 @@ class TableImport {
   std::string path_;
   TableOptions options_;
   const ImportOptions& import_;
+  const int threads_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;  // the columns that have features, in the order of these
   std::shared_ptr<const DatasetFile> like_;
@@ -315,9 +367,11 @@ class TableImport {
 
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options) {
-  PendingFile pending(output, options.force);
+  require(table != "-", ExitCode::kUsage,
+          "a table is read twice, and standard input (-) can be read once: name a file");
+  PartialOutput pending(output, options.force);
   TableImport import(table, columns, options);
-  Hdf5File file = Hdf5File::create(pending.temporary());
+  Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   import.write(file, header);
   write_dataset_header(file, header);

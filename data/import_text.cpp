@@ -1,17 +1,18 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
-#include "core/io/pending_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/import_threads.h"
+#include "data/in_order.h"
 #include "data/input_stream.h"
+#include "data/kept_input.h"
 #include "data/token_writer.h"
+#include "data/tokenizer/block_encoder.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -20,228 +21,242 @@ namespace {
 constexpr size_t kBlock = 1 << 20;
 constexpr uint32_t kCodePoints = 0x110000;
 
-// The next block of an input; false at its end.
-bool next_block(InputStream& input, std::vector<uint8_t>& block) {
-  block.resize(kBlock);
-  block.resize(input.read(block.data(), kBlock));
-  return !block.empty();
-}
-
 struct TextInput {
   std::string path, name;  // to open it, any number of times, and for messages
 };
 using Inputs = std::vector<TextInput>;
 
-// Text is read twice: what standard input gave lies in a file without a name meanwhile, which its descriptor opens.
-class KeptInput {
+// Where a reading of the inputs goes on.
+struct TextPosition {
+  size_t input = 0;
+  int64_t byte = 0;       // of that input, decompressed
+  std::string carried{};  // text before that byte that is not part of a block yet
+};
+
+// A part of one input, in whole characters where the text is to be UTF-8.
+struct InputBlock {
+  const TextInput* from = nullptr;
+  int64_t begin = 0;    // its first byte in the input, decompressed
+  bool last = false;    // of the input
+  int64_t done = 0;     // bytes of all inputs so far, as stored
+  TextPosition behind;  // where the reading goes on after it
+  TextBlock text;
+};
+
+// Reads the inputs by blocks.
+class BlockReader {
  public:
-  explicit KeptInput(const std::string& beside) : spool_(beside) {
-    std::vector<uint8_t> block(kBlock);
-    for (ssize_t got = 1; got > 0;) {
-      do got = ::read(STDIN_FILENO, block.data(), block.size());
-      while (got < 0 && errno == EINTR);
-      require(got >= 0, ExitCode::kBadData, "standard input cannot be read: ", std::strerror(errno));
-      spool_.append(block.data(), static_cast<size_t>(got));
+  // `valid`: the text must be UTF-8, or is made so. `nfc`: blocks end where a normal form can be cut.
+  BlockReader(const Inputs& inputs, std::optional<InvalidBytes> valid, bool nfc, const std::string& advice,
+              TextPosition at = {})
+      : inputs_(inputs), valid_(valid), nfc_(nfc), advice_(advice), at_(std::move(at)) {
+    for (size_t i = 0; i < at_.input; ++i) before_ += InputStream(inputs_[i].path, inputs_[i].name).size();
+  }
+
+  // Returns 0 where the inputs end.
+  int64_t next(InputBlock& block) {
+    if (at_.input == inputs_.size()) return 0;
+    if (!stream_) open();
+    block.from = &inputs_[at_.input];
+    block.begin = at_.byte - static_cast<int64_t>(at_.carried.size());
+    std::string& text = block.text.text;
+    text = std::move(at_.carried);
+    at_.carried.clear();
+    bytes_.resize(kBlock);
+    size_t got = 0;
+    while (got < kBlock && !block.last) {
+      const size_t more = stream_->read(bytes_.data() + got, kBlock - got);
+      got += more;
+      block.last = more == 0;
     }
-    spool_.flush();
+    const std::string_view bytes(bytes_.data(), got);
+    if (valid_) {
+      utf8_->add(bytes, text);
+      if (block.last) utf8_->finish(text);
+      at_.byte = utf8_->taken();
+    } else {
+      text += bytes;
+      at_.byte += static_cast<int64_t>(got);
+    }
+    if (nfc_ && !block.last) {
+      const size_t end = last_boundary(text);
+      at_.carried = text.substr(end);
+      text.resize(end);
+      require(at_.carried.size() <= kLongestWord, ExitCode::kBadData, block.from->name, ": holds more than ",
+              kLongestWord >> 20, " MiB of text without a place where its normal form can be cut");
+    }
+    block.done = before_ + stream_->taken();
+    if (block.last) {
+      before_ = block.done;
+      at_ = {at_.input + 1};
+      stream_.reset();
+    }
+    block.behind = at_;
+    return static_cast<int64_t>(std::max<size_t>(1, text.size()));
   }
-  std::string path() const { return cat("/proc/self/fd/", spool_.descriptor()); }
 
  private:
-  Spool spool_;
-};
-
-class Ticker {
- public:
-  Ticker(const ProgressCallback& progress, int64_t total) : progress_(progress), total_(total) {}
-  // `input` was read up to here.
-  void at(const InputStream& input) {
-    if (progress_) progress_(std::min(before_ + input.taken(), total_), total_);
+  void open() {
+    const TextInput& from = inputs_[at_.input];
+    stream_.emplace(from.path, from.name);
+    stream_->skip(at_.byte);
+    utf8_.emplace(valid_.value_or(InvalidBytes::kRefuse), from.name, advice_);
+    utf8_->begin_at(at_.byte);
   }
-  void end_of(const InputStream& input) { before_ += input.taken(); }
 
- private:
-  const ProgressCallback& progress_;
-  int64_t before_ = 0, total_;
+  const Inputs& inputs_;
+  const std::optional<InvalidBytes> valid_;
+  const bool nfc_;
+  const std::string advice_;
+  TextPosition at_;
+  int64_t before_ = 0;  // bytes of the inputs before, as stored
+  std::optional<InputStream> stream_;
+  std::optional<ValidText> utf8_;
+  std::vector<char> bytes_;
 };
 
-// Calls use(code point, its first byte) for each character; throws for invalid UTF-8.
+constexpr const char* kAdviceForCharacters = "; convert the file to UTF-8, or import it at byte level (--level byte)";
+constexpr const char* kAdviceForTokens = "; convert the file to UTF-8, or replace such bytes (--invalid replace)";
+
+// Calls use(code point, its first byte in the text) for each character of valid UTF-8.
 template <class Use>
-void for_each_character(const TextInput& from, Ticker& ticker, Use use) {
-  InputStream input(from.path, from.name);
+void for_each_character(std::string_view text, Use use) {
   Utf8Reader reader;
-  std::vector<uint8_t> block;
-  int64_t at = 0;
-  auto invalid = [&](int64_t begin) {
-    throw Error(ExitCode::kBadData, cat(from.name, ": invalid UTF-8 at byte ", begin,
-                                        "; convert the file to UTF-8, or import it at byte level (--level byte)"));
-  };
-  while (next_block(input, block)) {
-    for (uint8_t byte : block) {
-      auto result = reader.next(byte);
-      ++at;
-      if (result == Utf8Reader::Result::kCodePoint) use(reader.code_point(), at - reader.length());
-      if (result == Utf8Reader::Result::kInvalid) invalid(at - reader.length());
-    }
-    ticker.at(input);
-  }
-  if (!reader.between()) invalid(at - reader.length());
-  ticker.end_of(input);
+  for (size_t i = 0; i < text.size(); ++i)
+    if (reader.next(static_cast<uint8_t>(text[i])) == Utf8Reader::Result::kCodePoint)
+      use(reader.code_point(), static_cast<int64_t>(i + 1) - reader.length());
 }
 
-struct Survey {
-  int64_t tokens = 0;
-  std::unique_ptr<Vocabulary> vocabulary;
-};
-
-std::unique_ptr<Vocabulary> vocabulary_of(const std::vector<bool>& seen) {
+// The characters of a text.
+Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallback& progress, int64_t total) {
+  std::vector<std::vector<bool>> seen(static_cast<size_t>(threads), std::vector<bool>(kCodePoints));
+  BlockReader reader(inputs, InvalidBytes::kRefuse, false, kAdviceForCharacters);
+  in_order<InputBlock>(
+      threads, [&](InputBlock& block) { return reader.next(block); },
+      [&](InputBlock& block, int thread) {
+        std::vector<bool>& mine = seen[static_cast<size_t>(thread)];
+        for_each_character(block.text.text, [&](uint32_t c, int64_t) { mine[c] = true; });
+      },
+      [&](InputBlock& block) {
+        if (progress) progress(block.done, total);
+      });
   std::vector<uint32_t> points;
   for (uint32_t c = 0; c < kCodePoints; ++c)
-    if (seen[c]) points.push_back(c);
-  return points.empty() ? nullptr : std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+    if (std::any_of(seen.begin(), seen.end(), [&](const auto& one) { return one[c]; })) points.push_back(c);
+  require(!points.empty(), ExitCode::kBadData, inputs[0].name,
+          inputs.size() > 1 ? " and the other inputs hold" : ": holds", " no text at all");
+  return Vocabulary::chars(std::move(points));
 }
 
-// The first pass counts the tokens and determines the vocabulary: `given`, or if that is null, the characters of the
-// text.
-Survey survey(const Inputs& inputs, TextLevel level, const Vocabulary* given, Ticker& ticker) {
-  Survey out;
-  if (level == TextLevel::kByte) {
-    for (const TextInput& from : inputs) {
-      InputStream input(from.path, from.name);
-      std::vector<uint8_t> block;
-      while (next_block(input, block)) {
-        out.tokens += static_cast<int64_t>(block.size());
-        ticker.at(input);
-      }
-      ticker.end_of(input);
+class TextImport {
+ public:
+  // `given`: the vocabulary is not one that was made of the inputs.
+  TextImport(const Inputs& inputs, const std::string& output, const Vocabulary& vocabulary, bool given,
+             const ImportOptions& options, const std::string& made_of)
+      : inputs_(inputs),
+        options_(options),
+        vocabulary_(vocabulary),
+        given_(given),
+        threads_(import_threads(options)),
+        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary), 0, made_of) {
+    if (const BytePairs* pairs = vocabulary.pairs()) {
+      separator_ = pairs->added(options.separator);
+      require(options.separator.empty() || separator_, ExitCode::kUsage, "the separator ", options.separator,
+              " is no added token of the tokenizer");
+      for (int i = 0; i < threads_; ++i)
+        encoders_.push_back(std::make_unique<BpeEncoder>(*pairs, options.special_tokens));
+      joiner_.emplace(*pairs, options.special_tokens);
+    } else if (vocabulary.level() == TextLevel::kChar) {
+      ids_of_.assign(kCodePoints, -1);
+      for (uint32_t c : vocabulary.code_points()) ids_of_[c] = vocabulary.token_of(c);
     }
-    out.vocabulary = std::make_unique<Vocabulary>(Vocabulary::bytes());
-  } else {
-    std::vector<bool> seen(kCodePoints);
-    for (const TextInput& from : inputs)
-      for_each_character(from, ticker, [&](uint32_t c, int64_t at) {
-        if (given && !seen[c])
-          require(given->token_of(c) >= 0, ExitCode::kBadData, from.name, ": the character ", character_text(c),
-                  " at byte ", at, " is not in the given vocabulary of ", given->size(),
-                  " characters; remove or replace it, or import without --vocabulary");
-        seen[c] = true;
-        ++out.tokens;
-      });
-    out.vocabulary = given ? std::make_unique<Vocabulary>(*given) : vocabulary_of(seen);
+    if (const JsonObject* found = writer_.found()) {
+      start_.input = static_cast<size_t>(integer_of(*found, "input"));
+      start_.byte = integer_of(*found, "byte");
+      start_.carried = text_of(*found, "carried");
+      if (joiner_) joiner_->begin_with(text_of(*found, "rest"), ids_);
+    }
   }
-  return out;
-}
 
-// The second pass. Throws `changed` if an input differs from what the first pass read.
-template <class Id>
-std::vector<uint64_t> write_characters(Hdf5File& file, const Inputs& inputs, const Survey& s, Ticker& ticker) {
-  ChunkWriter writer(file, "tokens", token_type(s.vocabulary->size()), {s.tokens}, tokens_per_chunk());
-  std::vector<int32_t> ids(kCodePoints, -1);
-  for (uint32_t c : s.vocabulary->code_points()) ids[c] = s.vocabulary->token_of(c);
-  std::vector<Id> buffer;
-  int64_t left = s.tokens;
-  for (const TextInput& from : inputs) {
-    auto changed = [&](bool is) {
-      require(!is, ExitCode::kBadData, from.name, ": changed while it was imported; import it again");
-    };
-    for_each_character(from, ticker, [&](uint32_t c, int64_t) {
-      changed(ids[c] < 0 || left-- == 0);
-      buffer.push_back(static_cast<Id>(ids[c]));
-      if (buffer.size() < kBlock) return;
-      writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
-      buffer.clear();
+  // `before`, of `total`: what was done when it begins, for progress.
+  void run(int64_t before, int64_t total) {
+    const TextLevel level = vocabulary_.level();
+    std::optional<InvalidBytes> valid;
+    if (level == TextLevel::kChar) valid = InvalidBytes::kRefuse;
+    if (level == TextLevel::kBpe) valid = options_.invalid;
+    BlockReader reader(inputs_, valid, joiner_ && vocabulary_.pairs()->tables().nfc,
+                       level == TextLevel::kBpe ? kAdviceForTokens : kAdviceForCharacters, start_);
+    SaveTimer saves(options_.save_every);
+    in_order<InputBlock>(
+        threads_, [&](InputBlock& block) { return reader.next(block); },
+        [&](InputBlock& block, int thread) { encode(block, thread); },
+        [&](InputBlock& block) {
+          write(block);
+          if (options_.progress) options_.progress(before + block.done, total);
+          if (saves.is_due()) save(block.behind), saves.saved();
+        });
+    require(writer_.tokens() > 0, ExitCode::kBadData, inputs_[0].name,
+            inputs_.size() > 1 ? " and the other inputs hold" : ": holds", " no text at all");
+    if (saves.any()) save({inputs_.size()});
+    writer_.finish(options_.writing);
+  }
+
+ private:
+  void encode(InputBlock& block, int thread) {
+    std::string& text = block.text.text;
+    std::vector<int32_t>& ids = block.text.ids;
+    if (joiner_) return encode_block(*encoders_[static_cast<size_t>(thread)], *vocabulary_.pairs(), block.text);
+    ids.reserve(text.size());
+    if (vocabulary_.level() == TextLevel::kByte) {
+      for (char c : text) ids.push_back(static_cast<uint8_t>(c));
+      return;
+    }
+    for_each_character(text, [&](uint32_t c, int64_t at) {
+      if (ids_of_[c] < 0) refuse(block, c, at);
+      ids.push_back(ids_of_[c]);
     });
-    changed(&from == &inputs.back() && left != 0);
   }
-  writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
-  return writer.finish();
-}
 
-std::vector<uint64_t> write_bytes(Hdf5File& file, const Inputs& inputs, const Survey& s, Ticker& ticker) {
-  ChunkWriter writer(file, "tokens", StoredType::kUInt8, {s.tokens}, tokens_per_chunk());
-  std::vector<uint8_t> block;
-  int64_t left = s.tokens;
-  for (const TextInput& from : inputs) {
-    InputStream input(from.path, from.name);
-    auto changed = [&](bool is) {
-      require(!is, ExitCode::kBadData, from.name, ": changed while it was imported; import it again");
-    };
-    while (next_block(input, block)) {
-      left -= static_cast<int64_t>(block.size());
-      changed(left < 0);
-      writer.append(block.data(), static_cast<int64_t>(block.size()));
-      ticker.at(input);
+  [[noreturn]] void refuse(const InputBlock& block, uint32_t c, int64_t at) const {
+    require(given_, ExitCode::kBadData, block.from->name, ": changed while it was imported; import it again");
+    throw Error(ExitCode::kBadData, cat(block.from->name, ": the character ", character_text(c), " at byte ",
+                                        block.begin + at, " is not in the given vocabulary of ", vocabulary_.size(),
+                                        " characters; remove or replace it, or import without --vocabulary"));
+  }
+
+  void write(InputBlock& block) {
+    if (!joiner_) return writer_.add(block.text.ids);
+    try {
+      joiner_->add(block.text, ids_);
+      if (block.last) joiner_->finish(ids_);
+    } catch (const Error& e) {
+      throw e.with_message(cat(block.from->name, ": ", e.what()));
     }
-    changed(&from == &inputs.back() && left != 0);
-    ticker.end_of(input);
+    if (block.last && separator_) ids_.push_back(separator_->id);
+    writer_.add(ids_);
+    ids_.clear();
   }
-  return writer.finish();
-}
 
-using UseTokens = std::function<void(const std::vector<int32_t>& ids)>;
-
-// Hands on the token ids of the inputs, some at a time.
-void for_each_tokens(const Inputs& inputs, const ImportOptions& o, Ticker& ticker, const UseTokens& use) {
-  const BytePairs& pairs = *o.vocabulary->pairs();
-  const AddedToken* separator = pairs.added(o.separator);
-  require(o.separator.empty() || separator, ExitCode::kUsage, "the separator ", o.separator,
-          " is no added token of the tokenizer");
-  BpeEncoder encoder(pairs, o.special_tokens);
-  std::vector<uint8_t> block;
-  std::string text;
-  std::vector<int32_t> ids;
-  for (const TextInput& from : inputs) {
-    InputStream input(from.path, from.name);
-    ValidText valid(o.invalid, from.name, "; convert the file to UTF-8, or replace such bytes (--invalid replace)");
-    const auto encode = [&](bool last) {
-      try {
-        encoder.add(text, ids);
-        if (last) encoder.finish(ids);
-      } catch (const Error& e) {
-        throw e.with_message(cat(from.name, ": ", e.what()));
-      }
-      if (last && separator) ids.push_back(separator->id);
-      use(ids);
-      text.clear();
-      ids.clear();
-    };
-    while (next_block(input, block)) {
-      valid.add({reinterpret_cast<const char*>(block.data()), block.size()}, text);
-      encode(false);
-      ticker.at(input);
-    }
-    valid.finish(text);
-    encode(true);
-    ticker.end_of(input);
+  void save(const TextPosition& at) {
+    writer_.save({{"input", static_cast<int64_t>(at.input)},
+                  {"byte", at.byte},
+                  {"carried", at.carried},
+                  {"rest", joiner_ ? joiner_->rest() : ""}});
   }
-}
 
-// In two passes, as characters are: the first counts the tokens.
-template <class Id>
-std::vector<uint64_t> write_tokens(Hdf5File& file, const Inputs& inputs, const ImportOptions& o, Ticker& ticker,
-                                   int64_t left) {
-  ChunkWriter writer(file, "tokens", token_type(o.vocabulary->size()), {left}, tokens_per_chunk());
-  std::vector<Id> buffer;
-  const auto changed = [&](bool is) {
-    require(!is, ExitCode::kBadData, inputs[0].name, inputs.size() > 1 ? " or another input" : "",
-            ": changed while it was imported; import it again");
-  };
-  for_each_tokens(inputs, o, ticker, [&](const std::vector<int32_t>& ids) {
-    left -= static_cast<int64_t>(ids.size());
-    changed(left < 0);
-    buffer.assign(ids.begin(), ids.end());
-    writer.append(buffer.data(), static_cast<int64_t>(buffer.size()));
-  });
-  changed(left != 0);
-  return writer.finish();
-}
-
-Survey survey_tokens(const Inputs& inputs, const ImportOptions& o, Ticker& ticker) {
-  Survey out;
-  for_each_tokens(inputs, o, ticker, [&](const auto& ids) { out.tokens += static_cast<int64_t>(ids.size()); });
-  out.vocabulary = std::make_unique<Vocabulary>(*o.vocabulary);
-  return out;
-}
+  const Inputs& inputs_;
+  const ImportOptions& options_;
+  const Vocabulary vocabulary_;
+  const bool given_;
+  const int threads_;
+  TokenWriter writer_;
+  const AddedToken* separator_ = nullptr;
+  std::vector<std::unique_ptr<BpeEncoder>> encoders_;  // one for each thread
+  std::optional<BlockJoiner> joiner_;                  // of byte pairs
+  std::vector<int32_t> ids_of_;                        // of each code point
+  TextPosition start_;
+  std::vector<int32_t> ids_;
+};
 
 }  // namespace
 
@@ -254,52 +269,37 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
         " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));
   if (level == TextLevel::kBpe) {
-    const size_t bytes = tokenizer_json(options.vocabulary->pairs()->tables()).size();
+    const size_t bytes = options.vocabulary->pairs()->json().size();
     require(bytes <= kLargestTokenizer, ExitCode::kBadData, "the tokenizer takes ", bytes, " bytes; a dataset holds ",
             kLargestTokenizer, " at most");
   }
-  PendingFile pending(output, options.force);
+  PendingFile::check_place(output, options.force);
+  const bool surveys = level == TextLevel::kChar && !options.vocabulary;  // reads the text twice
   int64_t bytes = 0;
+  bool piped = false;
   std::optional<KeptInput> kept;
   Inputs inputs;
   for (const std::string& path : paths) {
-    if (path == "-" && !kept) kept.emplace(output);
-    inputs.push_back(path == "-" ? TextInput{kept->path(), "standard input"} : TextInput{path, path});
-    bytes += InputStream(inputs.back().path, inputs.back().name).size();
+    const bool standard = path == "-";
+    require(!standard || !piped || surveys, ExitCode::kUsage, "standard input (-) can be read once");
+    piped = piped || standard;
+    if (standard && surveys && !kept) kept.emplace(output);
+    inputs.push_back(standard ? TextInput{kept ? kept->path() : path, "standard input"} : TextInput{path, path});
+    if (!standard || kept) bytes += InputStream(inputs.back().path, inputs.back().name).size();
   }
-  Ticker ticker(options.progress, 2 * bytes);  // two passes
-  Survey s = level == TextLevel::kBpe ? survey_tokens(inputs, options, ticker)
-                                      : survey(inputs, level, options.vocabulary.get(), ticker);
-  require(s.tokens > 0, ExitCode::kBadData, inputs[0].name,
-          inputs.size() > 1 ? " and the other inputs hold" : ": holds", " no text at all");
-
-  Hdf5File file = Hdf5File::create(pending.temporary());
-  DatasetHeader header;
-  header.kind = DataKind::kTokens;
-  header.tokens = s.tokens;
-  header.vocabulary_size = s.vocabulary->size();
-  const auto write = [&](auto id) {
-    using Id = decltype(id);
-    header.hashes = level == TextLevel::kBpe ? write_tokens<Id>(file, inputs, options, ticker, s.tokens)
-                                             : write_characters<Id>(file, inputs, s, ticker);
-  };
-  const StoredType type = token_type(header.vocabulary_size);
-  if (level == TextLevel::kByte) header.hashes = write_bytes(file, inputs, s, ticker);
-  else if (type == StoredType::kUInt8) write(uint8_t{});
-  else if (type == StoredType::kUInt16) write(uint16_t{});
-  else write(uint32_t{});
-  header.vocabulary = std::move(s.vocabulary);
-  write_dataset_header(file, header);
-  file.close();
-  pending.commit();
+  const int64_t total = piped && !kept ? 0 : bytes * (surveys ? 2 : 1);
+  Vocabulary vocabulary = level == TextLevel::kByte ? Vocabulary::bytes()
+                          : surveys ? vocabulary_in(inputs, import_threads(options), options.progress, total)
+                                    : *options.vocabulary;
+  const std::string how = cat("text, special tokens ", options.special_tokens, ", invalid bytes ",
+                              options.invalid == InvalidBytes::kReplace ? "replaced" : "refused");
+  TextImport import(inputs, output, vocabulary, options.vocabulary != nullptr, options,
+                    made_of(how, vocabulary, options.separator, paths));
+  import.run(surveys ? bytes : 0, total);
 }
 
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
-  const ProgressCallback silent;
-  Ticker ticker(silent, 0);
-  Survey s = survey({{path, path}}, TextLevel::kChar, nullptr, ticker);
-  require(s.tokens > 0, ExitCode::kBadData, path, ": holds no text at all");
-  return std::move(s.vocabulary);
+  return std::make_unique<Vocabulary>(vocabulary_in({{path, path}}, import_threads({}), {}, 0));
 }
 
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {

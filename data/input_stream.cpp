@@ -105,4 +105,20 @@ size_t InputStream::read(void* to, size_t room) {
   return 0;
 }
 
+void InputStream::skip(int64_t bytes) {
+  if (bytes == 0) return;
+  if (!decoder_ && size_ > 0 && taken_ + bytes <= size_ &&
+      ::lseek(descriptor_.number(), taken_ + bytes, SEEK_SET) >= 0) {
+    taken_ += bytes;
+    begin_ = end_ = 0;
+    return;
+  }
+  std::vector<uint8_t> dropped(kStoredBytes);
+  while (bytes > 0) {
+    const size_t got = read(dropped.data(), static_cast<size_t>(std::min<int64_t>(bytes, kStoredBytes)));
+    require(got > 0, ExitCode::kBadData, name_, ": ends before the place where its import is to go on");
+    bytes -= static_cast<int64_t>(got);
+  }
+}
+
 }  // namespace lockstep

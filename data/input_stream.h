@@ -25,6 +25,9 @@ class InputStream {
   // The next bytes, up to `room`; 0 at the end. Throws ExitCode::kBadData where the compressed data is truncated or
   // damaged, has other bytes behind it, or expands to more than 500 times its size (a decompression bomb).
   size_t read(void* to, size_t room);
+  // Passes over the next bytes, without reading them where the input is a plain file. Throws kBadData where it ends
+  // before.
+  void skip(int64_t bytes);
   const std::string& name() const { return name_; }  // for messages
   int64_t size() const { return size_; }             // bytes as stored; 0: not known
   int64_t taken() const { return taken_; }           // of them so far

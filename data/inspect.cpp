@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -19,7 +19,32 @@ constexpr int64_t kMostCompared = 1 << 25;                // records, so that th
 constexpr int64_t kMostRowsCompared = kMostCompared / 2;  // which have an index each beside the hash
 constexpr size_t kRepeatsTold = 5;
 
-void inspect_records(const DatasetFile& file, DatasetReport& report) {
+template <class Id>
+void mark(const uint8_t* bytes, int64_t count, std::vector<uint8_t>& used) {
+  const Id* ids = reinterpret_cast<const Id*>(bytes);
+  for (int64_t i = 0; i < count; ++i) used[ids[i]] = 1;
+}
+
+// Marks the ids of a piece of the tokens, which were checked when it was read.
+void mark_used(const uint8_t* bytes, int64_t count, int64_t width, std::vector<uint8_t>& used) {
+  if (width == 1) mark<uint8_t>(bytes, count, used);
+  else if (width == 2) mark<uint16_t>(bytes, count, used);
+  else mark<uint32_t>(bytes, count, used);
+}
+
+// Reads all tokens of a file without records.
+void inspect_text(const DatasetFile& file, std::vector<uint8_t>& used, const ProgressCallback& progress) {
+  const StoredRows& rows = *file.rows;
+  for (int64_t chunk = 0; chunk < rows.chunks(); ++chunk) {
+    rows.visit(rows.rows_of(chunk),
+               [&](Range part, const uint8_t* bytes) { mark_used(bytes, part.size(), rows.row_bytes(), used); });
+    if (progress) progress(rows.rows_of(chunk).end, rows.size());
+  }
+}
+
+// Reads all tokens, by records.
+void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector<uint8_t>& used,
+                     const ProgressCallback& progress) {
   const RecordsHeader& h = file.header.records;
   report.records = h.count;
   report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
@@ -27,14 +52,22 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
   std::vector<uint64_t> hashes;
   const bool compares = h.count <= kMostCompared;
   const int64_t width = file.rows->row_bytes();
+  int64_t told = 0;
   visit_records(file, [&](Range tokens) {
     ++lengths[tokens.size()];
-    if (!compares) return;
-    Hasher128 hasher;
+    std::optional<Hasher128> pieces;  // of a record that lies in several chunks
     file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
-      hasher.update(bytes, static_cast<size_t>(piece.size() * width));
+      mark_used(bytes, piece.size(), width, used);
+      if (!compares) return;
+      const auto size = static_cast<size_t>(piece.size() * width);
+      if (piece.size() == tokens.size()) return hashes.push_back(hash128(bytes, size).low);
+      if (!pieces) pieces.emplace();
+      pieces->update(bytes, size);
     });
-    hashes.push_back(hasher.digest().low);
+    if (pieces) hashes.push_back(pieces->digest().low);
+    if (!progress || (tokens.end - told < tokens_per_chunk() && tokens.end < report.count)) return;
+    told = tokens.end;
+    progress(told, report.count);
   });
   std::sort(hashes.begin(), hashes.end());
   report.duplicates = compares ? static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end())) : -1;
@@ -43,7 +76,6 @@ void inspect_records(const DatasetFile& file, DatasetReport& report) {
     int64_t below = 0;
     for (auto at = lengths.begin(); below <= h.count / 2; ++at) below += at->second, report.median = at->first;
   }
-  report.targets = file.targets ? 0 : file.header.tokens;
   if (file.targets)
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
@@ -96,30 +128,14 @@ void count_pixels(const DatasetFile& file, DatasetReport& report) {
     });
 }
 
-// Marks the ids of a chunk.
-void mark_used(const uint8_t* bytes, int64_t count, int64_t width, std::vector<bool>& used) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t id = 0;
-    std::memcpy(&id, bytes + i * width, static_cast<size_t>(width));  // little-endian
-    used[id] = true;
-  }
-}
-
 }  // namespace
 
 DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress) {
-  // The memory limit is small: reading all rows once through the cache checks every chunk of a file of any size.
+  // Reading all rows once through the cache, whose memory is small, checks every chunk of a file of any size.
   auto file = open_dataset_file(path, 16 << 20);
   const DatasetHeader& h = file->header;
   const StoredRows& rows = *file->rows;
   DatasetReport report;
-  std::vector<bool> used(static_cast<size_t>(h.kind == DataKind::kTokens ? h.vocabulary_size : 0));
-  for (int64_t chunk = 0; chunk < rows.chunks(); ++chunk) {
-    rows.visit(rows.rows_of(chunk), [&](Range part, const uint8_t* bytes) {
-      if (h.kind == DataKind::kTokens) mark_used(bytes, part.size(), rows.row_bytes(), used);
-    });
-    if (progress) progress(rows.rows_of(chunk).end, rows.size());
-  }
   report.kind = h.kind;
   report.count = h.kind == DataKind::kTokens ? rows.size() : h.images[0];
   report.identity = h.identity;
@@ -133,8 +149,11 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
   for (int32_t label : file->labels) ++report.per_class[static_cast<size_t>(label)];
   if (h.kind == DataKind::kTokens) {
     report.level = h.level();
-    report.used = std::count(used.begin(), used.end(), true);
-    inspect_records(*file, report);
+    report.targets = file->targets ? 0 : h.tokens;
+    std::vector<uint8_t> used(static_cast<size_t>(h.vocabulary_size));
+    if (h.records.count > 0) inspect_records(*file, report, used, progress);
+    else inspect_text(*file, used, progress);
+    report.used = std::count(used.begin(), used.end(), 1);
     report.vocabulary = h.vocabulary_size;
     if (h.vocabulary)
       for (uint32_t c : h.vocabulary->code_points()) report.characters += to_utf8(c);

@@ -28,14 +28,21 @@ bool LineReader::next(std::string_view& line) {
     if (line_.size() + count > kLongestLine) too_long_ = true;
     else line_.append(block_, at_, count);
     at_ += count;
+    taken_ += static_cast<int64_t>(count);
     if (end == block_.npos) continue;
-    ++at_;
+    ++at_, ++taken_;
     break;
   }
   ++number_;
   if (line_.ends_with('\r')) line_.pop_back();
   line = line_;
   return true;
+}
+
+void LineReader::skip_to(int64_t byte, int64_t number) {
+  input_.skip(byte);
+  taken_ = byte;
+  number_ = number;
 }
 
 }  // namespace lockstep

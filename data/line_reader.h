@@ -21,6 +21,9 @@ class LineReader {
   int64_t number() const { return number_; }  // of that line, from 1
   std::string place() const;                  // "FILE:LINE", for messages
   const InputStream& input() const { return input_; }
+  // Where the next line begins, in bytes of the text; and to go on there, where line `number` has ended.
+  int64_t taken() const { return taken_; }
+  void skip_to(int64_t byte, int64_t number);
 
  private:
   bool fill();
@@ -28,7 +31,7 @@ class LineReader {
   InputStream input_;
   std::string block_, line_;
   size_t at_ = 0;
-  int64_t number_ = 0;
+  int64_t number_ = 0, taken_ = 0;
   bool too_long_ = false;
 };
 

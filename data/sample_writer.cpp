@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/io/pending_file.h"
 #include "data/channel_sums.h"
+#include "data/partial_output.h"
 #include "data/token_dataset.h"
 #include "data/token_writer.h"
 
@@ -50,7 +50,7 @@ class LabelledCopy final : public SampleWriter {
  public:
   explicit LabelledCopy(NewDataset d)
       : pending_(d.path, d.replace),
-        file_(Hdf5File::create(pending_.temporary())),
+        file_(Hdf5File::create(pending_.dataset())),
         header_(std::move(d.header)),
         rows_(file_, header_.kind == DataKind::kTable ? "features" : "images",
               header_.kind == DataKind::kTable ? StoredType::kFloat32 : StoredType::kUInt8, shape(header_, d),
@@ -112,7 +112,7 @@ class LabelledCopy final : public SampleWriter {
         header_.mean[c] = moments_[c].mean, header_.stddev[c] = moments_[c].scale();
   }
 
-  PendingFile pending_;
+  PartialOutput pending_;
   Hdf5File file_;
   DatasetHeader header_;
   ChunkWriter rows_;

@@ -1,11 +1,6 @@
 #include "data/token_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <vector>
 
@@ -16,22 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kSpoolBlock = 1 << 20;
-constexpr int64_t kRowsAtOnce = 1 << 18;
-
-// Copies `rows` values out of a spool into a dataset of the file. Returns the chunk hashes.
-std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredType type, const Spool& spool,
-                                int64_t rows) {
-  ChunkWriter writer(file, name, type, {rows}, tokens_per_chunk());
-  std::vector<uint8_t> bytes;
-  for (int64_t at = 0; at < rows; at += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, rows - at);
-    bytes.resize(static_cast<size_t>(count * size_of(type)));
-    spool.read(at * size_of(type), bytes.data(), bytes.size());
-    writer.append(bytes.data(), count);
-  }
-  return writer.finish();
-}
+constexpr size_t kOnesAtOnce = 1 << 20;
 
 template <class Id>
 void append_as(Spool& spool, std::span<const int32_t> ids) {
@@ -41,46 +21,48 @@ void append_as(Spool& spool, std::span<const int32_t> ids) {
 
 }  // namespace
 
-Spool::Spool(const std::string& beside) : beside_(beside) {
-  const std::string name = temporary_name(beside, "spool");
-  file_ = Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  require(bool{file_}, ExitCode::kStorage, name, ": cannot be made: ", std::strerror(errno));
-  ::unlink(name.c_str());
-}
-
-void Spool::append(const void* bytes, size_t count) {
-  pending_.append(static_cast<const char*>(bytes), count);
-  if (pending_.size() >= kSpoolBlock) flush();
-}
-
-void Spool::flush() {
-  require(write_all(file_, pending_), ExitCode::kStorage, beside_, ": cannot be written: ", std::strerror(errno));
-  pending_.clear();
-}
-
-void Spool::read(int64_t offset, void* to, size_t count) const {
-  char* out = static_cast<char*>(to);
-  while (count > 0) {
-    const ssize_t got = ::pread(file_.number(), out, count, offset);
-    if (got < 0 && errno == EINTR) continue;
-    require(got > 0, ExitCode::kStorage, beside_,
-            ": what was written for it cannot be read back: ", got < 0 ? std::strerror(errno) : "it is shorter");
-    out += got;
-    offset += got;
-    count -= static_cast<size_t>(got);
-  }
-}
-
 TokenWriter::TokenWriter(const std::string& output, bool replace, std::unique_ptr<Vocabulary> vocabulary,
-                         int64_t vocabulary_size)
+                         int64_t vocabulary_size, std::string made_of)
     : output_(output),
-      pending_(output, replace),
+      output_file_(output, replace, std::move(made_of)),
       vocabulary_(std::move(vocabulary)),
       vocabulary_size_(vocabulary_ ? vocabulary_->size() : vocabulary_size),
       type_(token_type(vocabulary_size_)),
-      ids_(output),
-      targets_(output),
-      ends_(output) {}
+      ids_(output_file_.spool("tokens")),
+      targets_(output_file_.spool("targets")),
+      ends_(output_file_.spool("record_ends")),
+      label_names_(output_file_.spool("label_names")),
+      record_labels_(output_file_.spool("labels")) {
+  if (output_file_.found()) restore(*output_file_.found());
+}
+
+void TokenWriter::save(const JsonObject& position) {
+  check(records_ == 0 || record_begin_ == tokens_, "a position within a record");
+  output_file_.save({{"tokens", tokens_},
+                     {"records", records_},
+                     {"all_targets", all_targets_},
+                     {"position", JsonText{json_line(position)}}});
+}
+
+void TokenWriter::restore(const JsonObject& state) {
+  const std::string where = output_ + ": its journal";
+  tokens_ = json_int(state, "tokens", where);
+  records_ = json_int(state, "records", where);
+  record_begin_ = records_ > 0 ? tokens_ : 0;
+  all_targets_ = json_bool(state, "all_targets").value_or(true);
+  found_ = parse_json_object(json_text(state, "position", where));
+  const bool fits = ids_.size() == tokens_ * size_of(type_) && ends_.size() == records_ * size_of(StoredType::kInt64) &&
+                    targets_.size() == (all_targets_ ? 0 : tokens_) && found_;
+  require(fits, ExitCode::kBadData, where, " does not fit what was written; remove the folder ", output_, ".partial");
+  std::string names(static_cast<size_t>(label_names_.size()), '\0');
+  label_names_.read(0, names.data(), names.size());
+  for (size_t at = 0, end; at < names.size(); at = end + 1) {
+    end = std::min(names.find('\n', at), names.size());
+    label_numbers_.emplace(names.substr(at, end - at), static_cast<int32_t>(label_numbers_.size()));
+  }
+  labels_.resize(static_cast<size_t>(record_labels_.size()) / sizeof(int32_t));
+  record_labels_.read(0, labels_.data(), labels_.size() * sizeof(int32_t));
+}
 
 void TokenWriter::add(std::span<const int32_t> ids, std::span<const uint8_t> targets) {
   check(targets.empty() || targets.size() == ids.size(), "marks for ", targets.size(), " of ", ids.size(), " tokens");
@@ -97,8 +79,8 @@ void TokenWriter::add(std::span<const int32_t> ids, std::span<const uint8_t> tar
 }
 
 void TokenWriter::append_ones(int64_t count) {
-  const std::vector<uint8_t> ones(kSpoolBlock, 1);
-  for (int64_t left = count; left > 0; left -= static_cast<int64_t>(kSpoolBlock))
+  const std::vector<uint8_t> ones(kOnesAtOnce, 1);
+  for (int64_t left = count; left > 0; left -= static_cast<int64_t>(kOnesAtOnce))
     targets_.append(ones.data(), std::min(ones.size(), static_cast<size_t>(left)));
 }
 
@@ -110,10 +92,13 @@ void TokenWriter::end_record() {
 }
 
 void TokenWriter::end_record(const std::string& label) {
-  const auto number = label_numbers_.emplace(label, static_cast<int32_t>(label_numbers_.size())).first->second;
+  const auto [named, is_new] = label_numbers_.emplace(label, static_cast<int32_t>(label_numbers_.size()));
+  if (is_new) label_names_.append((label + "\n").data(), label.size() + 1);
+  const int32_t number = named->second;
   require(static_cast<int64_t>(label_numbers_.size()) <= kMostClasses, ExitCode::kBadData, "there are more than ",
           kMostClasses, " different labels");
   labels_.push_back(number);
+  record_labels_.append(&number, sizeof number);
   end_record();
 }
 
@@ -131,26 +116,26 @@ void TokenWriter::write_labels_of(Hdf5File& file, DatasetHeader& header) {
   warn_of_label_order(output_, labels_, header.classes);
 }
 
-void TokenWriter::close() {
+void TokenWriter::close(const ProgressCallback& progress) {
   check(tokens_ > 0 && (records_ == 0 || record_begin_ == tokens_), "a dataset of ", tokens_, " tokens, of which ",
         tokens_ - record_begin_, " are in no record");
-  for (Spool* spool : {&ids_, &targets_, &ends_}) spool->flush();
-  Hdf5File file = Hdf5File::create(pending_.temporary());
+  Hdf5File file = Hdf5File::create(output_file_.dataset());
   DatasetHeader header;
   header.kind = DataKind::kTokens;
   header.tokens = tokens_;
   header.vocabulary_size = vocabulary_size_;
   header.vocabulary = std::move(vocabulary_);
-  header.hashes = copy_rows(file, "tokens", type_, ids_, tokens_);
+  const auto copy = [&](const char* name, StoredType type, int64_t rows, Spool& spool, const ProgressCallback& p = {}) {
+    return copy_rows(file, name, type, {rows}, tokens_per_chunk(), spool, p);
+  };
+  header.hashes = copy("tokens", type_, tokens_, ids_, progress);
   header.records.count = records_;
-  if (records_ > 0) header.records.end_hashes = copy_rows(file, "record_ends", StoredType::kInt64, ends_, records_);
+  if (records_ > 0) header.records.end_hashes = copy("record_ends", StoredType::kInt64, records_, ends_);
   if (records_ > 0 && !all_targets_)
-    header.records.target_hashes = copy_rows(file, "targets", StoredType::kUInt8, targets_, tokens_);
+    header.records.target_hashes = copy("targets", StoredType::kUInt8, tokens_, targets_);
   if (!labels_.empty()) write_labels_of(file, header);
   write_dataset_header(file, header);
   file.close();
 }
-
-void TokenWriter::commit() { pending_.commit(); }
 
 }  // namespace lockstep

@@ -1,44 +1,29 @@
 // TokenWriter: a dataset file of tokens, written in one pass whose length nobody knows before its end, so that an input
-// may be a pipe. Tokens and records wait in unnamed files beside the output; memory is bounded. Used by one thread.
+// may be a pipe. Tokens and records wait in the spools of a PartialOutput; memory is bounded. Used by one thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/base/plain_file.h"
 #include "core/io/hdf5_file.h"
-#include "core/io/pending_file.h"
+#include "data/import.h"
+#include "data/partial_output.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
 
-struct DatasetHeader;  // data/dataset_file.h
-
-// Bytes in a file without a name, which goes with its descriptor. Throws ExitCode::kStorage.
-class Spool {
- public:
-  explicit Spool(const std::string& beside);
-  void append(const void* bytes, size_t count);
-  void flush();
-  int descriptor() const { return file_.number(); }
-  // Bytes [offset, offset + count) of what was flushed.
-  void read(int64_t offset, void* to, size_t count) const;
-
- private:
-  std::string beside_, pending_;
-  Descriptor file_;
-};
-
 class TokenWriter {
  public:
-  // `vocabulary`: null at level "ids", where `vocabulary_size` counts. Throws kOutputLocked where the output exists
-  // (unless `replace`) or cannot be made.
+  // `vocabulary`: null at level "ids", where `vocabulary_size` counts. `made_of`: as PartialOutput has it; the tokens
+  // and records of an import that was cut short are there again. Throws kOutputLocked where the output exists (unless
+  // `replace`) or cannot be made.
   TokenWriter(const std::string& output, bool replace, std::unique_ptr<Vocabulary> vocabulary,
-              int64_t vocabulary_size = 0);
+              int64_t vocabulary_size = 0, std::string made_of = {});
   // Tokens of the current record, ids of the vocabulary. `targets`: 1 for each that is a target, else 0; empty: all
   // are.
   void add(std::span<const int32_t> ids, std::span<const uint8_t> targets = {});
@@ -48,20 +33,29 @@ class TokenWriter {
   void end_record(const std::string& label);
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
-  void close();   // the file is complete, under its temporary name; without end_record() it has no records
-  void commit();  // it appears
-  void finish() { close(), commit(); }
+  // The position in the inputs of an import that was cut short, as it was given to save(); null where there is none.
+  const JsonObject* found() const { return found_ ? &*found_ : nullptr; }
+  // So that an import can go on from here: between records, or in text without records anywhere.
+  void save(const JsonObject& position);
+  // The file is complete, under its temporary name; without end_record() it has no records.
+  void close(const ProgressCallback& progress = {});
+  void commit() { output_file_.commit(); }  // it appears
+  void finish(const ProgressCallback& progress = {}) { close(progress), commit(); }
 
  private:
   void append_ones(int64_t count);
   void write_labels_of(Hdf5File& file, DatasetHeader& header);
 
+  void restore(const JsonObject& state);
+
   std::string output_;
-  PendingFile pending_;
+  PartialOutput output_file_;
+  std::optional<JsonObject> found_;
   std::unique_ptr<Vocabulary> vocabulary_;
   int64_t vocabulary_size_;
   StoredType type_;  // of the ids
-  Spool ids_, targets_, ends_;
+  Spool &ids_, &targets_, &ends_;
+  Spool &label_names_, &record_labels_;  // so that they survive: names by line, and a number for each record
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
   bool all_targets_ = true;                       // until then no mark is written
   std::map<std::string, int32_t> label_numbers_;  // in the order in which they came

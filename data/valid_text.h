@@ -21,6 +21,9 @@ class ValidText {
   // Throws ExitCode::kBadData naming the first invalid byte by its offset in the stream.
   void add(std::string_view bytes, std::string& text);
   void finish(std::string& text);  // the stream ends
+  // Of the stream: where the next character begins that was not appended. begin_at(): the stream begins there.
+  int64_t taken() const { return done_; }
+  void begin_at(int64_t offset) { done_ = offset; }
 
  private:
   void invalid(int64_t offset, std::string& text) const;

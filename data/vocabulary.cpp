@@ -147,7 +147,7 @@ std::string to_utf8(uint32_t c) {
 std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
   if (v->level() == TextLevel::kByte) return "byte";
-  if (v->pairs()) return "bpe" + tokenizer_json(v->pairs()->tables());
+  if (v->pairs()) return "bpe" + v->pairs()->json();
   std::vector<int32_t> all(static_cast<size_t>(v->size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   return "char" + v->decode(all);

@@ -202,6 +202,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
   state->writing = true;
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_userblock(creation, kSealBytes);
+  H5Pset_obj_track_times(creation, false);  // equal contents give equal files
   H5Pset_meta_block_size(access, kMetadataBlock);
   // In this format metadata carries checksums too.
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
@@ -265,6 +266,7 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(links, 1);
   H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  H5Pset_obj_track_times(plist, false);
   if (shape.numel() > 0) {
     int64_t rows = layout.chunk_rows > 0 ? layout.chunk_rows : std::max<int64_t>(1, kAutomaticChunkBytes / row_bytes);
     chunk[0] = static_cast<hsize_t>(std::min(rows, shape[0]));

@@ -41,17 +41,23 @@ void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
 void sync_folder_of(const std::string& path) { sync_path(folder_of(path), O_RDONLY | O_DIRECTORY); }
 
 PendingFile::PendingFile(std::string final_path, bool replace)
-    : final_path_(std::move(final_path)), temporary_(temporary_name(final_path_, "part")), replace_(replace) {
-  require(!final_path_.empty(), ExitCode::kUsage, "the output needs a name");
-  std::error_code ignored;
-  require(fs::is_directory(folder_of(final_path_), ignored), ExitCode::kOutputLocked, final_path_, ": its folder ",
-          folder_of(final_path_), " is not there; make it first");
-  require(!fs::is_directory(final_path_, ignored), ExitCode::kOutputLocked, final_path_,
-          ": is a folder; give a file name");
-  if (!replace_) refuse_existing(final_path_);
+    : PendingFile(final_path, replace, temporary_name(final_path, "part")) {}
+
+PendingFile::PendingFile(std::string final_path, bool replace, std::string temporary)
+    : final_path_(std::move(final_path)), temporary_(std::move(temporary)), replace_(replace) {
+  check_place(final_path_, replace_);
   const bool made = bool{create_new(temporary_)};
   require(made, errno == ENOSPC || errno == EDQUOT || errno == EIO ? ExitCode::kStorage : ExitCode::kOutputLocked,
           final_path_, ": nothing can be written beside it: ", std::strerror(errno));
+}
+
+void PendingFile::check_place(const std::string& path, bool replace) {
+  require(!path.empty(), ExitCode::kUsage, "the output needs a name");
+  std::error_code ignored;
+  require(fs::is_directory(folder_of(path), ignored), ExitCode::kOutputLocked, path, ": its folder ", folder_of(path),
+          " is not there; make it first");
+  require(!fs::is_directory(path, ignored), ExitCode::kOutputLocked, path, ": is a folder; give a file name");
+  if (!replace) refuse_existing(path);
 }
 
 PendingFile::~PendingFile() {

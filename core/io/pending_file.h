@@ -15,6 +15,10 @@ class PendingFile {
   // Creates the temporary file, empty, under a random name. Throws kOutputLocked if the final name exists (unless
   // `replace`), or its directory does not.
   PendingFile(std::string final_path, bool replace);
+  // The same under a name that the caller chooses, on the same file system, where nothing is.
+  PendingFile(std::string final_path, bool replace, std::string temporary);
+  // Throws as the constructor would for the final name.
+  static void check_place(const std::string& final_path, bool replace);
   PendingFile(const PendingFile&) = delete;
   PendingFile& operator=(const PendingFile&) = delete;
   ~PendingFile();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ class BytePairs {
   int64_t size() const { return static_cast<int64_t>(tables_.tokens.size()); }
   const std::string& bytes_of(int32_t id) const { return tables_.tokens[static_cast<size_t>(id)]; }
   const AddedToken* added(std::string_view text) const;  // null if there is none
+  const std::string& json() const;  // as a tokenizer.json, made once (data/tokenizer/tokenizer_file.h)
 
  private:
   friend class BpeEncoder;
@@ -47,6 +49,19 @@ class BytePairs {
   std::vector<Slot> slots_;                            // a hash table: open addressing, a power of two of slots
   std::unordered_map<std::string_view, int32_t> ids_;  // of the model's own tokens
   int32_t byte_ids_[256];
+  mutable std::once_flag json_once_;
+  mutable std::string json_;
+};
+
+// Ends of words in a text: what follows one is encoded the same way if the text begins there.
+struct WordEnd {
+  int64_t byte = 0;  // of the text, normalised
+  size_t ids = 0;    // appended up to there
+};
+struct WordEnds {
+  int64_t most = INT64_MAX;      // those at bytes up to here are kept
+  std::vector<WordEnd> first{};  // in order
+  WordEnd last;                  // of all
 };
 
 class BpeEncoder {
@@ -56,8 +71,11 @@ class BpeEncoder {
   explicit BpeEncoder(const BytePairs& pairs, bool special_tokens = false);
   // Appends the ids of a piece of text, whole characters of UTF-8, as far as no later piece can change them; finish()
   // appends the rest, and a new text begins. The ids of a text are the same however it is cut.
-  void add(std::string_view text, std::vector<int32_t>& ids);
+  // `ends` gets the ends of the words that were encoded.
+  void add(std::string_view text, std::vector<int32_t>& ids, WordEnds* ends = nullptr);
   void finish(std::vector<int32_t>& ids);
+  std::string rest() const;  // of the text, normalised as far as it is: what is not encoded yet
+  void restart();            // forgets the rest: a new text begins
 
  private:
   struct Symbol {
@@ -68,7 +86,7 @@ class BpeEncoder {
     uint32_t text = 0, ids = 0;  // where they begin
     uint16_t bytes = 0, count = 0;
   };
-  void drain(bool last, std::vector<int32_t>& ids);
+  void drain(bool last, std::vector<int32_t>& ids, WordEnds* ends = nullptr);
   const AddedToken* find_added(size_t from, size_t end, size_t& at) const;
   void encode_word(std::string_view word, std::vector<int32_t>& ids);
   void merge_short(std::string_view word, std::vector<int32_t>& ids);
@@ -84,6 +102,7 @@ class BpeEncoder {
   std::string held_;          // with nfc: not yet normalised
   std::string text_;          // not yet encoded, and
   size_t begin_ = 0;          // where that begins
+  int64_t before_ = 0;        // bytes of the text that were before text_
   size_t searched_ = 0;       // no added token begins before this byte
   std::vector<Known> known_;  // words that were encoded before: a hash table
   size_t known_count_ = 0;

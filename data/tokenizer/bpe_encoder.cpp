@@ -26,7 +26,7 @@ BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens)
   std::sort(lengths_.begin(), lengths_.end(), std::greater<>());
 }
 
-void BpeEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
+void BpeEncoder::add(std::string_view text, std::vector<int32_t>& ids, WordEnds* ends) {
   if (pairs_.tables_.nfc) {
     held_ += text;
     const size_t end = last_boundary(held_);
@@ -37,10 +37,11 @@ void BpeEncoder::add(std::string_view text, std::vector<int32_t>& ids) {
   } else {
     text_ += text;
   }
-  drain(false, ids);
+  drain(false, ids, ends);
   // What was encoded makes place at the end of a piece, once for all of it.
   text_.erase(0, begin_);
   searched_ -= std::min(searched_, begin_);
+  before_ += static_cast<int64_t>(begin_);
   begin_ = 0;
 }
 
@@ -48,8 +49,16 @@ void BpeEncoder::finish(std::vector<int32_t>& ids) {
   if (!held_.empty()) text_ += nfc(held_);
   held_.clear();
   drain(true, ids);
+  restart();
+}
+
+std::string BpeEncoder::rest() const { return text_.substr(begin_) + held_; }
+
+void BpeEncoder::restart() {
+  held_.clear();
   text_.clear();
   begin_ = searched_ = 0;
+  before_ = 0;
 }
 
 // The first added token that begins in [from, end) and the byte where it does; of several the longest.
@@ -66,8 +75,12 @@ const AddedToken* BpeEncoder::find_added(size_t from, size_t end, size_t& at) co
   return nullptr;
 }
 
-void BpeEncoder::drain(bool last, std::vector<int32_t>& ids) {
+void BpeEncoder::drain(bool last, std::vector<int32_t>& ids, WordEnds* ends) {
   const WordSplitter::Use use = [&](std::string_view word) { encode_word(word, ids); };
+  const WordSplitter::Ended ended = [&](size_t end) {
+    ends->last = {before_ + static_cast<int64_t>(begin_ + end), ids.size()};
+    if (ends->last.byte <= ends->most) ends->first.push_back(ends->last);
+  };
   while (begin_ < text_.size()) {
     size_t end = text_.size();
     const AddedToken* found = nullptr;
@@ -79,10 +92,12 @@ void BpeEncoder::drain(bool last, std::vector<int32_t>& ids) {
       // The splitter takes whole characters.
       while (end > begin_ && end < text_.size() && (static_cast<uint8_t>(text_[end]) & 0xC0) == 0x80) --end;
     }
-    begin_ += splitter_.split(std::string_view(text_).substr(begin_, end - begin_), last || found, use);
+    begin_ += splitter_.split(std::string_view(text_).substr(begin_, end - begin_), last || found, use,
+                              ends ? &ended : nullptr);
     if (!found) break;
     ids.push_back(found->id);
     begin_ = searched_ = searched_ + found->text.size();
+    if (ends) ended(0);
   }
 }
 

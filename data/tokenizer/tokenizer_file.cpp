@@ -307,4 +307,9 @@ std::string tokenizer_json(const BpeTables& t) {
       merges, "]}}\n");
 }
 
+const std::string& BytePairs::json() const {
+  std::call_once(json_once_, [&] { json_ = tokenizer_json(tables_); });
+  return json_;
+}
+
 }  // namespace lockstep

@@ -12,7 +12,7 @@ void require_short(size_t bytes) {
 
 }  // namespace
 
-size_t WordSplitter::split(std::string_view text, bool last, const Use& use) {
+size_t WordSplitter::split(std::string_view text, bool last, const Use& use, const Ended* ended) {
   size_t done = 0;
   while (done < text.size()) {
     Match match;
@@ -29,6 +29,7 @@ size_t WordSplitter::split(std::string_view text, bool last, const Use& use) {
       require_short(text.size() - done);
       break;
     }
+    if (ended) (*ended)(done);
   }
   return done;
 }

@@ -21,8 +21,10 @@ class WordSplitter {
   explicit WordSplitter(const std::vector<Pattern>& patterns) : patterns_(patterns) {}
   // Hands on the words of `text` that no text after it can change, and returns their bytes, a prefix of the text. With
   // `last`, no text follows: all words. What no pattern matches is a word, too. Throws ExitCode::kBadData for a word of
-  // more than kLongestWord bytes.
-  size_t split(std::string_view text, bool last, const Use& use);
+  // more than kLongestWord bytes. `ended`, where it is given, is called with the end of each match of the first
+  // pattern, in bytes of the text, after its words: what follows is split the same way if the text begins there.
+  using Ended = std::function<void(size_t end)>;
+  size_t split(std::string_view text, bool last, const Use& use, const Ended* ended = nullptr);
 
  private:
   void split_word(std::string_view word, size_t level, const Use& use);

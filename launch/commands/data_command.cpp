@@ -202,14 +202,24 @@ int import(const Arguments& a) {
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
-  ShownProgress shown("import", name == "images" ? "images" : "bytes");
+  ShownProgress shown("import", name == "images" || name == "idx" ? "images" : name == "npy" ? "samples" : "bytes");
   options.progress = progress_until_stopped(shown, output, "the import");
+  ShownProgress written("write");
+  options.writing = [&, stoppable = progress_until_stopped(written, output, "the import")](int64_t done,
+                                                                                           int64_t total) {
+    shown.finish();
+    stoppable(done, total);
+  };
+  options.threads = static_cast<int>(a.integer("threads", 0, kMostRanks));
   const auto is_named = [&](const ImportFormat& f) { return f.name == name; };
   const ImportFormat& format = *std::find_if(std::begin(kFormats), std::end(kFormats), is_named);
   refuse_options(a, format);
   format.import(a, inputs, output, options);
   shown.finish();
-  const DatasetReport report = inspect_dataset(output);
+  written.finish();
+  ShownProgress checked("check");
+  const DatasetReport report = inspect_dataset(output, [&](int64_t done, int64_t total) { checked(done, total); });
+  checked.finish();
   print(a.has("json") ? to_json(report) : to_text(report));
   return 0;
 }
@@ -285,9 +295,12 @@ std::vector<Command> data_forms() {
   std::vector<Command> forms = {
       {"data import",
        cat("data import ", formats,
-           " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--force] [--json]"),
+           " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--threads N] "
+           "[--force] [--json]"),
        help +
-           "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format.\n"
+           "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format. Until then it is made in the\n"
+           "folder OUTPUT.h5.partial. An import of files of text, json, csv with --text or images that was cut short\n"
+           "goes on from there when the same command is given again.\n"
            "--vocabulary: use the vocabulary of FROM, so that characters get the token ids that a model trained with\n"
            "it needs. FROM is a run directory, a checkpoint, a dataset (.h5), or a UTF-8 file whose characters are\n"
            "the vocabulary. The text need not use all of them; a character that is not among them is an error.\n"
@@ -340,6 +353,7 @@ std::vector<Command> data_forms() {
          "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "
          "trained on that one",
          "FILE.h5", ""},
+        {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
        3,

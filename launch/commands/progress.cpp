@@ -199,7 +199,8 @@ void Progress::set(int64_t done, std::string_view extra) {
     double span = now - mark_time_;
     if (span >= 2 * kFrame || (speed_ < 0 && span > 0)) {
       double speed = static_cast<double>(done_ - mark_done_) / span;
-      double weight = speed_ < 0 ? 1 : 1 - std::exp(-span / kSmoothing);
+      // At first the average since the beginning, which no single moment governs.
+      double weight = std::max(1 - std::exp(-span / kSmoothing), span / (now - begin_));
       if (span >= 2 * kFrame || done_ > mark_done_) speed_ = (speed_ < 0 ? 0 : speed_ * (1 - weight)) + speed * weight;
       mark_time_ = now;
       mark_done_ = done_;

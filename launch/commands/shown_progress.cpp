@@ -20,8 +20,7 @@ std::function<void(int64_t, int64_t)> progress_until_stopped(ShownProgress& show
     if (before == SIG_IGN) std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
   }
   return [&shown, output = std::move(output), what = std::move(what)](int64_t done, int64_t total) {
-    require(stop_of_writing == 0, ExitCode::kSaved, output, ": ", what,
-            " was stopped on request; its output was removed");
+    require(stop_of_writing == 0, ExitCode::kSaved, output, ": ", what, " was stopped on request");
     shown(done, total);
   };
 }

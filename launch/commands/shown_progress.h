@@ -20,6 +20,7 @@ class ShownProgress {
       ProgressOptions o;
       o.title = title_;
       o.total = total;
+      if (done < total || total == 0) o.start = done;  // nobody knows how long that took
       o.unit = unit_;
       progress_ = std::make_unique<Progress>(o);
     }

@@ -11,6 +11,7 @@
 #include "core/device/thread_pool.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "data/input_stream.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/tokenizer/train_bpe.h"
 #include "launch/commands/command_line.h"
@@ -27,23 +28,12 @@ constexpr size_t kReadBytes = 1 << 20;
 // Calls use(bytes) for each block of a file, or of standard input where the path is "-".
 template <class Use>
 void for_each_block(const std::string& path, Use use) {
+  InputStream input(path);
   std::string block;
-  if (path != "-") {
-    const InputFile file(path);
-    for (int64_t at = 0; at < file.size; at += static_cast<int64_t>(block.size())) {
-      block.resize(static_cast<size_t>(std::min<int64_t>(kReadBytes, file.size - at)));
-      file.read(at, block.data(), static_cast<int64_t>(block.size()));
-      use(block);
-    }
-    return;
-  }
   for (;;) {
     block.resize(kReadBytes);
-    const ssize_t got = ::read(STDIN_FILENO, block.data(), kReadBytes);
-    if (got < 0 && errno == EINTR) continue;
-    require(got >= 0, ExitCode::kBadData, "standard input cannot be read: ", std::strerror(errno));
-    if (got == 0) return;
-    block.resize(static_cast<size_t>(got));
+    block.resize(input.read(block.data(), kReadBytes));
+    if (block.empty()) return;
     use(block);
   }
 }
@@ -197,7 +187,8 @@ std::vector<Command> tokenizer_forms() {
            2},
           {"tokenizer encode",
            "tokenizer encode FROM FILE [--special-tokens] [--invalid HOW]",
-           "Prints the token ids of a text. FILE may be - for standard input.\n" + from,
+           "Prints the token ids of a text. FILE may be - for standard input, and compressed by gzip or Zstandard.\n" +
+               from,
            {{"special-tokens", "special tokens that the text spells out are those tokens; else they are text"},
             invalid_option()},
            2,

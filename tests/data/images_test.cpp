@@ -16,6 +16,7 @@
 #include "data/open_dataset.h"
 #include "data/rearrange.h"
 #include "data/verify.h"
+#include "tests/data/killed_import.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -118,6 +119,25 @@ class ImagesTest : public ::testing::Test {
   TemporaryFolder folder_;
   std::string in_ = folder_ / "in", out_ = folder_ / "out.h5";
 };
+
+TEST_F(ImagesTest, AnImportThatIsKilledGoesOn) {
+  put_images();
+  for (bool encoded : {false, true}) {
+    const test::Import import = [&](const ImportOptions& o) { import_images(in_, out_, {.keep_encoded = encoded}, o); };
+    import({.threads = 1});
+    const std::string whole = content(out_);
+    std::filesystem::remove(out_);
+    EXPECT_GE(kill_until_complete(out_, import), 2);
+    EXPECT_TRUE(content(out_) == whole);
+    std::filesystem::remove(out_);
+    ASSERT_TRUE(import_until_killed(import, 9));
+    put("cat/0.png", content(in_ + "/cat/2.png"));  // another image: it begins anew
+    import({});
+    EXPECT_EQ(inspect_dataset(out_).duplicates, 1);
+    std::filesystem::remove(out_);
+    put_images();
+  }
+}
 
 TEST_F(ImagesTest, ImportsBySubfolderInAnOrderThatMixesLabels) {
   put_images();

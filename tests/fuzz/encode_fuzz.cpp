@@ -1,5 +1,7 @@
 // Encoding of any bytes, for each pattern, and one of them with NFC: the text comes back from the ids, and pieces of a
-// text give the ids of the whole. The first byte chooses the pattern and the size of the pieces.
+// text, or blocks that are joined, give the ids of the whole. The first byte chooses the pattern and the size of the
+// pieces.
+#include "data/tokenizer/block_encoder.h"
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/train_bpe.h"
@@ -84,6 +86,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     encoder.finish(piecewise);
     fuzz::expect(pieces + end == text, "pieces give another text");
     fuzz::expect(piecewise == ids, "pieces give other ids");
+    std::vector<int32_t> blockwise;
+    BlockJoiner joiner(pairs, special);
+    for (size_t at = 0, to; at < text.size(); at = to) {
+      to = std::min(text.size(), at + step);
+      while (to < text.size() && (static_cast<uint8_t>(text[to]) & 0xC0) == 0x80) ++to;
+      if (pairs.tables().nfc) to = next_boundary(text, to - 1);
+      TextBlock block;
+      block.text = text.substr(at, to - at);
+      encode_block(encoder, pairs, block);
+      joiner.add(block, blockwise);
+    }
+    joiner.finish(blockwise);
+    fuzz::expect(blockwise == ids, "blocks give other ids");
     std::string decoded;
     for (int32_t id : ids) decoded += pairs.bytes_of(id);
     fuzz::expect(decoded == (pairs.tables().nfc ? nfc(text) : text), "another text came back");

@@ -163,18 +163,30 @@ succeeds "a disk with room again" lockstep train text.yaml run.dir=part train.st
 succeeds "never full" lockstep train text.yaml run.dir=never train.steps=20 schedule.steps=20
 same "a disk that filled: the same run in the end" "$(digest never)" "$(digest part)"
 
-# An import that is stopped leaves nothing. Its input is a sparse file, large enough that the signal finds it at work.
+# An import that is stopped leaves what the same command goes on with, and no output. Its input is a sparse file, large
+# enough that the signal finds it at work.
 truncate -s 20G sparse.txt
 "$binary" data import text sparse.txt stopped.h5 --level byte >out 2>err &
 pid=$!
-until compgen -G 'stopped.h5.part-*' >/dev/null || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+until test -e stopped.h5.partial/journal || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
 kill -s TERM "$pid"
 code=0
 wait "$pid" || code=$?
 expect "a stopped import: exit 75" test "$code" -eq 75
 expect "a stopped import says so" grep -q '^error: stopped.h5: the import was stopped on request' err
-if compgen -G 'stopped.h5*' >/dev/null; then problem "a stopped import leaves $(ls stopped.h5*)"; fi
-rm sparse.txt
+same "a stopped import leaves no other file" stopped.h5.partial "$(ls -d stopped.h5*)"
+rm -r stopped.h5.partial
+"$binary" data import text sparse.txt killed.h5 --level byte >out 2>err &
+pid=$!
+until test -e killed.h5.partial || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+kill -s KILL "$pid"
+wait "$pid" || true
+same "a killed import leaves no other file" killed.h5.partial "$(ls -d killed.h5*)"
+truncate -s 1M sparse.txt
+succeeds "an import after a killed one" lockstep data import text sparse.txt killed.h5 --level byte
+expect "an import after a killed one: says what it found" grep -q 'warning: killed.h5.partial: .*the import begins anew' err
+same "an import after a killed one: nothing is left" killed.h5 "$(ls -d killed.h5*)"
+rm sparse.txt killed.h5
 
 # No GPU: 67, where there is none.
 if lockstep devices | grep -q '^no GPU: '; then

@@ -47,7 +47,7 @@ succeeds() { # what command...
 refuses() {
   run "${@:4}"
   local errors
-  errors=$(grep -v '^ *$' err | grep -vcE '^(rank 0: )?(warning: |training |train |resumed |import |check )' || true)
+  errors=$(grep -v '^ *$' err | grep -vcE '^(rank 0: )?(warning: |training |train |resumed |import |write |check )' || true)
   if [ "$code" -ne "$2" ] || [ "$errors" -ne 1 ] || ! grep -qE -- "^error: $3" err; then
     problem "$1: exit $2 was due, and one line like: error: $3" && show
   fi

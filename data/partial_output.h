@@ -1,0 +1,82 @@
+// PartialOutput: the output of an import while it is made, in a folder of its own beside it, OUTPUT.partial: what was
+// written so far, and a journal that says how far that is whole, so that the same command goes on with it after a kill.
+// Owns the folder, which is locked meanwhile. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/plain_file.h"
+#include "core/io/hdf5_file.h"
+#include "core/io/json.h"
+#include "core/io/pending_file.h"
+#include "data/import.h"
+
+namespace lockstep {
+
+// Bytes in a file that grows. Throws ExitCode::kStorage.
+class Spool {
+ public:
+  // The file's first `size` bytes are kept; 0: it is made anew.
+  Spool(std::string path, int64_t size);
+  static Spool unnamed(const std::string& beside);  // it goes with the process
+  void append(const void* bytes, size_t count);
+  void flush();
+  void sync();  // flush, and to the disk
+  int descriptor() const { return file_.number(); }
+  int64_t size() const { return size_ + static_cast<int64_t>(pending_.size()); }
+  // Bytes [offset, offset + count) of what was flushed.
+  void read(int64_t offset, void* to, size_t count) const;
+
+ private:
+  std::string path_, pending_;
+  Descriptor file_;
+  int64_t size_ = 0;  // flushed
+};
+
+class PartialOutput {
+ public:
+  // `made_of`: lines that say of which inputs and options the output is a function; where an earlier import was cut
+  // short whose lines are the same, its state is found, otherwise the folder is emptied, and a line of the log says
+  // which. Empty: nothing is ever found. Throws kOutputLocked where the output exists (unless `replace`), where another
+  // process makes it, or where it cannot be made.
+  PartialOutput(const std::string& output, bool replace, std::string made_of = {});
+  PartialOutput(const PartialOutput&) = delete;
+  PartialOutput& operator=(const PartialOutput&) = delete;
+  // Removes the folder, unless a state was saved in it, which a line of the log says.
+  ~PartialOutput();
+
+  // A spool by its name; of a state that was found with the bytes that it had then.
+  Spool& spool(const std::string& name);
+  // What the last save() of the earlier import was given; null where nothing was found.
+  const JsonObject* found() const { return is_found_ ? &state_ : nullptr; }
+  // Saves a state that belongs to all bytes appended so far, once these are on the disk.
+  void save(const JsonObject& state);
+
+  const std::string& dataset() const;  // the dataset file is to be written under this name
+  void commit();                       // it gets the output's name
+
+ private:
+  bool read_journal();
+  void empty();
+
+  std::string output_, folder_, made_of_;
+  Descriptor lock_;
+  bool is_found_ = false, saved_ = false;
+  JsonObject state_;
+  std::map<std::string, int64_t> sizes_;  // of the spools that were found
+  std::map<std::string, std::unique_ptr<Spool>> spools_;
+  std::unique_ptr<PendingFile> pending_;
+};
+
+// Copies the rows that a spool holds into a new dataset of the file. Returns the chunk hashes. Progress is in bytes.
+std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredType type, const Shape& shape,
+                                int64_t chunk_rows, Spool& spool, const ProgressCallback& progress = {});
+
+// A line for made_of: the name, size and time of a file. Throws kMissingInput.
+std::string described_input(const std::string& path);
+
+}  // namespace lockstep
