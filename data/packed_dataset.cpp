@@ -24,6 +24,8 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, Range re
            "tokens",
            context,
            true};
+  spec_.buckets = options_.buckets;
+  check(options_.pad || options_.buckets == 1, "buckets of packed samples, which are full");
   if (options_.pad) return;
   spec_.tensors.push_back({"documents", DType::kInt32, {context}});
   spec_.tensors.push_back({"positions", DType::kInt32, {context}});
@@ -81,6 +83,10 @@ PackedDataset::Piece PackedDataset::piece_at(int64_t epoch, int64_t place) const
   const uint64_t seed = options_.seed ^ static_cast<uint64_t>(own.count) << 32;
   const Sampler order(last - first, seed, epoch, true);
   return first[order(place - (first - pieces_.begin()))];
+}
+
+int64_t PackedDataset::length(int64_t, int64_t index) const {
+  return options_.pad ? pieces_[static_cast<size_t>(index)].count : options_.context;
 }
 
 void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {

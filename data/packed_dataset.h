@@ -15,6 +15,7 @@ struct PackingOptions {
   int64_t context = 0;
   std::vector<int64_t> ignore_tokens = {};  // targets with these ids become kIgnoreIndex
   bool pad = false;                         // one record a sample
+  int64_t buckets = 1;                      // if so: DataSpec::buckets
   // Training: records of equal length change places in each epoch, a function of (seed, epoch).
   bool exchange = false;
   uint64_t seed = 0;
@@ -33,6 +34,7 @@ class PackedDataset final : public Dataset {
   // a sample is token 0, no target, and a document of its own.
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return source_->identity(); }
+  int64_t length(int64_t epoch, int64_t index) const override;
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return source_->vocabulary(); }
 

@@ -217,7 +217,7 @@ void Trainer::start(const StepRequests& requests) {
   report.step = steps_started() + 1;
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
                             settings_.train.steps);
-  report.items = batch.samples * data_.train->spec().units;
+  report.items = batch.units;
   parallel_->set_loss_scale(loss_scale_.value());
   phases_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.

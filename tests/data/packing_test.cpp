@@ -122,6 +122,8 @@ TEST(Packing, PaddedRecordsAndTargets) {
   const PackedDataset data(source, {0, 3}, {.context = 4, .ignore_tokens = {Texts::token(2)}, .pad = true});
   ASSERT_EQ(data.size(), 3) << "a record of one token has no label; six tokens are two pieces";
   EXPECT_EQ(data.spec().find("documents"), nullptr);
+  for (const auto& [index, length] : {std::pair(0, 2), std::pair(1, 4), std::pair(2, 1)})
+    EXPECT_EQ(data.length(0, index), length);
   const auto t = [](int64_t i) { return Texts::token(i); };
   constexpr int32_t kNone = kIgnoreIndex;
   Sample s = sample_of(data, 0, 0);

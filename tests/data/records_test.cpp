@@ -431,6 +431,8 @@ TEST_F(RecordsTest, LabelsAreNumberedAndSamplesPadded) {
   EXPECT_EQ(padded.documents, (std::vector<int32_t>{0, 0, 1, 1}));
   EXPECT_EQ(padded.positions, (std::vector<int32_t>{0, 1, 0, 1}));
   EXPECT_EQ(padded.label, 0);
+  EXPECT_EQ(data.train->length(0, 0), 4);
+  EXPECT_EQ(data.validation->length(0, 0), 2);
   o.packing = Packing::kPack;
   expect_error(ExitCode::kConfig, {"data.packing: pack", "has a label for each"}, [&] { open_datasets(o, 1); });
   o.packing = Packing::kWindows, o.mask = 0.15;

@@ -45,6 +45,21 @@ YAML
   rm -rf killed
   succeeds "$model: eval" lockstep eval run --ranks 2
 done
+# Buckets: micro-batches of like length.
+bucketed() { "$@" data.packing=pad data.buckets=4 batch.micro=2 batch.global=6; }
+succeeds "buckets: one digest at every layout" bucketed lockstep prove fine.yaml --ranks 1,2,3 --steps 3 --resume
+expect "buckets: it says so" grep -q '^one digest: ' out
+rm -rf cut && succeeds "buckets: it trains" bucketed lockstep train fine.yaml run.dir=cut train.eval_every=1
+rm -rf cut3 && succeeds "buckets: on other ranks" bucketed lockstep train fine.yaml run.dir=cut3 train.eval_every=1 --ranks 3
+same "buckets: the same validation" "$(field val_loss <cut/metrics.jsonl | paste -sd ' ')" "$(field val_loss <cut3/metrics.jsonl | paste -sd ' ')"
+succeeds "buckets: eval" lockstep eval cut
+bucketed_loss=$(field loss <out) && bucketed_targets=$(field targets <out)
+succeeds "buckets: eval of padded records" lockstep eval cut data.buckets=1
+same "buckets: the same targets" "$bucketed_targets" "$(field targets <out)"
+same "buckets: the same loss, but for rounding" "$(printf %.4f "$bucketed_loss")" "$(printf %.4f "$(field loss <out)")"
+refuses "buckets of samples of one length" 78 ".*data.buckets is 4, but samples are of one length" \
+  lockstep train fine.yaml run.dir=never data.buckets=4
+refuses "buckets of a text" 78 ".*data.mask is set: it takes data.packing: windows" bucketed lockstep train fine.yaml run.dir=never data.mask=0.1
 # Several files: shards by a pattern, sources by weight.
 head -n 30 chat.jsonl >first.jsonl && tail -n 30 chat.jsonl >second.jsonl
 for part in first second; do succeeds "shard $part" plain $part.jsonl shard-$part.h5; done
@@ -116,6 +131,8 @@ data: {path: kinds.h5, context: 20}
 YAML
 succeeds "labels: one digest at every layout" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume
 expect "labels: it says so" grep -q '^one digest: ' out
+succeeds "labels in buckets: one digest" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume batch.micro=2 data.buckets=5
+expect "labels in buckets: it says so" grep -q '^one digest: ' out
 succeeds "labels: it trains" lockstep train kinds.yaml
 succeeds "labels: eval" lockstep eval kinds --ranks 2
 expect "labels: accuracy" grep -q '"accuracy":' out
