@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
 #include "data/tokenizer/tokenizer_file.h"
@@ -220,6 +221,10 @@ int64_t rows_per_chunk(const DatasetHeader& h) {
   return images_per_chunk(bytes);
 }
 
+int64_t mask_rows_per_chunk(const DatasetHeader& h) {
+  return images_per_chunk(h.encoded ? 1 : h.images[1] * h.images[2]);
+}
+
 ChunkWriter::ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows)
     : file_(file),
       name_(std::move(name)),
@@ -282,6 +287,13 @@ void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHe
   header.target_std = moments.scale();
   header.label_hashes =
       write_list(file, "targets", StoredType::kFloat32, std::vector<float>(numbers.begin(), numbers.end()));
+}
+
+void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends, DatasetHeader& h) {
+  ChunkWriter writer(file, "boxes", StoredType::kFloat32, {ends.back(), kBoxValues}, tokens_per_chunk());
+  writer.append(boxes.data(), ends.back());
+  h.label_hashes = writer.finish();
+  h.target_end_hashes = write_ends(file, "box_ends", ends);
 }
 
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends) {

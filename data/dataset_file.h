@@ -83,6 +83,7 @@ StoredType token_type(int64_t vocabulary_size);
 int64_t tokens_per_chunk();
 int64_t images_per_chunk(int64_t image_bytes);
 int64_t rows_per_chunk(const DatasetHeader& header);  // of /tokens, /images or /features, in a file of many
+int64_t mask_rows_per_chunk(const DatasetHeader& header);
 
 // Appends rows to a dataset and hashes each full chunk.
 class ChunkWriter {
@@ -102,10 +103,13 @@ class ChunkWriter {
   std::vector<uint64_t> hashes_;
 };
 
-// Write /labels, /targets or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
+// Write /labels, /targets, /boxes or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
 // deviation.
 void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHeader& header);
 void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header);
+// Rows of kBoxValues numbers; `ends`: of each image's, in rows.
+void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends,
+                 DatasetHeader& header);
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends);
 
 // An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value

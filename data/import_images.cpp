@@ -83,8 +83,7 @@ class FolderImport {
     std::unique_ptr<ChunkWriter> masks;
     if (has_masks()) {
       const Shape shape = header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width};
-      masks = std::make_unique<ChunkWriter>(file, "masks", StoredType::kUInt8, shape,
-                                            images_per_chunk(header.encoded ? 1 : first.height * first.width));
+      masks = std::make_unique<ChunkWriter>(file, "masks", StoredType::kUInt8, shape, mask_rows_per_chunk(header));
     }
     ChannelSums sums(channels_);
     std::vector<int32_t> labels;
@@ -110,7 +109,7 @@ class FolderImport {
     header.hashes = writer.finish();
     sums.moments(header.mean, header.stddev);
     if (header.encoded) header.end_hashes = write_ends(file, "ends", ends);
-    if (header.target == TargetKind::kBoxes) return write_boxes(file, header);
+    if (header.target == TargetKind::kBoxes) return write_all_boxes(file, header);
     if (!masks) return write_labels(file, labels, header);
     require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
             ", which --ignore leaves out");
@@ -131,17 +130,14 @@ class FolderImport {
     int largest = -1;  // class in the mask
   };
 
-  void write_boxes(Hdf5File& file, DatasetHeader& header) const {
+  void write_all_boxes(Hdf5File& file, DatasetHeader& header) const {
     std::vector<float> boxes;
     std::vector<int64_t> ends;
     for (const ImageSource& s : images_) {
       boxes.insert(boxes.end(), s.boxes.begin(), s.boxes.end());
       ends.push_back(static_cast<int64_t>(boxes.size()) / kBoxValues);
     }
-    ChunkWriter writer(file, "boxes", StoredType::kFloat32, {ends.back(), kBoxValues}, tokens_per_chunk());
-    writer.append(boxes.data(), ends.back());
-    header.label_hashes = writer.finish();
-    header.target_end_hashes = write_ends(file, "box_ends", ends);
+    write_boxes(file, boxes, ends, header);
   }
 
   bool has_masks() const { return !how_.masks.empty(); }
