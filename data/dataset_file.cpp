@@ -85,6 +85,10 @@ RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
   out.count = ends.shape[0];
   out.end_hashes = read_hashes(file, "record_ends");
   out.labelled = file.has("labels");
+  out.paired = file.has_attribute("", "pairs");
+  require(!out.paired || (file.int_attribute("", "pairs") == 1 && out.count % 2 == 0 && !out.labelled),
+          ExitCode::kBadData, file.path(), ": attribute 'pairs' is there, but it is not 1, or ", out.count,
+          " records are no pairs, or they have labels");
   if (!file.has("targets")) return out;
   const Hdf5Info targets = file.info("targets");
   require(targets.type == StoredType::kUInt8 && targets.shape == Shape{tokens}, ExitCode::kBadData, file.path(),
@@ -125,7 +129,7 @@ Hash128 DatasetHeader::computed_identity() const {
   if (kind == DataKind::kTokens) {
     add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size,
             records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
-            records.labelled ? cat(" classes ", classes) : "", "\n"));
+            records.paired ? " pairs" : "", records.labelled ? cat(" classes ", classes) : "", "\n"));
     if (vocabulary) add(vocabulary->code_points());
     if (vocabulary && vocabulary->pairs()) add(tokenizer_json(vocabulary->pairs()->tables()));
     add(hashes);
@@ -192,6 +196,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     if (h.records.count > 0) write_words("record_ends_hash", h.records.end_hashes);
     if (!h.records.target_hashes.empty()) write_words("targets_hash", h.records.target_hashes);
     if (h.records.labelled) write_classes(file, h);
+    if (h.records.paired) file.set_attribute("", "pairs", int64_t{1});
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (h.vocabulary && h.vocabulary->pairs()) {
@@ -326,7 +331,12 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
 
 int64_t sample_count(const DatasetHeader& h) {
   if (h.kind != DataKind::kTokens) return h.images[0];
-  return h.records.count > 0 ? h.records.count : h.tokens;
+  return h.records.count > 0 ? h.records.count / (h.records.paired ? 2 : 1) : h.tokens;
+}
+
+Range records_of(const DatasetHeader& h, Range samples) {
+  const int64_t each = h.records.paired ? 2 : 1;
+  return {samples.begin * each, samples.end * each};
 }
 
 std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes) {

@@ -37,6 +37,7 @@ struct RecordsHeader {
   std::vector<uint64_t> end_hashes;     // XXH3-64 of each chunk of /record_ends
   std::vector<uint64_t> target_hashes;  // of /targets; empty: every token is a target
   bool labelled = false;                // each has a label: /labels, classes, class_names
+  bool paired = false;                  // they are pairs: one that was chosen, then one that was rejected
 };
 
 struct DatasetHeader {
@@ -155,8 +156,10 @@ Range part_of(const std::vector<int64_t>& ends, int64_t index);
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
 void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use);
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
-// Samples as a dataset counts them: records, tokens of text without records, images or rows of a table.
+// Samples as a dataset counts them: records, pairs of them, tokens of text without records, images or rows of a table.
 int64_t sample_count(const DatasetHeader& header);
+// The records that some samples of a file with records are.
+Range records_of(const DatasetHeader& header, Range samples);
 // The same for the first `samples` of a file, as if it held no others: the header and its identity are those of the
 // file that lockstep would have written for them. Throws ExitCode::kBadData where there are fewer.
 std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);

@@ -78,9 +78,10 @@ void cut_text(DatasetFile& file, int64_t samples) {
   DatasetHeader& h = file.header;
   h.tokens = samples;
   if (file.record_ends) {
-    visit_records(file, {samples - 1, samples}, [&](Range tokens) { h.tokens = tokens.end; });
-    h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, samples, tokens_per_chunk());
-    h.records.count = samples;
+    const int64_t records = records_of(h, {0, samples}).end;
+    visit_records(file, {records - 1, records}, [&](Range tokens) { h.tokens = tokens.end; });
+    h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, records, tokens_per_chunk());
+    h.records.count = records;
   }
   if (h.records.labelled) cut_labels(file, samples);
   h.hashes = hashes_of_first(*file.rows, h.hashes, h.tokens, rows_per_chunk(h));

@@ -54,6 +54,13 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
   return out;
 }
 
+// A conversation, or a text, which is one message of `role`.
+std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::string& name, const std::string& role) {
+  const JsonValue* value = find_member(object, name);
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
+}
+
 class JsonImport {
  public:
   JsonImport(const JsonFields& fields, int64_t skip_bad, const ImportOptions& options, const std::string& output)
@@ -63,14 +70,15 @@ class JsonImport {
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         encoder_(vocabulary_),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_)) {
-    if (!fields.messages.empty()) {
+    if (paired()) writer_.set_paired();
+    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty())) {
+      const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
       std::string names;
       for (const ChatTemplate& t : chat_templates()) {
-        if (t.name == fields.chat_template) template_ = &t;
+        if (t.name == wanted) template_ = &t;
         names += cat(names.empty() ? "" : ", ", t.name);
       }
-      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", fields.chat_template, "; there are ",
-              names);
+      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", wanted, "; there are ", names);
       for (const std::string& token : template_->special)
         encoder_.need_token(token, cat("the template ", template_->name));
     }
@@ -110,6 +118,48 @@ class JsonImport {
   }
 
  private:
+  struct Encoded {
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> targets;
+  };
+
+  bool paired() const { return !fields_.chosen.empty(); }
+
+  // Of a record of a pair: the prompt, where there is one, and the field of its answer.
+  std::vector<TextPiece> pieces_with(const JsonObject& object, const std::string& answer) const {
+    std::vector<TextPiece> out;
+    if (!template_) {
+      if (!fields_.prompt.empty()) out.push_back({text_field(object, fields_.prompt)});
+      out.push_back({text_field(object, answer), true});
+      return out;
+    }
+    std::vector<ChatMessage> messages;
+    if (!fields_.prompt.empty()) messages = messages_or_text(object, fields_.prompt, "user");
+    for (ChatMessage& m : messages_or_text(object, answer, "assistant")) messages.push_back(std::move(m));
+    return chat_text(*template_, messages);
+  }
+
+  // The separator behind it. Throws where there is no target in `what`.
+  Encoded encoded(std::vector<TextPiece> pieces, const std::string& what) {
+    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
+    Encoded out;
+    encoder_.encode(pieces, out.ids, out.targets);
+    require(std::find(out.targets.begin(), out.targets.end(), 1) != out.targets.end(), ExitCode::kBadData, what,
+            "holds no answer, so that no token would be learnt");
+    return out;
+  }
+
+  void add_pair(const JsonObject& object) {
+    const auto one = [&](const std::string& name) {
+      return encoded(pieces_with(object, name), cat("its field \"", name, "\" "));
+    };
+    const Encoded chosen = one(fields_.chosen), rejected = one(fields_.rejected);
+    for (const Encoded& record : {chosen, rejected}) {
+      writer_.add(record.ids, record.targets);
+      writer_.end_record();
+    }
+  }
+
   std::vector<TextPiece> pieces_of(const JsonObject& object) const {
     if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
     if (!fields_.prompt.empty())
@@ -121,6 +171,7 @@ class JsonImport {
     const auto object = parse_json_object(line);
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
+    if (paired()) return add_pair(*object);
     std::vector<TextPiece> pieces = pieces_of(*object);
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
     const bool empty =
@@ -129,13 +180,8 @@ class JsonImport {
       ++empty_;
       return;
     }
-    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
-    ids_.clear();
-    targets_.clear();
-    encoder_.encode(pieces, ids_, targets_);
-    require(std::find(targets_.begin(), targets_.end(), 1) != targets_.end(), ExitCode::kBadData,
-            "holds no answer, so that no token would be learnt");
-    writer_.add(ids_, targets_);
+    const Encoded record = encoded(std::move(pieces), "");
+    writer_.add(record.ids, record.targets);
     if (label.empty()) writer_.end_record();
     else writer_.end_record(label);
   }
@@ -147,8 +193,6 @@ class JsonImport {
   RecordEncoder encoder_;
   TokenWriter writer_;
   const ChatTemplate* template_ = nullptr;
-  std::vector<int32_t> ids_;
-  std::vector<uint8_t> targets_;
   int64_t bad_ = 0, empty_ = 0;
 };
 
@@ -157,9 +201,14 @@ class JsonImport {
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options) {
   require(!inputs.empty(), ExitCode::kUsage, "no JSON lines to import: name at least one file");
-  require(!fields.text.empty() + !fields.messages.empty() + !fields.prompt.empty() == 1 &&
-              fields.prompt.empty() == fields.completion.empty(),
-          ExitCode::kUsage, "name the field of the text, or those of prompt and completion, or that of the messages");
+  const bool pairs = !fields.chosen.empty() || !fields.rejected.empty();
+  require(fields.chosen.empty() == fields.rejected.empty(), ExitCode::kUsage,
+          "a pair has two answers: name the fields of both, chosen and rejected");
+  require(!fields.text.empty() + !fields.messages.empty() + (!fields.prompt.empty() && !pairs) + pairs == 1 &&
+              (pairs ? fields.completion.empty() : fields.prompt.empty() == fields.completion.empty()),
+          ExitCode::kUsage,
+          "name the field of the text, or those of prompt and completion, or that of the messages, or those of chosen "
+          "and rejected answers");
   require(fields.label.empty() || !fields.text.empty(), ExitCode::kUsage,
           "a label goes with the field of a text, not with prompts or messages");
   int64_t total = 0;

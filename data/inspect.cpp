@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -19,30 +20,48 @@ constexpr int64_t kMostCompared = 1 << 25;                // records, so that th
 constexpr int64_t kMostRowsCompared = kMostCompared / 2;  // which have an index each beside the hash
 constexpr size_t kRepeatsTold = 5;
 
+using Lengths = std::map<int64_t, int64_t>;  // how many have each
+
+int64_t median_of(const Lengths& lengths) {
+  int64_t count = 0, below = 0, median = 0;
+  for (const auto& [length, times] : lengths) count += times;
+  for (auto at = lengths.begin(); at != lengths.end() && below <= count / 2; ++at)
+    below += at->second, median = at->first;
+  return median;
+}
+
 void inspect_records(const DatasetFile& file, DatasetReport& report) {
   const RecordsHeader& h = file.header.records;
   report.records = h.count;
   report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
-  std::map<int64_t, int64_t> lengths;  // how many have each
+  Lengths lengths, chosen, rejected;
   std::vector<uint64_t> hashes;
   const bool compares = h.count <= kMostCompared;
   const int64_t width = file.rows->row_bytes();
+  int64_t record = 0;
+  uint64_t of_chosen = 0;
   visit_records(file, [&](Range tokens) {
+    const bool first = record++ % 2 == 0;
     ++lengths[tokens.size()];
+    if (h.paired) ++(first ? chosen : rejected)[tokens.size()];
     if (!compares) return;
     Hasher128 hasher;
     file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
       hasher.update(bytes, static_cast<size_t>(piece.size() * width));
     });
-    hashes.push_back(hasher.digest().low);
+    const uint64_t own = hasher.digest().low;
+    if (!h.paired) return hashes.push_back(own);
+    const uint64_t both[] = {std::exchange(of_chosen, own), own};
+    if (!first) hashes.push_back(hash64(both, sizeof both));
   });
   std::sort(hashes.begin(), hashes.end());
   report.duplicates = compares ? static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end())) : -1;
   if (!lengths.empty()) {
     report.shortest = lengths.begin()->first, report.longest = lengths.rbegin()->first;
-    int64_t below = 0;
-    for (auto at = lengths.begin(); below <= h.count / 2; ++at) below += at->second, report.median = at->first;
+    report.median = median_of(lengths);
   }
+  if (h.paired) report.pairs = h.count / 2;
+  report.median_chosen = median_of(chosen), report.median_rejected = median_of(rejected);
   report.targets = file.targets ? 0 : file.header.tokens;
   if (file.targets)
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
@@ -210,6 +229,9 @@ std::string to_text(const DatasetReport& r) {
                "\nused: ", r.used, "\n");
     if (r.records > 0)
       out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
+                 r.pairs > 0 ? cat("pairs: ", r.pairs, ", chosen of median ", r.median_chosen, " tokens, rejected of ",
+                                   r.median_rejected, "; a run trains on the chosen ones\n")
+                             : "",
                  duplicates_text(r), "\ntargets: ", r.targets, "\n");
     if (r.classes > 0)
       out += cat("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
@@ -245,6 +267,9 @@ std::string to_json(const DatasetReport& r) {
                              {"longest_record", r.longest},
                              {"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
+    if (r.pairs > 0)
+      out.insert(out.end(),
+                 {{"pairs", r.pairs}, {"median_chosen", r.median_chosen}, {"median_rejected", r.median_rejected}});
     if (r.classes > 0)
       out.insert(
           out.end(),

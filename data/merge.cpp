@@ -66,6 +66,7 @@ class Merged {
       require_same(h.vocabulary_size == header.vocabulary_size, path, "vocabularies of ", h.vocabulary_size, " and ",
                    header.vocabulary_size, " ids");
       require_same((h.records.count > 0) == has_records_, path, "one has records, the other is one text");
+      require_same(h.records.paired == header.records.paired, path, "one has pairs of records");
       require_same(h.records.labelled == header.records.labelled, path, "one has a label for each record");
       if (h.records.labelled) labels_of(path, h);
       return;

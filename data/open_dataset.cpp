@@ -101,6 +101,9 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
   for (int64_t id : o.ignore_tokens)
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
+  require(!source->paired() || o.packing != Packing::kWindows, ExitCode::kConfig,
+          "the data holds pairs, of an answer that was chosen and one that was rejected: set data.packing to pack or "
+          "pad, so that the chosen ones are trained on");
   require(o.buckets == 1 || o.packing == Packing::kPad, ExitCode::kConfig, "data.buckets is ", o.buckets,
           ", but samples are of one length: set data.packing to pad, or leave data.buckets out");
   if (o.packing != Packing::kWindows) return records(source, o, seed);

@@ -23,6 +23,7 @@ class TokenCopy final : public SampleWriter {
  public:
   explicit TokenCopy(NewDataset d)
       : writer_(d.path, d.replace, std::move(d.header.vocabulary), d.header.vocabulary_size) {
+    if (d.header.records.paired) writer_.set_paired();
     if (d.header.records.labelled) writer_.set_classes(d.header.classes, std::move(d.header.class_names));
   }
 
@@ -31,7 +32,7 @@ class TokenCopy final : public SampleWriter {
     const FileTokens source(file);
     if (source.records() == 0) return copy(source, samples);
     int64_t record = samples.begin;
-    visit_records(*file, samples, [&](Range tokens) {
+    visit_records(*file, records_of(file->header, samples), [&](Range tokens) {
       copy(source, tokens);
       if (file->header.records.labelled) writer_.end_record(label_of(*file, record++, labels));
       else writer_.end_record();
@@ -233,6 +234,7 @@ DatasetHeader described_as(const DatasetHeader& h) {
   out.ignored = h.ignored;
   out.target_mean = h.target_mean, out.target_std = h.target_std;
   out.records.labelled = h.records.labelled;
+  out.records.paired = h.records.paired;
   return out;
 }
 

@@ -39,6 +39,13 @@ void FileTokens::read_targets(Range tokens, uint8_t* out) const {
   });
 }
 
+void FileTokens::visit_records(const std::function<void(Range tokens)>& use) const {
+  int64_t record = 0;
+  lockstep::visit_records(*file_, [&](Range tokens) {
+    if (record++ % 2 == 0 || !paired()) use(tokens);
+  });
+}
+
 void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels) {
   if (!ignored.empty())
     for (int64_t i = 0; i < tokens.size(); ++i)

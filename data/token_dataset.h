@@ -25,7 +25,8 @@ class TokenSource {
   virtual bool has_targets() const { return false; }        // is the loss on some of the tokens only?
   // 1 for each token that is a target, else 0; where has_targets(). Callable from any thread.
   virtual void read_targets(Range tokens, uint8_t* out) const {}
-  virtual int64_t records() const { return 0; }                                      // 0: it is one text
+  virtual int64_t records() const { return 0; }  // 0: it is one text
+  virtual bool paired() const { return false; }  // are there texts between its records that are none of them?
   virtual void visit_records(const std::function<void(Range tokens)>& use) const {}  // in order
 };
 
@@ -39,10 +40,10 @@ class FileTokens final : public TokenSource {
   void read(Range tokens, int32_t* out) const override;
   bool has_targets() const override { return file_->targets != nullptr; }
   void read_targets(Range tokens, uint8_t* out) const override;
-  int64_t records() const override { return file_->header.records.count; }
-  void visit_records(const std::function<void(Range tokens)>& use) const override {
-    lockstep::visit_records(*file_, use);
-  }
+  // Of pairs, those that were chosen.
+  int64_t records() const override { return file_->header.records.count / (paired() ? 2 : 1); }
+  bool paired() const override { return file_->header.records.paired; }
+  void visit_records(const std::function<void(Range tokens)>& use) const override;
 
  private:
   std::shared_ptr<const DatasetFile> file_;

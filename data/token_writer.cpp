@@ -160,6 +160,8 @@ void TokenWriter::close() {
   header.vocabulary = std::move(vocabulary_);
   header.hashes = copy_rows(file, "tokens", type_, ids_, tokens_);
   header.records.count = records_;
+  header.records.paired = paired_;
+  check(!paired_ || records_ % 2 == 0, "pairs of ", records_, " records");
   if (records_ > 0) header.records.end_hashes = copy_rows(file, "record_ends", StoredType::kInt64, ends_, records_);
   if (records_ > 0 && !all_targets_)
     header.records.target_hashes = copy_rows(file, "targets", StoredType::kUInt8, targets_, tokens_);

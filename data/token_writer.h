@@ -49,6 +49,8 @@ class TokenWriter {
   // Labels whose numbers and names stand before: to be called before the first record; then every record has one.
   void set_classes(int64_t classes, std::vector<std::string> names);
   void end_record(int32_t label);
+  // Records are pairs: after each that was chosen comes the one that was rejected.
+  void set_paired() { paired_ = true; }
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
   void close();   // the file is complete, under its temporary name; without end_record() it has no records
@@ -66,6 +68,7 @@ class TokenWriter {
   StoredType type_;  // of the ids
   Spool ids_, targets_, ends_;
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
+  bool paired_ = false;
   bool all_targets_ = true;                       // until then no mark is written
   std::map<std::string, int32_t> label_numbers_;  // in the order in which they came; or
   int64_t classes_ = 0;                           // as of set_classes()

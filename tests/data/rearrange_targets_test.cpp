@@ -11,6 +11,7 @@
 #include "data/import.h"
 #include "data/open_dataset.h"
 #include "data/rearrange.h"
+#include "data/show.h"
 #include "data/token_dataset.h"
 #include "tests/data/make_files.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using namespace test;
 
-enum class Kind { kMasks, kEncodedMasks, kBoxes, kNumbers, kTexts };
+enum class Kind { kMasks, kEncodedMasks, kBoxes, kNumbers, kTexts, kPairs };
 
 class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
  protected:
@@ -40,6 +41,13 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
         lines += cat("{\"t\": \"text ", i, "\", \"y\": \"", i % 3 == 0 ? "bad" : "good", "\"}\n");
       write_file(folder_ / "t.jsonl", lines);
       import_json({folder_ / "t.jsonl"}, path, {.text = "t", .label = "y"}, 0, replace);
+      return path;
+    }
+    if (GetParam() == Kind::kPairs) {
+      std::string lines;
+      for (int i = from; i < to; ++i) lines += cat("{\"q\": \"", i, "?\", \"a\": \"yes ", i, "\", \"b\": \"no\"}\n");
+      write_file(folder_ / "t.jsonl", lines);
+      import_json({folder_ / "t.jsonl"}, path, {.prompt = "q", .chosen = "a", .rejected = "b"}, 0, replace);
       return path;
     }
     const std::string images = folder_ / cat(name, ".images"), masks = folder_ / cat(name, ".targets");
@@ -67,6 +75,7 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
     o.path = path, o.measured = DataPart::kAll;
     const auto file = open_dataset_file(path, 1 << 20);
     if (GetParam() == Kind::kTexts) o.context = 12;
+    if (GetParam() == Kind::kPairs) o.context = 12, o.packing = Packing::kPad;
     if (GetParam() == Kind::kEncodedMasks) o.image = {4, 4};
     const Datasets data = open_datasets(o, 1);
     std::vector<std::string> out;
@@ -79,6 +88,7 @@ class RearrangeTargetsTest : public ::testing::TestWithParam<Kind> {
       data.train->read(0, i, memory);
       std::string& sample = out.emplace_back();
       for (const std::string& part : parts) sample += part;
+      if (GetParam() == Kind::kPairs) sample += *show_text(path, i).rejected;
       if (GetParam() != Kind::kBoxes) continue;
       for (float value : file->boxes_of(i)) sample += cat(" ", value);
     }
@@ -122,7 +132,7 @@ TEST_P(RearrangeTargetsTest, MergedAreWhatOneImportMakes) {
   EXPECT_EQ(merged.with_boxes, once.with_boxes);
   EXPECT_DOUBLE_EQ(merged.target_mean, once.target_mean);
   EXPECT_DOUBLE_EQ(merged.target_std, once.target_std);
-  if (GetParam() == Kind::kTexts) {
+  if (GetParam() == Kind::kTexts || GetParam() == Kind::kPairs) {
     EXPECT_EQ(merged.identity, once.identity);
   }
   std::vector<std::string> both = samples_in(out), all = samples_in(folder_ / "once.h5");
@@ -148,7 +158,7 @@ TEST_P(RearrangeTargetsTest, TheFirstSamplesOfAFileThatGrewAreTheFileOfBefore) {
 TEST_P(RearrangeTargetsTest, ByLabelWhereSamplesHaveOne) {
   const std::string whole = make("whole.h5", 0, 30);
   if (GetParam() != Kind::kTexts) {
-    expect_error(ExitCode::kUsage, {"--by-label", "has no label for each sample"},
+    expect_error(ExitCode::kUsage, {"--by-label", GetParam() == Kind::kPairs ? "text" : "has no label for each sample"},
                  [&] { split(whole, {.by_label = true}); });
     return;
   }
@@ -159,7 +169,7 @@ TEST_P(RearrangeTargetsTest, ByLabelWhereSamplesHaveOne) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, RearrangeTargetsTest,
                          ::testing::Values(Kind::kMasks, Kind::kEncodedMasks, Kind::kBoxes, Kind::kNumbers,
-                                           Kind::kTexts));
+                                           Kind::kTexts, Kind::kPairs));
 
 class MergedTargets : public ::testing::Test {
  protected:
@@ -207,7 +217,10 @@ TEST_F(MergedTargets, AreFoundByTheNameOfTheirClass) {
   EXPECT_EQ(open_dataset_file(folder_ / "out.h5", 0)->labels, (std::vector<int32_t>{1, 0, 1}));
   EXPECT_EQ(open_dataset_file(folder_ / "out.h5", 0)->header.class_names, (std::vector<std::string>{"bad", "good"}));
   refused(one, both, "its label 'bad' is none of those of");
-  refused(both, texts("none.h5", good, false), "one has a label for each record");
+  const std::string none = texts("none.h5", good, false), pairs = folder_ / "pairs.h5";
+  refused(both, none, "one has a label for each record");
+  import_json({folder_ / "t.jsonl"}, pairs, {.chosen = "t", .rejected = "y"}, 0);
+  refused(none, pairs, "one has pairs of records");
 }
 
 TEST_F(MergedTargets, ThatAreOfOtherKindsAreNotMerged) {
