@@ -87,11 +87,12 @@ Datasets records(const std::shared_ptr<const TokenSource>& source, const DataOpt
       source->records() > 0, ExitCode::kConfig,
       "data.packing is set, but the data has no records: import it as records (lockstep data import json), or leave "
       "data.packing out");
-  require(o.mask == 0, ExitCode::kConfig, "data.mask is set: it takes data.packing: windows");
+  require(o.mask == 0 || o.packing == Packing::kPad, ExitCode::kConfig,
+          "data.mask is set: it takes data.packing: windows or pad");
   return parts_of(o, source->records(), "records", seed, [&](Range r, PartUse use) {
     return std::make_shared<PackedDataset>(source, r,
                                            PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad,
-                                                          o.buckets, use.training && o.shuffle, use.seed});
+                                                          o.buckets, use.training && o.shuffle, use.seed, o.mask});
   });
 }
 

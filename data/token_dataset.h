@@ -52,6 +52,16 @@ class FileTokens final : public TokenSource {
 // Makes kIgnoreIndex of the labels of `tokens` that are among `ignored`, which is sorted, or are no targets.
 void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels);
 
+// Masked language modelling (Devlin et al., "BERT", 2019). Each of the sample's first `count` tokens is a target with
+// probability `share`, a function of (seed, epoch, sample, position), and the only kind of target: `targets` is what it
+// was. Of ten targets eight are shown as the mask, an additional token after the vocabulary's, one as any token, and
+// one as it is.
+struct Masking {
+  double share = 0;
+  uint64_t seed = 0;
+  void hide(int64_t vocabulary, int64_t epoch, int64_t sample, int64_t count, int32_t* ids, int32_t* targets) const;
+};
+
 struct WindowOptions {
   int64_t context = 0;
   std::vector<int64_t> ignore_tokens = {};  // targets with these ids become kIgnoreIndex
@@ -61,10 +71,7 @@ struct WindowOptions {
   // first is a target.
   bool moving_origin = false;
   uint64_t seed = 0;
-  // Above 0: masked language modelling (Devlin et al., "BERT", 2019). Each token is a target with this probability, a
-  // function of (seed, epoch, sample, position), and the only kind of target; of ten targets eight are shown as the
-  // mask, an additional token after the vocabulary's, one as any token, and one as it is.
-  double mask = 0;
+  double mask = 0;  // above 0: Masking
 };
 
 class TokenDataset final : public Dataset {
@@ -79,8 +86,6 @@ class TokenDataset final : public Dataset {
   int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the start of the part
 
  private:
-  void hide(int64_t epoch, int64_t index, int64_t count, int32_t* ids, int32_t* target) const;
-
   std::shared_ptr<const TokenSource> source_;
   Range part_;
   WindowOptions options_;

@@ -441,6 +441,7 @@ TEST_F(RecordsTest, DatasetsOfMegatron) {
 
 // What only another program could write: sealed by nobody, its hashes right.
 TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
+  bool paired = false;
   const auto write = [&](const std::vector<int64_t>& ends, const std::vector<uint8_t>& marks) {
     Hdf5File file = Hdf5File::create(out_);
     DatasetHeader h;
@@ -452,6 +453,7 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
     };
     h.hashes = put_rows("tokens", StoredType::kUInt8, std::string("abcdef"));
     h.records.count = static_cast<int64_t>(ends.size());
+    h.records.paired = paired;
     h.records.end_hashes = put_rows("record_ends", StoredType::kInt64, ends);
     if (!marks.empty()) h.records.target_hashes = put_rows("targets", StoredType::kUInt8, marks);
     write_dataset_header(file, h);
@@ -462,6 +464,12 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
   const auto refused = [&](std::initializer_list<std::string> parts) {
     expect_error(ExitCode::kBadData, parts, [&] { inspect_dataset(out_); });
   };
+  paired = true;
+  write({1, 2, 3, 6}, {});
+  EXPECT_EQ(inspect_dataset(out_).pairs, 2);
+  write({1, 2, 6}, {});
+  refused({"attribute 'pairs' is there, but it is not 1, or 3 records are no pairs"});
+  paired = false;
   write({1, 1, 6}, {});
   refused({"record 1 ends at token 1"});
   write({1, 2, 4, 3, 6}, {});

@@ -59,7 +59,11 @@ same "buckets: the same targets" "$bucketed_targets" "$(field targets <out)"
 same "buckets: the same loss, but for rounding" "$(printf %.4f "$bucketed_loss")" "$(printf %.4f "$(field loss <out)")"
 refuses "buckets of samples of one length" 78 ".*data.buckets is 4, but samples are of one length" \
   lockstep train fine.yaml run.dir=never data.buckets=4
-refuses "buckets of a text" 78 ".*data.mask is set: it takes data.packing: windows" bucketed lockstep train fine.yaml run.dir=never data.mask=0.1
+refuses "hidden tokens of packed records" 78 ".*data.mask is set: it takes data.packing: windows or pad" \
+  lockstep train fine.yaml run.dir=never data.mask=0.1
+grep -v '^init' fine.yaml >hidden.yaml && echo 'model: {name: bert, layers: 1, heads: 2, width: 8}' >>hidden.yaml
+succeeds "hidden tokens in buckets: one digest" bucketed lockstep prove hidden.yaml data.mask=0.3 --ranks 1,2,3 --steps 3 --resume
+expect "hidden tokens in buckets: it says so" grep -q '^one digest: ' out
 # Several files: shards by a pattern, sources by weight.
 head -n 30 chat.jsonl >first.jsonl && tail -n 30 chat.jsonl >second.jsonl
 for part in first second; do succeeds "shard $part" plain $part.jsonl shard-$part.h5; done
