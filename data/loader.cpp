@@ -25,7 +25,7 @@ class Loader::Impl {
         options_(options),
         size_(dataset.size()),
         device_(home()),
-        order_(dataset, {options.seed, options.shuffle, options.batch_global, options.one_epoch}) {
+        order_(dataset, {options.seed, options.shuffle, options.batch_global, options.pool, options.one_epoch}) {
     check_options();
     if (current_stream().device_queue()) copies_ = std::make_unique<Stream>(current_device(), Stream::Mode::kInline);
     planned_ = taken_cursor_ = valid_start();
@@ -170,23 +170,25 @@ class Loader::Impl {
     step.samples = std::min(options_.batch_global, size_ - c.position);
     step.micro_count = ceil_div(step.samples, options_.batch_micro);
     step.next = after(c);
-    const auto positions_of = [&](int64_t micro) {
+    // With buckets the samples of a step are sorted at once.
+    const Range positions{c.position, c.position + step.samples};
+    const bool sorted = dataset_.spec().buckets > 1;
+    const std::vector<int64_t> all = sorted ? order_(c.epoch, positions) : std::vector<int64_t>();
+    const auto samples_of = [&](int64_t micro) {
       const int64_t begin = micro * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
-      return Range{c.position + begin, c.position + end};
+      if (!sorted) return order_(c.epoch, {c.position + begin, c.position + end});
+      return std::vector<int64_t>(all.begin() + begin, all.begin() + end);
     };
     for (int64_t i : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size)) {
       if (stop_) break;  // this step will not be used
-      step.mine.push_back(build_micro(i, c.epoch, positions_of(i)));
+      step.mine.push_back(build_micro(i, c.epoch, samples_of(i)));
       step.targets += step.mine.back().targets;
       for (auto& [name, tensor] : step.mine.back().batch.tensors()) span.add_bytes(tensor.bytes());
     }
-    step.units = step.samples * dataset_.spec().units;
-    if (cuts_rows()) {
-      step.units = 0;
-      for (int64_t i = 0; i < step.micro_count; ++i) {
-        const Range positions = positions_of(i);
-        step.units += positions.size() * length_of(c.epoch, order_(c.epoch, positions));
-      }
+    step.units = cuts_rows() ? 0 : step.samples * dataset_.spec().units;
+    for (int64_t i = 0; cuts_rows() && i < step.micro_count; ++i) {
+      const std::vector<int64_t> samples = samples_of(i);
+      step.units += static_cast<int64_t>(samples.size()) * length_of(c.epoch, samples);
     }
     return step;
   }
@@ -208,23 +210,24 @@ class Loader::Impl {
     std::vector<uint8_t> whole;  // where rows are cut: a sample's, before it is
   };
 
-  MicroBatch build_micro(int64_t index, int64_t epoch, Range positions) const {
+  MicroBatch build_micro(int64_t index, int64_t epoch, std::vector<int64_t> of) const {
     trace_mark();
     const DataSpec& spec = dataset_.spec();
+    const auto samples = std::make_shared<const std::vector<int64_t>>(std::move(of));
+    const auto rows = static_cast<int64_t>(samples->size());
     MicroBatch micro;
     micro.index = index;
-    const auto samples = std::make_shared<const std::vector<int64_t>>(order_(epoch, positions));
     micro.samples = samples;
     std::vector<Column> columns;
     std::vector<void*> sample;
     const int64_t length = cuts_rows() ? length_of(epoch, *samples) : 0;
     for (const TensorSpec& one : spec.tensors) {
       const bool cut = length > 0 && length < spec.units && one.shape == spec.input().shape;
-      Shape shape{positions.size()};
+      Shape shape{rows};
       for (int64_t extent : cut ? Shape{length} : one.shape) shape.push_back(extent);
       Tensor t = Tensor::unallocated(shape, one.dtype, device_);
       t.allocate();
-      const int64_t bytes = t.bytes() / positions.size();
+      const int64_t bytes = t.bytes() / rows;
       columns.push_back({static_cast<uint8_t*>(t.write()), bytes, {}});
       if (cut) columns.back().whole.resize(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
       micro.batch.add(one.name, std::move(t));
@@ -233,7 +236,7 @@ class Loader::Impl {
     const auto labels = static_cast<size_t>(spec.find(kLabels) ? spec.find(kLabels) - spec.tensors.data() : -1);
     const bool labelled = labels != static_cast<size_t>(-1);
     const int64_t targets = labelled ? columns[labels].bytes / size_of(DType::kInt32) : 1;
-    for (int64_t row = 0; row < positions.size(); ++row) {
+    for (int64_t row = 0; row < rows; ++row) {
       micro.targets += targets;
       if (!device_.has_bytes()) continue;
       for (size_t t = 0; t < columns.size(); ++t)

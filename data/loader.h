@@ -43,6 +43,7 @@ struct StepBatch {
 struct LoaderOptions {
   int64_t batch_global = 1;  // samples per step; the last step of an epoch has the remainder
   int64_t batch_micro = 1;   // samples per micro-batch; the last one of a step has the remainder
+  int64_t pool = 1;          // steps; see SampleOrder
   uint64_t seed = 0;         // of the sample order
   bool shuffle = true;
   MicroSchedule schedule = MicroSchedule::kLocal;

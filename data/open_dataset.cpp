@@ -301,6 +301,16 @@ Field buckets_field(DataOptions& o) {
       .without_effect_at_default();
 }
 
+Field bucket_pool_field(DataOptions& o) {
+  return field("bucket_pool", o.bucket_pool,
+               "with data.buckets, how many steps have their records sorted by length together; 1: each step has the "
+               "records that it has without buckets; more: the records of a step are of like length, too, so that "
+               "ranks do not wait for one with longer ones")
+      .with_unit("steps")
+      .with_range(1, 1 << 16)
+      .without_effect_at_default();
+}
+
 Field side_field(const std::string& side, int64_t& value) {
   return field("image." + side, value,
                cat(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
@@ -325,6 +335,7 @@ class Hdf5Source final : public DataSource {
         mask_field(o),
         packing_field(o),
         buckets_field(o),
+        bucket_pool_field(o),
         field(
             "hdf5.samples", o.hdf5.samples,
             "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "

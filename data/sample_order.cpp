@@ -13,7 +13,7 @@ SampleOrder::SampleOrder(const Dataset& data, const OrderOptions& options)
     : data_(data),
       options_(options),
       size_(data.size()),
-      pool_size_(options.whole ? size_ : std::min(size_, options.step * std::min(kPoolSteps, size_))) {}
+      pool_size_(options.whole ? size_ : std::min(size_, options.step * std::min(options.pool, size_))) {}
 
 std::vector<int64_t> SampleOrder::operator()(int64_t epoch, Range positions) const {
   trace_mark();

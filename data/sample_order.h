@@ -16,18 +16,19 @@ struct OrderOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   int64_t step = 1;    // samples per step
+  int64_t pool = 1;    // steps, of data with buckets
   bool whole = false;  // an evaluation pass, whose order does not depend on `step`
 };
 
-// The order is a Sampler's. With buckets (DataSpec::buckets) it is cut into pools of kPoolSteps steps: the samples of
-// a pool are sorted by the length to which they are padded, each step of it takes as many as it has, in a row, and the
-// steps come in an order that a Sampler draws. Of an evaluation pass all samples are one pool.
+// The order is a Sampler's. With buckets (DataSpec::buckets) it is cut into pools of `pool` steps: the samples of a
+// pool are sorted by the length to which they are padded, each step of it takes as many as it has, in a row, and the
+// steps come in an order that a Sampler draws. With pools of one step a step has the samples that it has without
+// buckets. Of an evaluation pass all samples are one pool.
 class SampleOrder {
  public:
   SampleOrder(const Dataset& data, const OrderOptions& options);
   // The samples at positions of an epoch.
   std::vector<int64_t> operator()(int64_t epoch, Range positions) const;
-  static constexpr int64_t kPoolSteps = 64;
 
  private:
   struct Pool {

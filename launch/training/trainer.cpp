@@ -188,6 +188,7 @@ void Trainer::start_loader() {
   LoaderOptions o;
   o.batch_global = settings_.batch.global;
   o.batch_micro = settings_.batch.micro;
+  o.pool = settings_.data.bucket_pool;
   o.seed = static_cast<uint64_t>(settings_.seed);
   o.shuffle = settings_.data.shuffle;
   o.rank = comm_.rank();

@@ -97,7 +97,7 @@ TEST(Buckets, EverySampleIsOnceInAnEpochAndPaddedToItsMicroBatch) {
       const Lengths data(count, 8);
       const int64_t steps = ceil_div(count, global);
       const std::vector<Plain> all =
-          run(data, {.batch_global = global, .batch_micro = 5, .seed = 3}, 1, static_cast<int>(2 * steps));
+          run(data, {.batch_global = global, .batch_micro = 5, .pool = 64, .seed = 3}, 1, static_cast<int>(2 * steps));
       std::vector<std::vector<int64_t>> orders;
       for (int64_t epoch = 0; epoch < 2; ++epoch) {
         std::set<int64_t> seen;
@@ -141,7 +141,7 @@ TEST(Buckets, EverySampleIsOnceInAnEpochAndPaddedToItsMicroBatch) {
 
 TEST(Buckets, RanksThreadsAndScheduleChangeNothing) {
   const Lengths data(900, 4);
-  LoaderOptions o{.batch_global = 12, .batch_micro = 2, .seed = 9, .threads = 0};
+  LoaderOptions o{.batch_global = 12, .batch_micro = 2, .pool = 64, .seed = 9, .threads = 0};
   const std::vector<Plain> expected = run(data, o, 1, 160);
   for (MicroSchedule schedule : {MicroSchedule::kLocal, MicroSchedule::kWaves})
     for (int size : {1, 3, 4})
@@ -155,6 +155,28 @@ TEST(Buckets, RanksThreadsAndScheduleChangeNothing) {
     const std::vector<Plain> rest = run(data, o, 2, 3);
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(rest[i], expected[done + i]) << done << " + " << i;
   }
+}
+
+TEST(Buckets, WithAPoolOfOneStepAStepHasTheSamplesThatItHasWithoutThem) {
+  const Lengths plain(300, 1), cut(300, 8);
+  const LoaderOptions o{.batch_global = 24, .batch_micro = 4, .seed = 9};
+  const std::vector<Plain> expected = run(plain, o, 1, 26), got = run(cut, o, 3, 26);
+  int64_t units = 0, all = 0;
+  for (size_t s = 0; s < 26; ++s) {
+    std::multiset<int64_t> a, b;
+    int64_t before = 0;
+    for (const auto& [index, values] : expected[s].micros) a.insert(values[3].begin(), values[3].end());
+    for (const auto& [index, values] : got[s].micros) {
+      b.insert(values[3].begin(), values[3].end());
+      const auto length = static_cast<int64_t>(values[0].size() / values[3].size());
+      EXPECT_GE(length, before);
+      before = length;
+    }
+    EXPECT_EQ(a, b) << s;
+    EXPECT_EQ(expected[s].targets, got[s].targets);
+    units += got[s].units, all += expected[s].units;
+  }
+  EXPECT_LT(units, all * 7 / 10);
 }
 
 TEST(Buckets, AnEvaluationPassIsByLengthWhateverAStepIs) {

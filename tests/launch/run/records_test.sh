@@ -49,9 +49,17 @@ done
 bucketed() { "$@" data.packing=pad data.buckets=4 batch.micro=2 batch.global=6; }
 succeeds "buckets: one digest at every layout" bucketed lockstep prove fine.yaml --ranks 1,2,3 --steps 3 --resume
 expect "buckets: it says so" grep -q '^one digest: ' out
+succeeds "pools of buckets: one digest at every layout" bucketed lockstep prove fine.yaml data.bucket_pool=4 --ranks 1,2,3 --steps 3 --resume
+expect "pools of buckets: it says so" grep -q '^one digest: ' out
+refuses "a pool without buckets" 78 ".*data.bucket_pool.*has an effect only with data.buckets" \
+  lockstep train fine.yaml run.dir=never data.bucket_pool=4
 rm -rf cut && succeeds "buckets: it trains" bucketed lockstep train fine.yaml run.dir=cut train.eval_every=1
 rm -rf cut3 && succeeds "buckets: on other ranks" bucketed lockstep train fine.yaml run.dir=cut3 train.eval_every=1 --ranks 3
 same "buckets: the same validation" "$(field val_loss <cut/metrics.jsonl | paste -sd ' ')" "$(field val_loss <cut3/metrics.jsonl | paste -sd ' ')"
+rounded() { field loss <"$1/metrics.jsonl" | while read -r loss; do printf '%.4f ' "$loss"; done; }
+rm -rf uncut && succeeds "buckets: without them" lockstep train fine.yaml run.dir=uncut \
+  train.eval_every=1 data.packing=pad batch.micro=2 batch.global=6
+same "buckets: the same losses, but for rounding" "$(rounded uncut)" "$(rounded cut)"
 succeeds "buckets: eval" lockstep eval cut
 bucketed_loss=$(field loss <out) && bucketed_targets=$(field targets <out)
 succeeds "buckets: eval of padded records" lockstep eval cut data.buckets=1
