@@ -39,6 +39,7 @@ struct DataOptions {
   std::vector<int64_t> ignore_tokens = {};
   double mask = 0;
   Packing packing = Packing::kWindows;
+  int64_t buckets = 1, bucket_pool = 1;
   int64_t threads = 1;
   int64_t prefetch = 2;
   int64_t memory = 1024;  // MiB

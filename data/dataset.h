@@ -2,6 +2,7 @@
 // the program that opened it (data/open_dataset.h); loaders borrow it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/ignore_index.h"
+#include "core/base/partition.h"
 #include "core/tensor/batch.h"
 
 namespace lockstep {
@@ -29,7 +31,15 @@ struct DataSpec {
   int64_t vocabulary = 0;        // of texts that have a label each; else 0
   // A number in the data's unit is target_mean + target_std * "targets".
   double target_mean = 0, target_std = 1;
+  // Above 1: samples may end before their tensors do (Dataset::length), and what is left is padding. A micro-batch then
+  // has rows of padded(length of its longest sample): tensors with the input's shape are cut to it.
+  int64_t buckets = 1;
 
+  // The shortest of `buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
+  int64_t padded(int64_t length) const {
+    const int64_t width = ceil_div(units, buckets);
+    return std::min(units, ceil_div(length, width) * width);
+  }
   const TensorSpec& input() const { return tensors.front(); }
   const TensorSpec* find(std::string_view name) const {
     for (const TensorSpec& t : tensors)
@@ -50,6 +60,8 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples in an epoch; the same in every epoch
   virtual const DataSpec& spec() const = 0;
+  // Units of a sample before its padding, at least 1. A pure function of epoch and index, callable from any thread.
+  virtual int64_t length(int64_t epoch, int64_t index) const { return spec().units; }
   virtual Hash128 identity() const = 0;  // a hash of the content, equal on all ranks and in resumed runs
   // Writes one sample. A pure function of epoch and index, callable from any thread. Throws ExitCode::kBadData naming
   // file and index.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
 #include "data/tokenizer/tokenizer_file.h"
@@ -84,6 +85,10 @@ RecordsHeader read_records_header(const Hdf5File& file, int64_t tokens) {
   out.count = ends.shape[0];
   out.end_hashes = read_hashes(file, "record_ends");
   out.labelled = file.has("labels");
+  out.paired = file.has_attribute("", "pairs");
+  require(!out.paired || (file.int_attribute("", "pairs") == 1 && out.count % 2 == 0 && !out.labelled),
+          ExitCode::kBadData, file.path(), ": attribute 'pairs' is there, but it is not 1, or ", out.count,
+          " records are no pairs, or they have labels");
   if (!file.has("targets")) return out;
   const Hdf5Info targets = file.info("targets");
   require(targets.type == StoredType::kUInt8 && targets.shape == Shape{tokens}, ExitCode::kBadData, file.path(),
@@ -124,7 +129,7 @@ Hash128 DatasetHeader::computed_identity() const {
   if (kind == DataKind::kTokens) {
     add(cat("tokens ", tokens, " level ", level(), " vocabulary ", vocabulary_size,
             records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
-            records.labelled ? cat(" classes ", classes) : "", "\n"));
+            records.paired ? " pairs" : "", records.labelled ? cat(" classes ", classes) : "", "\n"));
     if (vocabulary) add(vocabulary->code_points());
     if (vocabulary && vocabulary->pairs()) add(vocabulary->pairs()->json());
     add(hashes);
@@ -191,6 +196,7 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     if (h.records.count > 0) write_words("record_ends_hash", h.records.end_hashes);
     if (!h.records.target_hashes.empty()) write_words("targets_hash", h.records.target_hashes);
     if (h.records.labelled) write_classes(file, h);
+    if (h.records.paired) file.set_attribute("", "pairs", int64_t{1});
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
     if (h.vocabulary && h.vocabulary->pairs()) {
@@ -218,6 +224,10 @@ int64_t rows_per_chunk(const DatasetHeader& h) {
   int64_t bytes = h.kind == DataKind::kTable ? 4 : 1;
   for (int i = 1; i < h.images.rank(); ++i) bytes *= h.images[i];
   return images_per_chunk(bytes);
+}
+
+int64_t mask_rows_per_chunk(const DatasetHeader& h) {
+  return images_per_chunk(h.encoded ? 1 : h.images[1] * h.images[2]);
 }
 
 ChunkWriter::ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows)
@@ -284,6 +294,13 @@ void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHe
       write_list(file, "targets", StoredType::kFloat32, std::vector<float>(numbers.begin(), numbers.end()));
 }
 
+void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends, DatasetHeader& h) {
+  ChunkWriter writer(file, "boxes", StoredType::kFloat32, {ends.back(), kBoxValues}, tokens_per_chunk());
+  writer.append(boxes.data(), ends.back());
+  h.label_hashes = writer.finish();
+  h.target_end_hashes = write_ends(file, "box_ends", ends);
+}
+
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends) {
   return write_list(file, name, StoredType::kInt64, ends);
 }
@@ -314,7 +331,12 @@ std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, in
 
 int64_t sample_count(const DatasetHeader& h) {
   if (h.kind != DataKind::kTokens) return h.images[0];
-  return h.records.count > 0 ? h.records.count : h.tokens;
+  return h.records.count > 0 ? h.records.count / (h.records.paired ? 2 : 1) : h.tokens;
+}
+
+Range records_of(const DatasetHeader& h, Range samples) {
+  const int64_t each = h.records.paired ? 2 : 1;
+  return {samples.begin * each, samples.end * each};
 }
 
 std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes) {

@@ -37,6 +37,7 @@ struct RecordsHeader {
   std::vector<uint64_t> end_hashes;     // XXH3-64 of each chunk of /record_ends
   std::vector<uint64_t> target_hashes;  // of /targets; empty: every token is a target
   bool labelled = false;                // each has a label: /labels, classes, class_names
+  bool paired = false;                  // they are pairs: one that was chosen, then one that was rejected
 };
 
 struct DatasetHeader {
@@ -83,6 +84,7 @@ StoredType token_type(int64_t vocabulary_size);
 int64_t tokens_per_chunk();
 int64_t images_per_chunk(int64_t image_bytes);
 int64_t rows_per_chunk(const DatasetHeader& header);  // of /tokens, /images or /features, in a file of many
+int64_t mask_rows_per_chunk(const DatasetHeader& header);
 
 // Appends rows to a dataset and hashes each full chunk.
 class ChunkWriter {
@@ -102,10 +104,13 @@ class ChunkWriter {
   std::vector<uint64_t> hashes_;
 };
 
-// Write /labels, /targets or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
+// Write /labels, /targets, /boxes or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
 // deviation.
 void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHeader& header);
 void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header);
+// Rows of kBoxValues numbers; `ends`: of each image's, in rows.
+void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends,
+                 DatasetHeader& header);
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends);
 
 // An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value
@@ -151,8 +156,10 @@ Range part_of(const std::vector<int64_t>& ends, int64_t index);
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
 void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use);
 std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
-// Samples as a dataset counts them: records, tokens of text without records, images or rows of a table.
+// Samples as a dataset counts them: records, pairs of them, tokens of text without records, images or rows of a table.
 int64_t sample_count(const DatasetHeader& header);
+// The records that some samples of a file with records are.
+Range records_of(const DatasetHeader& header, Range samples);
 // The same for the first `samples` of a file, as if it held no others: the header and its identity are those of the
 // file that lockstep would have written for them. Throws ExitCode::kBadData where there are fewer.
 std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/dataset_file.h"
 #include "data/header_parts.h"
 
@@ -29,10 +30,11 @@ std::vector<uint64_t> hashes_of_first(const StoredRows& rows, const std::vector<
   return out;
 }
 
+// Of a list in memory, whose rows have `width` values.
 template <class T>
-std::vector<uint64_t> hashes_of(const std::vector<T>& list) {
+std::vector<uint64_t> hashes_of(const std::vector<T>& list, int64_t width = 1) {
   std::vector<uint64_t> out;
-  const auto step = static_cast<size_t>(std::min(tokens_per_chunk(), static_cast<int64_t>(list.size())));
+  const auto step = static_cast<size_t>(std::min(tokens_per_chunk() * width, static_cast<int64_t>(list.size())));
   for (size_t at = 0; at < list.size(); at += step)
     out.push_back(hash64(list.data() + at, std::min(step, list.size() - at) * sizeof(T)));
   return out;
@@ -46,14 +48,42 @@ bool all_ones(const StoredRows& rows, int64_t count) {
   return out;
 }
 
+void cut_labels(DatasetFile& file, int64_t samples) {
+  file.labels.resize(static_cast<size_t>(samples));
+  file.header.label_hashes = hashes_of(file.labels);
+}
+
+void cut_targets(DatasetFile& file, int64_t samples) {
+  DatasetHeader& h = file.header;
+  if (h.target == TargetKind::kLabels) return cut_labels(file, samples);
+  if (h.target == TargetKind::kNumbers) {
+    file.numbers.resize(static_cast<size_t>(samples));
+    h.label_hashes = hashes_of(file.numbers);
+    return;
+  }
+  const int64_t rows = h.target_ends.empty() ? samples : part_of(h.target_ends, samples - 1).end;
+  if (!h.target_ends.empty()) {
+    h.target_ends.resize(static_cast<size_t>(samples));
+    h.target_end_hashes = hashes_of(h.target_ends);
+  }
+  if (h.target == TargetKind::kMasks) {
+    h.label_hashes = hashes_of_first(*file.masks, h.label_hashes, rows, mask_rows_per_chunk(h));
+  } else {
+    file.boxes.resize(static_cast<size_t>(rows * kBoxValues));
+    h.label_hashes = hashes_of(file.boxes, kBoxValues);
+  }
+}
+
 void cut_text(DatasetFile& file, int64_t samples) {
   DatasetHeader& h = file.header;
   h.tokens = samples;
   if (file.record_ends) {
-    visit_records(file, {samples - 1, samples}, [&](Range tokens) { h.tokens = tokens.end; });
-    h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, samples, tokens_per_chunk());
-    h.records.count = samples;
+    const int64_t records = records_of(h, {0, samples}).end;
+    visit_records(file, {records - 1, records}, [&](Range tokens) { h.tokens = tokens.end; });
+    h.records.end_hashes = hashes_of_first(*file.record_ends, h.records.end_hashes, records, tokens_per_chunk());
+    h.records.count = records;
   }
+  if (h.records.labelled) cut_labels(file, samples);
   h.hashes = hashes_of_first(*file.rows, h.hashes, h.tokens, rows_per_chunk(h));
   if (file.targets && all_ones(*file.targets, h.tokens)) {  // then nobody stores them
     file.targets.reset();
@@ -68,8 +98,7 @@ void cut_labelled(DatasetFile& file, int64_t samples) {
   const int64_t rows = h.encoded ? part_of(h.ends, samples - 1).end : samples;
   h.hashes = hashes_of_first(*file.rows, h.hashes, rows, rows_per_chunk(h));
   h.images[0] = samples;
-  file.labels.resize(static_cast<size_t>(samples));
-  h.label_hashes = hashes_of(file.labels);
+  cut_targets(file, samples);
   if (!h.encoded) return;
   h.ends.resize(static_cast<size_t>(samples));
   h.end_hashes = hashes_of(h.ends);
@@ -81,9 +110,6 @@ std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, i
   const auto file = open_dataset(path, memory_bytes);
   const int64_t there = sample_count(file->header);
   require(samples > 0 && samples <= there, ExitCode::kBadData, path, ": has ", there, " samples, not ", samples);
-  require(
-      file->header.target == TargetKind::kLabels && !file->header.records.labelled, ExitCode::kBadData, path,
-      ": has grown; a run goes on over the first samples of text without labels, and of images and rows with labels");
   file->header.kind == DataKind::kTokens ? cut_text(*file, samples) : cut_labelled(*file, samples);
   file->header.identity = file->header.computed_identity();
   return file;

@@ -46,11 +46,15 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
                  const ImportOptions& options = {});
 
 // JSON lines: one object a line, of which one record is made (data/record_encoder.h). One of these is set: `text`;
-// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content".
+// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content";
+// `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};
-  std::string chat_template = "chatml";  // of `messages`
-  std::string label = {};                // with `text`: the label of the record: a text, an integer, true or false
+  // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
+  // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
+  std::string chat_template = {};
+  std::string label = {};  // with `text`: the label of the record: a text, an integer, true or false
+  std::string chosen = {}, rejected = {};
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
 // where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
@@ -141,9 +145,10 @@ struct DatasetReport {
   int64_t used = 0;        // of the vocabulary
   // Of tokens with records; lengths in tokens.
   int64_t records = 0, shortest = 0, median = 0, longest = 0;
-  // Records, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where there
-  // are too many to compare. The first few, each with the first that it equals, are told of images and rows, and how
-  // many have another label or number than that one.
+  int64_t pairs = 0, median_chosen = 0, median_rejected = 0;  // 0 pairs: records are none
+  // Records, pairs, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where
+  // there are too many to compare. The first few, each with the first that it equals, are told of images and rows, and
+  // how many have another label or number than that one.
   int64_t duplicates = 0, contradictions = 0;
   std::vector<std::pair<int64_t, int64_t>> repeats;
   int64_t targets = 0;  // tokens on which the loss is

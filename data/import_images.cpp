@@ -106,16 +106,15 @@ class FolderImport {
         });
     if (saves.any()) output.save(state(images_.size(), sums, largest));
     Hdf5File file = Hdf5File::create(output.dataset());
-    const auto copy = [&](const char* name, const Shape& shape, Spool& from) {
-      int64_t row = 1;
-      for (int i = 1; i < shape.rank(); ++i) row *= shape[i];
-      return copy_rows(file, name, StoredType::kUInt8, shape, images_per_chunk(row), from, options_.writing);
+    const auto copy = [&](const char* name, const Shape& shape, int64_t chunk_rows, Spool& from) {
+      return copy_rows(file, name, StoredType::kUInt8, shape, chunk_rows, from, options_.writing);
     };
-    header.hashes = copy("images", header.encoded ? Shape{file_bytes_} : header.images, spool);
+    header.hashes = copy("images", header.encoded ? Shape{file_bytes_} : header.images,
+                         images_per_chunk(header.encoded ? 1 : first.height * first.width * channels_), spool);
     sums.moments(header.mean, header.stddev);
     if (header.encoded) header.end_hashes = write_ends(file, "ends", ends_of(&ImageSource::bytes));
     if (header.target == TargetKind::kBoxes) {
-      write_boxes(file, header);
+      write_all_boxes(file, header);
     } else if (!has_masks()) {
       std::vector<int32_t> labels;
       for (const ImageSource& s : images_) labels.push_back(s.class_index);
@@ -126,8 +125,8 @@ class FolderImport {
       header.target = TargetKind::kMasks;
       header.ignored = how_.ignored;
       header.classes = how_.classes > 0 ? how_.classes : largest + 1;
-      header.label_hashes =
-          copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width}, masks);
+      header.label_hashes = copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width},
+                                 mask_rows_per_chunk(header), masks);
       if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
     }
     write_dataset_header(file, header);
@@ -145,17 +144,14 @@ class FolderImport {
     int largest = -1;  // class in the mask
   };
 
-  void write_boxes(Hdf5File& file, DatasetHeader& header) const {
+  void write_all_boxes(Hdf5File& file, DatasetHeader& header) const {
     std::vector<float> boxes;
     std::vector<int64_t> ends;
     for (const ImageSource& s : images_) {
       boxes.insert(boxes.end(), s.boxes.begin(), s.boxes.end());
       ends.push_back(static_cast<int64_t>(boxes.size()) / kBoxValues);
     }
-    ChunkWriter writer(file, "boxes", StoredType::kFloat32, {ends.back(), kBoxValues}, tokens_per_chunk());
-    writer.append(boxes.data(), ends.back());
-    header.label_hashes = writer.finish();
-    header.target_end_hashes = write_ends(file, "box_ends", ends);
+    write_boxes(file, boxes, ends, header);
   }
 
   bool has_masks() const { return !how_.masks.empty(); }

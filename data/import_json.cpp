@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -75,6 +76,13 @@ struct JsonLines {
 
 constexpr size_t kLinesAtOnce = 256 << 10;  // bytes
 
+// A conversation, or a text, which is one message of `role`.
+std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::string& name, const std::string& role) {
+  const JsonValue* value = find_member(object, name);
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
+}
+
 class JsonImport {
  public:
   JsonImport(const std::vector<std::string>& inputs, const JsonFields& fields, int64_t skip_bad,
@@ -87,14 +95,15 @@ class JsonImport {
         threads_(import_threads(options)),
         encoders_(record_encoders(vocabulary_, threads_)),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
-    if (!fields.messages.empty()) {
+    if (paired()) writer_.set_paired();
+    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty())) {
+      const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
       std::string names;
       for (const ChatTemplate& t : chat_templates()) {
-        if (t.name == fields.chat_template) template_ = &t;
+        if (t.name == wanted) template_ = &t;
         names += cat(names.empty() ? "" : ", ", t.name);
       }
-      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", fields.chat_template, "; there are ",
-              names);
+      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", wanted, "; there are ", names);
       for (const std::string& token : template_->special)
         encoders_[0]->need_token(token, cat("the template ", template_->name));
     }
@@ -135,7 +144,8 @@ class JsonImport {
   // on with more of them.
   std::string description() const {
     std::string how = "JSON lines, fields";
-    for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label})
+    for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
+                                    fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);
     return made_of(how + ", template " + fields_.chat_template, vocabulary_, options_.separator, inputs_);
   }
@@ -176,7 +186,8 @@ class JsonImport {
     for (const JsonLines::Line& line : lines.lines) {
       try {
         require(!line.too_long, ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
-        add(std::string_view(lines.text).substr(line.begin, line.end - line.begin), line.number, encoder, lines.made);
+        add_line(std::string_view(lines.text).substr(line.begin, line.end - line.begin), line.number, encoder,
+                 lines.made);
       } catch (const Error& e) {
         if (e.code() != ExitCode::kBadData) throw;
         lines.made.records.push_back({.bad = e.what(), .line = line.number});
@@ -203,6 +214,46 @@ class JsonImport {
     log_warning(cat(what, "; left out"));
   }
 
+  bool paired() const { return !fields_.chosen.empty(); }
+
+  // Of a record of a pair: the prompt, where there is one, and the field of its answer.
+  std::vector<TextPiece> pieces_with(const JsonObject& object, const std::string& answer) const {
+    std::vector<TextPiece> out;
+    if (!template_) {
+      if (!fields_.prompt.empty()) out.push_back({text_field(object, fields_.prompt)});
+      out.push_back({text_field(object, answer), true});
+      return out;
+    }
+    std::vector<ChatMessage> messages;
+    if (!fields_.prompt.empty()) messages = messages_or_text(object, fields_.prompt, "user");
+    for (ChatMessage& m : messages_or_text(object, answer, "assistant")) messages.push_back(std::move(m));
+    return chat_text(*template_, messages);
+  }
+
+  // Encodes the next record, and the separator behind it. Throws where there is no target in `what`.
+  void add(std::vector<TextPiece> pieces, const std::string& what, MadeRecord about, RecordEncoder& encoder,
+           MadeRecords& made) const {
+    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
+    const auto before = static_cast<std::ptrdiff_t>(made.ids.size());
+    made.add(encoder, pieces, std::move(about));
+    if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
+    made.drop_last();
+    throw Error(ExitCode::kBadData, cat(what, "holds no answer, so that no token would be learnt"));
+  }
+
+  void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
+    const auto one = [&](const std::string& name) {
+      add(pieces_with(object, name), cat("its field \"", name, "\" "), {.line = number}, encoder, made);
+    };
+    one(fields_.chosen);
+    try {
+      one(fields_.rejected);
+    } catch (const Error&) {
+      made.drop_last();
+      throw;
+    }
+  }
+
   std::vector<TextPiece> pieces_of(const JsonObject& object) const {
     if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
     if (!fields_.prompt.empty())
@@ -210,22 +261,17 @@ class JsonImport {
     return {{text_field(object, fields_.text), true}};
   }
 
-  void add(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
+  void add_line(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
     const auto object = parse_json_object(line);
     require(object.has_value(), ExitCode::kBadData,
             "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
+    if (paired()) return add_pair(*object, number, encoder, made);
     std::vector<TextPiece> pieces = pieces_of(*object);
     const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
     const bool empty =
         std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& piece) { return piece.text.empty(); });
     if (empty) return made.records.push_back({.line = number});
-    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
-    const size_t before = made.ids.size();
-    made.add(encoder, pieces, {.label = label, .line = number});
-    const auto from = made.targets.begin() + static_cast<std::ptrdiff_t>(before);
-    if (std::find(from, made.targets.end(), 1) != made.targets.end()) return;
-    made.drop_last();
-    throw Error(ExitCode::kBadData, "holds no answer, so that no token would be learnt");
+    add(std::move(pieces), "", {.label = label, .line = number}, encoder, made);
   }
 
   const std::vector<std::string>& inputs_;
@@ -249,9 +295,14 @@ class JsonImport {
 void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
                  int64_t skip_bad, const ImportOptions& options) {
   require(!inputs.empty(), ExitCode::kUsage, "no JSON lines to import: name at least one file");
-  require(!fields.text.empty() + !fields.messages.empty() + !fields.prompt.empty() == 1 &&
-              fields.prompt.empty() == fields.completion.empty(),
-          ExitCode::kUsage, "name the field of the text, or those of prompt and completion, or that of the messages");
+  const bool pairs = !fields.chosen.empty() || !fields.rejected.empty();
+  require(fields.chosen.empty() == fields.rejected.empty(), ExitCode::kUsage,
+          "a pair has two answers: name the fields of both, chosen and rejected");
+  require(!fields.text.empty() + !fields.messages.empty() + (!fields.prompt.empty() && !pairs) + pairs == 1 &&
+              (pairs ? fields.completion.empty() : fields.prompt.empty() == fields.completion.empty()),
+          ExitCode::kUsage,
+          "name the field of the text, or those of prompt and completion, or that of the messages, or those of chosen "
+          "and rejected answers");
   require(fields.label.empty() || !fields.text.empty(), ExitCode::kUsage,
           "a label goes with the field of a text, not with prompts or messages");
   int64_t total = 0;

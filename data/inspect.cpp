@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -18,6 +19,16 @@ namespace {
 constexpr int64_t kMostCompared = 1 << 25;                // records, so that their hashes take 256 MiB at most
 constexpr int64_t kMostRowsCompared = kMostCompared / 2;  // which have an index each beside the hash
 constexpr size_t kRepeatsTold = 5;
+
+using Lengths = std::map<int64_t, int64_t>;  // how many have each
+
+int64_t median_of(const Lengths& lengths) {
+  int64_t count = 0, below = 0, median = 0;
+  for (const auto& [length, times] : lengths) count += times;
+  for (auto at = lengths.begin(); at != lengths.end() && below <= count / 2; ++at)
+    below += at->second, median = at->first;
+  return median;
+}
 
 template <class Id>
 void mark(const uint8_t* bytes, int64_t count, std::vector<uint8_t>& used) {
@@ -48,13 +59,15 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
   const RecordsHeader& h = file.header.records;
   report.records = h.count;
   report.chunks += static_cast<int64_t>(h.end_hashes.size() + h.target_hashes.size());
-  std::map<int64_t, int64_t> lengths;  // how many have each
+  Lengths lengths, chosen, rejected;
   std::vector<uint64_t> hashes;
   const bool compares = h.count <= kMostCompared;
   const int64_t width = file.rows->row_bytes();
-  int64_t told = 0;
+  int64_t told = 0, record = 0;
   visit_records(file, [&](Range tokens) {
+    const bool first = record++ % 2 == 0;
     ++lengths[tokens.size()];
+    if (h.paired) ++(first ? chosen : rejected)[tokens.size()];
     std::optional<Hasher128> pieces;  // of a record that lies in several chunks
     file.rows->visit(tokens, [&](Range piece, const uint8_t* bytes) {
       mark_used(bytes, piece.size(), width, used);
@@ -65,6 +78,11 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
       pieces->update(bytes, size);
     });
     if (pieces) hashes.push_back(pieces->digest().low);
+    if (h.paired && !first && compares) {  // a pair has one hash
+      const uint64_t both[] = {hashes[hashes.size() - 2], hashes.back()};
+      hashes.pop_back();
+      hashes.back() = hash64(both, sizeof both);
+    }
     if (!progress || (tokens.end - told < tokens_per_chunk() && tokens.end < report.count)) return;
     told = tokens.end;
     progress(told, report.count);
@@ -73,9 +91,10 @@ void inspect_records(const DatasetFile& file, DatasetReport& report, std::vector
   report.duplicates = compares ? static_cast<int64_t>(hashes.end() - std::unique(hashes.begin(), hashes.end())) : -1;
   if (!lengths.empty()) {
     report.shortest = lengths.begin()->first, report.longest = lengths.rbegin()->first;
-    int64_t below = 0;
-    for (auto at = lengths.begin(); below <= h.count / 2; ++at) below += at->second, report.median = at->first;
+    report.median = median_of(lengths);
   }
+  if (h.paired) report.pairs = h.count / 2;
+  report.median_chosen = median_of(chosen), report.median_rejected = median_of(rejected);
   if (file.targets)
     file.targets->visit({0, file.targets->size()}, [&](Range piece, const uint8_t* bytes) {
       report.targets += std::count(bytes, bytes + piece.size(), 1);
@@ -229,6 +248,9 @@ std::string to_text(const DatasetReport& r) {
                "\nused: ", r.used, "\n");
     if (r.records > 0)
       out += cat("records: ", r.records, " of ", r.shortest, " to ", r.longest, " tokens, median ", r.median, "\n",
+                 r.pairs > 0 ? cat("pairs: ", r.pairs, ", chosen of median ", r.median_chosen, " tokens, rejected of ",
+                                   r.median_rejected, "; a run trains on the chosen ones\n")
+                             : "",
                  duplicates_text(r), "\ntargets: ", r.targets, "\n");
     if (r.classes > 0)
       out += cat("classes: ", r.classes, "\nrecords per class: ", joined(counts_by_class(r), 20), "\n");
@@ -264,6 +286,9 @@ std::string to_json(const DatasetReport& r) {
                              {"longest_record", r.longest},
                              {"duplicates", r.duplicates < 0 ? JsonValue(nullptr) : JsonValue(r.duplicates)},
                              {"targets", r.targets}});
+    if (r.pairs > 0)
+      out.insert(out.end(),
+                 {{"pairs", r.pairs}, {"median_chosen", r.median_chosen}, {"median_rejected", r.median_rejected}});
     if (r.classes > 0)
       out.insert(
           out.end(),

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range records, int64_t context)
+LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range records, int64_t context, int64_t buckets)
     : file_(std::move(file)), tokens_(file_), first_(records.begin), context_(context) {
   const DatasetHeader& h = file_->header;
   check(h.records.labelled && records.begin >= 0 && records.end <= h.records.count && !records.empty() && context > 0 &&
@@ -32,6 +32,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range record
            context,
            false,
            h.vocabulary_size};
+  spec_.buckets = buckets;
 }
 
 void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {

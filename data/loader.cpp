@@ -14,14 +14,18 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/tensor/raw_ops.h"
-#include "data/sampler.h"
+#include "data/sample_order.h"
 
 namespace lockstep {
 
 class Loader::Impl {
  public:
   Impl(const Dataset& dataset, const LoaderOptions& options)
-      : dataset_(dataset), options_(options), size_(dataset.size()), device_(home()) {
+      : dataset_(dataset),
+        options_(options),
+        size_(dataset.size()),
+        device_(home()),
+        order_(dataset, {options.seed, options.shuffle, options.batch_global, options.pool, options.one_epoch}) {
     check_options();
     if (current_stream().device_queue()) copies_ = std::make_unique<Stream>(current_device(), Stream::Mode::kInline);
     planned_ = taken_cursor_ = valid_start();
@@ -166,48 +170,85 @@ class Loader::Impl {
     step.samples = std::min(options_.batch_global, size_ - c.position);
     step.micro_count = ceil_div(step.samples, options_.batch_micro);
     step.next = after(c);
-    Sampler sampler(size_, options_.seed, c.epoch, options_.shuffle);
+    // With buckets the samples of a step are sorted at once.
+    const Range positions{c.position, c.position + step.samples};
+    const bool sorted = dataset_.spec().buckets > 1;
+    const std::vector<int64_t> all = sorted ? order_(c.epoch, positions) : std::vector<int64_t>();
+    const auto samples_of = [&](int64_t micro) {
+      const int64_t begin = micro * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
+      if (!sorted) return order_(c.epoch, {c.position + begin, c.position + end});
+      return std::vector<int64_t>(all.begin() + begin, all.begin() + end);
+    };
     for (int64_t i : micro_batches_of(options_.schedule, step.micro_count, options_.rank, options_.size)) {
       if (stop_) break;  // this step will not be used
-      int64_t begin = i * options_.batch_micro, end = std::min(step.samples, begin + options_.batch_micro);
-      step.mine.push_back(build_micro(i, sampler, c.epoch, {c.position + begin, c.position + end}));
+      step.mine.push_back(build_micro(i, c.epoch, samples_of(i)));
       step.targets += step.mine.back().targets;
       for (auto& [name, tensor] : step.mine.back().batch.tensors()) span.add_bytes(tensor.bytes());
+    }
+    step.units = cuts_rows() ? 0 : step.samples * dataset_.spec().units;
+    for (int64_t i = 0; cuts_rows() && i < step.micro_count; ++i) {
+      const std::vector<int64_t> samples = samples_of(i);
+      step.units += static_cast<int64_t>(samples.size()) * length_of(c.epoch, samples);
     }
     return step;
   }
 
-  MicroBatch build_micro(int64_t index, const Sampler& sampler, int64_t epoch, Range positions) const {
+  // Without bytes rows have their full length, so that the most memory is counted.
+  bool cuts_rows() const { return dataset_.spec().buckets > 1 && device_.has_bytes(); }
+
+  // Of the rows of a micro-batch.
+  int64_t length_of(int64_t epoch, const std::vector<int64_t>& samples) const {
+    int64_t longest = 1;
+    for (int64_t sample : samples) longest = std::max(longest, dataset_.length(epoch, sample));
+    return dataset_.spec().padded(longest);
+  }
+
+  // A tensor of a micro-batch, into which samples are read.
+  struct Column {
+    uint8_t* memory = nullptr;
+    int64_t bytes = 0;           // of a row
+    std::vector<uint8_t> whole;  // where rows are cut: a sample's, before it is
+  };
+
+  MicroBatch build_micro(int64_t index, int64_t epoch, std::vector<int64_t> of) const {
     trace_mark();
     const DataSpec& spec = dataset_.spec();
+    const auto samples = std::make_shared<const std::vector<int64_t>>(std::move(of));
+    const auto rows = static_cast<int64_t>(samples->size());
     MicroBatch micro;
     micro.index = index;
-    std::vector<uint8_t*> memory;
-    std::vector<int64_t> bytes;  // per sample
+    micro.samples = samples;
+    std::vector<Column> columns;
+    std::vector<void*> sample;
+    const int64_t length = cuts_rows() ? length_of(epoch, *samples) : 0;
     for (const TensorSpec& one : spec.tensors) {
-      Shape shape{positions.size()};
-      for (int64_t extent : one.shape) shape.push_back(extent);
+      const bool cut = length > 0 && length < spec.units && one.shape == spec.input().shape;
+      Shape shape{rows};
+      for (int64_t extent : cut ? Shape{length} : one.shape) shape.push_back(extent);
       Tensor t = Tensor::unallocated(shape, one.dtype, device_);
       t.allocate();
-      memory.push_back(static_cast<uint8_t*>(t.write()));
-      bytes.push_back(one.shape.numel() * size_of(one.dtype));
+      const int64_t bytes = t.bytes() / rows;
+      columns.push_back({static_cast<uint8_t*>(t.write()), bytes, {}});
+      if (cut) columns.back().whole.resize(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
       micro.batch.add(one.name, std::move(t));
     }
+    sample.resize(columns.size());
     const auto labels = static_cast<size_t>(spec.find(kLabels) ? spec.find(kLabels) - spec.tensors.data() : -1);
-    const int64_t targets = spec.targets();
-    auto samples = std::make_shared<std::vector<int64_t>>();
-    std::vector<void*> sample(memory.size());
-    for (int64_t p = positions.begin; p < positions.end; ++p) {
-      samples->push_back(sampler(p));
+    const bool labelled = labels != static_cast<size_t>(-1);
+    const int64_t targets = labelled ? columns[labels].bytes / size_of(DType::kInt32) : 1;
+    for (int64_t row = 0; row < rows; ++row) {
       micro.targets += targets;
       if (!device_.has_bytes()) continue;
-      for (size_t t = 0; t < memory.size(); ++t) sample[t] = memory[t] + (p - positions.begin) * bytes[t];
-      dataset_.read(epoch, samples->back(), sample);
-      if (labels == static_cast<size_t>(-1)) continue;
-      const auto* written = static_cast<const int32_t*>(sample[labels]);
-      micro.targets -= std::count(written, written + targets, kIgnoreIndex);
+      for (size_t t = 0; t < columns.size(); ++t)
+        sample[t] = columns[t].whole.empty() ? columns[t].memory + row * columns[t].bytes : columns[t].whole.data();
+      dataset_.read(epoch, (*samples)[static_cast<size_t>(row)], sample);
+      if (labelled) {
+        const auto* written = static_cast<const int32_t*>(sample[labels]);
+        micro.targets -= std::count(written, written + targets, kIgnoreIndex);
+      }
+      for (Column& c : columns)
+        if (!c.whole.empty()) std::copy_n(c.whole.data(), c.bytes, c.memory + row * c.bytes);
     }
-    micro.samples = std::move(samples);
     return micro;
   }
 
@@ -255,6 +296,7 @@ class Loader::Impl {
   const LoaderOptions options_;
   const int64_t size_;
   const Device device_;
+  const SampleOrder order_;
   std::unique_ptr<Stream> copies_;  // to a GPU
   std::optional<Ahead> ahead_;      // this and the next two are used on the caller's thread only
   Cursor taken_cursor_;             // of next_built()

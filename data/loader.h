@@ -2,7 +2,8 @@
 // by the training or evaluation loop; borrows its dataset. Batches belong to the caller.
 //
 // The content of a step is a pure function of (dataset, seed, cursor, batch sizes). Threads, prefetch and the number of
-// ranks change neither a sample nor its position; they only determine which rank gets which micro-batches.
+// ranks change neither a sample nor its position; they only determine which rank gets which micro-batches. The shape of
+// a micro-batch is a function of its samples (DataSpec::buckets).
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,14 @@ struct StepBatch {
   int64_t micro_count = 0;          // over all ranks: ceil(samples / batch.micro)
   std::vector<MicroBatch> mine;     // this rank's micro-batches in the order in which it runs them; may be empty
   int64_t targets = 0;              // in `mine`
+  int64_t units = 0;                // DataSpec::units of all samples, over all ranks, with their padding
   Cursor next;                      // the position after this step
 };
 
 struct LoaderOptions {
   int64_t batch_global = 1;  // samples per step; the last step of an epoch has the remainder
   int64_t batch_micro = 1;   // samples per micro-batch; the last one of a step has the remainder
+  int64_t pool = 1;          // steps; see SampleOrder
   uint64_t seed = 0;         // of the sample order
   bool shuffle = true;
   MicroSchedule schedule = MicroSchedule::kLocal;

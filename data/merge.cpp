@@ -17,7 +17,6 @@ class Merged {
   void add(const std::string& path) {
     const auto file = open_dataset_file(path, kCopyMemory);
     const DatasetHeader& h = file->header;
-    require_copyable(path, h);
     if (inputs_++ == 0) {
       header = described_as(h);
       has_records_ = h.records.count > 0;
@@ -28,6 +27,7 @@ class Merged {
     }
     samples += sample_count(h);
     rows += file->rows->size();
+    if (file->masks) mask_rows += file->masks->size();
   }
 
   // The number here of each label of a file; empty where they are the same.
@@ -49,7 +49,7 @@ class Merged {
   }
 
   DatasetHeader header;
-  int64_t samples = 0, rows = 0;
+  int64_t samples = 0, rows = 0, mask_rows = 0;
 
  private:
   template <class... Parts>
@@ -66,10 +66,18 @@ class Merged {
       require_same(h.vocabulary_size == header.vocabulary_size, path, "vocabularies of ", h.vocabulary_size, " and ",
                    header.vocabulary_size, " ids");
       require_same((h.records.count > 0) == has_records_, path, "one has records, the other is one text");
+      require_same(h.records.paired == header.records.paired, path, "one has pairs of records");
+      require_same(h.records.labelled == header.records.labelled, path, "one has a label for each record");
+      if (h.records.labelled) labels_of(path, h);
       return;
     }
     require_same(h.encoded == header.encoded, path,
                  "one holds images as PNG or JPEG files, the other as pixels: import both with --keep-encoded");
+    require_same(h.target == header.target, path, "one has ", words(h.target), ", the other ", words(header.target));
+    require_same(h.ignored == header.ignored, path, "pixels that are no targets are ", h.ignored, " there and ",
+                 header.ignored, " here");
+    require_same(h.target != TargetKind::kMasks || h.class_names == header.class_names, path,
+                 "the classes of masks have other names");
     Shape a = h.images, b = header.images;
     a[0] = b[0] = 0;
     require_same(a == b, path, "samples are ", sample_text(h.images), " there and ", sample_text(header.images),
@@ -78,6 +86,12 @@ class Merged {
   }
   static std::string words(DataKind kind) {
     return kind == DataKind::kTokens ? "text" : kind == DataKind::kTable ? "a table" : "images";
+  }
+  static std::string words(TargetKind kind) {
+    return kind == TargetKind::kMasks     ? "masks"
+           : kind == TargetKind::kNumbers ? "numbers to predict"
+           : kind == TargetKind::kBoxes   ? "boxes"
+                                          : "labels";
   }
   static std::string sample_text(const Shape& images) {
     Shape out;
@@ -124,8 +138,8 @@ class Merged {
 void merge_datasets(const std::vector<std::string>& inputs, const std::string& output, const MergeOptions& options) {
   Merged merged(inputs.front());
   for (const std::string& path : inputs) merged.add(path);
-  const auto writer = make_sample_writer(
-      {output, options.force, described_as(merged.header), merged.samples, merged.rows, !options.keep_normalization});
+  const auto writer = make_sample_writer({output, options.force, described_as(merged.header), merged.samples,
+                                          merged.rows, merged.mask_rows, !options.keep_normalization});
   int64_t before = 0;
   for (const std::string& path : inputs) {
     const auto file = open_dataset_file(path, kCopyMemory);

@@ -59,7 +59,7 @@ Hash128 Mixture::identity() const {
   return hasher.digest();
 }
 
-void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {
+Mixture::Place Mixture::place_of(int64_t epoch, int64_t index) const {
   check(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto part = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
   const int64_t begin = part > 0 ? ends_[part - 1] : 0, count = ends_[part] - begin;
@@ -68,7 +68,17 @@ void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   const int64_t size = data.size(), whole = count / size, rest = count % size;
   const int64_t drawn = epoch * rest + index - begin, own_epoch = epoch * whole + drawn / size;
   const Sampler order(size, options_.seed + part, own_epoch, options_.shuffle);
-  data.read(own_epoch, order(drawn % size), sample);
+  return {data, own_epoch, order(drawn % size)};
+}
+
+int64_t Mixture::length(int64_t epoch, int64_t index) const {
+  const Place at = place_of(epoch, index);
+  return at.data.length(at.epoch, at.index);
+}
+
+void Mixture::read(int64_t epoch, int64_t index, SampleMemory sample) const {
+  const Place at = place_of(epoch, index);
+  at.data.read(at.epoch, at.index, sample);
 }
 
 }  // namespace lockstep

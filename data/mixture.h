@@ -28,10 +28,18 @@ class Mixture final : public Dataset {
   int64_t size() const override { return ends_.back(); }
   const DataSpec& spec() const override { return parts_[0]->spec(); }
   Hash128 identity() const override;
+  int64_t length(int64_t epoch, int64_t index) const override;
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return parts_[0]->vocabulary(); }
 
  private:
+  // Where a sample of an epoch is: the dataset, its own epoch, and the index there.
+  struct Place {
+    const Dataset& data;
+    int64_t epoch, index;
+  };
+  Place place_of(int64_t epoch, int64_t index) const;
+
   std::vector<std::shared_ptr<const Dataset>> parts_;
   MixtureOptions options_;
   std::vector<int64_t> ends_;  // of each dataset's indices

@@ -87,11 +87,12 @@ Datasets records(const std::shared_ptr<const TokenSource>& source, const DataOpt
       source->records() > 0, ExitCode::kConfig,
       "data.packing is set, but the data has no records: import it as records (lockstep data import json), or leave "
       "data.packing out");
-  require(o.mask == 0, ExitCode::kConfig, "data.mask is set: it takes data.packing: windows");
+  require(o.mask == 0 || o.packing == Packing::kPad, ExitCode::kConfig,
+          "data.mask is set: it takes data.packing: windows or pad");
   return parts_of(o, source->records(), "records", seed, [&](Range r, PartUse use) {
-    return std::make_shared<PackedDataset>(
-        source, r,
-        PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad, use.training && o.shuffle, use.seed});
+    return std::make_shared<PackedDataset>(source, r,
+                                           PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad,
+                                                          o.buckets, use.training && o.shuffle, use.seed, o.mask});
   });
 }
 
@@ -101,6 +102,11 @@ Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, u
   for (int64_t id : o.ignore_tokens)
     require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
             ", but the vocabulary has ", source->vocabulary_size(), " tokens");
+  require(!source->paired() || o.packing != Packing::kWindows, ExitCode::kConfig,
+          "the data holds pairs, of an answer that was chosen and one that was rejected: set data.packing to pack or "
+          "pad, so that the chosen ones are trained on");
+  require(o.buckets == 1 || o.packing == Packing::kPad, ExitCode::kConfig, "data.buckets is ", o.buckets,
+          ", but samples are of one length: set data.packing to pad, or leave data.buckets out");
   if (o.packing != Packing::kWindows) return records(source, o, seed);
   return parts_of(o, source->size(), "tokens", seed, [&](Range r, PartUse use) {
     return std::make_shared<TokenDataset>(source, r,
@@ -117,6 +123,7 @@ Datasets images(int64_t count, const DataOptions& o, uint64_t seed, Part part) {
   require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is no text: leave it out");
   require(o.packing == Packing::kWindows, ExitCode::kConfig,
           "data.packing is set, but the data is no text: leave it out");
+  require(o.buckets == 1, ExitCode::kConfig, "data.buckets is set, but the data is no text: leave it out");
   return parts_of(o, count, "samples", seed, part);
 }
 
@@ -129,7 +136,7 @@ Datasets labelled_text(const std::shared_ptr<const DatasetFile>& file, const Dat
   require(o.ignore_tokens.empty(), ExitCode::kConfig,
           "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
   return parts_of(o, file->header.records.count, "records", seed,
-                  [&](Range r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context); });
+                  [&](Range r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context, o.buckets); });
 }
 
 Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
@@ -286,6 +293,24 @@ Field packing_field(DataOptions& o) {
       .without_effect_at_default();
 }
 
+Field buckets_field(DataOptions& o) {
+  return field("buckets", o.buckets,
+               "number of lengths, evenly spaced up to data.context, to which samples of one record each are padded: a "
+               "micro-batch has records of like length, and is padded to its longest; 1: all to data.context")
+      .with_range(1, 1024)
+      .without_effect_at_default();
+}
+
+Field bucket_pool_field(DataOptions& o) {
+  return field("bucket_pool", o.bucket_pool,
+               "with data.buckets, how many steps have their records sorted by length together; 1: each step has the "
+               "records that it has without buckets; more: the records of a step are of like length, too, so that "
+               "ranks do not wait for one with longer ones")
+      .with_unit("steps")
+      .with_range(1, 1 << 16)
+      .without_effect_at_default();
+}
+
 Field side_field(const std::string& side, int64_t& value) {
   return field("image." + side, value,
                cat(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
@@ -309,6 +334,8 @@ class Hdf5Source final : public DataSource {
         ignore_field(o),
         mask_field(o),
         packing_field(o),
+        buckets_field(o),
+        bucket_pool_field(o),
         field(
             "hdf5.samples", o.hdf5.samples,
             "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "

@@ -20,11 +20,13 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, Range re
           " records has two tokens, one to read and one to predict");
   if (!options_.pad) fill();
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
-           source_->vocabulary_size(),
+           source_->vocabulary_size() + masked(),
            "tokens",
            context,
-           true};
-  if (options_.pad) return;
+           !masked()};
+  spec_.buckets = options_.buckets;
+  check(options_.pad || (options_.buckets == 1 && !masked()), "packed samples with buckets or masks");
+  if (!tells_documents()) return;
   spec_.tensors.push_back({"documents", DType::kInt32, {context}});
   spec_.tensors.push_back({"positions", DType::kInt32, {context}});
 }
@@ -36,8 +38,9 @@ void PackedDataset::cut(Range records) {
   source_->visit_records([&](Range tokens) {
     const int64_t record = number++;
     if (record < records.begin || record >= records.end) return;
-    for (int64_t at = tokens.begin; at < tokens.end - 1; at += options_.context)
-      pieces_.push_back({at, static_cast<int32_t>(std::min(options_.context, tokens.end - 1 - at))});
+    const int64_t end = masked() ? tokens.end : tokens.end - 1;  // the last token has none after it
+    for (int64_t at = tokens.begin; at < end; at += options_.context)
+      pieces_.push_back({at, static_cast<int32_t>(std::min(options_.context, end - at))});
   });
 }
 
@@ -83,12 +86,16 @@ PackedDataset::Piece PackedDataset::piece_at(int64_t epoch, int64_t place) const
   return first[order(place - (first - pieces_.begin()))];
 }
 
+int64_t PackedDataset::length(int64_t, int64_t index) const {
+  return options_.pad ? pieces_[static_cast<size_t>(index)].count : options_.context;
+}
+
 void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const {
   trace_mark();
   check(index >= 0 && index < size(), "sample ", index, " of ", size());
   int32_t *ids = static_cast<int32_t*>(sample[0]), *labels = static_cast<int32_t*>(sample[1]);
-  int32_t *documents = options_.pad ? nullptr : static_cast<int32_t*>(sample[2]),
-          *positions = options_.pad ? nullptr : static_cast<int32_t*>(sample[3]);
+  int32_t *documents = tells_documents() ? static_cast<int32_t*>(sample[2]) : nullptr,
+          *positions = tells_documents() ? static_cast<int32_t*>(sample[3]) : nullptr;
   int64_t at = 0;
   int32_t document = 0;
   const auto mark = [&](int64_t count) {
@@ -99,6 +106,12 @@ void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) cons
   const auto put = [&](const Piece& piece) {
     const int64_t count = piece.count, begin = piece.begin;
     source_->read({begin, begin + count}, ids + at);
+    if (masked()) {
+      Masking{options_.mask, options_.seed}.hide(source_->vocabulary_size(), epoch, index, count, ids + at,
+                                                 labels + at);
+      ignore_labels(*source_, {begin, begin + count}, options_.ignore_tokens, labels + at);
+      return mark(count);
+    }
     std::copy(ids + at + 1, ids + at + count, labels + at);
     source_->read({begin + count, begin + count + 1}, labels + at + count - 1);
     ignore_labels(*source_, {begin + 1, begin + count + 1}, options_.ignore_tokens, labels + at);

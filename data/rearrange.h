@@ -18,7 +18,7 @@ struct SplitPart {
 };
 struct SplitOptions {
   uint64_t seed = 0;
-  bool by_label = false;  // each label has its share in each part, to the sample; images and tables
+  bool by_label = false;  // each label has its share in each part, to the sample
   bool force = false;     // replace existing outputs
   ProgressCallback progress = {};
 };
@@ -34,7 +34,7 @@ struct MergeOptions {
   ProgressCallback progress = {};
 };
 // The samples of all inputs, one after another. Kind, vocabulary and shape must be the same. Where labels have names,
-// those of the first input count: each later name must be among them, in whatever order.
+// those of the first input count: each later name must be among them, in whatever order. Targets must be of one kind.
 void merge_datasets(const std::vector<std::string>& inputs, const std::string& output, const MergeOptions& options);
 
 }  // namespace lockstep

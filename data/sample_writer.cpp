@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/partial_output.h"
 #include "data/token_dataset.h"
@@ -13,17 +14,28 @@ namespace {
 
 constexpr int64_t kTokensAtOnce = 1 << 18, kSamplesAtOnce = 256;
 
+int32_t label_of(const DatasetFile& file, int64_t sample, const std::vector<int32_t>& numbers) {
+  const int32_t label = file.labels[static_cast<size_t>(sample)];
+  return numbers.empty() ? label : numbers[static_cast<size_t>(label)];
+}
+
 class TokenCopy final : public SampleWriter {
  public:
   explicit TokenCopy(NewDataset d)
-      : writer_(d.path, d.replace, std::move(d.header.vocabulary), d.header.vocabulary_size) {}
+      : writer_(d.path, d.replace, std::move(d.header.vocabulary), d.header.vocabulary_size) {
+    if (d.header.records.paired) writer_.set_paired();
+    if (d.header.records.labelled) writer_.set_classes(d.header.classes, std::move(d.header.class_names));
+  }
 
-  void append(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>&) override {
+  void append(const std::shared_ptr<const DatasetFile>& file, Range samples,
+              const std::vector<int32_t>& labels) override {
     const FileTokens source(file);
     if (source.records() == 0) return copy(source, samples);
-    visit_records(*file, samples, [&](Range tokens) {
+    int64_t record = samples.begin;
+    visit_records(*file, records_of(file->header, samples), [&](Range tokens) {
       copy(source, tokens);
-      writer_.end_record();
+      if (file->header.records.labelled) writer_.end_record(label_of(*file, record++, labels));
+      else writer_.end_record();
     });
   }
   void close() override { writer_.close(); }
@@ -46,11 +58,70 @@ class TokenCopy final : public SampleWriter {
   std::vector<uint8_t> targets_;
 };
 
+// The targets of images and of rows of tables: what is copied waits in memory, but for masks.
+class TargetCopy {
+ public:
+  TargetCopy(Hdf5File& file, const NewDataset& d) : path_(d.path) {
+    const DatasetHeader& h = d.header;
+    if (h.target != TargetKind::kMasks) return;
+    const Shape shape = h.encoded ? Shape{d.mask_rows} : Shape{d.mask_rows, h.images[1], h.images[2]};
+    masks_ = std::make_unique<ChunkWriter>(file, "masks", StoredType::kUInt8, shape, mask_rows_per_chunk(h));
+  }
+
+  void append(const DatasetFile& file, Range samples, const std::vector<int32_t>& labels) {
+    const DatasetHeader& h = file.header;
+    for (int64_t i = samples.begin; i < samples.end; ++i) {
+      if (h.target == TargetKind::kLabels) labels_.push_back(label_of(file, i, labels));
+      if (h.target == TargetKind::kNumbers) numbers_.push_back(file.numbers[static_cast<size_t>(i)]);
+      if (h.target == TargetKind::kBoxes) append_boxes(file.boxes_of(i), labels);
+      if (h.target == TargetKind::kMasks && h.encoded)
+        ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part_of(h.target_ends, i).size());
+    }
+    if (masks_)
+      file.masks->visit(mask_rows_of(h, samples),
+                        [&](Range piece, const uint8_t* bytes) { masks_->append(bytes, piece.size()); });
+  }
+
+  // With `measures`, numbers have a mean and deviation of their own.
+  void close(Hdf5File& file, bool measures, DatasetHeader& h) {
+    if (h.target == TargetKind::kLabels) return write_labels(file, labels_, h);
+    if (h.target == TargetKind::kBoxes) {
+      require(!boxes_.empty(), ExitCode::kBadData, path_, ": none of its images would have a box");
+      return write_boxes(file, boxes_, ends_, h);
+    }
+    if (h.target == TargetKind::kNumbers) {
+      const double mean = h.target_mean, stddev = h.target_std;
+      write_numbers(file, numbers_, h);
+      if (!measures) h.target_mean = mean, h.target_std = stddev;
+      return;
+    }
+    h.label_hashes = masks_->finish();
+    if (h.encoded) h.target_end_hashes = write_ends(file, "mask_ends", ends_);
+  }
+
+ private:
+  void append_boxes(std::span<const float> rows, const std::vector<int32_t>& labels) {
+    for (size_t at = 0; at < rows.size(); ++at) {
+      const bool is_class = at % kBoxValues == 0 && !labels.empty();
+      boxes_.push_back(is_class ? static_cast<float>(labels[static_cast<size_t>(rows[at])]) : rows[at]);
+    }
+    ends_.push_back(static_cast<int64_t>(boxes_.size()) / kBoxValues);
+  }
+
+  std::string path_;
+  std::vector<int32_t> labels_;
+  std::vector<double> numbers_;
+  std::vector<float> boxes_;
+  std::vector<int64_t> ends_;  // of boxes, or of masks' bytes
+  std::unique_ptr<ChunkWriter> masks_;
+};
+
 class LabelledCopy final : public SampleWriter {
  public:
   explicit LabelledCopy(NewDataset d)
       : pending_(d.path, d.replace),
         file_(Hdf5File::create(pending_.dataset())),
+        targets_(file_, d),
         header_(std::move(d.header)),
         rows_(file_, header_.kind == DataKind::kTable ? "features" : "images",
               header_.kind == DataKind::kTable ? StoredType::kFloat32 : StoredType::kUInt8, shape(header_, d),
@@ -64,10 +135,7 @@ class LabelledCopy final : public SampleWriter {
   void append(const std::shared_ptr<const DatasetFile>& from, Range samples,
               const std::vector<int32_t>& labels) override {
     const DatasetFile& file = *from;
-    for (int64_t i = samples.begin; i < samples.end; ++i) {
-      const int32_t label = file.labels[static_cast<size_t>(i)];
-      labels_.push_back(labels.empty() ? label : labels[static_cast<size_t>(label)]);
-    }
+    targets_.append(file, samples, labels);
     for (int64_t i = samples.begin; header_.encoded && i < samples.end; ++i)
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part_of(file.header.ends, i).size());
     file.rows->visit(rows_of(file.header, samples), [&](Range piece, const uint8_t* bytes) {
@@ -83,7 +151,7 @@ class LabelledCopy final : public SampleWriter {
   void close() override {
     header_.hashes = rows_.finish();
     if (measures_) set_moments();
-    write_labels(file_, labels_, header_);
+    targets_.close(file_, measures_, header_);
     if (header_.encoded) header_.end_hashes = write_ends(file_, "ends", ends_);
     write_dataset_header(file_, header_);
     file_.close();
@@ -114,22 +182,16 @@ class LabelledCopy final : public SampleWriter {
 
   PartialOutput pending_;
   Hdf5File file_;
+  TargetCopy targets_;
   DatasetHeader header_;
   ChunkWriter rows_;
   bool measures_;
   ChannelSums sums_;
   std::vector<FeatureMoments> moments_;
-  std::vector<int32_t> labels_;
   std::vector<int64_t> ends_;
 };
 
 }  // namespace
-
-void require_copyable(const std::string& path, const DatasetHeader& h) {
-  require(h.target == TargetKind::kLabels && !h.records.labelled, ExitCode::kBadData, path,
-          ": holds masks, boxes, numbers to predict or labels of texts; only images and rows with labels, and text "
-          "without, are copied yet");
-}
 
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {
   if (dataset.header.kind == DataKind::kTokens) return std::make_unique<TokenCopy>(std::move(dataset));
@@ -139,6 +201,11 @@ std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset) {
 Range rows_of(const DatasetHeader& h, Range samples) {
   if (!h.encoded || samples.empty()) return samples;
   return {part_of(h.ends, samples.begin).begin, part_of(h.ends, samples.end - 1).end};
+}
+
+Range mask_rows_of(const DatasetHeader& h, Range samples) {
+  if (!h.encoded || samples.empty()) return samples;
+  return {part_of(h.target_ends, samples.begin).begin, part_of(h.target_ends, samples.end - 1).end};
 }
 
 void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,
@@ -163,6 +230,11 @@ DatasetHeader described_as(const DatasetHeader& h) {
   out.columns = h.columns;
   out.classes = h.classes;
   out.mean = h.mean, out.stddev = h.stddev;
+  out.target = h.target;
+  out.ignored = h.ignored;
+  out.target_mean = h.target_mean, out.target_std = h.target_std;
+  out.records.labelled = h.records.labelled;
+  out.records.paired = h.records.paired;
   return out;
 }
 

@@ -18,8 +18,8 @@ struct NewDataset {
   std::string path;
   bool replace = false;
   DatasetHeader header;  // as of described_as()
-  // Images and tables. rows: bytes of encoded images, else as many as samples.
-  int64_t samples = 0, rows = 0;
+  // Images and tables. rows: bytes of encoded images, and of their masks, else as many as samples.
+  int64_t samples = 0, rows = 0, mask_rows = 0;
   // mean and std are measured, but of features whose mean is 0 and std 1, as those of categories; else they are the
   // header's.
   bool measure = false;
@@ -30,19 +30,20 @@ DatasetHeader described_as(const DatasetHeader& header);
 class SampleWriter {
  public:
   virtual ~SampleWriter() = default;
-  // Appends samples of a file, as sample_count() counts them. `labels`: the new number of each of the file's labels;
-  // empty: they stay.
+  // Appends samples of a file, as sample_count() counts them, with their targets. `labels`: the new number of each of
+  // the file's labels, not of masks; empty: they stay.
   virtual void append(const std::shared_ptr<const DatasetFile>& file, Range samples,
                       const std::vector<int32_t>& labels) = 0;
-  virtual void close() = 0;   // the file is complete, under its temporary name
+  // The file is complete, under its temporary name. Throws ExitCode::kBadData for images of which none has a box.
+  virtual void close() = 0;
   virtual void commit() = 0;  // it appears
 };
-// Throws ExitCode::kBadData for a file, at `path`, whose samples have other targets than labels.
-void require_copyable(const std::string& path, const DatasetHeader& header);
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
 
-// The rows of some samples of a file of images or tables: bytes of encoded images, else the same numbers.
+// The rows of some samples of a file of images or tables, and of their masks: bytes of encoded images, else the same
+// numbers.
 Range rows_of(const DatasetHeader& header, Range samples);
+Range mask_rows_of(const DatasetHeader& header, Range samples);
 
 constexpr int64_t kCopyMemory = 16 << 20;  // bytes of a file that is copied from, in memory
 // Appends some at a time and calls done(end of those that are copied) after each time.

@@ -26,12 +26,6 @@ std::string decoded(const Vocabulary* vocabulary, const std::vector<int32_t>& id
 
 Range tokens_of(const DatasetFile& file, int64_t index) {
   const int64_t tokens = file.header.tokens, records = file.header.records.count;
-  const int64_t count = records > 0 ? records : ceil_div(tokens, kShownTokens);
-  require(
-      index >= 0 && index<count, ExitCode::kUsage, file.path, ": has no text ", index, "; it has ", count, records> 0
-          ? " records"
-          : cat(" stretches of ", kShownTokens, " tokens"),
-      ", counted from 0");
   if (records == 0) return {index * kShownTokens, std::min(tokens, (index + 1) * kShownTokens)};
   std::vector<int64_t> ends;  // of the record before, and its own
   file.record_ends->visit({std::max<int64_t>(0, index - 1), index + 1}, [&](Range rows, const uint8_t* bytes) {
@@ -39,6 +33,36 @@ Range tokens_of(const DatasetFile& file, int64_t index) {
     ends.insert(ends.end(), values, values + rows.size());
   });
   return {index > 0 ? ends.front() : 0, ends.back()};
+}
+
+void require_text(const DatasetFile& file, int64_t index) {
+  const DatasetHeader& h = file.header;
+  const bool records = h.records.count > 0;
+  const int64_t count = records ? sample_count(h) : ceil_div(h.tokens, kShownTokens);
+  const std::string unit = !records           ? cat(" stretches of ", kShownTokens, " tokens")
+                           : h.records.paired ? " pairs of records"
+                                              : " records";
+  require(index >= 0 && index < count, ExitCode::kUsage, file.path, ": has no text ", index, "; it has ", count, unit,
+          ", counted from 0");
+}
+
+// What `text` of a ShownText is, and how many targets are in it.
+std::pair<std::string, int64_t> marked_text(const FileTokens& source, Range tokens) {
+  std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
+  std::vector<uint8_t> marks(ids.size(), 1);
+  source.read(tokens, ids.data());
+  if (source.has_targets()) source.read_targets(tokens, marks.data());
+  std::string text;
+  for (size_t begin = 0; begin < ids.size();) {
+    size_t end = begin;
+    while (end < ids.size() && marks[end] == marks[begin]) ++end;
+    const std::string part = decoded(source.vocabulary(), {ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                           ids.begin() + static_cast<std::ptrdiff_t>(end)});
+    if (!source.vocabulary() && begin > 0) text += ' ';
+    text += marks[begin] ? part : cat(kNoTargetBegin, part, kNoTargetEnd);
+    begin = end;
+  }
+  return {std::move(text), std::count(marks.begin(), marks.end(), 1)};
 }
 
 constexpr uint8_t kNoClass = 255;  // whose colour is light
@@ -97,26 +121,21 @@ void draw(std::span<const float> boxes, ByteImage& image) {
 ShownText show_text(const std::string& path, int64_t index) {
   const auto file = open_dataset_file(path, 16 << 20);
   require(file->header.kind == DataKind::kTokens, ExitCode::kBadData, path, ": holds no text");
-  const Range tokens = tokens_of(*file, index);
+  require_text(*file, index);
   const FileTokens source(file);
-  std::vector<int32_t> ids(static_cast<size_t>(tokens.size()));
-  std::vector<uint8_t> marks(ids.size(), 1);
-  source.read(tokens, ids.data());
-  if (source.has_targets()) source.read_targets(tokens, marks.data());
-  ShownText out{tokens.begin, tokens.end, std::count(marks.begin(), marks.end(), 1), ""};
+  const bool paired = file->header.records.paired;
+  const Range tokens = tokens_of(*file, paired ? 2 * index : index);
+  auto [text, targets] = marked_text(source, tokens);
+  ShownText out{tokens.begin, tokens.end, targets, std::move(text)};
+  if (paired) {
+    auto [rejected, of_rejected] = marked_text(source, tokens_of(*file, 2 * index + 1));
+    out.rejected = std::move(rejected);
+    out.rejected_targets = of_rejected;
+  }
   if (file->header.records.labelled) {
     out.label = file->labels[static_cast<size_t>(index)];
     const auto& names = file->header.class_names;
     if (!names.empty()) out.class_name = escaped(names[static_cast<size_t>(*out.label)], Lines::kEscape);
-  }
-  for (size_t begin = 0; begin < ids.size();) {
-    size_t end = begin;
-    while (end < ids.size() && marks[end] == marks[begin]) ++end;
-    const std::string part = decoded(source.vocabulary(), {ids.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                           ids.begin() + static_cast<std::ptrdiff_t>(end)});
-    if (!source.vocabulary() && begin > 0) out.text += ' ';
-    out.text += marks[begin] ? part : cat(kNoTargetBegin, part, kNoTargetEnd);
-    begin = end;
   }
   return out;
 }

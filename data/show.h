@@ -10,14 +10,17 @@
 
 namespace lockstep {
 
-// A stretch of a dataset's text: record `index`, or, where there are no records, the `index`-th stretch of kShownTokens
-// tokens.
+// A stretch of a dataset's text: record or pair `index`, or, where there are no records, the `index`-th stretch of
+// kShownTokens tokens.
 struct ShownText {
   int64_t begin = 0, end = 0, targets = 0;  // tokens
   // Decoded; parts without a target stand between these marks. Ids, separated by spaces, at level "ids".
   std::string text;
   std::optional<int32_t> label = {};  // of a record that has one
   std::string class_name = {};
+  // Of a pair, whose chosen record the rest is of.
+  std::optional<std::string> rejected = {};
+  int64_t rejected_targets = 0;
 };
 inline constexpr int64_t kShownTokens = 256;
 inline constexpr const char *kNoTargetBegin = "\u27E6", *kNoTargetEnd = "\u27E7";  // white square brackets

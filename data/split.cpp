@@ -128,17 +128,20 @@ void split_dataset(const std::string& input, std::vector<SplitPart>& parts, cons
   check_parts(parts);
   const auto file = open_dataset_file(input, kCopyMemory);
   const DatasetHeader& h = file->header;
-  require_copyable(input, h);
-  require(!options.by_label || h.kind != DataKind::kTokens, ExitCode::kUsage, "data split: --by-label: ", input,
-          " is text, which has no labels");
+  require(!options.by_label || !file->labels.empty(), ExitCode::kUsage, "data split: --by-label: ", input,
+          h.kind == DataKind::kTokens ? " is text, which has no labels" : " has no label for each sample");
   const Runs runs(*file, parts, options);
-  std::vector<int64_t> rows(parts.size());
-  runs.visit([&](const Run& r) { rows[r.part] += rows_of(h, r.samples).size(); });
+  std::vector<int64_t> rows(parts.size()), mask_rows(parts.size());
+  runs.visit([&](const Run& r) {
+    rows[r.part] += rows_of(h, r.samples).size();
+    if (file->masks) mask_rows[r.part] += mask_rows_of(h, r.samples).size();
+  });
   std::vector<std::unique_ptr<SampleWriter>> writers;
   for (size_t p = 0; p < parts.size(); ++p) {
     require(parts[p].samples > 0, ExitCode::kBadData, input, ": has ", sample_count(h), " samples, of which ",
             parts[p].path, " would get none");
-    writers.push_back(make_sample_writer({parts[p].path, options.force, described_as(h), parts[p].samples, rows[p]}));
+    writers.push_back(
+        make_sample_writer({parts[p].path, options.force, described_as(h), parts[p].samples, rows[p], mask_rows[p]}));
   }
   runs.visit([&](const Run& r) {
     copy_samples(file, r.samples, {}, *writers[r.part], [&](int64_t done) {

@@ -16,13 +16,18 @@ class Subset final : public Dataset {
   const DataSpec& spec() const override { return data_.spec(); }
   Hash128 identity() const override { return data_.identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override {
-    // index * size / count, without a product that could overflow.
-    const int64_t whole = data_.size() / count_, rest = data_.size() % count_;
-    data_.read(epoch, index * whole + index * rest / count_, sample);
+    data_.read(epoch, of_all(index), sample);
   }
+  int64_t length(int64_t epoch, int64_t index) const override { return data_.length(epoch, of_all(index)); }
   const Vocabulary* vocabulary() const override { return data_.vocabulary(); }
 
  private:
+  // index * size / count, without a product that could overflow.
+  int64_t of_all(int64_t index) const {
+    const int64_t whole = data_.size() / count_, rest = data_.size() % count_;
+    return index * whole + index * rest / count_;
+  }
+
   const Dataset& data_;
   int64_t count_;
 };

@@ -39,6 +39,13 @@ void FileTokens::read_targets(Range tokens, uint8_t* out) const {
   });
 }
 
+void FileTokens::visit_records(const std::function<void(Range tokens)>& use) const {
+  int64_t record = 0;
+  lockstep::visit_records(*file_, [&](Range tokens) {
+    if (record++ % 2 == 0 || !paired()) use(tokens);
+  });
+}
+
 void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels) {
   if (!ignored.empty())
     for (int64_t i = 0; i < tokens.size(); ++i)
@@ -75,13 +82,13 @@ int64_t TokenDataset::origin(int64_t epoch) const {
   return random_below(places, kOrigin, options_.seed, epoch);
 }
 
-void TokenDataset::hide(int64_t epoch, int64_t index, int64_t count, int32_t* ids, int32_t* target) const {
-  const int64_t vocabulary = source_->vocabulary_size();
+void Masking::hide(int64_t vocabulary, int64_t epoch, int64_t sample, int64_t count, int32_t* ids,
+                   int32_t* targets) const {
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t key[] = {epoch, index, i};
-    const uint64_t random = hash64(key, sizeof key, options_.seed ^ kMask);
-    const bool hidden = static_cast<double>(random >> 40) < options_.mask * (1 << 24);
-    target[i] = hidden ? ids[i] : kIgnoreIndex;
+    const int64_t key[] = {epoch, sample, i};
+    const uint64_t random = hash64(key, sizeof key, seed ^ kMask);
+    const bool hidden = static_cast<double>(random >> 40) < share * (1 << 24);
+    targets[i] = hidden ? ids[i] : kIgnoreIndex;
     if (!hidden) continue;
     const uint64_t kind = random % 10, other = random / 10 % static_cast<uint64_t>(vocabulary);
     if (kind < 8) ids[i] = static_cast<int32_t>(vocabulary);
@@ -97,7 +104,7 @@ void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   int32_t *ids = static_cast<int32_t*>(sample[0]), *target = static_cast<int32_t*>(sample[1]);
   source_->read({begin, begin + count}, ids);
   if (options_.mask > 0) {
-    hide(epoch, index, count, ids, target);
+    Masking{options_.mask, options_.seed}.hide(source_->vocabulary_size(), epoch, index, count, ids, target);
   } else {
     std::copy(ids + 1, ids + count, target);
     source_->read({begin + count, begin + count + 1}, target + count - 1);

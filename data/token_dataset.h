@@ -25,7 +25,8 @@ class TokenSource {
   virtual bool has_targets() const { return false; }        // is the loss on some of the tokens only?
   // 1 for each token that is a target, else 0; where has_targets(). Callable from any thread.
   virtual void read_targets(Range tokens, uint8_t* out) const {}
-  virtual int64_t records() const { return 0; }                                      // 0: it is one text
+  virtual int64_t records() const { return 0; }  // 0: it is one text
+  virtual bool paired() const { return false; }  // are there texts between its records that are none of them?
   virtual void visit_records(const std::function<void(Range tokens)>& use) const {}  // in order
 };
 
@@ -39,10 +40,10 @@ class FileTokens final : public TokenSource {
   void read(Range tokens, int32_t* out) const override;
   bool has_targets() const override { return file_->targets != nullptr; }
   void read_targets(Range tokens, uint8_t* out) const override;
-  int64_t records() const override { return file_->header.records.count; }
-  void visit_records(const std::function<void(Range tokens)>& use) const override {
-    lockstep::visit_records(*file_, use);
-  }
+  // Of pairs, those that were chosen.
+  int64_t records() const override { return file_->header.records.count / (paired() ? 2 : 1); }
+  bool paired() const override { return file_->header.records.paired; }
+  void visit_records(const std::function<void(Range tokens)>& use) const override;
 
  private:
   std::shared_ptr<const DatasetFile> file_;
@@ -50,6 +51,16 @@ class FileTokens final : public TokenSource {
 
 // Makes kIgnoreIndex of the labels of `tokens` that are among `ignored`, which is sorted, or are no targets.
 void ignore_labels(const TokenSource& source, Range tokens, const std::vector<int64_t>& ignored, int32_t* labels);
+
+// Masked language modelling (Devlin et al., "BERT", 2019). Each of the sample's first `count` tokens is a target with
+// probability `share`, a function of (seed, epoch, sample, position), and the only kind of target: `targets` is what it
+// was. Of ten targets eight are shown as the mask, an additional token after the vocabulary's, one as any token, and
+// one as it is.
+struct Masking {
+  double share = 0;
+  uint64_t seed = 0;
+  void hide(int64_t vocabulary, int64_t epoch, int64_t sample, int64_t count, int32_t* ids, int32_t* targets) const;
+};
 
 struct WindowOptions {
   int64_t context = 0;
@@ -60,10 +71,7 @@ struct WindowOptions {
   // first is a target.
   bool moving_origin = false;
   uint64_t seed = 0;
-  // Above 0: masked language modelling (Devlin et al., "BERT", 2019). Each token is a target with this probability, a
-  // function of (seed, epoch, sample, position), and the only kind of target; of ten targets eight are shown as the
-  // mask, an additional token after the vocabulary's, one as any token, and one as it is.
-  double mask = 0;
+  double mask = 0;  // above 0: Masking
 };
 
 class TokenDataset final : public Dataset {
@@ -78,8 +86,6 @@ class TokenDataset final : public Dataset {
   int64_t origin(int64_t epoch) const;  // of window 0, in tokens from the start of the part
 
  private:
-  void hide(int64_t epoch, int64_t index, int64_t count, int32_t* ids, int32_t* target) const;
-
   std::shared_ptr<const TokenSource> source_;
   Range part_;
   WindowOptions options_;

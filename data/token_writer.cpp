@@ -102,15 +102,32 @@ void TokenWriter::end_record(const std::string& label) {
   end_record();
 }
 
+void TokenWriter::set_classes(int64_t classes, std::vector<std::string> names) {
+  check(records_ == 0 && classes > 0, "labels below ", classes, " after ", records_, " records");
+  classes_ = classes;
+  class_names_ = std::move(names);
+}
+
+void TokenWriter::end_record(int32_t label) {
+  check(label >= 0 && label < classes_, "label ", label, " of ", classes_);
+  labels_.push_back(label);
+  end_record();
+}
+
 void TokenWriter::write_labels_of(Hdf5File& file, DatasetHeader& header) {
   check(static_cast<int64_t>(labels_.size()) == records_, labels_.size(), " labels of ", records_, " records");
+  header.records.labelled = true;
+  if (classes_ > 0) {
+    header.classes = classes_;
+    header.class_names = class_names_;
+    return write_labels(file, labels_, header);
+  }
   std::set<std::string> names;
   for (const auto& [name, number] : label_numbers_) names.insert(name);
   const auto index = index_of_labels(names, output_, header.class_names);
   std::vector<int32_t> final_of(label_numbers_.size());
   for (const auto& [name, number] : label_numbers_) final_of[static_cast<size_t>(number)] = index.at(name);
   for (int32_t& label : labels_) label = final_of[static_cast<size_t>(label)];
-  header.records.labelled = true;
   header.classes = static_cast<int64_t>(names.size());
   write_labels(file, labels_, header);
   warn_of_label_order(output_, labels_, header.classes);
@@ -130,6 +147,8 @@ void TokenWriter::close(const ProgressCallback& progress) {
   };
   header.hashes = copy("tokens", type_, tokens_, ids_, progress);
   header.records.count = records_;
+  header.records.paired = paired_;
+  check(!paired_ || records_ % 2 == 0, "pairs of ", records_, " records");
   if (records_ > 0) header.records.end_hashes = copy("record_ends", StoredType::kInt64, records_, ends_);
   if (records_ > 0 && !all_targets_)
     header.records.target_hashes = copy("targets", StoredType::kUInt8, tokens_, targets_);

@@ -31,6 +31,11 @@ class TokenWriter {
   // The same of a record with a label; then every record has one. They are numbered as index_of_labels does, in the
   // end; until then each takes 4 bytes of memory. Throws kBadData where there are more than kMostClasses.
   void end_record(const std::string& label);
+  // Labels whose numbers and names stand before: to be called before the first record; then every record has one.
+  void set_classes(int64_t classes, std::vector<std::string> names);
+  void end_record(int32_t label);
+  // Records are pairs: after each that was chosen comes the one that was rejected.
+  void set_paired() { paired_ = true; }
   int64_t tokens() const { return tokens_; }
   int64_t records() const { return records_; }
   // The position in the inputs of an import that was cut short, as it was given to save(); null where there is none.
@@ -57,8 +62,11 @@ class TokenWriter {
   Spool &ids_, &targets_, &ends_;
   Spool &label_names_, &record_labels_;  // so that they survive: names by line, and a number for each record
   int64_t tokens_ = 0, records_ = 0, record_begin_ = 0;
+  bool paired_ = false;
   bool all_targets_ = true;                       // until then no mark is written
-  std::map<std::string, int32_t> label_numbers_;  // in the order in which they came
+  std::map<std::string, int32_t> label_numbers_;  // in the order in which they came; or
+  int64_t classes_ = 0;                           // as of set_classes()
+  std::vector<std::string> class_names_;
   std::vector<int32_t> labels_;
 };
 

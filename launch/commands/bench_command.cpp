@@ -111,7 +111,7 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
       const StepReport r = trainer.finish();
       if (i == 0) first_s = process_age();
       if (i == warmup) before = stats_of_run();
-      items = static_cast<double>(r.items);
+      if (i >= warmup) items += static_cast<double>(r.items) / static_cast<double>(steps);
       loss = r.result.loss;
       if (i < warmup) continue;
       total.push_back(r.step_ms);
@@ -132,7 +132,9 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
     if (comm.rank() == 0) {
       const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
       const std::string name = gpu ? device_backend().properties(device.index).name : "";
-      const double tflops = trainer.flops() / mean / 1e9;
+      // Where rows are cut to their bucket, products are fewer in proportion.
+      const double whole = static_cast<double>(settings->batch.global * trainer.items_per_sample());
+      const double tflops = trainer.flops() * (items / whole) / mean / 1e9;
       const double peak = gpu && low && !settings->device.share_gpu ? comm.size() * peak_tflops(name) : 0;
       JsonObject line{{"model", settings->model_name},
                       {"parameters", trainer.parameter_count()},

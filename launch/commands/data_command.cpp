@@ -57,11 +57,13 @@ void import_idx_files(const Arguments& a, const Inputs& inputs, const std::strin
 void import_json_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   JsonFields fields{a.text("field"), a.text("prompt"), a.text("completion"), a.text("messages")};
   const std::string &chat = a.text("template"), &skip = a.text("skip-bad");
-  require(chat.empty() || !fields.messages.empty(), ExitCode::kUsage,
-          "data import json: --template says how --messages become a text");
-  if (!chat.empty()) fields.chat_template = chat;
+  fields.chosen = a.text("chosen"), fields.rejected = a.text("rejected");
+  const bool pairs = !fields.chosen.empty() || !fields.rejected.empty();
+  require(chat.empty() || !fields.messages.empty() || pairs, ExitCode::kUsage,
+          "data import json: --template says how --messages, or --chosen and --rejected, become a text");
+  fields.chat_template = chat;
   fields.label = a.text("label");
-  if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty())
+  if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
   options.vocabulary = named_vocabulary(a, "json");
   options.separator = a.text("separator");
@@ -161,8 +163,8 @@ const ImportFormat kFormats[] = {
     {"json",
      "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "template", "label", "skip-bad", "vocabulary", "tokenizer",
-      "separator"}},
+     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "skip-bad", "vocabulary",
+      "tokenizer", "separator"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -272,12 +274,17 @@ int show(const Arguments& a) {
   const ShownText shown = show_text(path, index);
   if (a.has("json")) {
     JsonObject line{{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}};
+    if (shown.rejected)
+      line.insert(line.end(), {{"rejected", *shown.rejected}, {"rejected_targets", shown.rejected_targets}});
     if (shown.label) line.insert(line.end(), {{"label", *shown.label}, {"class", shown.class_name}});
     print(json_line(line) + "\n");
   } else {
     const std::string what = shown.label ? cat("label ", *shown.label, " (", shown.class_name, ")")
                                          : cat("of which ", shown.targets, " are targets");
-    print(cat("tokens ", shown.begin, " to ", shown.end, ", ", what, ":\n", shown.text, "\n"));
+    print(cat("tokens ", shown.begin, " to ", shown.end, ", ", what, shown.rejected ? "; chosen:\n" : ":\n", shown.text,
+              "\n"));
+    if (shown.rejected)
+      print(cat("rejected, of which ", shown.rejected_targets, " are targets:\n", *shown.rejected, "\n"));
   }
   return 0;
 }
@@ -323,7 +330,12 @@ std::vector<Command> data_forms() {
         {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},
         {"messages", "json: the field of a conversation, a list of {role, content}; the loss is on the assistant's",
          "NAME", ""},
-        {"template", "json: how messages become a text: chatml, llama3 or plain; default: chatml", "NAME", ""},
+        {"chosen", "json: the field of an answer that was preferred, a text or with --template a conversation", "NAME",
+         ""},
+        {"rejected", "json: the field of the answer that was not; both are kept, a run trains on --chosen", "NAME", ""},
+        {"template",
+         "json: how messages become a text: chatml, llama3 or plain; default: chatml, and none for --chosen", "NAME",
+         ""},
         {"skip-bad", "json: leave out up to N lines that are no such record, and name them; default: 0", "N", ""},
         {"vocabulary-size",
          "llmc, megatron: how many ids there are, without --tokenizer; default: the largest plus one", "N", ""},

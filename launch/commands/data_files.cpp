@@ -127,7 +127,7 @@ std::vector<Command> data_file_forms() {
        "given; text without records is cut into consecutive parts. Each sample is in one of them, as it was.",
        {{"into", "the new files, each with its share of the samples", "OUT.h5:SHARE,...", ""},
         {"seed", "another seed divides them otherwise", "N", "0"},
-        {"by-label", "images, tables: each label has its share in each file"},
+        {"by-label", "where samples have a label: each has its share in each file"},
         {"force", "replace existing files"},
         {"json", "print one JSON object a file"}},
        1,

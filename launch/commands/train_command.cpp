@@ -55,8 +55,9 @@ ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   o.title = "train";
   o.total = s.train.steps;
   o.start = t.steps_done();
-  o.rate_unit = t.items_unit();
-  o.rate_scale = static_cast<double>(s.batch.global * t.items_per_sample());
+  const bool cut = s.data.buckets > 1;  // rows have several lengths
+  o.rate_unit = cut ? "samples" : t.items_unit();
+  o.rate_scale = static_cast<double>(s.batch.global * (cut ? 1 : t.items_per_sample()));
   return o;
 }
 

@@ -314,6 +314,9 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   refuse(!s->graph || s->parallel.compute != DType::kFloat16, "graph",
          "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
   refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
+  refuse(!s->graph || s->data.buckets == 1, "graph",
+         "cannot be true with data.buckets, whose micro-batches have several shapes");
+  refuse(s->data.bucket_pool == 1 || s->data.buckets > 1, "data.bucket_pool", "has an effect only with data.buckets");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
   refuse(!s->train.eval_ema || s->optim.ema > 0, "train.eval_ema",
          "there are no averages without optim.ema, their decay; 0.999 is usual");

@@ -188,6 +188,7 @@ void Trainer::start_loader() {
   LoaderOptions o;
   o.batch_global = settings_.batch.global;
   o.batch_micro = settings_.batch.micro;
+  o.pool = settings_.data.bucket_pool;
   o.seed = static_cast<uint64_t>(settings_.seed);
   o.shuffle = settings_.data.shuffle;
   o.rank = comm_.rank();
@@ -217,7 +218,7 @@ void Trainer::start(const StepRequests& requests) {
   report.step = steps_started() + 1;
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
                             settings_.train.steps);
-  report.items = batch.samples * data_.train->spec().units;
+  report.items = batch.units;
   parallel_->set_loss_scale(loss_scale_.value());
   phases_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.

@@ -122,6 +122,8 @@ TEST(Packing, PaddedRecordsAndTargets) {
   const PackedDataset data(source, {0, 3}, {.context = 4, .ignore_tokens = {Texts::token(2)}, .pad = true});
   ASSERT_EQ(data.size(), 3) << "a record of one token has no label; six tokens are two pieces";
   EXPECT_EQ(data.spec().find("documents"), nullptr);
+  for (const auto& [index, length] : {std::pair(0, 2), std::pair(1, 4), std::pair(2, 1)})
+    EXPECT_EQ(data.length(0, index), length);
   const auto t = [](int64_t i) { return Texts::token(i); };
   constexpr int32_t kNone = kIgnoreIndex;
   Sample s = sample_of(data, 0, 0);
@@ -133,6 +135,39 @@ TEST(Packing, PaddedRecordsAndTargets) {
   s = sample_of(data, 0, 2);
   EXPECT_EQ(s.tokens, (std::vector<int32_t>{t(8), 0, 0, 0}));
   EXPECT_EQ(s.labels, (std::vector<int32_t>{kNone, kNone, kNone, kNone})) << "token 9 is no target";
+}
+
+TEST(Packing, HiddenTokensOfPaddedRecords) {
+  const auto source = std::make_shared<Texts>(std::vector<int64_t>(200, 7));
+  const PackedDataset data(source, {0, 200}, {.context = 5, .pad = true, .seed = 4, .mask = 0.4});
+  ASSERT_EQ(data.size(), 400) << "pieces of five and two tokens";
+  EXPECT_EQ(data.spec().classes, 32) << "and the mask";
+  EXPECT_FALSE(data.spec().next_tokens);
+  int64_t hidden = 0, shown = 0, other_epoch = 0;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Sample s = sample_of(data, 1, i), later = sample_of(data, 2, i);
+    const int64_t count = i % 2 ? 2 : 5, begin = i / 2 * 7 + i % 2 * 5;
+    EXPECT_EQ(data.length(1, i), count);
+    for (int64_t t = 0; t < 5; ++t) {
+      const auto at = static_cast<size_t>(t);
+      EXPECT_EQ(s.documents[at], t >= count);
+      EXPECT_EQ(s.positions[at], t < count ? t : t - count);
+      if (t >= count) {
+        EXPECT_EQ(s.labels[at], kIgnoreIndex);
+        continue;
+      }
+      if (s.labels[at] == kIgnoreIndex) {
+        EXPECT_EQ(s.tokens[at], Texts::token(begin + t));
+      } else {
+        EXPECT_EQ(s.labels[at], Texts::token(begin + t));
+        ++hidden, shown += s.tokens[at] != 31;
+      }
+      other_epoch += (s.labels[at] == kIgnoreIndex) != (later.labels[at] == kIgnoreIndex);
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(hidden) / 1400, 0.4, 0.04);
+  EXPECT_NEAR(static_cast<double>(shown) / static_cast<double>(hidden), 0.2, 0.05);
+  EXPECT_GT(other_epoch, 300);
 }
 
 TEST(Subsets, SpreadOverTheData) {

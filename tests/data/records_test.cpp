@@ -143,6 +143,98 @@ TEST_F(RecordsTest, TemplatesGiveTheIdsAndMasksOfTransformers) {
             '1');
 }
 
+// A pair is the two records that its conversations alone would be.
+TEST_F(RecordsTest, PairsOfConversationsHaveTheIdsAndMasksOfTransformers) {
+  const std::string golden = LOCKSTEP_CHAT_GOLDEN;
+  ImportOptions options{.force = true};
+  options.vocabulary = std::make_shared<Vocabulary>(Vocabulary::byte_pairs(read_tokenizer(golden + "/tokenizer.json")));
+  std::vector<std::string> chats;
+  LineReader lines(golden + "/chats.jsonl");
+  for (std::string_view line; lines.next(line);) chats.push_back(text_of(*parse_json_object(line), "messages"));
+  ASSERT_EQ(chats.size(), 4u);
+  std::string pairs;
+  for (const size_t i : {1u, 3u, 0u}) pairs += cat("{\"a\": ", chats[i], ", \"b\": ", chats[(i + 1) % 4], "}\n");
+  // The same in three fields: what both begin with is the prompt.
+  const std::string apart = R"({"p": [{"role": "user", "content": "What is the answer?"}], )"
+                            R"("a": [{"role": "assistant", "content": "The answer is 42."}], "b": "no"})"
+                            "\n"
+                            R"({"p": "What is the answer?", "a": "The answer is 42.", "b": "no"})";
+  for (const char* name : {"chatml", "llama3"}) {
+    const auto alone = import({golden + "/chats.jsonl"}, {.messages = "messages", .chat_template = name}, options);
+    const auto got =
+        import({put("pairs.jsonl", pairs)}, {.chat_template = name, .chosen = "a", .rejected = "b"}, options);
+    EXPECT_EQ(got, (std::vector<Record>{alone[1], alone[2], alone[3], alone[0], alone[0], alone[1]})) << name;
+    const auto split = import({put("apart.jsonl", apart)},
+                              {.prompt = "p", .chat_template = name, .chosen = "a", .rejected = "b"}, options);
+    ASSERT_EQ(split.size(), 4u);
+    EXPECT_EQ(split[0], alone[0]) << name;
+    EXPECT_EQ(split[2], alone[0]) << name;
+    EXPECT_EQ(split[1], split[3]);
+  }
+}
+
+TEST_F(RecordsTest, PairsAreKeptAndTheChosenOnesAreSamples) {
+  const std::string in =
+      put("p.jsonl",
+          "{\"q\": \"2+2=\", \"yes\": \"4\", \"no\": \"22\"}\n{\"q\": \"a\", \"yes\": \"bc\", \"no\": "
+          "\"d\"}\n{\"q\": \"a\", \"yes\": \"bc\", \"no\": \"e\"}\n{\"q\": \"a\", \"yes\": \"bc\", \"no\": "
+          "\"d\"}\n");
+  const JsonFields fields{.prompt = "q", .chosen = "yes", .rejected = "no"};
+  const auto got = import({in}, fields);
+  ASSERT_EQ(got.size(), 8u);
+  EXPECT_EQ(text_of(got[0]), "2+2=4");
+  EXPECT_EQ(got[0].marks, "00001");
+  EXPECT_EQ(text_of(got[1]), "2+2=22");
+  EXPECT_EQ(got[1].marks, "000011");
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_EQ(report.pairs, 4);
+  EXPECT_EQ(report.duplicates, 1) << "a pair that is there twice, not an answer";
+  EXPECT_EQ(report.median_chosen, 3);
+  EXPECT_EQ(report.median_rejected, 2);
+  EXPECT_NE(
+      to_text(report).find("pairs: 4, chosen of median 3 tokens, rejected of 2; a run trains on the chosen ones\n"),
+      std::string::npos);
+  const ShownText shown = show_text(out_, 2);
+  EXPECT_EQ(shown.text, "\u27E6a\u27E7bc");
+  EXPECT_EQ(shown.rejected, "\u27E6a\u27E7e");
+  EXPECT_EQ(shown.rejected_targets, 1);
+  expect_error(ExitCode::kUsage, {"has no text 4; it has 4 pairs of records"}, [&] { show_text(out_, 4); });
+
+  DataOptions o;
+  o.path = out_, o.context = 6, o.packing = Packing::kPad, o.measured = DataPart::kAll;
+  const Datasets data = open_datasets(o, 1);
+  ASSERT_EQ(data.train->size(), 4);
+  std::vector<int32_t> ids(6), labels(6);
+  void* const memory[] = {ids.data(), labels.data()};
+  data.train->read(0, 1, memory);
+  EXPECT_EQ(ids, (std::vector<int32_t>{'a', 'b', 0, 0, 0, 0}));
+  EXPECT_EQ(labels[0], 'b');
+  o.packing = Packing::kWindows;
+  expect_error(ExitCode::kConfig, {"pairs", "set data.packing to pack or pad"}, [&] { open_datasets(o, 1); });
+  // Every token a target, as texts that hold both.
+  import({in}, {.chosen = "yes", .rejected = "no"});
+  EXPECT_EQ(inspect_dataset(out_).targets, inspect_dataset(out_).count);
+}
+
+TEST_F(RecordsTest, WhatIsNoPairIsRefused) {
+  const JsonFields fields{.prompt = "q", .chosen = "yes", .rejected = "no"}, chats{.chosen = "yes", .rejected = "no"};
+  refuse({"in.jsonl:1: has no field \"no\""}, put("in.jsonl", R"({"q": "a", "yes": "b"})"), fields);
+  refuse({"in.jsonl:1: its field \"no\" holds no answer"}, put("in.jsonl", R"({"q": "a", "yes": "b", "no": ""})"),
+         fields);
+  refuse({"in.jsonl:1: its field \"yes\" is no text"}, put("in.jsonl", R"({"yes": [], "no": "x"})"), chats);
+  refuse({"in.jsonl:1: its field \"no\" holds no answer"},
+         put("in.jsonl", R"({"yes": "x", "no": [{"role": "user", "content": "x"}]})"),
+         {.chat_template = "plain", .chosen = "yes", .rejected = "no"});
+  refuse({"a pair has two answers"}, put("in.jsonl", "{}"), {.chosen = "yes"}, 0, ExitCode::kUsage);
+  refuse({"name the field of the text"}, put("in.jsonl", "{}"), {.text = "t", .chosen = "yes", .rejected = "no"}, 0,
+         ExitCode::kUsage);
+  // A line that is left out leaves neither of its records.
+  const auto got = import({put("in.jsonl", "{\"yes\": \"a\", \"no\": \"\"}\n{\"yes\": \"b\", \"no\": \"c\"}\n")}, chats,
+                          {.force = true}, 1);
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(text_of(got[0]), "b");
+}
+
 TEST_F(RecordsTest, ABadLineIsNamedOrLeftOut) {
   const JsonFields text{.text = "text"};
   const std::string good = "{\"text\": \"a\"}\n";
@@ -349,6 +441,7 @@ TEST_F(RecordsTest, DatasetsOfMegatron) {
 
 // What only another program could write: sealed by nobody, its hashes right.
 TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
+  bool paired = false;
   const auto write = [&](const std::vector<int64_t>& ends, const std::vector<uint8_t>& marks) {
     Hdf5File file = Hdf5File::create(out_);
     DatasetHeader h;
@@ -360,6 +453,7 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
     };
     h.hashes = put_rows("tokens", StoredType::kUInt8, std::string("abcdef"));
     h.records.count = static_cast<int64_t>(ends.size());
+    h.records.paired = paired;
     h.records.end_hashes = put_rows("record_ends", StoredType::kInt64, ends);
     if (!marks.empty()) h.records.target_hashes = put_rows("targets", StoredType::kUInt8, marks);
     write_dataset_header(file, h);
@@ -370,6 +464,12 @@ TEST_F(RecordsTest, EndsThatAreNoneAreRefused) {
   const auto refused = [&](std::initializer_list<std::string> parts) {
     expect_error(ExitCode::kBadData, parts, [&] { inspect_dataset(out_); });
   };
+  paired = true;
+  write({1, 2, 3, 6}, {});
+  EXPECT_EQ(inspect_dataset(out_).pairs, 2);
+  write({1, 2, 6}, {});
+  refused({"attribute 'pairs' is there, but it is not 1, or 3 records are no pairs"});
+  paired = false;
   write({1, 1, 6}, {});
   refused({"record 1 ends at token 1"});
   write({1, 2, 4, 3, 6}, {});
@@ -431,6 +531,8 @@ TEST_F(RecordsTest, LabelsAreNumberedAndSamplesPadded) {
   EXPECT_EQ(padded.documents, (std::vector<int32_t>{0, 0, 1, 1}));
   EXPECT_EQ(padded.positions, (std::vector<int32_t>{0, 1, 0, 1}));
   EXPECT_EQ(padded.label, 0);
+  EXPECT_EQ(data.train->length(0, 0), 4);
+  EXPECT_EQ(data.validation->length(0, 0), 2);
   o.packing = Packing::kPack;
   expect_error(ExitCode::kConfig, {"data.packing: pack", "has a label for each"}, [&] { open_datasets(o, 1); });
   o.packing = Packing::kWindows, o.mask = 0.15;

@@ -30,7 +30,7 @@ check_link() { # PAGE TARGET
   if [ -n "$path" ]; then file=$(dirname "$1")/$path; fi
   if [ ! -e "$file" ]; then
     problem "$1" "the link $2 leads nowhere"
-  elif [[ $2 == *#* ]] && ! anchors "$file" | grep -qxF -- "${2#*#}"; then
+  elif [[ $2 == *#* ]] && ! anchors "$file" | grep -xF -- "${2#*#}" >/dev/null; then  # -q would break the pipe
     problem "$1" "the link $2: $file has no heading '${2#*#}'"
   fi
 }

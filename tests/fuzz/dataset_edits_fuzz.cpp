@@ -87,6 +87,11 @@ std::vector<Original> originals() {
   add();
   write_masks(out);
   add();
+  std::string answers;
+  for (int i = 0; i < 30; ++i) answers += cat("{\"p\": \"", i, "\", \"a\": \"yes ", i * i, "\", \"b\": \"no\"}\n");
+  fuzz::write_file(in, answers);
+  import_json({in}, out, {.prompt = "p", .chosen = "a", .rejected = "b"}, 0, {.force = true});
+  add();
   return all;
 }
 

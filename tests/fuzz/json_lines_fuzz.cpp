@@ -38,6 +38,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "{\"role\":\"user\",\"content\":\"\"}"sv,
                                                       "\"prompt\":\"x\""sv,
                                                       "\"completion\":\"y\""sv,
+                                                      "\"chosen\":\"y\""sv,
+                                                      "\"rejected\":["sv,
                                                       "<|im_end|>"sv,
                                                       "\\ud83d\\ude00"sv,
                                                       "\\ud800"sv,
@@ -59,10 +61,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   JsonFields fields;
   if (choice % 3 == 0) fields.text = "text";
   if (choice % 3 == 0 && choice / 36 % 2 == 1) fields.label = "label";
-  if (choice % 3 == 1) fields.prompt = "prompt", fields.completion = "completion";
-  if (choice % 3 == 2) fields.messages = "messages";
+  const bool pairs_of_answers = choice % 3 > 0 && choice / 36 % 2 == 1;
+  if (pairs_of_answers) fields.chosen = "chosen", fields.rejected = "rejected";
+  if (choice % 3 == 1) fields.prompt = "prompt";
+  if (choice % 3 == 1 && !pairs_of_answers) fields.completion = "completion";
+  if (choice % 3 == 2 && !pairs_of_answers) fields.messages = "messages";
   static const char* const kTemplates[] = {"chatml", "llama3", "plain"};
-  fields.chat_template = kTemplates[choice / 3 % 3];
+  if (!pairs_of_answers || choice / 72 % 2 == 1) fields.chat_template = kTemplates[choice / 3 % 3];
   ImportOptions options{.force = true};
   if (choice / 9 % 2 == 1) options.vocabulary = tokenizer;
   const int64_t skip = choice / 18 % 2 == 1 ? 3 : 0;
@@ -72,6 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::expect(
         report.records > 0 && report.shortest > 0 && report.targets >= report.records && report.targets <= report.count,
         "records of ", report.count, " tokens with ", report.targets, " targets");
+    fuzz::expect(report.pairs == (pairs_of_answers ? report.records / 2 : 0), report.pairs, " pairs");
   });
   std::filesystem::remove(output);
   return 0;

@@ -63,7 +63,20 @@ fi
 
 # A file that grew: what was trained goes on as if it had not.
 sed -i 's/name: cosine/name: constant/' text.yaml
-for kind in text images; do
+# Of other targets: numbers to predict, texts with labels, pairs of answers.
+numbers 60 9 11 | awk 'BEGIN { print "a,b,y" } { print $1 "," NR % 4 "," $1 * 2.5 + NR % 3 }' >numbers.csv
+numbers 60 9 13 | awk '{ printf "{\"t\": \"%s %d\", \"y\": \"%s\"}\n", substr("a longer text", $1 + 1), NR, $1 % 2 ? "odd" : "even" }' >labelled.jsonl
+sed 's/"y": "/"r": "not /' labelled.jsonl >pairs.jsonl
+succeeds "numbers" lockstep data import csv numbers.csv numbers.h5 --target y
+succeeds "labelled" lockstep data import json labelled.jsonl labelled.h5 --field t --label y
+succeeds "pairs" lockstep data import json pairs.jsonl pairs.h5 --chosen t --rejected r
+kind_of() { # NAME DATA MODEL
+  printf 'run: {dir: %s}\ntrain: {steps: 12, eval_every: 12}\nbatch: {global: 6, micro: 2}\ndata: {path: %s.h5%s}\nmodel: {%s}\n' "$1" "$1" "$2" "$3" >"$1.yaml"
+}
+kind_of numbers '' 'name: mlp, hidden: [5]'
+kind_of labelled ', context: 12, buckets: 3' 'name: bert, layers: 1, heads: 2, width: 8'
+kind_of pairs ', context: 12, packing: pad, buckets: 3' 'name: gpt, layers: 1, heads: 2, width: 8'
+for kind in text images numbers labelled pairs; do
   cp "$kind.h5" grows.h5
   succeeds "$kind: whole" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=12 run.dir="$kind-whole"
   succeeds "$kind: half" lockstep train "$kind.yaml" data.path=grows.h5 train.steps=5 run.dir="$kind-grown"

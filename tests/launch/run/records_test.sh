@@ -45,6 +45,33 @@ YAML
   rm -rf killed
   succeeds "$model: eval" lockstep eval run --ranks 2
 done
+# Buckets: micro-batches of like length.
+bucketed() { "$@" data.packing=pad data.buckets=4 batch.micro=2 batch.global=6; }
+succeeds "buckets: one digest at every layout" bucketed lockstep prove fine.yaml --ranks 1,2,3 --steps 3 --resume
+expect "buckets: it says so" grep -q '^one digest: ' out
+succeeds "pools of buckets: one digest at every layout" bucketed lockstep prove fine.yaml data.bucket_pool=4 --ranks 1,2,3 --steps 3 --resume
+expect "pools of buckets: it says so" grep -q '^one digest: ' out
+refuses "a pool without buckets" 78 ".*data.bucket_pool.*has an effect only with data.buckets" \
+  lockstep train fine.yaml run.dir=never data.bucket_pool=4
+rm -rf cut && succeeds "buckets: it trains" bucketed lockstep train fine.yaml run.dir=cut train.eval_every=1
+rm -rf cut3 && succeeds "buckets: on other ranks" bucketed lockstep train fine.yaml run.dir=cut3 train.eval_every=1 --ranks 3
+same "buckets: the same validation" "$(field val_loss <cut/metrics.jsonl | paste -sd ' ')" "$(field val_loss <cut3/metrics.jsonl | paste -sd ' ')"
+rounded() { field loss <"$1/metrics.jsonl" | while read -r loss; do printf '%.4f ' "$loss"; done; }
+rm -rf uncut && succeeds "buckets: without them" lockstep train fine.yaml run.dir=uncut \
+  train.eval_every=1 data.packing=pad batch.micro=2 batch.global=6
+same "buckets: the same losses, but for rounding" "$(rounded uncut)" "$(rounded cut)"
+succeeds "buckets: eval" lockstep eval cut
+bucketed_loss=$(field loss <out) && bucketed_targets=$(field targets <out)
+succeeds "buckets: eval of padded records" lockstep eval cut data.buckets=1
+same "buckets: the same targets" "$bucketed_targets" "$(field targets <out)"
+same "buckets: the same loss, but for rounding" "$(printf %.4f "$bucketed_loss")" "$(printf %.4f "$(field loss <out)")"
+refuses "buckets of samples of one length" 78 ".*data.buckets is 4, but samples are of one length" \
+  lockstep train fine.yaml run.dir=never data.buckets=4
+refuses "hidden tokens of packed records" 78 ".*data.mask is set: it takes data.packing: windows or pad" \
+  lockstep train fine.yaml run.dir=never data.mask=0.1
+grep -v '^init' fine.yaml >hidden.yaml && echo 'model: {name: bert, layers: 1, heads: 2, width: 8}' >>hidden.yaml
+succeeds "hidden tokens in buckets: one digest" bucketed lockstep prove hidden.yaml data.mask=0.3 --ranks 1,2,3 --steps 3 --resume
+expect "hidden tokens in buckets: it says so" grep -q '^one digest: ' out
 # Several files: shards by a pattern, sources by weight.
 head -n 30 chat.jsonl >first.jsonl && tail -n 30 chat.jsonl >second.jsonl
 for part in first second; do succeeds "shard $part" plain $part.jsonl shard-$part.h5; done
@@ -99,6 +126,20 @@ head -c 200 chat.jsonl.gz >cut.gz
 refuses "a truncated file" 65 "cut.gz: gzip data is truncated" plain cut.gz new.h5
 refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" import chat.jsonl new.h5 --template x
 refuses "options of text" 64 "data import json: --level is for text" import chat.jsonl new.h5 --level byte
+# Pairs of answers: both are kept, and a run trains on the chosen ones.
+sed 's/{"messages": \(.*\)}$/{"chosen": \1, "rejected": [{"role": "user", "content": "cab"}, {"role": "assistant", "content": "sit"}]}/' \
+  chat.jsonl >preferences.jsonl
+succeeds "pairs" lockstep data import json preferences.jsonl pairs.h5 --chosen chosen --rejected rejected --template plain --vocabulary letters.txt
+expect "pairs: it says what is trained on" grep -qE '^pairs: 60, chosen of median [0-9]+ tokens, rejected of 25; a run trains on the chosen ones$' out
+succeeds "pairs: inspect" lockstep data inspect pairs.h5 --json
+expect "pairs: counted" grep -q '"pairs":60,"median_chosen":' out
+succeeds "pairs: show" lockstep data show pairs.h5 --index 59
+expect "pairs: the rejected one" grep -qx '⟦user: cab' out
+trained() { succeeds "training on $1" lockstep train fine.yaml run.dir="on-$1" data.path="$1.h5"; }
+trained pairs && trained chat
+same "pairs: the steps of the chosen answers" "$(field loss <on-chat/metrics.jsonl | paste -sd ' ')" "$(field loss <on-pairs/metrics.jsonl | paste -sd ' ')"
+refuses "pairs: not in windows" 78 ".*the data holds pairs" lockstep train fine.yaml run.dir=never data.path=pairs.h5 data.packing=windows
+refuses "half a pair" 64 "a pair has two answers" lockstep data import json preferences.jsonl none.h5 --chosen chosen
 # Labels: a new head on a folder of transformers, one digest, eval, and back to a folder.
 numbers 60 7 3 | awk 'BEGIN { split("cab bat sit base nuts test ten", w) } { n = $1 + 1; printf "{\"text\": \"%s", w[n]
   for (i = 0; i < n; i++) printf " an"; printf "\", \"kind\": \"%s\"}\n", n % 2 ? "odd" : "even" }' >kinds.jsonl
@@ -116,6 +157,8 @@ data: {path: kinds.h5, context: 20}
 YAML
 succeeds "labels: one digest at every layout" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume
 expect "labels: it says so" grep -q '^one digest: ' out
+succeeds "labels in buckets: one digest" lockstep prove kinds.yaml --ranks 1,2,3 --steps 2 --resume batch.micro=2 data.buckets=5
+expect "labels in buckets: it says so" grep -q '^one digest: ' out
 succeeds "labels: it trains" lockstep train kinds.yaml
 succeeds "labels: eval" lockstep eval kinds --ranks 2
 expect "labels: accuracy" grep -q '"accuracy":' out
