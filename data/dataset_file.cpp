@@ -8,6 +8,7 @@
 #include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
+#include "data/tokenizer/pieces.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
@@ -22,17 +23,19 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
   if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (level == "ids") return nullptr;
-  if (level == "bpe") {
+  if (level == "bpe" || level == "sentencepiece") {
     const Hdf5Info info = list_info(file, "tokenizer");
     require(info.shape[0] > 0 && info.shape[0] <= static_cast<int64_t>(kLargestTokenizer), ExitCode::kBadData,
             file.path(), ": dataset 'tokenizer' has shape ", info.shape, "; expected at most ", kLargestTokenizer,
             " bytes");
     std::string text(static_cast<size_t>(info.shape[0]), '\0');
     file.read("tokenizer", StoredType::kUInt8, {0, info.shape[0]}, text.data());
-    return std::make_unique<Vocabulary>(
-        Vocabulary::byte_pairs(parse_tokenizer_json(text, cat(file.path(), ": dataset 'tokenizer'"))));
+    const std::string where = cat(file.path(), ": dataset 'tokenizer'");
+    return std::make_unique<Vocabulary>(level == "bpe" ? Vocabulary::byte_pairs(parse_tokenizer_json(text, where))
+                                                       : Vocabulary::pieces(PieceModel::parse(std::move(text), where)));
   }
-  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level, "' is not one of byte, char, bpe, ids");
+  require(level == "char", ExitCode::kBadData, file.path(), ": level '", level,
+          "' is not one of byte, char, bpe, sentencepiece, ids");
   const Hdf5Info info = list_info(file, "vocabulary");
   require(info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData, file.path(),
           ": dataset 'vocabulary' has shape ", info.shape, "; expected a list of code points");
@@ -42,6 +45,11 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
     require(points[i] < kMostCodePoints && (i == 0 || points[i - 1] < points[i]), ExitCode::kBadData, file.path(),
             ": vocabulary entry ", i, " (", points[i], ") is not a code point greater than the previous one");
   return std::make_unique<Vocabulary>(Vocabulary::chars(std::move(points)));
+}
+
+// What the dataset "tokenizer" holds; null: there is none.
+const std::string* tokenizer_of(const Vocabulary* v) {
+  return v && v->pairs() ? &v->pairs()->json() : v && v->pieces() ? &v->pieces()->bytes() : nullptr;
 }
 
 template <class T>
@@ -131,7 +139,7 @@ Hash128 DatasetHeader::computed_identity() const {
             records.count > 0 ? cat(" records ", records.count, " targets ", !records.target_hashes.empty()) : "",
             records.paired ? " pairs" : "", records.labelled ? cat(" classes ", classes) : "", "\n"));
     if (vocabulary) add(vocabulary->code_points());
-    if (vocabulary && vocabulary->pairs()) add(vocabulary->pairs()->json());
+    if (const std::string* text = tokenizer_of(vocabulary.get())) add(*text);
     add(hashes);
     add(records.end_hashes);
     add(records.target_hashes);
@@ -199,10 +207,8 @@ void write_dataset_header(Hdf5File& file, DatasetHeader& h) {
     if (h.records.paired) file.set_attribute("", "pairs", int64_t{1});
     if (h.vocabulary && h.vocabulary->level() == TextLevel::kChar)
       file.write_all("vocabulary", StoredType::kUInt32, {h.vocabulary_size}, h.vocabulary->code_points().data());
-    if (h.vocabulary && h.vocabulary->pairs()) {
-      const std::string& text = h.vocabulary->pairs()->json();
-      file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text.size())}, text.data());
-    }
+    if (const std::string* text = tokenizer_of(h.vocabulary.get()))
+      file.write_all("tokenizer", StoredType::kUInt8, {static_cast<int64_t>(text->size())}, text->data());
   } else {
     write_labelled_header(file, h);
   }

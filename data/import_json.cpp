@@ -107,7 +107,7 @@ class JsonImport {
       for (const std::string& token : template_->special)
         encoders_[0]->need_token(token, cat("the template ", template_->name));
     }
-    require(options.separator.empty() || vocabulary_.pairs(), ExitCode::kUsage,
+    require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
     if (const JsonObject* found = writer_.found()) {

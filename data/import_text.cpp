@@ -264,6 +264,10 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
                  const ImportOptions& options) {
   trace_mark();
   require(!paths.empty(), ExitCode::kUsage, "no text to import: name at least one file");
+  require(
+      level != TextLevel::kPieces, ExitCode::kUsage,
+      "a SentencePiece model encodes texts one by one, not one long text: import them as JSON lines (import json) or "
+      "as a table (import csv --text)");
   require(level != TextLevel::kBpe || options.vocabulary, ExitCode::kUsage,
           "text is imported at level bpe with a tokenizer only");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),

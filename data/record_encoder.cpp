@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/pieces.h"
 
 namespace lockstep {
 
@@ -12,9 +13,11 @@ RecordEncoder::RecordEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabul
 }
 
 void RecordEncoder::need_token(const std::string& text, std::string_view what) const {
-  require(!vocabulary_.pairs() || vocabulary_.pairs()->added(text), ExitCode::kUsage, what, " needs the token ", text,
+  require(spells_all() || vocabulary_.special(text) >= 0, ExitCode::kUsage, what, " needs the token ", text,
           ", which is no added token of the tokenizer");
 }
+
+bool RecordEncoder::spells_all() const { return !vocabulary_.pairs() && !vocabulary_.pieces(); }
 
 size_t RecordEncoder::bytes_of(int32_t id) const {
   if (vocabulary_.pairs()) return vocabulary_.pairs()->bytes_of(id).size();
@@ -41,6 +44,18 @@ void RecordEncoder::encode_text(const std::string& text, const std::vector<uint8
 
 void RecordEncoder::encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                                   std::vector<uint8_t>& targets) {
+  if (vocabulary_.pieces()) {
+    for (const PieceModel::Token& token : vocabulary_.pieces()->encode(text)) {
+      // A token of no bytes belongs to what follows: a space in front of the text, or a character spelt in bytes.
+      const size_t begin = std::min(token.begin, marks.size() - 1);
+      const auto from = marks.begin() + static_cast<std::ptrdiff_t>(begin),
+                 to = marks.begin() +
+                      static_cast<std::ptrdiff_t>(std::min(marks.size(), std::max(token.end, begin + 1)));
+      ids.push_back(token.id);
+      targets.push_back(std::find(from, to, 1) != to);
+    }
+    return;
+  }
   const size_t before = ids.size();
   if (pairs_) {
     try {
@@ -76,11 +91,11 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
     marks.clear();
   };
   for (const TextPiece& piece : pieces) {
-    if (piece.special && vocabulary_.pairs()) {
+    if (piece.special && !spells_all()) {
       flush();
-      const AddedToken* token = vocabulary_.pairs()->added(piece.text);
-      check(token != nullptr, "the tokenizer has no token ", piece.text);
-      ids.push_back(token->id);
+      const int32_t token = vocabulary_.special(piece.text);
+      check(token >= 0, "the tokenizer has no token ", piece.text);
+      ids.push_back(token);
       targets.push_back(piece.target);
     } else {
       text += piece.text;

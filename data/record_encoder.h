@@ -36,6 +36,7 @@ class RecordEncoder {
   void encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                      std::vector<uint8_t>& targets);
   size_t bytes_of(int32_t id) const;
+  bool spells_all() const;  // there are no special tokens
 
   const Vocabulary& vocabulary_;
   std::optional<BpeEncoder> pairs_;

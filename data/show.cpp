@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 std::string decoded(const Vocabulary* vocabulary, const std::vector<int32_t>& ids) {
-  if (vocabulary) return vocabulary->decode(ids);
+  if (vocabulary) return vocabulary->decode_text(ids);
   std::string out;
   for (int32_t id : ids) out += cat(out.empty() ? "" : " ", id);
   return out;

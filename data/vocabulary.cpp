@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/base/error.h"
+#include "data/tokenizer/pieces.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/valid_text.h"
 
@@ -13,13 +14,48 @@ namespace {
 
 // What a token of a level is.
 std::string_view tokens_of(TextLevel level) {
-  return level == TextLevel::kByte ? "bytes" : level == TextLevel::kChar ? "characters" : "byte pairs";
+  return level == TextLevel::kByte   ? "bytes"
+         : level == TextLevel::kChar ? "characters"
+         : level == TextLevel::kBpe  ? "byte pairs"
+                                     : "pieces of SentencePiece";
+}
+
+std::string valid_text(std::string_view text) {
+  std::string valid;
+  ValidText reader(InvalidBytes::kRefuse, "text to encode", "");
+  reader.add(text, valid);
+  reader.finish(valid);
+  return valid;
+}
+
+constexpr std::string_view kPieces = "sentencepiece", kDigits = "0123456789abcdef";
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string out;
+  out.reserve(2 * bytes.size());
+  for (const char c : bytes) (out += kDigits[static_cast<uint8_t>(c) >> 4]) += kDigits[c & 15];
+  return out;
+}
+
+std::string bytes_of_digits(std::string_view digits) {
+  std::string out;
+  bool good = digits.size() % 2 == 0;
+  for (size_t i = 0; good && i < digits.size(); i += 2) {
+    const size_t high = kDigits.find(digits[i]), low = kDigits.find(digits[i + 1]);
+    good = high != kDigits.npos && low != kDigits.npos;
+    out += static_cast<char>(high << 4 | low);
+  }
+  require(good, ExitCode::kBadData, "the checkpoint's tokenizer is not written in hexadecimal digits");
+  return out;
 }
 
 }  // namespace
 
 std::string_view to_text(TextLevel level) {
-  return level == TextLevel::kByte ? "byte" : level == TextLevel::kChar ? "char" : "bpe";
+  return level == TextLevel::kByte   ? "byte"
+         : level == TextLevel::kChar ? "char"
+         : level == TextLevel::kBpe  ? "bpe"
+                                     : kPieces;
 }
 
 Vocabulary Vocabulary::bytes() { return {}; }
@@ -42,7 +78,22 @@ Vocabulary Vocabulary::byte_pairs(std::shared_ptr<const BytePairs> pairs) {
   return v;
 }
 
+Vocabulary Vocabulary::pieces(std::shared_ptr<const PieceModel> model) {
+  check(model != nullptr, "a vocabulary of no pieces");
+  Vocabulary v;
+  v.level_ = TextLevel::kPieces;
+  v.pieces_ = std::move(model);
+  return v;
+}
+
+int32_t Vocabulary::special(std::string_view text) const {
+  if (pieces_) return pieces_->special(text);
+  const AddedToken* token = pairs_ ? pairs_->added(text) : nullptr;
+  return token ? token->id : -1;
+}
+
 int64_t Vocabulary::size() const {
+  if (pieces_) return pieces_->size();
   if (pairs_) return pairs_->size();
   return level_ == TextLevel::kByte ? 256 : static_cast<int64_t>(code_points_.size());
 }
@@ -60,13 +111,13 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     for (char c : text) tokens.push_back(static_cast<uint8_t>(c));
     return tokens;
   }
+  if (pieces_) {
+    for (const PieceModel::Token& token : pieces_->encode(valid_text(text))) tokens.push_back(token.id);
+    return tokens;
+  }
   if (pairs_) {
-    std::string valid;
-    ValidText reader(InvalidBytes::kRefuse, "text to encode", "");
-    reader.add(text, valid);
-    reader.finish(valid);
     BpeEncoder encoder(*pairs_);
-    encoder.add(valid, tokens);
+    encoder.add(valid_text(text), tokens);
     encoder.finish(tokens);
     return tokens;
   }
@@ -89,16 +140,23 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
   for (int32_t token : tokens) {
     require(token >= 0 && token < size(), ExitCode::kBadData, "token ", token, " is not in a vocabulary of ", size());
     if (pairs_) text += pairs_->bytes_of(token);
+    else if (pieces_) text += pieces_->text_of(token);
     else if (level_ == TextLevel::kByte) text.push_back(static_cast<char>(token));
     else text += to_utf8(code_points_[static_cast<size_t>(token)]);
   }
   return text;
 }
 
+std::string Vocabulary::decode_text(const std::vector<int32_t>& tokens) const {
+  std::string text = decode(tokens);
+  return pieces_ ? pieces_->decode(tokens) : text;
+}
+
 std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
   if (there.level() != here.level())
     return cat("tokens are ", tokens_of(there.level()), " there and ", tokens_of(here.level()), " here");
   if (there.pairs()) return first_difference(*there.pairs(), *here.pairs());
+  if (there.pieces()) return there.pieces()->bytes() == here.pieces()->bytes() ? "" : "the SentencePiece models differ";
   const auto &a = there.code_points(), &b = here.code_points();
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (x == a.end() && y == b.end()) return "";
@@ -148,6 +206,7 @@ std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
   if (v->level() == TextLevel::kByte) return "byte";
   if (v->pairs()) return "bpe" + v->pairs()->json();
+  if (v->pieces()) return cat(kPieces, hexadecimal(v->pieces()->bytes()));
   std::vector<int32_t> all(static_cast<size_t>(v->size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
   return "char" + v->decode(all);
@@ -159,6 +218,9 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text.starts_with("bpe"))
     return std::make_unique<Vocabulary>(
         Vocabulary::byte_pairs(parse_tokenizer_json(std::string_view(text).substr(3), "the checkpoint's tokenizer")));
+  if (text.starts_with(kPieces))
+    return std::make_unique<Vocabulary>(Vocabulary::pieces(PieceModel::parse(
+        bytes_of_digits(std::string_view(text).substr(kPieces.size())), "the checkpoint's tokenizer")));
   std::vector<uint32_t> code_points;
   Utf8Reader reader;
   bool good = text.starts_with("char") && text.size() > 4;

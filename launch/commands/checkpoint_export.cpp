@@ -14,6 +14,7 @@
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
 #include "core/io/state.h"
+#include "data/tokenizer/pieces.h"
 #include "data/tokenizer/tokenizer_file.h"
 #include "data/vocabulary.h"
 #include "launch/commands/commands.h"
@@ -130,6 +131,15 @@ void export_npz(const Tensors& tensors, const std::string& output) {
 // The tokenizer of a run on byte pairs, as a folder of transformers holds it.
 void add_tokenizer(const Checkpoint& c, HfExport& out) {
   const auto vocabulary = parse_vocabulary(c.info.vocabulary);
+  if (vocabulary && vocabulary->pieces()) {
+    out.files = {{"tokenizer.model", vocabulary->pieces()->bytes()},
+                 {"tokenizer_config.json", json_line({{"tokenizer_class", "LlamaTokenizer"},
+                                                      {"model_max_length", c.info.input[0]},
+                                                      {"add_bos_token", false},
+                                                      {"add_eos_token", false}}) +
+                                               "\n"}};
+    return;
+  }
   if (!vocabulary || !vocabulary->pairs()) return;
   const BytePairs& pairs = *vocabulary->pairs();
   JsonObject config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", c.info.input[0]}};

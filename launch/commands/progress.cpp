@@ -20,8 +20,9 @@
 namespace lockstep {
 namespace {
 
-constexpr double kFrame = 0.1;     // seconds between drawings
-constexpr double kSmoothing = 10;  // seconds over which the speed is averaged
+constexpr double kShortest = 0.001;  // seconds of which a rate is told
+constexpr double kFrame = 0.1;       // seconds between drawings
+constexpr double kSmoothing = 10;    // seconds over which the speed is averaged
 constexpr double kLongestPause = 30;
 
 double steady_seconds() {
@@ -197,7 +198,7 @@ void Progress::set(int64_t done, std::string_view extra) {
       mark_done_ = done;
     }
     double span = now - mark_time_;
-    if (span >= 2 * kFrame || (speed_ < 0 && span > 0)) {
+    if (span >= 2 * kFrame || (speed_ < 0 && span >= kShortest)) {
       double speed = static_cast<double>(done_ - mark_done_) / span;
       // At first the average since the beginning, which no single moment governs.
       double weight = std::max(1 - std::exp(-span / kSmoothing), span / (now - begin_));
@@ -222,7 +223,7 @@ void Progress::finish() {
     double now = options_.clock();
     // The average rate of the whole run.
     double span = now - begin_;
-    if (span > 0) speed_ = static_cast<double>(done_ - options_.start) / span;
+    if (span >= kShortest) speed_ = static_cast<double>(done_ - options_.start) / span;
     if (live_) {
       draw(now);
       write("\n");

@@ -68,6 +68,13 @@ int encode_text(const Arguments& a) {
   } else {
     std::string text;
     for_each_block(path, [&](const std::string& block) { text += block; });
+    if (vocabulary->pieces()) {
+      ValidText valid(invalid_bytes(a), input_name(path), "; replace such bytes with --invalid replace");
+      std::string checked;
+      valid.add(text, checked);
+      valid.finish(checked);
+      text = std::move(checked);
+    }
     ids = vocabulary->encode(text);
   }
   show();
@@ -95,11 +102,12 @@ int decode_ids(const Arguments& a) {
       if (c == ' ' || c == '\n' || c == '\t' || c == '\r') take();
       else if (number.size() < 40) number += c;
     }
+    if (vocabulary->pieces()) return;  // of these only the whole is known
     print(vocabulary->decode(ids), shown);
     ids.clear();
   });
   take();
-  print(vocabulary->decode(ids), shown);
+  print(vocabulary->decode_text(ids), shown);
   return 0;
 }
 
@@ -172,8 +180,8 @@ int describe_tokenizer(const Arguments& a) {
 
 std::vector<Command> tokenizer_forms() {
   const std::string from =
-      "FROM is a tokenizer.json, a folder that holds one, or encoder.json and vocab.bpe, or vocab.json and "
-      "merges.txt,\n"
+      "FROM is a tokenizer.json, a SentencePiece model (NAME.model), a folder that holds tokenizer.json or\n"
+      "tokenizer.model, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
   return {{"tokenizer train",
            "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--threads N] [--force]",

@@ -1,0 +1,126 @@
+// SentencePiece models: ids and texts of the package `sentencepiece` (tests/data/sentencepiece/make_golden.py); records
+// with targets; what is wrong with a model is named before the library sees it.
+#include "data/tokenizer/pieces.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/io/json.h"
+#include "data/record_encoder.h"
+#include "tests/support/files.h"
+
+namespace lockstep {
+namespace {
+
+using namespace test;
+
+std::string golden(const std::string& name) { return cat(LOCKSTEP_PIECES_GOLDEN, "/", name); }
+
+std::string bytes_of(const std::string& name) {
+  std::ifstream in(golden(name), std::ios::binary);
+  std::stringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+bool can_read_models() {
+  try {
+    PieceModel::read(golden("bpe.model"));
+    return true;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kConfig) << e.what();
+    EXPECT_NE(std::string(e.what()).find("libsentencepiece-dev"), std::string::npos);
+    return false;
+  }
+}
+
+std::string words_of(const std::vector<int32_t>& ids) {
+  std::string out;
+  for (int32_t id : ids) out += cat(out.empty() ? "" : " ", id);
+  return out;
+}
+
+TEST(Pieces, AreThoseOfSentencePiece) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  for (const std::string model : {"unigram", "bpe"}) {
+    const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden(model + ".model")));
+    EXPECT_EQ(first_difference(vocabulary, *parse_vocabulary(vocabulary_text(&vocabulary))), "");
+    std::ifstream lines(golden("golden.jsonl"));
+    int count = 0;
+    for (std::string line; std::getline(lines, line); ++count) {
+      const auto object = parse_json_object(line);
+      ASSERT_TRUE(object);
+      const auto field = [&](const std::string& name) { return std::get<std::string>(*find_member(*object, name)); };
+      const auto ids = vocabulary.encode(field("text"));
+      EXPECT_EQ(words_of(ids), field(model)) << model << ": " << field("text");
+      EXPECT_EQ(vocabulary.decode_text(ids), field(model + "_text")) << model << ": " << field("text");
+    }
+    EXPECT_EQ(count, 14);
+  }
+}
+
+TEST(Pieces, OfATextFollowEachOtherWithTheirSpaces) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
+  const std::string text = "The dog \xF0\x9F\x98\x80 reads";
+  std::string joined;
+  for (int32_t id : vocabulary.encode(text)) joined += vocabulary.decode({id});
+  EXPECT_EQ(joined, " " + text);
+}
+
+TEST(Pieces, OfARecordAreTargetsWhereItsBytesAre) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
+  RecordEncoder encoder(vocabulary);
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> targets;
+  encoder.need_token("</s>", "the separator");
+  expect_error(ExitCode::kUsage, {"<end>"}, [&] { encoder.need_token("<end>", "the separator"); });
+  encoder.encode({{"The dog"}, {" \xF0\x9F\x98\x80 reads", true}, {"</s>", true, true}}, ids, targets);
+  ASSERT_EQ(ids.size(), targets.size());
+  EXPECT_EQ(ids.back(), vocabulary.special("</s>"));
+  std::string answer, prompt;
+  for (size_t i = 0; i + 1 < ids.size(); ++i) (targets[i] ? answer : prompt) += vocabulary.decode({ids[i]});
+  EXPECT_EQ(prompt, " The dog");
+  EXPECT_EQ(answer, " \xF0\x9F\x98\x80 reads") << "the bytes of a character have its mark";
+  EXPECT_EQ(targets.back(), 1);
+}
+
+// A field of bytes, whose length is below 128.
+std::string field(int number, const std::string& bytes) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
+}
+std::string piece(const std::string& text, char type) { return field(1, field(1, text) + "\x18" + type); }
+
+TEST(Pieces, OfDamagedModelsAreRefused) {
+  const std::string unknown = piece("<unk>", 2), trainer = field(2, "\x18\x01");
+  EXPECT_EQ(checked_pieces(unknown + piece("a", 1) + trainer, "m").size(), 2u);
+  const auto refused = [](const std::string& bytes, const std::string& what) {
+    expect_error(ExitCode::kBadData, {"m: ", what}, [&] { checked_pieces(bytes, "m"); });
+  };
+  refused("", "0 bytes");
+  refused("no model", "is no model of SentencePiece");
+  refused(unknown.substr(0, unknown.size() - 1), "is no model of SentencePiece");
+  refused(piece("a", 1) + trainer, "0 unknown pieces");
+  refused(unknown + piece("<unk2>", 2) + trainer, "2 unknown pieces");
+  refused(unknown + piece("a", 1) + piece("a", 4) + trainer, "'a' is there twice");
+  refused(unknown + piece("", 1) + trainer, "no text of 1 to");
+  refused(unknown + piece("\xFF", 1) + trainer, "in UTF-8");
+  refused(unknown + piece("a", 9) + trainer, "unknown type 9");
+  refused(unknown + piece("<0x00>", 6) + trainer, "1 of 256 bytes");
+  refused(unknown + piece("<0x01>", 6) + trainer, "not that of byte 0");
+  refused(unknown + field(2, "\x18\x09"), "kind of model, 9");
+  const std::string leads_out = std::string("\4\0\0\0", 4) + std::string("\0\4\0\0", 4) + std::string("x\0", 2);
+  refused(unknown + field(3, field(2, leads_out)) + trainer, "leads outside");
+  refused(unknown + field(3, field(2, "abc")) + trainer, "leads outside");
+  const std::string whole = bytes_of("unigram.model");
+  EXPECT_NO_THROW(checked_pieces(whole, "m")) << "a table that trains made";
+  for (size_t cut = 1; cut < whole.size(); cut += 97)
+    EXPECT_THROW(checked_pieces(std::string_view(whole).substr(0, cut), "m"), Error) << cut;
+}
+
+}  // namespace
+}  // namespace lockstep
