@@ -36,6 +36,12 @@ class BucketLayout {
     total_ += round_up(shape.numel(), kUnit);
     return static_cast<int>(pieces_.size()) - 1;
   }
+  // After the last piece: lengthens the buffer so that cut() makes `parts` equal parts, which collectives take whole
+  // (NCCL gathers parts of different sizes by one broadcast each), unless that adds more than a sixteenth.
+  void even_out(int parts) {
+    const int64_t even = round_up(total_, kUnit * parts);
+    if (even - total_ <= total_ / 16) total_ = even;
+  }
   const std::vector<Piece>& pieces() const { return pieces_; }
   int64_t total() const { return total_; }  // elements, a multiple of kUnit
 
@@ -47,6 +53,15 @@ class BucketLayout {
   static std::vector<int64_t> cut_sizes(Range range, int parts) {
     std::vector<int64_t> out;
     for (int i = 0; i < parts; ++i) out.push_back(cut(range, parts, i).size());
+    return out;
+  }
+  // The ranges that no parameter fills.
+  std::vector<Range> gaps() const {
+    std::vector<Range> out;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const Range gap{pieces_[i].offset + pieces_[i].numel(), i + 1 < pieces_.size() ? pieces_[i + 1].offset : total_};
+      if (!gap.empty()) out.push_back(gap);
+    }
     return out;
   }
   Range all() const { return {0, total_}; }

@@ -113,10 +113,7 @@ void GradientBucket::allocate_leaf() {
   WithMemoryUse use(MemoryUse::kGradients);
   WithMemoryFor named(parameters_.name());
   leaf_.allocate();
-  for (const BucketLayout::Piece& p : layout().pieces()) {
-    const int64_t end = p.offset + p.numel(), gap = round_up(end, BucketLayout::kUnit) - end;
-    if (gap > 0) raw::fill(leaf_.slice(0, end, end + gap), 0);
-  }
+  for (const Range& gap : layout().gaps()) raw::fill(leaf_.slice(0, gap.begin, gap.end), 0);
 }
 
 void GradientBucket::gradient_arrived(size_t i) {

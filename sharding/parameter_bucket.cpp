@@ -31,6 +31,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
       frozen_(frozen),
       of_files_(frozen && o.frozen_of_files) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
+  layout_.even_out(mesh.shards() * mesh.replicas());
   slice_ = layout_.slice(mesh.shard(), mesh.shards());
   WithMemoryUse use(MemoryUse::kParameters);
   WithMemoryFor named(name_);
@@ -49,15 +50,14 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
   }
   state_ = streamed_ ? State::kAbsent : one_memory && mesh.shards() == 1 ? State::kWhole : State::kOld;
 
+  const auto of_slice = [&](Range r) { return Range{r.begin - slice_.begin, r.end - slice_.begin}; };
+  for (const Range& gap : layout_.gaps())
+    if (const Range mine = intersect(slice_, gap); !mine.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(mine));
   for (size_t i = 0; i < members_.size(); ++i) {
     const BucketLayout::Piece& piece = layout_.pieces()[i];
     Parameter& p = *members_[i].parameter;
-    const int64_t end = piece.offset + piece.numel();
-    const Range mine = intersect(slice_, {piece.offset, end});
-    const auto of_slice = [&](Range r) { return Range{r.begin - slice_.begin, r.end - slice_.begin}; };
+    const Range mine = intersect(slice_, {piece.offset, piece.offset + piece.numel()});
     if (!mine.empty()) fill(p.init, o.seed, piece.name, mine.begin - piece.offset, of_slice(mine));
-    const Range gap = intersect(slice_, {end, round_up(end, BucketLayout::kUnit)});
-    if (!gap.empty()) fill(Init::zeros(), 0, "gap", 0, of_slice(gap));
     Tensor placed = Tensor::view_of(whole_.storage(), piece.offset, piece.shape, compute_);
     require_grad(placed, !frozen_);
     p.value = placed;

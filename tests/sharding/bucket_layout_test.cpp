@@ -45,6 +45,24 @@ TEST(BucketLayout, SlicesTileTheBufferAtAnyNumberOfRanks) {
   }
 }
 
+TEST(BucketLayout, EvenedOutEveryRankHasAsMuchUnlessThatTakesTooMuchMemory) {
+  for (int size = 1; size <= 40; ++size) {
+    BucketLayout l = some_layout();
+    const int64_t before = l.total(), last = l.pieces().back().offset + l.pieces().back().numel();
+    l.even_out(size);
+    const auto sizes = BucketLayout::cut_sizes(l.all(), size);
+    const bool even = sizes.front() == sizes.back();
+    const int64_t wanted = round_up(before, size * BucketLayout::kUnit);
+    EXPECT_EQ(even, wanted - before <= before / 16) << size;
+    EXPECT_EQ(l.total(), even ? wanted : before) << size;
+    int64_t filled = 0, empty = 0;
+    for (const BucketLayout::Piece& p : l.pieces()) filled += p.numel();
+    for (const Range& gap : l.gaps()) empty += gap.size();
+    EXPECT_EQ(filled + empty, l.total()) << size;
+    EXPECT_EQ(l.gaps().back(), (Range{last, l.total()})) << size;
+  }
+}
+
 TEST(BucketLayout, OverlapsGiveEveryElementAndChunkOneOwner) {
   const BucketLayout l = some_layout();
   for (int size = 1; size <= 40; ++size) {
