@@ -5,7 +5,6 @@ namespace {
 
 constexpr double kSlope = 0.2;  // of the discriminator's leaky relu
 constexpr const char* kImages = "images";
-enum : int32_t { kGenerated = 0, kReal = 1 };
 
 Init gan_weights() { return Init::normal(0.02); }
 
@@ -21,13 +20,28 @@ const Shape& image_of(const GanOptions& o, const TaskSpec& task) {
       task.input.rank() == 3 && task.input[0] % 4 == 0 && task.input[1] % 4 == 0, ExitCode::kConfig,
       "model.name: gan needs images [H, W, C], with height and width that are multiples of 4, not samples of shape ",
       task.input);
+  require(!o.classify || !task.regression, ExitCode::kConfig,
+          "model.classify: the data has numbers to be predicted, not labels");
   require(o.low < o.high, ExitCode::kConfig, "model.low: ", o.low, " must be below model.high, ", o.high);
   return task.input;
 }
 
+// log(p / (1 - p)) of the probability p that an image is of one of the data's classes: [B, K + 1] -> fp32 [B, 1].
+Tensor logit_of_data(const Tensor& output) {
+  const int64_t classes = output.dim(1) - 1;
+  const auto parts = split(cast(output, DType::kFloat32), {classes, 1}, 1);
+  // The logarithm of the sum of exponentials is any logit less its log-softmax.
+  const Tensor first = slice(parts[0], 1, 0, 1), of_first = slice(log_softmax(parts[0]), 1, 0, 1);
+  return first - of_first - parts[1];
+}
+
 }  // namespace
 
-std::vector<TensorNeed> Gan::reads() const { return {{kImages, TensorNeed::Type::kFloating, 3}}; }
+std::vector<TensorNeed> Gan::reads() const {
+  std::vector<TensorNeed> needs{{kImages, TensorNeed::Type::kFloating, 3}};
+  if (labelled_) needs.push_back(target_need(0));
+  return needs;
+}
 
 std::vector<Field> fields(GanOptions& o) {
   return {
@@ -37,7 +51,9 @@ std::vector<Field> fields(GanOptions& o) {
           .with_range(1, 4096),
       field("low", o.low, "lowest value of a generated pixel; data is normalised by its mean and deviation"),
       field("high", o.high, "highest value of a generated pixel"),
-      field("dropout", o.dropout, "probability of dropout after the discriminator's convolutions").with_range(0, 0.9)};
+      field("dropout", o.dropout, "probability of dropout after the discriminator's convolutions").with_range(0, 0.9),
+      field("classify", o.classify, "the discriminator learns the labels of the data's images, too")
+          .without_effect_at_default()};
 }
 
 GanGenerator::GanGenerator(const GanOptions& o, const Shape& image)
@@ -56,11 +72,11 @@ Tensor GanGenerator::forward(const Tensor& noise) {
   return affine(tanh(up2_(norm2_(up1_(seed), true))), scale_, shift_);
 }
 
-GanDiscriminator::GanDiscriminator(const GanOptions& o, const Shape& image)
+GanDiscriminator::GanDiscriminator(const GanOptions& o, const Shape& image, int64_t classes)
     : conv1_(child<Conv2d>("conv1", image[2], o.width, 4, 2, 1, gan_weights())),
       conv2_(child<Conv2d>("conv2", o.width, 2 * o.width, 4, 2, 1, gan_weights())),
       norm_(child<BatchNorm>("bn", 2 * o.width)),
-      linear_(child<Linear>("linear", 2 * o.width * (image[0] / 4) * (image[1] / 4), 2, true, gan_weights())),
+      linear_(child<Linear>("linear", 2 * o.width * (image[0] / 4) * (image[1] / 4), classes + 1, true, gan_weights())),
       drop_(child<Dropout>("drop", o.dropout)) {}
 
 Tensor GanDiscriminator::forward(const Tensor& images) {
@@ -70,7 +86,9 @@ Tensor GanDiscriminator::forward(const Tensor& images) {
 
 Gan::Gan(const GanOptions& o, const TaskSpec& task)
     : latent_(o.latent),
-      discriminator_(child<GanDiscriminator>("discriminator", o, image_of(o, task))),
+      classes_(o.classify ? task.classes : 1),
+      labelled_(o.classify),
+      discriminator_(child<GanDiscriminator>("discriminator", o, image_of(o, task), classes_)),
       generator_(child<GanGenerator>("generator", o, task.input)) {}
 
 Tensor Gan::noise(int64_t count, DType type) const {
@@ -92,10 +110,11 @@ Tensor Gan::output_of(const Batch& batch) {
 
 Tensor Gan::batch_loss(Tensor output, const Batch& batch) {
   const int64_t images = batch[kImages].dim(0);
-  std::vector<int32_t> target(static_cast<size_t>(output.dim(0)), kReal);
-  if (phase() == 0) std::fill(target.begin() + images, target.end(), kGenerated);
-  const Tensor wanted = Tensor::of(target, {output.dim(0)});
-  return cross_entropy(std::move(output), wanted);
+  if (phase() == 1) return bce_with_logits(logit_of_data(output), Tensor::full({images, 1}, 1));
+  const auto all = [&](int64_t name) {
+    return Tensor::of(std::vector<int32_t>(static_cast<size_t>(images), static_cast<int32_t>(name)), {images});
+  };
+  return cross_entropy(std::move(output), concat({labelled_ ? batch[kLabels] : all(0), all(classes_)}, 0));
 }
 
 Choice<ModelKind> gan_choice() { return model_choice<Gan, GanOptions>("gan"); }

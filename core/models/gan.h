@@ -1,7 +1,8 @@
 // Generative adversarial network of convolutions: a generator makes images of noise, a discriminator tells them from
 // the data's, and each step trains one after the other. Goodfellow et al., "Generative adversarial nets" (2014); layers
 // of Radford et al., "Unsupervised representation learning with deep convolutional generative adversarial networks"
-// (2015).
+// (2015); a discriminator that also tells the data's classes apart: Salimans et al., "Improved techniques for training
+// GANs" (2016), section 5.
 #pragma once
 
 #include <vector>
@@ -17,7 +18,8 @@ struct GanOptions {
   int64_t width = 32;   // channels at half the image's size; twice as many at a quarter
   double low = -1;      // of the images' values, which tanh reaches
   double high = 1;
-  double dropout = 0;  // of the discriminator
+  double dropout = 0;     // of the discriminator
+  bool classify = false;  // the discriminator tells the classes of the data's images apart, too
 };
 std::vector<Field> fields(GanOptions& o);
 
@@ -36,10 +38,10 @@ class GanGenerator : public Module {
   ConvTranspose2d &up1_, &up2_;
 };
 
-// Images [B, H, W, C] -> logits [B, 2]: of an image that was generated, and of one of the data.
+// Images [B, H, W, C] -> logits [B, K + 1]: of an image of each of the data's K classes, and of one that was generated.
 class GanDiscriminator : public Module {
  public:
-  GanDiscriminator(const GanOptions& options, const Shape& image);
+  GanDiscriminator(const GanOptions& options, const Shape& image, int64_t classes);
   Tensor forward(const Tensor& images) override;
 
  private:
@@ -50,8 +52,8 @@ class GanDiscriminator : public Module {
 };
 
 // Phases: the discriminator learns to tell a micro-batch's images from as many that are generated; then the generator
-// learns to make it take its images for the data's. In both, and in evaluations, noise is a function of seed, step and
-// sample.
+// learns to make it take its images for the data's, of whichever class. All of the data is one class unless the options
+// ask for those of its labels. In both phases, and in evaluations, noise is a function of seed, step and sample.
 class Gan : public Model {
  public:
   Gan(const GanOptions& options, const TaskSpec& task);
@@ -67,6 +69,8 @@ class Gan : public Model {
 
  private:
   int64_t latent_;
+  int64_t classes_;
+  bool labelled_;
   GanDiscriminator& discriminator_;
   GanGenerator& generator_;
 };

@@ -6,7 +6,7 @@
 #   llama, lstm, gru, bert  configs/models on the text of LOCKSTEP_SHAKESPEARE (1.1 million characters): the validation loss; exit 77 without.
 #           What bert reaches is below the text's bigram entropy, 2.45 nats.
 #   resnet, vit  configs/models on MNIST, as images; unet  on generated shapes: intersection over union
-#   gan  configs/models on MNIST: a classifier of configs/mnist.yaml names at least 65% of 1,000 generated digits with a probability of 0.9, each
+#   gan  configs/models on MNIST: a classifier of configs/mnist.yaml names at least 85% of 1,000 generated digits with a probability of 0.9, each
 #           digit at least 4% of them, and they lie at most three times as far from digits of the data as others of the data do, and at least half as far apart (gan_quality.cpp)
 # Usage: learn_test.sh KIND REPOSITORY GAN_QUALITY LOCKSTEP [MPIRUN]
 # shellcheck source=tests/launch/run/common.sh
@@ -56,7 +56,7 @@ if [ "$kind" = gan ]; then
   succeeds "the classifier" lockstep train "$repository/configs/mnist.yaml" data.path=data.h5 run.dir=classifier
   succeeds "the images" "$gan_quality" classifier run 1000
   cat out
-  for law in "confident > 0.65" "least > 0.04" "distance < 3" "spread > 0.5"; do
+  for law in "confident > 0.85" "least > 0.04" "distance < 3" "spread > 0.5"; do
     read -r what than bound <<<"$law"
     expect "$law" awk -v found="$(field "$what" <out)" -v than="$than" -v bound="$bound" \
       'BEGIN { exit !(found != "" && (than == ">" ? found >= bound : found <= bound)) }'
