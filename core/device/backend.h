@@ -20,6 +20,7 @@ struct DeviceProperties {
   std::string name;          // "NVIDIA H200"
   std::string architecture;  // "sm_90"
   std::string bus;           // PCI address: one card has one, whatever the order in which processes see cards
+  std::string id;            // "GPU-1b2c...": of this card, or this part of one (MIG), alone in the world
   int processors = 0;
   int64_t memory_bytes = 0;
 };
@@ -71,9 +72,13 @@ class DeviceQueue : public Parallel {
   // differ from run to run (`reduce: fast`). Off at first.
   void allow_fast(bool on) { fast_ = on; }
   bool is_fast() const { return fast_; }
+  // Whether products and convolutions of fp32 that are enqueued from now on may multiply in TF32, factors with 10 bits
+  // after the point (`precision.tf32`). Off at first.
+  void allow_tf32(bool on) { tf32_ = on; }
+  bool allows_tf32() const { return tf32_; }
 
  private:
-  bool fast_ = false;
+  bool fast_ = false, tf32_ = false;
 };
 
 class DeviceBackend {

@@ -188,6 +188,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   const Settings& settings = *origin.settings;
   Stream stream(place_alone(settings.device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
+  apply(settings.device, stream);
   const auto model =
       origin.checkpoint ? load_model(settings, *origin.checkpoint, averages) : load_pretrained(settings, origin.task);
   require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,

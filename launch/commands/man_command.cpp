@@ -13,7 +13,8 @@ struct Item {
 constexpr Item kEnvironment[] = {
     {"LOCKSTEP_ISA", "kernels of a lower instruction-set level than the CPU has: generic, avx2 or avx512"},
     {"CUDA_VISIBLE_DEVICES", "the GPUs that ranks use"},
-    {"LOCKSTEP_CUDA_TRY", "ways of the GPU part that no card has decided yet, as words: tf32, split_k and others"},
+    {"LOCKSTEP_CUDA_TRY",
+     "ways of the GPU part that no card has decided yet, as words: split_k, fast_attention and others"},
     {"NCCL_WIN_ENABLE", "0: GPUs do not reach each other's memory directly"},
     {"LOCKSTEP_ATTEMPT", "which start of a job this is, from 1: selects faults of chaos.faults"},
     {"LOCKSTEP_PROGRESS", "off: no progress display"},

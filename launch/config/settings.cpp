@@ -318,6 +318,9 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
          "cannot be true with data.buckets, whose micro-batches have several shapes");
   refuse(s->data.bucket_pool == 1 || s->data.buckets > 1, "data.bucket_pool", "has an effect only with data.buckets");
   refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
+  refuse(!s->device.tf32 || s->device.choice != DeviceChoice::kCpu, "precision.tf32", "has no effect with device: cpu");
+  refuse(!s->device.tf32 || s->parallel.compute == DType::kFloat32, "precision.tf32",
+         "has an effect only with precision.compute: fp32");
   refuse(!s->train.eval_ema || s->optim.ema > 0, "train.eval_ema",
          "there are no averages without optim.ema, their decay; 0.999 is usual");
   refuse(s->train.patience == 0 || s->train.eval_every > 0, "train.patience",

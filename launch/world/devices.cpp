@@ -33,7 +33,7 @@ std::string to_line(const RankPlacement& s) {
                     {"why", s.why},
                     {"gpus", static_cast<int64_t>(s.gpus)},
                     {"index", static_cast<int64_t>(s.index)},
-                    {"bus", s.bus},
+                    {"id", s.id},
                     {"gpu", s.gpu}});
 }
 
@@ -46,7 +46,7 @@ RankPlacement parse_placement(const std::string& line) {
           json_text(*o, "why", kWhere),
           static_cast<int>(json_int(*o, "gpus", kWhere)),
           static_cast<int>(json_int(*o, "index", kWhere)),
-          json_text(*o, "bus", kWhere),
+          json_text(*o, "id", kWhere),
           json_text(*o, "gpu", kWhere)};
 }
 
@@ -54,16 +54,16 @@ std::string wanted_text(const std::string& why) { return cat("device: cuda, but 
 
 // The error text for the first rank that would have to share a GPU; empty if each rank has its own.
 std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placements) {
-  std::set<std::pair<std::string, std::string>> taken;
+  std::set<std::string> taken;
   for (const RankPlacement& s : placements) {
-    if (taken.emplace(s.machine, s.bus).second) continue;
+    if (taken.insert(s.id).second) continue;
     int ranks = 0;
     std::set<std::string> used;
-    std::string also;  // virtual machines may have the same boot_id
+    std::string also;  // containers have names of their own, and may have one GPU
     for (const RankPlacement& o : placements) {
-      if (o.machine != s.machine) continue;
-      ++ranks, used.insert(o.bus);
-      if (o.host != s.host) also = cat(" (the same machine as ", o.host, ": both have boot_id ", s.machine, ")");
+      if (o.machine != s.machine && o.id != s.id) continue;
+      ++ranks, used.insert(o.id);
+      if (o.id == s.id && o.host != s.host) also = cat(" (whose ", s.id, " is that of ", o.host, ", too)");
     }
     const int gpus = std::max(s.gpus, static_cast<int>(used.size()));
     return cat(ranks, " ranks on ", s.host, also, ", but ", visible_text(gpus), ": start ",
@@ -76,12 +76,16 @@ std::optional<std::string> sharing_text(const std::vector<RankPlacement>& placem
 }  // namespace
 
 std::vector<Field> fields(DeviceOptions& o) {
-  return {enum_field("device", o.choice,
-                     {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
-                     "where ranks compute; auto: on GPUs if every rank has its own, otherwise on CPUs")
-              .without_effect_on_math(),
-          field("share_gpu", o.share_gpu, "several ranks may use one GPU; their exchanges then go through host memory")
-              .without_effect_on_math()};
+  return {
+      enum_field("device", o.choice,
+                 {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+                 "where ranks compute; auto: on GPUs if every rank has its own, otherwise on CPUs")
+          .without_effect_on_math(),
+      field("share_gpu", o.share_gpu, "several ranks may use one GPU; their exchanges then go through host memory")
+          .without_effect_on_math(),
+      field("precision.tf32", o.tf32,
+            "on a GPU, products and convolutions of fp32 may multiply in TF32, factors with 10 bits after the point")
+          .without_effect_at_default()};
 }
 
 RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
@@ -94,7 +98,7 @@ RankPlacement placement_of(int local_rank, const DeviceOptions& options) {
   s.gpus = backend->count();
   s.index = local_rank % s.gpus;
   const DeviceProperties p = backend->properties(s.index);
-  s.bus = p.bus;
+  s.id = p.id;
   s.gpu = gpu_text(p);
   return s;
 }
@@ -152,6 +156,10 @@ Device place_alone(const DeviceOptions& options) {
   return {};
 }
 
+void apply(const DeviceOptions& options, const Stream& stream) {
+  if (const auto& queue = stream.device_queue()) queue->allow_tf32(options.tf32);
+}
+
 std::string devices_text() {
   std::string out =
       cat("cpu     ", available_cores(), available_cores() == 1 ? " core" : " cores", ", ", kernels().isa, "\n");
@@ -178,6 +186,7 @@ std::string devices_json() {
                       {"name", p.name},
                       {"isa", p.architecture},
                       {"bus", p.bus},
+                      {"id", p.id},
                       {"processors", static_cast<int64_t>(p.processors)},
                       {"memory_bytes", p.memory_bytes},
                       {"free_bytes", backend->free_memory(i)},

@@ -1,4 +1,5 @@
-// The placement of ranks on devices: the keys `device` and `share_gpu`, and the choice of each rank's GPU.
+// The placement of ranks on devices: the keys `device` and `share_gpu`, the choice of each rank's GPU, and how that
+// multiplies.
 #pragma once
 
 #include <string>
@@ -6,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "core/base/field.h"
+#include "core/device/stream.h"
 #include "core/io/json.h"
 
 namespace lockstep {
@@ -14,16 +16,17 @@ enum class DeviceChoice { kAuto, kCpu, kCuda };
 struct DeviceOptions {
   DeviceChoice choice = DeviceChoice::kAuto;
   bool share_gpu = false;
+  bool tf32 = false;  // products and convolutions of fp32 in TF32, on a GPU
 };
 std::vector<Field> fields(DeviceOptions& o);
 
 // What a rank tells the others before the placement is decided.
 struct RankPlacement {
-  std::string host, machine;  // the host's name, and a unique id (machine_id)
+  std::string host, machine;  // the host's name, and the machine's id (machine_id)
   std::string why;            // why this rank cannot use a GPU; empty if it can
   int gpus = 0;               // number of GPUs visible to its process
   int index = 0;              // of the GPU that the rank would take
-  std::string bus, gpu;       // PCI address and description of that GPU
+  std::string id, gpu;        // DeviceProperties::id and description of that GPU
 };
 // Of the rank `local_rank` of this machine.
 RankPlacement placement_of(int local_rank, const DeviceOptions& options);
@@ -44,6 +47,9 @@ PlacementDecision decide_placement(const std::vector<RankPlacement>& placements,
 Device place_ranks(Communicator& comm, int local_rank, const DeviceOptions& options);
 // The same for a process that is not one of several ranks.
 Device place_alone(const DeviceOptions& options);
+
+// Sets what a GPU's queue may do for the work of this stream; nothing on a CPU.
+void apply(const DeviceOptions& options, const Stream& stream);
 
 // The output of `lockstep devices`: the CPU and each GPU, and why no GPU can be used; as text and as JSON lines.
 std::string devices_text();

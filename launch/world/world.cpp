@@ -36,6 +36,7 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   const Device device = place_ranks(host, local_rank, options.device);
   Stream stream(device, Stream::Mode::kInline, threads);
   WithStream with(stream);
+  apply(options.device, stream);
   // Destroyed before the stream, whose work may wait for ranks that have failed.
   std::unique_ptr<Communicator> by_nccl;
   if (device.type == DeviceType::kCuda && host.size() > 1) {

@@ -143,6 +143,7 @@ TEST_F(CudaBackendTest, Properties) {
   EXPECT_EQ(p.name, "Pretended 1");
   EXPECT_EQ(p.architecture, "sm_90");
   EXPECT_EQ(p.bus, "0000:11:00.0");
+  EXPECT_EQ(p.id, "GPU-e1e2e3e4-e5e6-e7e8-e9ea-ebecedeeeff0");
   EXPECT_EQ(p.processors, 101);
   EXPECT_EQ(p.memory_bytes, int64_t(1) << 30);
   EXPECT_TRUE(says(backend->versions(), {"CUDA ", "cuBLASLt 13.1.0", "cuDNN 9.13.0"}));

@@ -67,17 +67,17 @@ TEST(Devices, MoreRanksThanGpusIsAnErrorUnlessTheyMayShare) {
 }
 
 // Ranks as processes, on machines of their own; here only what they tell each other.
-RankPlacement placement(const std::string& host, int gpus, int index, const std::string& bus,
+RankPlacement placement(const std::string& host, int gpus, int index, const std::string& id,
                         const std::string& why = "") {
-  return {host, host, why, gpus, index, bus, "GPU"};
+  return {host, host, why, gpus, index, id, "GPU"};
 }
 
 TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
   // As a batch system binds them: index 0 in each process, another card each time.
   const std::vector<RankPlacement> bound{placement("a", 1, 0, "01"), placement("a", 1, 0, "02"),
-                                         placement("b", 1, 0, "01")};
+                                         placement("b", 1, 0, "03")};
   for (const DeviceOptions& o : {kAuto, kCuda}) EXPECT_TRUE(decide_placement(bound, o).on_gpus);
-  const std::vector<RankPlacement> badly{placement("b", 1, 0, "01"), placement("a", 1, 0, "01"),
+  const std::vector<RankPlacement> badly{placement("b", 1, 0, "03"), placement("a", 1, 0, "01"),
                                          placement("a", 1, 0, "01")};
   const PlacementDecision s = decide_placement(badly, kCuda);
   EXPECT_EQ(s.error, ExitCode::kDevice);
@@ -87,16 +87,15 @@ TEST(Devices, AProcessMaySeeItsOwnGpuAlone) {
   EXPECT_EQ(decide_placement(badly, kAuto).error, ExitCode::kOk);
 }
 
-TEST(Devices, ContainersMayShareANameOrAMachine) {
-  std::vector<RankPlacement> placements{placement("node", 1, 0, "01"), placement("node", 1, 0, "01")};
-  placements[1].machine = "another";
-  EXPECT_TRUE(decide_placement(placements, kCuda).on_gpus) << "one name, one address, two machines";
-  placements[1].machine = placements[0].machine;
+TEST(Devices, ContainersMayShareANameOrAGpu) {
+  std::vector<RankPlacement> placements{placement("node", 1, 0, "01"), placement("node", 1, 0, "02")};
+  EXPECT_TRUE(decide_placement(placements, kCuda).on_gpus) << "one name, one machine's id, two GPUs";
+  placements[1].id = placements[0].id;
   placements[1].host = "other container";
+  placements[1].machine = "another";
   const PlacementDecision s = decide_placement(placements, kCuda);
   EXPECT_EQ(s.error, ExitCode::kDevice) << "two names, one card";
-  EXPECT_TRUE(contains(s.text, "2 ranks on other container (the same machine as node: both have boot_id node), but"))
-      << s.text;
+  EXPECT_TRUE(contains(s.text, "2 ranks on other container (whose 01 is that of node, too), but")) << s.text;
 }
 
 TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {
@@ -118,6 +117,17 @@ TEST(Devices, OneRankWithoutAGpuIsNotPassedOver) {
   EXPECT_EQ(cpus.text, "no GPU: no driver");
 }
 
+TEST(Devices, AGpuMultipliesInTf32WhereTheOptionsSaySo) {
+  fake_gpu(0, {.devices = 1});
+  for (const bool on : {true, false}) {
+    const Stream stream(cuda(0), Stream::Mode::kQueue);
+    EXPECT_FALSE(stream.device_queue()->allows_tf32());
+    apply({.tf32 = on}, stream);
+    EXPECT_EQ(stream.device_queue()->allows_tf32(), on);
+  }
+  apply({.tf32 = true}, Stream({}, Stream::Mode::kInline, 1));
+}
+
 TEST(Devices, TheListNamesEachGpu) {
   fake_gpu(0, {.devices = 2, .memory_bytes = int64_t(3) << 30});
   const std::string text = devices_text(), json = devices_json();
@@ -125,7 +135,9 @@ TEST(Devices, TheListNamesEachGpu) {
   EXPECT_TRUE(contains(text, ":0  Fake GPU, ") && contains(text, ":1  Fake GPU, ")) << text;
   EXPECT_TRUE(contains(text, "3.00 GiB, PCI 0000:01:00.0, 3.00 GiB free\nno driver, fake 1\n")) << text;
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 3);
-  EXPECT_TRUE(contains(json, "\"bus\":\"0000:01:00.0\"") && contains(json, "\"memory_bytes\":3221225472")) << json;
+  EXPECT_TRUE(contains(json, "\"bus\":\"0000:01:00.0\",\"id\":\"GPU-1\"") &&
+              contains(json, "\"memory_bytes\":3221225472"))
+      << json;
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int gpu) {
   found->minor = state.gpus[static_cast<size_t>(gpu)].minor;
   found->multiProcessorCount = 100 + gpu;
   found->totalGlobalMem = size_t(1) << 30;
+  for (size_t i = 0; i < sizeof found->uuid.bytes; ++i) found->uuid.bytes[i] = static_cast<char>(0xe0 + i + gpu);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int gpu) {

@@ -5,6 +5,7 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <vector>
@@ -67,6 +68,17 @@ int visible_gpus() {
   return count;
 }
 
+// As nvidia-smi writes it.
+std::string id_text(const cudaUUID_t& id) {
+  std::string out = "GPU";
+  for (size_t i = 0; i < sizeof id.bytes; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(id.bytes[i]));
+    out += cat(i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", digits);
+  }
+  return out;
+}
+
 class CudaBackend final : public DeviceBackend {
  public:
   explicit CudaBackend(const ScratchSource& scratch) : scratch_(scratch) {
@@ -124,7 +136,11 @@ class CudaBackend final : public DeviceBackend {
     explicit Gpu(int index) : table(cuda_kernels()), events(std::make_shared<CudaEventPool>(index)) {
       cudaDeviceProp found;
       check_cuda(cudaGetDeviceProperties(&found, index), "asking for a GPU's properties");
-      properties = {found.name, cat("sm_", found.major, found.minor), std::string(16, '\0'), found.multiProcessorCount,
+      properties = {found.name,
+                    cat("sm_", found.major, found.minor),
+                    std::string(16, '\0'),
+                    id_text(found.uuid),
+                    found.multiProcessorCount,
                     static_cast<int64_t>(found.totalGlobalMem)};
       check_cuda(cudaDeviceGetPCIBusId(properties.bus.data(), static_cast<int>(properties.bus.size()), index),
                  "asking for a GPU's PCI address");

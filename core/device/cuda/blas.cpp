@@ -110,7 +110,7 @@ const char* switched_off(const GemmCall& call) {
 
 cublasComputeType_t compute_type(const GemmCall& call) {
   if (call.a.dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
-  return switches().tf32 && call.a.dtype == DType::kFloat32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  return call.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 std::string to_text(const cublasLtMatmulHeuristicResult_t& choice) {
@@ -337,7 +337,10 @@ class Blas {
 void gemm(Parallel& parallel, const GemmArgs& g) {
   CudaQueue& queue = cuda_queue(parallel);
   auto scratch = [&](int slot, int64_t bytes) { return queue.scratch_memory(slot, bytes); };
-  auto product = [&](const GemmCall& call) { return Blas::of(queue).run(queue, call); };
+  auto product = [&](GemmCall call) {
+    call.tf32 = queue.allows_tf32() && call.a.dtype == DType::kFloat32;
+    return Blas::of(queue).run(queue, call);
+  };
   gemm_in_steps(queue, g, scratch, product);
 }
 

@@ -109,7 +109,7 @@ Plan build(cudnnHandle_t handle, Sums sums, Describe describe, std::string& how)
                                    Note::WINOGRAD_TILE_4x4,
                                    Note::WINOGRAD_TILE_6x6,
                                    Note::WINOGRAD_TILE_13x13};
-        if (sums == Sums::kFp32Products && !switches().tf32) unwanted.push_back(Note::TENSOR_CORE);
+        if (sums == Sums::kFp32Products) unwanted.push_back(Note::TENSOR_CORE);
         graph.deselect_numeric_notes(unwanted).deselect_workspace_greater_than(kConvWorkspace);
       }
       if (good(graph.check_support()) && good(graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)) &&
@@ -258,8 +258,9 @@ void describe_conv(Graph& graph, Kind kind, const ConvArgs& a, DType type) {
 }
 
 const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type) {
+  const bool fp32 = !is_narrow(type) && !queue.allows_tf32();
   const Key key{static_cast<int64_t>(kind),
-                static_cast<int64_t>(type),
+                static_cast<int64_t>(type) | int64_t(fp32) << 8,
                 kind == Kind::kConvWithBias ? static_cast<int64_t>(a.bias_dtype) : 0,
                 a.images,
                 a.height,
@@ -281,9 +282,10 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
     return cat(kNames[static_cast<size_t>(kind)], " of ", a.images, " x ", a.height, " x ", a.width, " x ",
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
                ", padding ", a.padding, a.dilation > 1 ? cat(", dilation ", a.dilation) : "",
-               a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type);
+               a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type,
+               type == DType::kFloat32 && !fp32 ? ", tf32" : "");
   };
-  return Dnn::of(queue).plan(key, is_narrow(type) ? Sums::kProducts : Sums::kFp32Products, describe, text);
+  return Dnn::of(queue).plan(key, fp32 ? Sums::kFp32Products : Sums::kProducts, describe, text);
 }
 
 bool takes(DType a, DType b) { return a == b && (is_narrow(a) || a == DType::kFloat32); }

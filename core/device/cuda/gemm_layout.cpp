@@ -208,7 +208,7 @@ class Steps {
 GemmKey key_of(const GemmCall& call) {
   auto shape = [](const ColumnMajor& m) { return static_cast<int64_t>(m.dtype) | m.transposed << 8; };
   const int64_t beside = (call.bias != nullptr) | (call.bias_gradient != nullptr) << 1 | call.accumulate << 2 |
-                         static_cast<int64_t>(call.epilogue) << 3;
+                         call.tf32 << 3 | static_cast<int64_t>(call.epilogue) << 4;
   return {call.m,    call.n,    call.k,    call.batch,          shape(call.a),       shape(call.b),       shape(call.c),
           call.a.ld, call.b.ld, call.c.ld, call.a.batch_stride, call.b.batch_stride, call.c.batch_stride, beside};
 }
@@ -231,6 +231,7 @@ std::string to_text(const GemmCall& call) {
              call.b.transposed ? "T" : "N", ", ld ", call.a.ld, " ", call.b.ld, " ", call.c.ld);
   const int aligned = std::min({call.a.alignment, call.b.alignment, call.c.alignment});
   if (aligned < kAlignment) out += cat(", aligned to ", aligned);
+  if (call.tf32) out += ", tf32";
   if (call.accumulate) out += ", added";
   if (call.bias) out += ", bias";
   if (call.bias_gradient) out += ", bias gradient";

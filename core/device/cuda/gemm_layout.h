@@ -28,6 +28,7 @@ struct GemmCall {
   ColumnMajor a, b, c;
   const void* bias = nullptr;  // of A's, B's and C's type, which are then one
   bool accumulate = false;
+  bool tf32 = false;                    // A and B of fp32 may be rounded to TF32
   Epilogue epilogue = Epilogue::kNone;  // C has then A's type, and a leading dimension that is a multiple of 8
   void* aux = nullptr;                  // of the epilogue: of C's type and leading dimension
   void* bias_gradient = nullptr;        // [n] of C's type: overwritten by the sums of op(B) over k; without epilogue

@@ -12,8 +12,7 @@ constexpr std::pair<const char*, bool Switches::*> kWords[] = {
     {"split_k", &Switches::split_k},
     {"no_gelu_epilogue", &Switches::no_gelu_epilogue},
     {"no_bias_gradient_epilogue", &Switches::no_bias_gradient_epilogue},
-    {"fast_attention", &Switches::fast_attention},
-    {"tf32", &Switches::tf32}};
+    {"fast_attention", &Switches::fast_attention}};
 
 }  // namespace
 

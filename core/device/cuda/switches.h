@@ -14,12 +14,11 @@ struct Switches {
   bool split_k = false;
   bool no_gelu_epilogue = false, no_bias_gradient_epilogue = false;  // passes of our own after the product instead
   bool fast_attention = false;  // attention's gradient by atomics: bits differ from run to run
-  bool tf32 = false;            // products and convolutions of fp32 multiply numbers of 10 bits
 };
 
 // The process's. Not const for tests.
 Switches& switches();
-// From words such as "split_k tf32". Throws Error(kConfig) for an unknown one.
+// From words such as "split_k fast_attention". Throws Error(kConfig) for an unknown one.
 Switches switches_of(const std::string& words);
 std::string to_text(const Switches& s);  // such words
 

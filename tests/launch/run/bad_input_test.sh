@@ -25,6 +25,9 @@ refuses "key without effect" 78 'override 2 \(optim.momentum=0.9\): optim.moment
   lockstep train text.yaml run.dir=new optim.momentum=0.9
 refuses "key of another model" 78 'override 2 \(model.channels=\[3\]\): .*model.name: convnet' lockstep train text.yaml run.dir=new 'model.channels=[3]'
 refuses "sharing of GPUs on CPUs" 78 '.*share_gpu: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu share_gpu=true
+refuses "TF32 on CPUs" 78 '.*precision.tf32: has no effect with device: cpu' lockstep train text.yaml run.dir=new device=cpu precision.tf32=true
+refuses "TF32 of bf16" 78 '.*precision.tf32: has an effect only with precision.compute: fp32' lockstep train text.yaml run.dir=new \
+  precision.compute=bf16 precision.tf32=true
 # Models that do not fit their data: before the first step, and nothing is written.
 misfits() { # TEXT FILE keys...
   refuses "$1" 78 "$1.*" lockstep train "$2" run.dir=new "${@:3}"
