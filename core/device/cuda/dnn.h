@@ -13,8 +13,8 @@
 
 namespace lockstep::cuda {
 
-// `queue`: a CudaQueue. Sums in fp32 without TF32, in fp64 where x is. Throw Error(kDevice) where cuDNN fails, or is
-// another version than this file was compiled with.
+// `queue`: a CudaQueue. Sums in fp32, in fp64 where x is; convolutions of fp32 use TF32 only where the queue
+// allows_tf32(). Throw Error(kDevice) where cuDNN fails, or is another version than this file was compiled with.
 void conv(Parallel& queue, const ConvArgs& a);
 void conv_backward_input(Parallel& queue, const ConvArgs& a);
 void conv_backward_weight(Parallel& queue, const ConvArgs& a);
