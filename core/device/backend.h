@@ -20,7 +20,7 @@ struct DeviceProperties {
   std::string name;          // "NVIDIA H200"
   std::string architecture;  // "sm_90"
   std::string bus;           // PCI address: one card has one, whatever the order in which processes see cards
-  std::string id;            // "GPU-1b2c...": of this card, or this part of one (MIG), alone in the world
+  std::string id;            // "GPU-1b2c...": UUID of this card, or of this part of one (MIG); unique across machines
   int processors = 0;
   int64_t memory_bytes = 0;
 };

@@ -258,9 +258,9 @@ void describe_conv(Graph& graph, Kind kind, const ConvArgs& a, DType type) {
 }
 
 const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type) {
-  const bool fp32 = !is_narrow(type) && !queue.allows_tf32();
+  const Sums sums = is_narrow(type) || queue.allows_tf32() ? Sums::kProducts : Sums::kFp32Products;
   const Key key{static_cast<int64_t>(kind),
-                static_cast<int64_t>(type) | int64_t(fp32) << 8,
+                static_cast<int64_t>(type) | static_cast<int64_t>(sums) << 8,
                 kind == Kind::kConvWithBias ? static_cast<int64_t>(a.bias_dtype) : 0,
                 a.images,
                 a.height,
@@ -283,9 +283,9 @@ const Plan& conv_plan(CudaQueue& queue, Kind kind, const ConvArgs& a, DType type
                a.in_channels, " with ", a.out_channels, " x ", a.kernel_h, " x ", a.kernel_w, ", stride ", a.stride,
                ", padding ", a.padding, a.dilation > 1 ? cat(", dilation ", a.dilation) : "",
                a.groups > 1 ? cat(", ", a.groups, " groups") : "", ", ", type,
-               type == DType::kFloat32 && !fp32 ? ", tf32" : "");
+               type == DType::kFloat32 && sums == Sums::kProducts ? ", tf32" : "");
   };
-  return Dnn::of(queue).plan(key, fp32 ? Sums::kFp32Products : Sums::kProducts, describe, text);
+  return Dnn::of(queue).plan(key, sums, describe, text);
 }
 
 bool takes(DType a, DType b) { return a == b && (is_narrow(a) || a == DType::kFloat32); }

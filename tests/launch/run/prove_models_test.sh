@@ -24,6 +24,7 @@ proves gru tokens model.width=24 model.dropout=0.1
 proves bert tokens model.width=16 model.heads=2 model.dropout=0.1 data.mask=0.3
 proves vit pictures model.patch=4 model.width=16 model.heads=2 model.layers=2
 proves resnet pictures model.stem=small model.width=4 train.label_smoothing=0.1
-proves gan pictures model.width=4 model.latent=6 model.classify=true optim.ema=0.9
+proves gan pictures model.width=4 model.latent=6 optim.ema=0.9
+proves gan pictures model.width=4 model.latent=6 model.classify=true
 proves unet shapes model.levels=2 model.width=4
 finish
