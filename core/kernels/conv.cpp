@@ -1,17 +1,18 @@
-// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches, of as many output pixels
-// at a time as stay in a cache, be they of one image or of several; weight gradients add pixels in order, each thread
-// owning a block of weights. Those with groups or dilation are in group_conv.cpp.
+// Convolution and max pooling of NHWC images. A convolution is a matrix product over patches: the product gathers parts
+// of them where it packs its operands, or, in bf16, they are held for as many output pixels at a time as stay in a
+// cache, be they of one image or of several. Weight gradients add pixels in order, each thread owning a block of
+// weights. Those with groups or dilation are in group_conv.cpp.
 #include "core/kernels/group_conv.h"
 #include "core/kernels/patches.h"
+#include "core/kernels/simd.h"
 
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 // patches[p - p0, c - c0] for output pixels [p0, p1) and columns [c0, c1) of [kh, kw, channel].
-template <class Patch>
-void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, Patch* patches) {
+void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, uint16_t* patches) {
   const int64_t C = a.in_channels;
-  Patch* line = patches;
+  uint16_t* line = patches;
   for_pixels(a, p0, p1, [&](int64_t image, int64_t oy, int64_t ox) {
     const int64_t base = image * a.height * a.width * C;
     int64_t c = c0;
@@ -29,12 +30,12 @@ void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64
       int64_t end = (ky + 1) * a.kernel_w * C;
       if (end > c1) end = c1;
       if (y < 0 || y >= a.height) {
-        for (; c < end; ++c) *line++ = Patch(0);
+        for (; c < end; ++c) *line++ = 0;
         continue;
       }
       if (x < 0 || x >= a.width) {  // this tap only
         const int64_t tap_end = (tap + 1) * C < end ? (tap + 1) * C : end;
-        for (; c < tap_end; ++c) *line++ = Patch(0);
+        for (; c < tap_end; ++c) *line++ = 0;
         continue;
       }
       const int64_t inside = (a.width - x) * C - ch;
@@ -66,45 +67,204 @@ Matrix dense(const T* data, int64_t cols) {
   return {const_cast<T*>(data), kTypeOf<T>, cols, 1, 0};
 }
 
-template <class T, class Patch>
-void conv_in(Parallel& parallel, const ConvArgs& a) {
+// The patches of output pixels from `pixel` on and the columns of [kh, kw, channel] from `column` on, in type T.
+template <class T>
+class PatchMatrix final : public GatheredMatrix<T> {
+ public:
+  PatchMatrix(const ConvArgs& a, int64_t pixel, int64_t column) : a_(a), pixel_(pixel), column_(column) {}
+
+  void gather(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, int64_t ld) const override {
+    const int64_t C = a_.in_channels, of_line = a_.kernel_w * C, c0 = column_ + col, c1 = c0 + cols;
+    const int64_t first = c0 / of_line, last = (c1 - 1) / of_line;  // lines of the kernel
+    for (int64_t p = pixel_ + row, end = p + rows, n; p < end; p += n, out += n * ld) {
+      const Place at(a_, p);
+      n = a_.out_width - at.ox < end - p ? a_.out_width - at.ox : end - p;
+      T* to = out;
+      for (int64_t ky = first; ky <= last; ++ky) {
+        const int64_t from = ky == first ? c0 - first * of_line : 0, until = ky == last ? c1 - last * of_line : of_line;
+        line_patches(at, n, ky, from, until, to, ld);
+        to += until - from;
+      }
+    }
+  }
+
+  // A line of the kernel sees neighbouring pixels' patches where the image's line has them, each `stride` pixels on.
+  int64_t find_rows(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, Stretch<T>* stretches,
+                    int& count) const override {
+    const int64_t C = a_.in_channels, of_line = a_.kernel_w * C, step = a_.stride * C, c0 = column_ + col,
+                  c1 = c0 + cols;
+    const int64_t first = c0 / of_line, last = (c1 - 1) / of_line;
+    const Place at(a_, pixel_ + row);
+    const int64_t n = a_.out_width - at.ox < rows ? a_.out_width - at.ox : rows;
+    const auto from_of = [&](int64_t ky) { return ky == first ? c0 - first * of_line : 0; };
+    const auto until_of = [&](int64_t ky) { return ky == last ? c1 - last * of_line : of_line; };
+    bool fits = last - first < kMostStretches && (n == rows || a_.out_width >= 8);
+    for (int64_t ky = first; ky <= last; ++ky) fits &= until_of(ky) - from_of(ky) >= step;
+    count = 0;
+    if (!fits) {
+      gather(row, rows, col, cols, out, cols);
+      stretches[count++] = {{out, cols, false}, 0, cols};
+      return rows;
+    }
+    for (int64_t ky = first, done = 0; ky <= last; ++ky) {
+      const int64_t from = from_of(ky), depth = until_of(ky) - from, length = (n - 1) * step + depth;
+      const int64_t y = at.oy * a_.stride - a_.padding + ky, x = (at.ox * a_.stride - a_.padding) * C + from;
+      const T* place = out;
+      if (a_.x_dtype == kTypeOf<T> && y >= 0 && y < a_.height && x >= 0 && x + length <= a_.width * C) {
+        place = static_cast<const T*>(a_.x) + (at.image * a_.height + y) * a_.width * C + x;
+      } else {
+        line_part(at.image, y, x, length, out);
+        out += length;
+      }
+      stretches[count++] = {{place, step, false}, done, depth};
+      done += depth;
+    }
+    return n;
+  }
+
+ private:
+  struct Place {
+    Place(const ConvArgs& a, int64_t pixel)
+        : image(pixel / (a.out_height * a.out_width)),
+          oy(pixel / a.out_width % a.out_height),
+          ox(pixel % a.out_width) {}
+    int64_t image, oy, ox;
+  };
+
+  // Elements [from, until) of line ky of the patches of n pixels side by side.
+  void line_patches(const Place& at, int64_t n, int64_t ky, int64_t from, int64_t until, T* out, int64_t ld) const {
+    const int64_t C = a_.in_channels, step = a_.stride * C, count = until - from;
+    const int64_t y = at.oy * a_.stride - a_.padding + ky;
+    int64_t x = (at.ox * a_.stride - a_.padding) * C + from;
+    for (int64_t i = 0; i < n; ++i, x += step, out += ld) {
+      if (y < 0 || y >= a_.height || x < 0 || x + count > a_.width * C || a_.x_dtype != kTypeOf<T>) {
+        line_part(at.image, y, x, count, out);
+        continue;
+      }
+      // As many as lie inside.
+      const int64_t inside = (a_.width * C - count - x) / step + 1, some = inside < n - i ? inside : n - i;
+      copy_runs(static_cast<const T*>(a_.x) + (at.image * a_.height + y) * a_.width * C + x, step, some, count, out,
+                ld);
+      i += some - 1, x += (some - 1) * step, out += (some - 1) * ld;
+    }
+  }
+
+  // Elements [x, x + n) of an image's line, of which those that are not there are zero.
+  void line_part(int64_t image, int64_t y, int64_t x, int64_t n, T* out) const {
+    const int64_t end = a_.width * a_.in_channels;
+    int64_t from = x < 0 ? -x : 0, until = x + n > end ? end - x : n;
+    if (y < 0 || y >= a_.height || from >= until) from = until = n;
+    for (int64_t i = 0; i < from; ++i) out[i] = T(0);
+    if (until > from)
+      load_run<T>(a_.x, a_.x_dtype, (image * a_.height + y) * end + x + from, 1, until - from, out + from);
+    for (int64_t i = until; i < n; ++i) out[i] = T(0);
+  }
+
+  // `runs` runs of n elements, at `step` and `ld` elements.
+  static void copy_runs(const T* p, int64_t step, int64_t runs, int64_t n, T* out, int64_t ld) {
+    using S = Simd<T>;
+    const auto copy = [&](auto vectors) {
+      for (int64_t r = 0; r < runs; ++r, p += step, out += ld)
+        for (int64_t i = 0; i < vectors; ++i) S::store(out + i * S::kLanes, S::load(p + i * S::kLanes));
+    };
+    if (n == 3 * S::kLanes) return copy(std::integral_constant<int64_t, 3>());
+    if (n == 2 * S::kLanes) return copy(std::integral_constant<int64_t, 2>());
+    if (n == S::kLanes) return copy(std::integral_constant<int64_t, 1>());
+    for (int64_t r = 0; r < runs; ++r, p += step, out += ld) {
+      int64_t i = 0;
+      for (; i + S::kLanes <= n; i += S::kLanes) S::store(out + i, S::load(p + i));
+      for (; i < n; ++i) out[i] = p[i];
+    }
+  }
+
+  const ConvArgs& a_;
+  const int64_t pixel_, column_;
+};
+
+// Whether a patch is one pixel, so that the images are the matrix of patches.
+bool has_plain_patches(const ConvArgs& a) {
+  return a.kernel_h == 1 && a.kernel_w == 1 && a.stride == 1 && a.padding == 0;
+}
+
+// The weights, as [taps, output channels].
+GemmArgs product_with_weight(const ConvArgs& a, int64_t pixel, int64_t pixels) {
   const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
+  GemmArgs g;
+  g.m = pixels, g.n = a.out_channels, g.k = taps;
+  g.b = {a.weight, a.weight_dtype, 1, taps, 0};
+  g.c = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, pixel, 0);
+  g.bias = a.bias;
+  g.bias_dtype = a.bias_dtype;
+  return g;
+}
+
+template <class T>
+void conv_in(Parallel& parallel, const ConvArgs& a) {
+  const bool direct = a.y_dtype == kTypeOf<T>;
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t most = pixels_at_once<Patch>(taps, end - begin);
-    auto* patches = static_cast<Patch*>(parallel.scratch(kPatches, most * taps * static_cast<int64_t>(sizeof(Patch))));
+    // Where the output has another type, a product holds its sums in T.
+    const int64_t most = direct ? end - begin : pixels_at_once<T>(a.out_channels, end - begin);
     for (int64_t p = begin; p < end; p += most) {
-      const int64_t pixels = end - p < most ? end - p : most;
-      gather_patches(a, p, p + pixels, 0, taps, patches);
-      GemmArgs g;
-      g.m = pixels, g.n = a.out_channels, g.k = taps;
-      g.a = patch_matrix(patches, taps);
-      g.b = {a.weight, a.weight_dtype, 1, taps, 0};
-      g.c = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, 0);
-      g.bias = a.bias;
-      g.bias_dtype = a.bias_dtype;
-      gemm_serial<T>(parallel, g);
+      GemmArgs g = product_with_weight(a, p, end - p < most ? end - p : most);
+      if (has_plain_patches(a)) {
+        g.a = block_of({a.x, a.x_dtype, a.in_channels, 1, 0}, p, 0);
+        gemm_serial<T>(parallel, g);
+      } else {
+        gemm_of_gathered_a<T>(parallel, g, PatchMatrix<T>(a, p, 0));
+      }
     }
   };
   parallel.run(pixels_of(a), 64, body);
+}
+
+void conv_in_bf16(Parallel& parallel, const ConvArgs& a) {
+  const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
+  auto body = [&](int64_t begin, int64_t end) {
+    const int64_t most = pixels_at_once<uint16_t>(taps, end - begin);
+    auto* patches = static_cast<uint16_t*>(parallel.scratch(kPatches, most * taps * 2));
+    for (int64_t p = begin; p < end; p += most) {
+      const int64_t pixels = end - p < most ? end - p : most;
+      gather_patches(a, p, p + pixels, 0, taps, patches);
+      GemmArgs g = product_with_weight(a, p, pixels);
+      g.a = patch_matrix(patches, taps);
+      gemm_serial<float>(parallel, g);
+    }
+  };
+  parallel.run(pixels_of(a), 64, body);
+}
+
+// How many pixels' gradients of patches are held at once: so many that packing the weights for each time takes little
+// beside the products, whose share of packing falls as 1 / pixels, and that of writing patches as 1 / output channels.
+int64_t least_pixels(const ConvArgs& a) {
+  const int64_t half = a.out_channels / 2 / 64 * 64;
+  return half < 64 ? 64 : half > 256 ? 256 : half;
 }
 
 template <class T>
 void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
   const int64_t of_image = a.out_height * a.out_width, taps = a.kernel_h * a.kernel_w * a.in_channels;
   const int64_t image_size = a.height * a.width * a.in_channels;
-  const bool direct = a.x_dtype == kTypeOf<T>;
+  const bool direct = a.x_dtype == kTypeOf<T>, in_place = has_plain_patches(a) && direct && !a.accumulate;
   auto body = [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * of_image, last = end * of_image, most = pixels_at_once<T>(taps, last - first);
+    const int64_t first = begin * of_image, last = end * of_image;
+    GemmArgs g;
+    g.m = last - first, g.n = taps, g.k = a.out_channels;
+    g.b = {a.weight, a.weight_dtype, taps, 1, 0};
+    if (in_place) {
+      g.a = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, first, 0);
+      g.c = dense(static_cast<T*>(a.x) + first * taps, taps);
+      return gemm_serial<T>(parallel, g);
+    }
+    const int64_t fit = pixels_at_once<T>(taps, last - first), least = least_pixels(a);
+    const int64_t wanted = fit > least ? fit : least, most = wanted < last - first ? wanted : last - first;
     T* patches = static_cast<T*>(
         parallel.scratch(kPatches, (most * taps + (direct ? 0 : image_size)) * static_cast<int64_t>(sizeof(T))));
     T *dx = nullptr, *converted = patches + most * taps;
+    g.c = dense(patches, taps);
     for (int64_t p = first; p < last; p += most) {
       const int64_t pixels = last - p < most ? last - p : most;
-      GemmArgs g;
-      g.m = pixels, g.n = taps, g.k = a.out_channels;
+      g.m = pixels;
       g.a = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, 0);
-      g.b = {a.weight, a.weight_dtype, taps, 1, 0};
-      g.c = dense(patches, taps);
       gemm_serial<T>(parallel, g);
       const T* patch = patches;
       for_pixels(a, p, p + pixels, [&](int64_t image, int64_t oy, int64_t ox) {
@@ -123,51 +283,89 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
   parallel.run(a.images, 1, body);
 }
 
-template <class T, class Patch>
-void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
-  const int64_t all = pixels_of(a), taps = a.kernel_h * a.kernel_w * a.in_channels;
-  if (all == 0) return;
-  // Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are
-  // few.
-  const int64_t threads = parallel.threads();
-  int64_t cuts = (taps + 15) / 16 < threads ? (taps + 15) / 16 : threads, rows_cut = (threads + cuts - 1) / cuts;
-  if (rows_cut > a.out_channels) rows_cut = a.out_channels;
-  const int64_t cols = ((taps + cuts - 1) / cuts + 15) / 16 * 16, rows = (a.out_channels + rows_cut - 1) / rows_cut;
-  cuts = (taps + cols - 1) / cols;
-  rows_cut = (a.out_channels + rows - 1) / rows;
-  const bool direct = a.weight_dtype == kTypeOf<T>;
+// Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are
+// few.
+struct WeightBlocks {
+  WeightBlocks(const ConvArgs& a, int64_t threads) {
+    const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
+    across = (taps + 15) / 16 < threads ? (taps + 15) / 16 : threads;
+    down = (threads + across - 1) / across;
+    if (down > a.out_channels) down = a.out_channels;
+    cols = ((taps + across - 1) / across + 15) / 16 * 16;
+    rows = (a.out_channels + down - 1) / down;
+    across = (taps + cols - 1) / cols;
+    down = (a.out_channels + rows - 1) / rows;
+  }
+  int64_t across, down, rows, cols;
+};
+
+// Calls use(first row, rows, first column, columns) for each block.
+template <class Use>
+void for_weight_blocks(Parallel& parallel, const ConvArgs& a, Use use) {
+  const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
+  const WeightBlocks blocks(a, parallel.threads());
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t c0 = item % cuts * cols, c1 = c0 + cols < taps ? c0 + cols : taps, width = c1 - c0;
-      const int64_t r0 = item / cuts * rows, r1 = r0 + rows < a.out_channels ? r0 + rows : a.out_channels;
-      const int64_t most = pixels_at_once<Patch>(width, all);
-      // Where the gradient is stored in another type, its sums are held in T until the last pixel.
-      const int64_t of_sums = direct ? 0 : (r1 - r0) * width;
-      T* sums = static_cast<T*>(parallel.scratch(
-          kPatches, of_sums * static_cast<int64_t>(sizeof(T)) + most * width * static_cast<int64_t>(sizeof(Patch))));
-      auto* patches = reinterpret_cast<Patch*>(sums + of_sums);
-      const Matrix gradient = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
-      if (!direct && a.accumulate)
-        for (int64_t r = 0; r < r1 - r0; ++r)
-          load_run<T>(gradient.data, gradient.dtype, r * taps, 1, width, sums + r * width);
-      for (int64_t p = 0; p < all; p += most) {
-        const int64_t pixels = all - p < most ? all - p : most;
-        gather_patches(a, p, p + pixels, c0, c1, patches);
-        GemmArgs g;
-        g.m = r1 - r0, g.n = width, g.k = pixels;
-        const Matrix dy = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, r0);
-        g.a = {dy.data, dy.dtype, 1, a.out_channels, 0};
-        g.b = patch_matrix(patches, width);
-        g.c = direct ? gradient : dense(sums, width);
-        g.accumulate = a.accumulate || p > 0;
-        gemm_serial<T>(parallel, g);
-      }
-      if (!direct)
-        for (int64_t r = 0; r < r1 - r0; ++r)
-          store_run<T>(gradient.data, gradient.dtype, r * taps, 1, width, sums + r * width);
+      const int64_t c0 = item % blocks.across * blocks.cols, r0 = item / blocks.across * blocks.rows;
+      const int64_t cols = taps - c0 < blocks.cols ? taps - c0 : blocks.cols;
+      use(r0, a.out_channels - r0 < blocks.rows ? a.out_channels - r0 : blocks.rows, c0, cols);
     }
   };
-  parallel.run(cuts * rows_cut, 1, body);
+  parallel.run(blocks.across * blocks.down, 1, body);
+}
+
+// The transpose of the output's gradient, from pixel p and row r0 on.
+Matrix gradient_across(const ConvArgs& a, int64_t p, int64_t r0) {
+  const Matrix dy = block_of({a.y, a.y_dtype, a.out_channels, 1, 0}, p, r0);
+  return {dy.data, dy.dtype, 1, a.out_channels, 0};
+}
+
+template <class T>
+void conv_backward_weight_in(Parallel& parallel, const ConvArgs& a) {
+  const int64_t taps = a.kernel_h * a.kernel_w * a.in_channels;
+  for_weight_blocks(parallel, a, [&](int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
+    GemmArgs g;
+    g.m = rows, g.n = cols, g.k = pixels_of(a);
+    g.a = gradient_across(a, 0, r0);
+    g.c = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
+    g.accumulate = a.accumulate;
+    if (has_plain_patches(a)) {
+      g.b = block_of({a.x, a.x_dtype, a.in_channels, 1, 0}, 0, c0);
+      gemm_serial<T>(parallel, g);
+    } else {
+      gemm_of_gathered_b<T>(parallel, g, PatchMatrix<T>(a, 0, c0));
+    }
+  });
+}
+
+void conv_backward_weight_in_bf16(Parallel& parallel, const ConvArgs& a) {
+  const int64_t all = pixels_of(a), taps = a.kernel_h * a.kernel_w * a.in_channels;
+  const bool direct = a.weight_dtype == DType::kFloat32;
+  for_weight_blocks(parallel, a, [&](int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
+    const int64_t most = pixels_at_once<uint16_t>(cols, all);
+    // Where the gradient is stored in another type, its sums are held in fp32 until the last pixel.
+    const int64_t of_sums = direct ? 0 : rows * cols;
+    auto* sums = static_cast<float*>(parallel.scratch(kPatches, of_sums * 4 + most * cols * 2));
+    auto* patches = reinterpret_cast<uint16_t*>(sums + of_sums);
+    const Matrix gradient = block_of({a.weight, a.weight_dtype, taps, 1, 0}, r0, c0);
+    if (!direct && a.accumulate)
+      for (int64_t r = 0; r < rows; ++r)
+        load_run<float>(gradient.data, gradient.dtype, r * taps, 1, cols, sums + r * cols);
+    for (int64_t p = 0; p < all; p += most) {
+      const int64_t pixels = all - p < most ? all - p : most;
+      gather_patches(a, p, p + pixels, c0, c0 + cols, patches);
+      GemmArgs g;
+      g.m = rows, g.n = cols, g.k = pixels;
+      g.a = gradient_across(a, p, r0);
+      g.b = patch_matrix(patches, cols);
+      g.c = direct ? gradient : dense(sums, cols);
+      g.accumulate = a.accumulate || p > 0;
+      gemm_serial<float>(parallel, g);
+    }
+    if (!direct)
+      for (int64_t r = 0; r < rows; ++r)
+        store_run<float>(gradient.data, gradient.dtype, r * taps, 1, cols, sums + r * cols);
+  });
 }
 
 // The part of a window that lies in the image.
@@ -259,9 +457,9 @@ void max_pool_backward_in(Parallel& parallel, const PoolArgs& a) {
 
 void conv(Parallel& parallel, const ConvArgs& a) {
   if (is_spread(a)) return group_conv(parallel, a);
-  if (a.x_dtype == DType::kFloat64) conv_in<double, double>(parallel, a);
-  else if (a.x_dtype == DType::kBFloat16 && a.weight_dtype == DType::kBFloat16) conv_in<float, uint16_t>(parallel, a);
-  else conv_in<float, float>(parallel, a);
+  if (a.x_dtype == DType::kFloat64) conv_in<double>(parallel, a);
+  else if (a.x_dtype == DType::kBFloat16 && a.weight_dtype == DType::kBFloat16) conv_in_bf16(parallel, a);
+  else conv_in<float>(parallel, a);
 }
 void conv_backward_input(Parallel& parallel, const ConvArgs& a) {
   if (is_spread(a)) return group_conv_backward_input(parallel, a);
@@ -270,10 +468,10 @@ void conv_backward_input(Parallel& parallel, const ConvArgs& a) {
 }
 void conv_backward_weight(Parallel& parallel, const ConvArgs& a) {
   if (is_spread(a)) return group_conv_backward_weight(parallel, a);
-  if (a.x_dtype == DType::kFloat64) conv_backward_weight_in<double, double>(parallel, a);
-  else if (a.x_dtype == DType::kBFloat16 && a.y_dtype == DType::kBFloat16)
-    conv_backward_weight_in<float, uint16_t>(parallel, a);
-  else conv_backward_weight_in<float, float>(parallel, a);
+  if (pixels_of(a) == 0) return;
+  if (a.x_dtype == DType::kFloat64) conv_backward_weight_in<double>(parallel, a);
+  else if (a.x_dtype == DType::kBFloat16 && a.y_dtype == DType::kBFloat16) conv_backward_weight_in_bf16(parallel, a);
+  else conv_backward_weight_in<float>(parallel, a);
 }
 void max_pool(Parallel& parallel, const PoolArgs& a) {
   a.dtype == DType::kFloat64 ? max_pool_in<double>(parallel, a) : max_pool_in<float>(parallel, a);

@@ -62,14 +62,6 @@ using Stored = std::conditional_t<Tile::kPairs, uint16_t, T>;
 template <class T, class Tile>
 constexpr DType kStored = Tile::kPairs ? DType::kBFloat16 : kTypeOf<T>;
 
-// Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
-template <class T>
-struct RowsOfA {
-  const T* data;
-  int64_t stride;
-  bool packed;
-};
-
 // Rows of A in type T, as many as are converted or packed at once: in tiles of H rows, `tile_step` apart.
 template <class T>
 struct Strip {
@@ -221,6 +213,19 @@ TileFunction<T> tile_of(int rows, int vectors) {
   return tile_of_rows<T, Tile, 1, kPacked>(vectors);
 }
 
+template <class T, class Tile>
+void pack_gathered(const GatheredMatrix<T>& b, int64_t k0, int64_t depth, int64_t n0, int64_t n,
+                   const Panels<Tile>& panels, T* out) {
+  for (int64_t i = 0; i < panels.count; ++i) {
+    const int64_t j0 = panels.begin(i), width = panels.vectors(i) * Tile::kLanes,
+                  cols = n - j0 < width ? n - j0 : width;
+    T* o = out + panels.packed_at(i, depth);
+    b.gather(k0, depth, n0 + j0, cols, o, width);
+    for (int64_t k = 0; cols < width && k < depth; ++k)
+      for (int64_t j = cols; j < width; ++j) o[k * width + j] = T(0);
+  }
+}
+
 // Panel i at out + packed_at(i, packed): [packed depth, its columns] of B(k0.., n0..); what lies past n or depth is
 // zero.
 template <class T, class Tile>
@@ -336,8 +341,14 @@ Strip<T> strip_of_a(const Matrix& a, int64_t k0, int64_t depth, int64_t m0, int6
   return {{out, H, true}, H * packed};
 }
 
+// One of A and B may be gathered.
+template <class T>
+struct Gathered {
+  const GatheredMatrix<T>*a = nullptr, *b = nullptr;
+};
+
 template <class T, class Tile>
-void multiply(Parallel& parallel, const GemmArgs& g) {
+void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
   constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
   const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
@@ -368,34 +379,50 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
       const int64_t depth = g.k - k0 < depth_of_block ? g.k - k0 : depth_of_block;
       const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
       const int64_t packed = packed_depth<Tile>(depth);
-      pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
-      for (int64_t m0 = 0; m0 < g.m; m0 += S) {
-        const int64_t most = g.m - m0 < S ? g.m - m0 : S;
-        const Strip<T> strip = strip_of_a<T, Tile>(g.a, k0, depth, m0, most, strip_a);
-        for (int64_t i = 0, rows; i < most; i += rows) {
-          rows = rows_at_once<Tile>(most - i);
-          const RowsOfA<T> a = strip.at(i, H);
-          T* c = c_base + (m0 + i) * ldc;
-          int before = 0;
-          TileFunction<T> function = nullptr;
-          for (int64_t p = 0; p < panels.count; ++p) {
-            const int vectors = panels.vectors(p);
-            if (vectors != before)
-              function = a.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
-                                  : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
-            before = vectors;
-            const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
-            const T* b = packed_b + panels.packed_at(p, packed);
-            if (!direct_c || cols - j >= width) {
-              function(packed, a, b, c + j, ldc, start, bias + j);
-              continue;
-            }
-            if (start == Start::kAccumulate)
-              for (int64_t r = 0; r < rows; ++r)
-                for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? c[r * ldc + j + x] : T(0);
-            function(packed, a, b, edge, width, start, bias + j);
+      if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
+      else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
+      const auto multiply_rows = [&](int64_t m, int64_t rows, const Stretch<T>* stretches, int count) {
+        T* c = c_base + m * ldc;
+        int before = 0;
+        TileFunction<T> function = nullptr;
+        for (int64_t p = 0; p < panels.count; ++p) {
+          const int vectors = panels.vectors(p);
+          if (vectors != before)
+            function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
+                                                : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
+          before = vectors;
+          const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
+          const T* b = packed_b + panels.packed_at(p, packed);
+          const bool whole = !direct_c || cols - j >= width;
+          if (!whole && start == Start::kAccumulate)
             for (int64_t r = 0; r < rows; ++r)
-              for (int64_t x = 0; x < cols - j; ++x) c[r * ldc + j + x] = edge[r * width + x];
+              for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? c[r * ldc + j + x] : T(0);
+          for (int s = 0; s < count; ++s)
+            function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * width, whole ? c + j : edge,
+                     whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
+          for (int64_t r = 0; !whole && r < rows; ++r)
+            for (int64_t x = 0; x < cols - j; ++x) c[r * ldc + j + x] = edge[r * width + x];
+        }
+      };
+      if (gathered.a) {
+        for (int64_t m = 0, rows; m < g.m; m += rows) {
+          Stretch<T> stretches[kMostStretches];
+          int count = 0;
+          rows = gathered.a->find_rows(m, rows_at_once<Tile>(g.m - m), k0, depth, strip_a, stretches, count);
+          for (int64_t i = 0, some; i < rows; i += some) {
+            some = rows_at_once<Tile>(rows - i);
+            multiply_rows(m + i, some, stretches, count);
+            for (int s = 0; s < count; ++s) stretches[s].rows.data += some * stretches[s].rows.stride;
+          }
+        }
+      } else {
+        for (int64_t m0 = 0; m0 < g.m; m0 += S) {
+          const int64_t most = g.m - m0 < S ? g.m - m0 : S;
+          const Strip<T> strip = strip_of_a<T, Tile>(g.a, k0, depth, m0, most, strip_a);
+          for (int64_t i = 0, rows; i < most; i += rows) {
+            rows = rows_at_once<Tile>(most - i);
+            const Stretch<T> all{strip.at(i, H), 0, packed};
+            multiply_rows(m0 + i, rows, &all, 1);
           }
         }
       }
@@ -405,6 +432,15 @@ void multiply(Parallel& parallel, const GemmArgs& g) {
       for (int64_t i = 0; i < g.m; ++i)
         store_run<T>(g.c.data, g.c.dtype, i * g.c.row_stride + n0, 1, cols, wide_c + i * ldc);
   }
+}
+
+template <class T>
+void multiply_by_chains(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
+  using S = Simd<T>;
+  // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
+  if constexpr (S::kVectors == 3 && std::is_same_v<T, float>)
+    if (g.n <= 4 * S::kLanes) return multiply<T, Tile<T, 14, 2, Sums::kChain>>(parallel, g, gathered);
+  multiply<T, Tile<T, S::kRows, S::kVectors, Sums::kChain>>(parallel, g, gathered);
 }
 
 }  // namespace
@@ -419,16 +455,25 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g) {
 #endif
   if (!pairs && has_few_rows<float, false>(g)) return multiply_few_rows<float, false>(parallel, g);
   if (pairs) return multiply<float, Tile<float, S::kPairRows, S::kPairVectors, Sums::kPairs>>(parallel, g);
-  // Few columns make two-vector panels: then a higher tile keeps as many sums in registers.
-  if constexpr (S::kVectors == 3)
-    if (g.n <= 4 * S::kLanes) return multiply<float, Tile<float, 14, 2, Sums::kChain>>(parallel, g);
-  multiply<float, Tile<float, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
+  multiply_by_chains<float>(parallel, g);
 }
 
 template <>
 void gemm_serial<double>(Parallel& parallel, const GemmArgs& g) {
-  using S = Simd<double>;
-  multiply<double, Tile<double, S::kRows, S::kVectors, Sums::kChain>>(parallel, g);
+  multiply_by_chains<double>(parallel, g);
 }
+
+template <class T>
+void gemm_of_gathered_a(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& a) {
+  multiply_by_chains<T>(parallel, g, {.a = &a});
+}
+template <class T>
+void gemm_of_gathered_b(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& b) {
+  multiply_by_chains<T>(parallel, g, {.b = &b});
+}
+template void gemm_of_gathered_a<float>(Parallel&, const GemmArgs&, const GatheredMatrix<float>&);
+template void gemm_of_gathered_a<double>(Parallel&, const GemmArgs&, const GatheredMatrix<double>&);
+template void gemm_of_gathered_b<float>(Parallel&, const GemmArgs&, const GatheredMatrix<float>&);
+template void gemm_of_gathered_b<double>(Parallel&, const GemmArgs&, const GatheredMatrix<double>&);
 
 }  // namespace lockstep::inline LOCKSTEP_ISA

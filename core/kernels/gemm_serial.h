@@ -26,6 +26,43 @@ void gemm_serial<float>(Parallel& parallel, const GemmArgs& g);
 template <>
 void gemm_serial<double>(Parallel& parallel, const GemmArgs& g);
 
+// Rows of A: element (i, k) at data[i * stride + k], or, packed, at data[k * stride + i].
+template <class T>
+struct RowsOfA {
+  const T* data;
+  int64_t stride;
+  bool packed;
+};
+
+// `depth` columns of some rows of A, whose column 0 here is column `from` of those asked for.
+template <class T>
+struct Stretch {
+  RowsOfA<T> rows;
+  int64_t from, depth;
+};
+constexpr int kMostStretches = 8;
+
+// A matrix that lies nowhere as a whole: the product has the parts that it needs written where it packs them.
+template <class T>
+class GatheredMatrix {
+ public:
+  // out[r * ld + c] = element (row + r, col + c), for r < rows and c < cols.
+  virtual void gather(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, int64_t ld) const = 0;
+  // Up to `rows` rows from `row` on, as stretches of columns [col, col + cols) in order, in memory of the matrix or in
+  // `out`, which holds rows * cols elements. Returns how many rows.
+  virtual int64_t find_rows(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, Stretch<T>* stretches,
+                            int& count) const = 0;
+
+ protected:
+  ~GatheredMatrix() = default;
+};
+
+// The same with A or B gathered, whose data in `g` stay unset, and each element one chain. Same bits.
+template <class T>
+void gemm_of_gathered_a(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& a);
+template <class T>
+void gemm_of_gathered_b(Parallel& parallel, const GemmArgs& g, const GatheredMatrix<T>& b);
+
 // The product of two operands in bf16 by AMX, for levels that have it (gemm_tiles.cpp).
 void multiply_by_tiles(Parallel& parallel, const GemmArgs& g);
 

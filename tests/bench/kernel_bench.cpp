@@ -78,25 +78,38 @@ void Attention(benchmark::State& state) {
 BENCHMARK(Attention)->Args({12, 64, 4, 32})->Args({8, 256, 6, 64})->Args({1, 1024, 12, 64})->UseRealTime();
 
 // Forward and backward. Arguments: images, extent, channels in, channels out.
+// Arguments: images, their height and width, channels in and out, size of the kernel, and the part: 0 forward, 1 the
+// gradient of the input, 2 of the weights.
 void Conv(benchmark::State& state) {
   Stream stream(Device{}, Stream::Mode::kInline, 2);
   WithStream with(stream);
-  Tensor x = filled({state.range(0), state.range(1), state.range(1), state.range(2)}),
-         w = filled({state.range(3), 3, 3, state.range(2)});
-  require_grad(x);
-  require_grad(w);
+  const int64_t images = state.range(0), extent = state.range(1), in = state.range(2), out = state.range(3),
+                size = state.range(4);
+  Tensor x = filled({images, extent, extent, in}), w = filled({out, size, size, in}),
+         y = filled({images, extent, extent, out});
+  ConvArgs a;
+  a.images = images, a.height = a.width = a.out_height = a.out_width = extent;
+  a.in_channels = in, a.out_channels = out, a.kernel_h = a.kernel_w = size, a.padding = size / 2;
+  a.x = x.write(), a.weight = w.write(), a.y = y.write();
   for (auto _ : state) {
-    clear_grad(x);
-    clear_grad(w);
-    backward(sum(conv2d(x, w, Tensor(), {.padding = 1})));
+    if (state.range(5) == 0) raw::launch([](Parallel& p, const ConvArgs& c) { kernels(p).conv(p, c); }, a);
+    if (state.range(5) == 1)
+      raw::launch([](Parallel& p, const ConvArgs& c) { kernels(p).conv_backward_input(p, c); }, a);
+    if (state.range(5) == 2)
+      raw::launch([](Parallel& p, const ConvArgs& c) { kernels(p).conv_backward_weight(p, c); }, a);
   }
+  state.counters["GF/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(images * extent * extent * in * out * size * size),
+                         benchmark::Counter::kIsIterationInvariantRate);
 }
-BENCHMARK(Conv)
-    ->Args({64, 28, 1, 32})
-    ->Args({64, 26, 32, 64})
-    ->Args({32, 32, 64, 64})
-    ->Args({32, 8, 256, 256})
-    ->UseRealTime();
+void conv_shapes(benchmark::internal::Benchmark* b) {
+  const int64_t shapes[][5] = {{64, 28, 1, 32, 3},   {8, 64, 32, 32, 3},   {8, 64, 64, 32, 3},
+                               {8, 32, 64, 64, 3},   {8, 16, 128, 128, 3}, {32, 16, 128, 128, 3},
+                               {32, 8, 256, 256, 3}, {32, 4, 512, 512, 3}, {8, 8, 256, 1024, 1}};
+  for (auto& s : shapes)
+    for (int64_t part = 0; part < 3; ++part) b->Args({s[0], s[1], s[2], s[3], s[4], part});
+}
+BENCHMARK(Conv)->Apply(conv_shapes)->UseRealTime();
 
 }  // namespace
 }  // namespace lockstep
