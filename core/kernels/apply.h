@@ -157,6 +157,13 @@ template <class T>
   }
 }
 
+// A functor that takes much longer than a few multiplications says its own.
+template <class F>
+constexpr int64_t grain_of() {
+  if constexpr (requires { F::kGrain; }) return F::kGrain;
+  else return kPointwiseGrain;
+}
+
 template <class F>
 void for_each(Parallel& parallel, const PointwiseArgs& a) {
   const bool wide = any_wide(a);
@@ -164,7 +171,7 @@ void for_each(Parallel& parallel, const PointwiseArgs& a) {
     if (wide) pointwise_range<double>(a, F::kIns, F::kOuts, begin, end, tile_loop<F, double>);
     else pointwise_range<float>(a, F::kIns, F::kOuts, begin, end, tile_loop<F, float>);
   };
-  parallel.run(a.numel, kPointwiseGrain, body);
+  parallel.run(a.numel, grain_of<F>(), body);
 }
 
 // A row, converted: once in a program, not once in each functor.

@@ -6,8 +6,11 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
+constexpr int64_t kCellGrain = 2048;
+
 struct Lstm {
   static constexpr int kIns = 5, kOuts = 2;
+  static constexpr int64_t kGrain = kCellGrain;
   HD explicit Lstm(const PointwiseArgs&) {}
   template <class T>
   HD Many<T, 2> operator()(T i, T f, T g, T o, T before) const {
@@ -18,6 +21,7 @@ struct Lstm {
 
 struct LstmBackward {
   static constexpr int kIns = 7, kOuts = 5;
+  static constexpr int64_t kGrain = kCellGrain;
   HD explicit LstmBackward(const PointwiseArgs&) {}
   template <class T>
   HD Many<T, 5> operator()(T pre_i, T pre_f, T pre_g, T pre_o, T before, T dh, T dc_after) const {
@@ -31,6 +35,7 @@ struct LstmBackward {
 
 struct Gru {
   static constexpr int kIns = 5, kOuts = 1;
+  static constexpr int64_t kGrain = kCellGrain;
   HD explicit Gru(const PointwiseArgs&) {}
   template <class T>
   HD T operator()(T r, T z, T of_x, T of_h, T before) const {
@@ -41,6 +46,7 @@ struct Gru {
 
 struct GruBackward {
   static constexpr int kIns = 6, kOuts = 5;
+  static constexpr int64_t kGrain = kCellGrain;
   HD explicit GruBackward(const PointwiseArgs&) {}
   template <class T>
   HD Many<T, 5> operator()(T pre_r, T pre_z, T of_x, T of_h, T before, T dh) const {

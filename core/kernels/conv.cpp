@@ -198,6 +198,12 @@ GemmArgs product_with_weight(const ConvArgs& a, int64_t pixel, int64_t pixels) {
   return g;
 }
 
+// Pixels that one piece of work has at least, so that packing the weights takes little beside its products.
+int64_t pixel_grain(const ConvArgs& a, int64_t threads) {
+  const int64_t share = (pixels_of(a) / threads + 63) / 64 * 64;
+  return share < 64 ? 64 : share > 256 ? 256 : share;
+}
+
 template <class T>
 void conv_in(Parallel& parallel, const ConvArgs& a) {
   const bool direct = a.y_dtype == kTypeOf<T>;
@@ -214,7 +220,7 @@ void conv_in(Parallel& parallel, const ConvArgs& a) {
       }
     }
   };
-  parallel.run(pixels_of(a), 64, body);
+  parallel.run(pixels_of(a), pixel_grain(a, parallel.threads()), body);
 }
 
 void conv_in_bf16(Parallel& parallel, const ConvArgs& a) {
@@ -230,7 +236,7 @@ void conv_in_bf16(Parallel& parallel, const ConvArgs& a) {
       gemm_serial<float>(parallel, g);
     }
   };
-  parallel.run(pixels_of(a), 64, body);
+  parallel.run(pixels_of(a), pixel_grain(a, parallel.threads()), body);
 }
 
 // How many pixels' gradients of patches are held at once: so many that packing the weights for each time takes little
@@ -280,7 +286,8 @@ void conv_backward_input_in(Parallel& parallel, const ConvArgs& a) {
       });
     }
   };
-  parallel.run(a.images, 1, body);
+  const int64_t grain = pixel_grain(a, parallel.threads());
+  parallel.run(a.images, grain > of_image ? grain / of_image : 1, body);
 }
 
 // Blocks of weights, one a thread: columns first (patches are then gathered once), output channels where columns are
