@@ -31,22 +31,16 @@ class AdamFamily : public Optimizer {
     a.control = control;
   }
 
-  void update_adamw(const Slot& s, const std::vector<Tensor>& moments, const float* control) const {
-    launch(s, moments, control, [](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); });
-  }
-  void update_adam(const Slot& s, const std::vector<Tensor>& moments, const float* control) const {
-    launch(s, moments, control, [](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adam", args); });
-  }
-
- private:
-  template <class Update>
-  void launch(const Slot& s, const std::vector<Tensor>& moments, const float* control, Update update) const {
+  // `op`: "adamw" or "adam".
+  void update_by(const char* op, const Slot& s, const std::vector<Tensor>& moments, const float* control) {
     PointwiseArgs a =
         update_args(s, {s.master, moments[0], moments[1]}, {s.master, moments[0], moments[1], s.gradient});
     set_scalars(a, s, control);
     a.scalars[4] = s.lr_scale;
-    raw::launch(update, a);
+    apply(op, a);
   }
+
+ private:
   // The bias correction of a moment after `update` updates, with the factors as the kernel rounds them: (1 - beta) * (1
   // + beta + ... + beta^(update - 1)), which is 1 - beta^update up to those roundings.
   static double weight_sum(double beta, int64_t update) {

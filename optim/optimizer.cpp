@@ -137,9 +137,33 @@ void Optimizer::update(const std::vector<Slot>& slots, const Tensor& verdict) {
 }
 
 void Optimizer::update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) {
-  for (size_t i = first; i < end; ++i)
+  for (size_t i = first; i < end; ++i) {
+    gathers_ = !is_by_chunk(slots[i], moments_[i]);  // chunks share their staging memory
     run_pass(slots, i,
              [&](const Slot& part, const std::vector<Tensor>& moments) { update_slot(part, moments, control); });
+  }
+  gathers_ = false;
+  apply_gathered();
+}
+
+void Optimizer::apply(const char* op, const PointwiseArgs& args) {
+  if (!gathered_.empty() && op != gathered_op_) apply_gathered();
+  gathered_op_ = op;
+  gathered_.push_back(args);
+  if (!gathers_) apply_gathered();
+}
+
+void Optimizer::apply_gathered() {
+  if (gathered_.empty()) return;
+  TaskCost cost{"update"};
+  for (size_t i = 0; tracing() && i < gathered_.size(); ++i) cost.bytes += cost_of(gathered_[i]).bytes;
+  current_stream().enqueue(
+      [op = gathered_op_, parts = std::move(gathered_)](Parallel& p) { kernels(p).update(p, op, parts); }, cost);
+  gathered_.clear();
+}
+
+bool Optimizer::is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const {
+  return slot.in_host_memory || (!moments.empty() && moments[0].scales);
 }
 
 void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float*) {
@@ -148,8 +172,7 @@ void Optimizer::update_slot(const Slot&, const std::vector<Tensor>&, const float
 
 void Optimizer::run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass) {
   const std::vector<StateEntry>& moments = moments_[i];
-  const bool coded = !moments.empty() && moments[0].scales;
-  if (slots[i].in_host_memory || coded) return run_by_chunk(slots[i], moments, pass);
+  if (is_by_chunk(slots[i], moments)) return run_by_chunk(slots[i], moments, pass);
   std::vector<Tensor> whole;
   for (const StateEntry& e : moments) whole.push_back(e.data);
   pass(slots[i], whole);

@@ -10,6 +10,7 @@
 #include "core/base/choice.h"
 #include "core/base/name_pattern.h"
 #include "core/io/state.h"
+#include "core/kernels/pointwise.h"
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
 
@@ -40,8 +41,6 @@ std::vector<Field> fields(OptimOptions& o);  // all except `name`
 // rule that matches none of `slots`, unless it matches a frozen parameter among `all_names`.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
 bool is_frozen(const OptimOptions& o, const std::string& name);
-
-struct PointwiseArgs;  // core/kernels/args.h
 
 struct UpdateScalars {
   double lr = 0;
@@ -82,11 +81,14 @@ class Optimizer {
   Optimizer(const std::vector<Slot>& slots, const std::function<std::vector<std::string>(const Slot&)>& moments,
             Moments kept = Moments::kFloat32);
   // An optimizer overrides one of these two; `control` is UpdateControl's, on the slots' device. Elementwise: updates a
-  // slot or a part of one.
+  // slot or a part of one, by apply() or kernels of its own.
   virtual void update_slot(const Slot& slot, const std::vector<Tensor>& moments, const float* control);
   // Where an element's update depends on its whole parameter: updates slots [first, end), which are all of a group or
   // one whole parameter. By itself update_slot() of each.
   virtual void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control);
+  // For update_slot(): enqueues the update `op` (core/kernels/update.cpp), with those of the group's other slots where
+  // these are whole: on a GPU they are then one launch. `op` outlives the queue.
+  void apply(const char* op, const PointwiseArgs& args);
   // For update_group(): an elementwise pass over slot i, with its moments. One call, or where the slot is in host
   // memory or moments are 8 bits, one for each part, with fp32 state on the device; Slot::offset says where a part
   // begins.
@@ -94,11 +96,16 @@ class Optimizer {
   void run_pass(const std::vector<Slot>& slots, size_t i, const Pass& pass);
 
  private:
+  void apply_gathered();
+  bool is_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments) const;
   void run_by_chunk(const Slot& slot, const std::vector<StateEntry>& moments, const Pass& pass);
   virtual void corrections(int64_t update, double& first, double& second) const = 0;
   std::vector<std::vector<StateEntry>> moments_;  // [slot][moment], shaped as the slot
   Tensor numbers_, control_, verdict_;  // inputs of the kernels (UpdateControlArgs); verdict_ is used by step()
   std::vector<Tensor> staging_;         // device copies of a chunk's moments and master, for slots in host memory
+  bool gathers_ = false;                // apply() keeps what it gets until the group is whole
+  const char* gathered_op_ = nullptr;
+  std::vector<PointwiseArgs> gathered_;
   int64_t updates_ = 0;
   int unsettled_ = 0;
 };

@@ -37,7 +37,7 @@ void WeightAverage::corrections(int64_t update, double& first, double&) const { 
 void WeightAverage::update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) {
   PointwiseArgs a = raw::pointwise_args({moments[0]}, {moments[0], s.master});
   a.control = control;
-  raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "average", args); }, a);
+  apply("average", a);
 }
 
 std::set<std::string> averaged_parameters(const Checkpoint& checkpoint) {

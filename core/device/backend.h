@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -64,6 +65,9 @@ class DeviceQueue : public Parallel {
   virtual void begin_recording() = 0;
   virtual std::shared_ptr<DeviceGraph> end_recording() = 0;
   virtual void launch(DeviceGraph& graph) = 0;
+  // Seconds that the device takes for what `work` enqueues on this queue, without the host's part: between two events,
+  // for which the host waits. Not while the queue's work is being recorded.
+  virtual double seconds_of(const std::function<void()>& work) = 0;
   // A named range of the calling thread's work on a profiler's timeline. Ranges nest.
   virtual void begin_profiler_range(const char*) {}
   virtual void end_profiler_range() {}

@@ -8,6 +8,8 @@
 // may only touch element i of the rows.
 #pragma once
 
+#include <span>
+
 #include "core/kernels/parallel.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/rows.h"
@@ -99,6 +101,32 @@ inline bool repeats_in_tiles(const PointwiseArgs& a, const Operand& o) {
   return a.dims == 2 && o.strides[0] == 0 && kTile % a.sizes[1] == 0;
 }
 
+// Whether neighbours of the last dimension lie apart, and those of the one before it side by side.
+template <class T>
+bool is_transposed(const PointwiseArgs& a, const Operand& o) {
+  return a.dims >= 2 && o.dtype == kTypeOf<T> && o.strides[a.dims - 2] == 1 && o.strides[a.dims - 1] > 1;
+}
+// Brings `count` elements of such an operand into a dense tile: whole lines of the last dimension several at a time,
+// column by column.
+template <class T>
+void load_transposed(const PointwiseArgs& a, const Operand& o, int64_t begin, int64_t count, T* tile) {
+  const int64_t extent = a.sizes[a.dims - 1], above = a.sizes[a.dims - 2], stride = o.strides[a.dims - 1];
+  for (int64_t done = 0, n; done < count; done += n) {
+    const int64_t i = begin + done, line = i / extent, column = i % extent;
+    const T* from = static_cast<const T*>(o.data) + offset_of(a, o, i);
+    T* to = tile + done;
+    const int64_t whole = (count - done) / extent, left = above - line % above, lines = whole < left ? whole : left;
+    if (column != 0 || lines == 0) {
+      n = extent - column < count - done ? extent - column : count - done;
+      for (int64_t c = 0; c < n; ++c) to[c] = from[c * stride];
+    } else {
+      n = lines * extent;
+      for (int64_t c = 0; c < extent; ++c)
+        for (int64_t l = 0; l < lines; ++l) to[l * extent + c] = from[c * stride + l];
+    }
+  }
+}
+
 // The loop of one functor over a dense tile.
 template <class T>
 using TileLoop = void (*)(const PointwiseArgs& a, const T* const* in, T* const* out, int64_t n);
@@ -138,6 +166,9 @@ template <class T>
         in[j] = static_cast<const T*>(o.data) + at;
       } else if (at > begin && repeats_in_tiles(a, o)) {
         in[j] = in_tile[j];
+      } else if (is_transposed<T>(a, o)) {
+        load_transposed<T>(a, o, at, n, in_tile[j]);
+        in[j] = in_tile[j];
       } else {
         walk(a, o, at, n, [&](int64_t done, int64_t offset, int64_t stride, int64_t count) {
           load_run<T>(o.data, o.dtype, offset, stride, count, in_tile[j] + done);
@@ -172,6 +203,12 @@ void for_each(Parallel& parallel, const PointwiseArgs& a) {
     else pointwise_range<float>(a, F::kIns, F::kOuts, begin, end, tile_loop<F, float>);
   };
   parallel.run(a.numel, grain_of<F>(), body);
+}
+
+// One after the other; a grid takes many in one launch.
+template <class F>
+void for_each_of(Parallel& parallel, std::span<const PointwiseArgs> parts) {
+  for (const PointwiseArgs& a : parts) for_each<F>(parallel, a);
 }
 
 // A row, converted: once in a program, not once in each functor.

@@ -2,6 +2,8 @@
 // level's own namespace.
 #pragma once
 
+#include <span>
+
 #include "core/kernels/args.h"
 #include "core/kernels/batch_norm.h"
 #include "core/kernels/cell.h"
@@ -13,7 +15,7 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 
 void pointwise(Parallel&, PointwiseOp, const PointwiseArgs&);
-void update(Parallel&, UpdateOp, const PointwiseArgs&);
+void update(Parallel&, UpdateOp, std::span<const PointwiseArgs>);
 void row(Parallel&, RowOp, const RowArgs&);
 void column_sum(Parallel&, const ColumnArgs&);
 void norm_columns(Parallel&, const NormColumnsArgs&);

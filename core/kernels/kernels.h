@@ -3,6 +3,8 @@
 // GPUs.
 #pragma once
 
+#include <span>
+
 #include "core/kernels/args.h"
 #include "core/kernels/batch_norm.h"
 #include "core/kernels/cell.h"
@@ -17,7 +19,7 @@ struct KernelTable {
   const char* isa;  // "generic", "avx2", "avx512", "avx512_bf16", "amx", "sm_90"; bits_of_isa() says which of them give
                     // equal bits
   void (*pointwise)(Parallel&, PointwiseOp, const PointwiseArgs&);
-  void (*update)(Parallel&, UpdateOp, const PointwiseArgs&);
+  void (*update)(Parallel&, UpdateOp, std::span<const PointwiseArgs> parts);  // on a GPU one launch for many
   void (*row)(Parallel&, RowOp, const RowArgs&);
   void (*column_sum)(Parallel&, const ColumnArgs&);
   void (*norm_columns)(Parallel&, const NormColumnsArgs&);

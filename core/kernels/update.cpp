@@ -224,14 +224,18 @@ struct AndCopy {
 };
 
 template <class F>
-void update_by(Parallel& where, const PointwiseArgs& a) {
-  if (a.outs > F::kOuts) for_each<AndCopy<F>>(where, a);
-  else for_each<F>(where, a);
+void update_by(Parallel& where, std::span<const PointwiseArgs> parts) {
+  for (size_t i = 0, end; i < parts.size(); i = end) {
+    for (end = i + 1; end < parts.size() && parts[end].outs == parts[i].outs;) ++end;
+    const auto alike = parts.subspan(i, end - i);
+    if (parts[i].outs > F::kOuts) for_each_of<AndCopy<F>>(where, alike);
+    else for_each_of<F>(where, alike);
+  }
 }
 
 struct NamedUpdate {
   std::string_view name;
-  void (*run)(Parallel&, const PointwiseArgs&);
+  void (*run)(Parallel&, std::span<const PointwiseArgs>);
 };
 constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>},
                                     {"adamw", update_by<Adam<true>>},
@@ -243,13 +247,13 @@ constexpr NamedUpdate kUpdates[] = {{"sgd", update_by<Sgd>},
                                     {"muon_momentum", update_by<MuonMomentum>},
                                     {"muon_inverse_norm", update_by<MuonInverseNorm>},
                                     {"muon", update_by<Muon>},
-                                    {"average", for_each<Average>}};
+                                    {"average", for_each_of<Average>}};
 
 }  // namespace
 
-void update(Parallel& where, UpdateOp op, const PointwiseArgs& a) {
+void update(Parallel& where, UpdateOp op, std::span<const PointwiseArgs> parts) {
   for (const NamedUpdate& u : kUpdates)
-    if (u.name == op) return u.run(where, a);
+    if (u.name == op) return u.run(where, parts);
   check(false, "core/kernels/update.cpp has no update '", op, "'");
 }
 

@@ -11,8 +11,7 @@ class Adam final : public AdamFamily {
 
  private:
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    if (decoupled_) update_adamw(s, moments, control);
-    else update_adam(s, moments, control);
+    update_by(decoupled_ ? "adamw" : "adam", s, moments, control);
   }
   bool decoupled_;
 };

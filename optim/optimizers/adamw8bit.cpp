@@ -12,7 +12,7 @@ class AdamW8Bit final : public AdamFamily {
 
  private:
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    update_adamw(s, moments, control);
+    update_by("adamw", s, moments, control);
   }
 };
 

@@ -50,7 +50,11 @@ class Lamb final : public AdamFamily {
         PointwiseArgs a =
             raw::pointwise_args({moments[0], moments[1], direction}, {s.master, moments[0], moments[1], s.gradient});
         set_scalars(a, s, control);
-        raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lamb_direction", args); }, a);
+        raw::launch(
+            [](Parallel& p, const PointwiseArgs& args) {
+              kernels(p).update(p, "lamb_direction", {&args, 1});
+            },
+            a);
         const int64_t at = (s.place + s.offset) / kStateChunk, count = ceil_div(n, kStateChunk);
         chunk_squares(s.master, squares.slice(0, at, at + count));
         chunk_squares(direction, squares.slice(0, chunks + at, chunks + at + count));
@@ -67,7 +71,7 @@ class Lamb final : public AdamFamily {
         a.scalars[0] = s.lr_scale;
         a.scalars[1] = s.decay ? 1 : 0;
         a.control = control;
-        raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lamb", args); }, a);
+        raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lamb", {&args, 1}); }, a);
       });
   }
 
@@ -84,8 +88,11 @@ class Lamb final : public AdamFamily {
     t.count = 2 * slots;
     t.out = static_cast<double*>(sums.write());
     current_stream().enqueue([t](Parallel& p) { kernels(p).tree_sums(p, t); });
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lamb_ratio", args); },
-                raw::pointwise_args({ratios}, {sums.slice(0, 0, slots), sums.slice(0, slots, 2 * slots)}));
+    raw::launch(
+        [](Parallel& p, const PointwiseArgs& args) {
+          kernels(p).update(p, "lamb_ratio", {&args, 1});
+        },
+        raw::pointwise_args({ratios}, {sums.slice(0, 0, slots), sums.slice(0, slots, 2 * slots)}));
     return ratios;
   }
 

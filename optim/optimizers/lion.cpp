@@ -1,6 +1,4 @@
 // Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): steps by the sign of a moment.
-#include "core/kernels/kernels.h"
-#include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
 
 namespace lockstep {
@@ -19,7 +17,7 @@ class Lion final : public Optimizer {
     a.scalars[2] = s.decay ? o_.weight_decay : 0;
     a.scalars[3] = s.lr_scale;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "lion", args); }, a);
+    apply("lion", a);
   }
   LionOptions o_;
 };

@@ -32,8 +32,11 @@ Tensor inverse_norm(const Tensor& x) {
     kernels(p).chunk_norms(p, from, n, t.values);
     kernels(p).tree_sums(p, t);
   });
-  raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "muon_inverse_norm", args); },
-              raw::pointwise_args({inverse}, {sum}));
+  raw::launch(
+      [](Parallel& p, const PointwiseArgs& args) {
+        kernels(p).update(p, "muon_inverse_norm", {&args, 1});
+      },
+      raw::pointwise_args({inverse}, {sum}));
   return inverse;
 }
 
@@ -74,7 +77,7 @@ class Muon final : public AdamFamily {
   }
 
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
-    update_adamw(s, moments, control);
+    update_by("adamw", s, moments, control);
   }
 
   void update_group(const std::vector<Slot>& slots, size_t first, size_t end, const float* control) override {
@@ -92,7 +95,11 @@ class Muon final : public AdamFamily {
                                               {moments[0], s.gradient});
         a.scalars[0] = o_.momentum;
         a.control = control;
-        raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "muon_momentum", args); }, a);
+        raw::launch(
+            [](Parallel& p, const PointwiseArgs& args) {
+              kernels(p).update(p, "muon_momentum", {&args, 1});
+            },
+            a);
       });
     }
     if (!whole) return;
@@ -112,7 +119,7 @@ class Muon final : public AdamFamily {
       a.scalars[1] = s.lr_scale;
       a.scalars[2] = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
       a.control = control;
-      raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "muon", args); }, a);
+      raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "muon", {&args, 1}); }, a);
     });
   }
 

@@ -1,6 +1,4 @@
 // Stochastic gradient descent with momentum (Sutskever et al. 2013, as PyTorch has it); decay is added to the gradient.
-#include "core/kernels/kernels.h"
-#include "core/tensor/raw_ops.h"
 #include "optim/builtin.h"
 
 namespace lockstep {
@@ -19,7 +17,7 @@ class Sgd final : public Optimizer {
     a.scalars[2] = s.lr_scale;
     a.scalars[3] = o_.nesterov ? 1 : 0;
     a.control = control;
-    raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "sgd", args); }, a);
+    apply("sgd", a);
   }
   SgdOptions o_;
 };

@@ -6,7 +6,7 @@
 // A row: the time of one launch with exact algorithms, and with those that `reduce: fast` would take; the rate; the
 // floor, the longer of the time of its operations at the rate of large square products and the time of its bytes at the
 // rate of copies, both measured first; and the floor as a share of the exact time. Launches are queued behind each
-// other for tens of milliseconds and the host's clock is read before and after, so that the host's part is not seen.
+// other for tens of milliseconds between two events of the GPU, so that the host's part is not seen.
 // They take turns at several sets of operands, so that none lies in the cache. A row that fails says why, and the rest
 // goes on. After the table: what the libraries chose for each shape, with the times of each candidate.
 #include <algorithm>
@@ -59,10 +59,13 @@ class Bench {
     while (!small_ && sets.size() < std::min<size_t>(wanted, 16)) sets.push_back(c.make());
     size_t next = 0;
     const auto timed = [&](int64_t count) {
+      const auto launch = [&] {
+        for (int64_t i = 0; i < count; ++i) sets[next++ % sets.size()]();
+      };
       stream_.synchronize();
+      if (DeviceQueue* queue = stream_.device_queue().get()) return queue->seconds_of(launch);
       const auto begin = std::chrono::steady_clock::now();
-      for (int64_t i = 0; i < count; ++i) sets[next++ % sets.size()]();
-      stream_.synchronize();
+      launch();
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     };
     (void)timed(static_cast<int64_t>(sets.size()));  // libraries choose here
@@ -339,18 +342,18 @@ void norm_rows(Bench& bench, const Model& m) {
 // Over one buffer of all parameters: master, two moments, gradient.
 void update_row(Bench& bench, const Model& m) {
   const int64_t n = m.parameters;
-  bench.row({cat(m.name, " AdamW, ", n), 0, 28.0 * static_cast<double>(n), [=]() -> Launch {
-               const auto of = [&](double scale) { return random_tensor({n}, DType::kFloat32, scale); };
-               const Tensor master = of(0.02), first = of(1e-3), second = Tensor::full({n}, 1e-6), gradient = of(1e-3),
-                            control =
-                                Tensor::of(std::vector<float>{1e-4f, 1, 0, 1, 1, 0, 0, 0}, {UpdateControl::kCount});
-               PointwiseArgs a = raw::pointwise_args({master, first, second}, {master, first, second, gradient});
-               a.control = static_cast<const float*>(control.read());
-               for (double& s : a.scalars) s = 0.9;
-               return [=, held = std::vector<Tensor>{master, first, second, gradient, control}] {
-                 raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", args); }, a);
-               };
-             }});
+  bench.row(
+      {cat(m.name, " AdamW, ", n), 0, 28.0 * static_cast<double>(n), [=]() -> Launch {
+         const auto of = [&](double scale) { return random_tensor({n}, DType::kFloat32, scale); };
+         const Tensor master = of(0.02), first = of(1e-3), second = Tensor::full({n}, 1e-6), gradient = of(1e-3),
+                      control = Tensor::of(std::vector<float>{1e-4f, 1, 0, 1, 1, 0, 0, 0}, {UpdateControl::kCount});
+         PointwiseArgs a = raw::pointwise_args({master, first, second}, {master, first, second, gradient});
+         a.control = static_cast<const float*>(control.read());
+         for (double& s : a.scalars) s = 0.9;
+         return [=, held = std::vector<Tensor>{master, first, second, gradient, control}] {
+           raw::launch([](Parallel& p, const PointwiseArgs& args) { kernels(p).update(p, "adamw", {&args, 1}); }, a);
+         };
+       }});
 }
 
 void rows_of_model(Bench& bench, const Model& m) {

@@ -310,6 +310,16 @@ TEST_F(CudaBackendTest, AStreamThatCannotBeMadeLeavesNothingBehind) {
   EXPECT_TRUE(says(error_of(ExitCode::kDevice, [&] { backend->make_queue(0, false); }), {"out of memory"}));
 }
 
+TEST_F(CudaBackendTest, WorkIsTimedByTheDevicesOwnClock) {
+  const auto queue = backend->make_queue(1, false);
+  const int before = fake_cuda().events;
+  EXPECT_DOUBLE_EQ(queue->seconds_of([] { fake_cuda().clock_ms += 250; }), 0.25);
+  EXPECT_DOUBLE_EQ(queue->seconds_of([] {}), 0);
+  EXPECT_LE(fake_cuda().events, before + 1) << "only the event by which the host waits is kept";
+  queue->begin_recording();
+  EXPECT_THROW(queue->seconds_of([] {}), Error);
+}
+
 TEST_F(CudaBackendTest, LibrariesGoWithTheirQueue) {
   auto queue = backend->make_queue(0, false);
   bool alive = true, stream_was_there = false;

@@ -33,10 +33,50 @@ TEST(CudaUpdate, OfEachOptimizer) {
             const double scalars[] = {0.9, adam ? 0.99 : 0.01, adam ? 1e-8 : 1, adam ? 0.1 : 1, 1};
             std::copy(std::begin(scalars), std::end(scalars), a.scalars);
             a.control = control;
-            table.update(where, op, a);
+            table.update(where, op, {&a, 1});
             return Values{p.to_vector(), m.to_vector(), v.to_vector(), copy.to_vector()};
           });
         }
+}
+
+// What lies as its group has it goes together, up to 24 parts; a part that is not aligned goes alone.
+TEST(CudaUpdate, OfManySlotsIsOneLaunch) {
+  const std::vector<int64_t> sizes = {64, 1003, 8, 7, 5000, 129};
+  const auto update = [&](const KernelTable& table, Parallel& where, size_t count, int64_t shift, bool copied) {
+    const float control[UpdateControl::kCount] = {0.01f, 0.5f, 0, 0.3f, 0.2f};
+    std::vector<PointwiseArgs> parts;
+    std::vector<Tensor> seen;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t n = sizes[i % sizes.size()];
+      const uint64_t seed = 10 * i;
+      const Tensor p = random_tensor({n + 1}, seed + 1, -1, 1, DType::kFloat32).slice(0, shift, n + shift),
+                   m = random_tensor({n}, seed + 2, -1, 1, DType::kFloat32),
+                   v = random_tensor({n}, seed + 3, 0, 1, DType::kFloat32),
+                   g = random_tensor({n}, seed + 4, -1, 1, DType::kBFloat16),
+                   copy = Tensor::zeros({n}, DType::kBFloat16);
+      PointwiseArgs a = raw::pointwise_args({p, m, v, copy}, {p, m, v, g});
+      if (!copied) --a.outs;
+      const double scalars[] = {0.9, 0.99, 1e-8, i % 2 ? 0.1 : 0, i % 3 ? 1 : 0.5};
+      std::copy(std::begin(scalars), std::end(scalars), a.scalars);
+      a.control = control;
+      parts.push_back(a);
+      for (const Tensor& t : {p, m, v, g, copy}) seen.push_back(t);
+    }
+    table.update(where, "adamw", parts);
+    Values values;
+    for (const Tensor& t : seen) values.push_back(t.to_vector());
+    return values;
+  };
+  for (bool copied : {false, true})
+    for (auto [count, shift, launches] : {std::tuple<size_t, int64_t, int64_t>{6, 0, 1}, {30, 0, 2}, {3, 1, 3}}) {
+      SCOPED_TRACE(cat(static_cast<int64_t>(count), " slots, ", shift, " from alignment"));
+      expect_equal([&, count = count, shift = shift](const KernelTable& table, Parallel& where) {
+        return update(table, where, count, shift, copied);
+      });
+      const int64_t before = cuda_stand_in::launches();
+      (void)update(cuda_kernels(), *make_queue(3), count, shift, copied);
+      EXPECT_EQ(cuda_stand_in::launches() - before, launches);
+    }
 }
 
 TEST(CudaUpdate, OfLamb) {
@@ -56,14 +96,15 @@ TEST(CudaUpdate, OfLamb) {
             const double scalars[] = {0.9, 0.99, 1e-6, 0.1};
             std::copy(std::begin(scalars), std::end(scalars), a.scalars);
             a.control = control;
-            table.update(where, "lamb_direction", a);
+            table.update(where, "lamb_direction", {&a, 1});
             const Tensor squares = Tensor::of<double>({4, 0, 2}, {3}), other = Tensor::of<double>({9, 1, 0}, {3});
-            table.update(where, "lamb_ratio", raw::pointwise_args({ratios}, {squares, other}));
+            const PointwiseArgs ratio = raw::pointwise_args({ratios}, {squares, other});
+            table.update(where, "lamb_ratio", {&ratio, 1});
             PointwiseArgs b = raw::pointwise_args({p, copy}, {p, direction, ratios.slice(0, 0, 1).expand({n})});
             if (!copied) --b.outs;
             b.scalars[0] = 1, b.scalars[1] = adapts;
             b.control = control;
-            table.update(where, "lamb", b);
+            table.update(where, "lamb", {&b, 1});
             EXPECT_EQ(ratios.to_vector(), (std::vector<double>{static_cast<float>(2.0 / 3), 1, 1}));
             return Values{p.to_vector(), m.to_vector(), v.to_vector(), direction.to_vector(), copy.to_vector()};
           });
@@ -84,13 +125,14 @@ TEST(CudaUpdate, OfMuon) {
           PointwiseArgs a = raw::pointwise_args({m, x}, {m, g});
           a.scalars[0] = 0.95;
           a.control = control;
-          table.update(where, "muon_momentum", a);
-          table.update(where, "muon_inverse_norm", raw::pointwise_args({inverse}, {Tensor::of<double>({4, 0}, {2})}));
+          table.update(where, "muon_momentum", {&a, 1});
+          const PointwiseArgs norm = raw::pointwise_args({inverse}, {Tensor::of<double>({4, 0}, {2})});
+          table.update(where, "muon_inverse_norm", {&norm, 1});
           PointwiseArgs b = raw::pointwise_args({p, copy}, {p, x});
           if (!copied) --b.outs;
           b.scalars[0] = 0.1, b.scalars[1] = 1, b.scalars[2] = 0.5;
           b.control = control;
-          table.update(where, "muon", b);
+          table.update(where, "muon", {&b, 1});
           return Values{p.to_vector(), m.to_vector(), x.to_vector(), inverse.to_vector(), copy.to_vector()};
         });
       }

@@ -117,6 +117,22 @@ class Slices final : public SlotGroup {
   int64_t total_;
 };
 
+TEST(EachOptimizer, OfOnePassUpdatesAGroupAsOneTask) {
+  for (size_t kind = 0; kind < 4; ++kind) {  // sgd, adamw, adam, lion
+    const auto tasks = [&](bool together) {
+      const Slices one(300), another(300), third(300);
+      std::vector<Slot> slots{slot("a", 64, true), slot("b", 128, true), slot("c", 100, false)};
+      slots[0].group = &one, slots[1].group = together ? &one : &another, slots[2].group = together ? &one : &third;
+      const auto o = kMakers[kind](slots);
+      start_trace();
+      o->step(slots, {.lr = 0.1});
+      stop_trace();
+      return take_trace().spans.size();
+    };
+    EXPECT_EQ(tasks(false) - tasks(true), 2u) << "optimizer " << kind;
+  }
+}
+
 // Whoever owns a slice computes the bits that the owner of the whole would.
 TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
   for (const Maker& make : kMakers) {

@@ -208,7 +208,5 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status)
 }
 cudaError_t cudaMallocAsync(void**, size_t, cudaStream_t) { return cudaErrorMemoryAllocation; }
 cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaErrorNotSupported; }
-cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaErrorNotSupported; }
-cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaErrorNotSupported; }
 
 }  // extern "C"

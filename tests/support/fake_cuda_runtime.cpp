@@ -21,7 +21,8 @@ bool fails(const char* call, cudaError_t* error) {
 
 struct FakeEvent {
   int gpu;
-  bool captured = false;
+  bool captured = false, timing = false;
+  double at_ms = 0;  // when it was recorded
 };
 FakeEvent& event_of(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
 
@@ -217,6 +218,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   ++state.events;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = reinterpret_cast<cudaEvent_t>(new FakeEvent{state.current, false, true});
+  ++state.events;
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  if (!event_of(begin).timing || !event_of(end).timing) return cudaErrorInvalidResourceHandle;
+  *ms = static_cast<float>(event_of(end).at_ms - event_of(begin).at_ms);
+  return cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete &event_of(event);
   --state.events;
@@ -226,6 +237,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   on(state.streams.at(stream).first, "cudaEventRecord");
   on(event_of(event).gpu, "cudaEventRecord");
   event_of(event).captured = state.capturing.count(stream) > 0;
+  event_of(event).at_ms = state.clock_ms;
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

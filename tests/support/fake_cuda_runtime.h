@@ -23,6 +23,7 @@ struct FakeCudaRuntime {
   int driver = CUDART_VERSION;
   std::map<std::string, cudaError_t> fails;  // by the call's name, each time
   bool busy = false;                         // streams have not finished
+  double clock_ms = 0;                       // the GPUs' time, which events note
 
   // What was seen.
   int current = 0;

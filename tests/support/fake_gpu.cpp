@@ -69,6 +69,13 @@ class FakeQueue final : public DeviceQueue {
       for (auto& w : work) w(cpu);
     });
   }
+  double seconds_of(const std::function<void()>& work) override {
+    thread.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    thread.synchronize();
+    return Seconds(std::chrono::steady_clock::now() - begin).count();
+  }
   void add(std::function<void(Parallel&)> work) {
     if (recording) recording->work.push_back(std::move(work));
     else thread.enqueue(std::move(work));
@@ -277,6 +284,11 @@ void run_op(Parallel& p, Op op, const Args& args) {
   reach(here);
   queue_of(p).add([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
 }
+void update(Parallel& p, UpdateOp op, std::span<const PointwiseArgs> parts) {
+  std::vector<PointwiseArgs> here(parts.begin(), parts.end());
+  for (PointwiseArgs& a : here) reach(a);
+  queue_of(p).add([op, here](Parallel& cpu) { kernels().update(cpu, op, here); });
+}
 void tree_add(Parallel& p, float* sum, const float* other, int64_t n) {
   gpu().reach(sum);
   gpu().reach(other);
@@ -292,7 +304,7 @@ const KernelTable& table() {
   static const KernelTable instance = {
       .isa = kernels().isa,  // its bits
       .pointwise = run_op<&KernelTable::pointwise, PointwiseOp, PointwiseArgs>,
-      .update = run_op<&KernelTable::update, UpdateOp, PointwiseArgs>,
+      .update = update,
       .row = run_op<&KernelTable::row, RowOp, RowArgs>,
       .column_sum = run<&KernelTable::column_sum, ColumnArgs>,
       .norm_columns = run<&KernelTable::norm_columns, NormColumnsArgs>,

@@ -2,6 +2,8 @@
 // thread's alone, and the order of a row's sum follows from its length. Stateless.
 #pragma once
 
+#include <span>
+
 #include "core/device/cuda/chunk.h"
 #include "core/device/cuda/launch.h"
 #include "core/kernels/apply.h"
@@ -130,6 +132,103 @@ void for_each(Parallel& where, const PointwiseArgs& a) {
   const uint32_t per_line = a.dims > 0 ? static_cast<uint32_t>(chunks_of(a.sizes[a.dims - 1])) : 1;
   const int64_t items = chunks > 0 ? chunks : a.numel;
   launch(pointwise_grid<F>, queue, blocks_for(queue, items, kPointwiseThreads), kPointwiseThreads, a, chunks, per_line);
+}
+
+// Passes of one functor over several stretches of memory, in one launch. As many as a kernel's arguments hold.
+constexpr int kMostTogether = 24, kMostTogetherOperands = 4;
+
+struct Together {
+  struct Part {
+    void *in[kMostTogetherOperands], *out[kMostTogetherOperands];
+    DType in_type[kMostTogetherOperands], out_type[kMostTogetherOperands];
+    uint32_t numel;
+    double scalars[6];
+  };
+  int count = 0;
+  uint32_t first_block[kMostTogether + 1] = {};  // of each part, and behind the last
+  const float* control = nullptr;
+  Part parts[kMostTogether];
+};
+static_assert(sizeof(Together) <= 4096, "a kernel's arguments");
+
+template <class F>
+__global__ void __launch_bounds__(kPointwiseThreads) pointwise_together(const __grid_constant__ Together all) {
+  int k = 0;
+  while (k + 1 < all.count && blockIdx.x >= all.first_block[k + 1]) ++k;
+  const Together::Part& part = all.parts[k];
+  PointwiseArgs scalars;
+  for (int s = 0; s < 6; ++s) scalars.scalars[s] = part.scalars[s];
+  scalars.control = all.control;
+  const F f(scalars);
+  const uint32_t block = blockIdx.x - all.first_block[k], blocks = all.first_block[k + 1] - all.first_block[k],
+                 thread = block * blockDim.x + threadIdx.x, threads = blocks * blockDim.x, chunks = part.numel / kChunk;
+  for (uint32_t q = thread; q < chunks; q += threads) {
+    const int64_t at = static_cast<int64_t>(q) * kChunk;
+    Raw raw[F::kIns];
+#pragma unroll
+    for (int j = 0; j < F::kIns; ++j) raw[j] = load_whole(part.in[j], part.in_type[j], at);
+    Chunk<float> in[F::kIns], out[F::kOuts];
+#pragma unroll
+    for (int j = 0; j < F::kIns; ++j) in[j] = chunk_of(raw[j], part.in_type[j]);
+#pragma unroll
+    for (int l = 0; l < kChunk; ++l) {
+      float v[F::kIns];
+#pragma unroll
+      for (int j = 0; j < F::kIns; ++j) v[j] = in[j].v[l];
+      const auto r = call<F, float>(f, v);
+#pragma unroll
+      for (int j = 0; j < F::kOuts; ++j) out[j].v[l] = pick<F::kOuts>(r, j);
+    }
+#pragma unroll
+    for (int j = 0; j < F::kOuts; ++j) store_whole(part.out[j], part.out_type[j], at, out[j]);
+  }
+  for (uint32_t i = chunks * kChunk + thread; i < part.numel; i += threads) {
+    float v[F::kIns];
+    for (int j = 0; j < F::kIns; ++j) v[j] = load_element<float>(part.in[j], part.in_type[j], i);
+    const auto r = call<F, float>(f, v);
+    for (int j = 0; j < F::kOuts; ++j) store_element<float>(part.out[j], part.out_type[j], i, pick<F::kOuts>(r, j));
+  }
+}
+
+// Whether every operand is one stretch of memory in whole chunks, but for its end.
+inline bool goes_together(const PointwiseArgs& a) {
+  if (a.dims != 1 || a.numel > kMostElements || any_wide(a) || !in_chunks(a)) return false;
+  for (int j = 0; j < a.ins; ++j)
+    if (a.in[j].strides[0] != 1) return false;
+  return a.scalars[6] == 0 && a.scalars[7] == 0;
+}
+
+template <class F>
+void for_each_of(Parallel& where, std::span<const PointwiseArgs> parts) {
+  CudaQueue& queue = cuda_queue(where);
+  const auto run = [&](std::span<const PointwiseArgs> some) {
+    if (some.size() == 1) return for_each<F>(where, some[0]);
+    int64_t items = 0;
+    for (const PointwiseArgs& a : some) items += chunks_of(a.numel);
+    // As many blocks as a pass over all of it has, shared out by size; each part has one at least.
+    const int64_t blocks = blocks_for(queue, items, kPointwiseThreads), of_block = (items + blocks - 1) / blocks;
+    Together all;
+    for (const PointwiseArgs& a : some) {
+      Together::Part& part = all.parts[all.count];
+      for (int j = 0; j < F::kIns; ++j) part.in[j] = a.in[j].data, part.in_type[j] = a.in[j].dtype;
+      for (int j = 0; j < F::kOuts; ++j) part.out[j] = a.out[j].data, part.out_type[j] = a.out[j].dtype;
+      for (int s = 0; s < 6; ++s) part.scalars[s] = a.scalars[s];
+      part.numel = static_cast<uint32_t>(a.numel);
+      all.control = a.control;
+      all.first_block[all.count + 1] =
+          all.first_block[all.count] + static_cast<uint32_t>((chunks_of(a.numel) + of_block - 1) / of_block);
+      ++all.count;
+    }
+    launch(pointwise_together<F>, queue, all.first_block[all.count], kPointwiseThreads, all);
+  };
+  static_assert(F::kIns <= kMostTogetherOperands && F::kOuts <= kMostTogetherOperands);
+  for (size_t i = 0, end; i < parts.size(); i = end) {
+    end = i + 1;
+    while (goes_together(parts[i]) && end < parts.size() && end - i < kMostTogether && goes_together(parts[end]) &&
+           parts[end].control == parts[i].control)
+      ++end;
+    run(parts.subspan(i, end - i));
+  }
 }
 
 // How many parts of 16 bytes a chunk takes of each of these operands, kept near: rows that are read keep their type.

@@ -101,6 +101,7 @@ class CudaQueue final : public DeviceQueue {
   void begin_recording() override;
   std::shared_ptr<DeviceGraph> end_recording() override;
   void launch(DeviceGraph& graph) override;
+  double seconds_of(const std::function<void()>& work) override;
   void begin_profiler_range(const char* name) override;
   void end_profiler_range() override;
 

@@ -80,6 +80,8 @@ T shuffle(unsigned mask, T mine, unsigned from) {
 
 // What failed the last launch that failed.
 const std::string& failure();
+// How many kernels were launched so far.
+int64_t launches();
 
 }  // namespace cuda_stand_in
 
@@ -209,6 +211,8 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaE
 inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = nullptr, cudaSuccess; }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = nullptr, cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 0, cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }

@@ -110,6 +110,7 @@ struct Block {
 std::mutex turn;
 Block block;
 std::string failed, last_failure;
+int64_t launched = 0;
 std::map<const void*, int64_t> asked_for;  // shared memory, by kernel
 Fiber* scheduler = nullptr;
 Fiber* current = nullptr;
@@ -249,6 +250,11 @@ void meet_block() {
 
 const std::string& failure() { return last_failure; }
 
+int64_t launches() {
+  std::lock_guard lock(turn);
+  return launched;
+}
+
 int64_t shared_bytes_of(const void* kernel) {
   std::lock_guard lock(turn);
   const auto asked = asked_for.find(kernel);
@@ -260,6 +266,7 @@ cudaError_t launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::func
   const unsigned size = threads.x * threads.y * threads.z;
   if (size == 0 || size > 1024 || grid.x == 0 || grid.x > 0x7FFFFFFFu || shared_bytes > sizeof(lockstep::near_memory))
     return cudaErrorInvalidValue;
+  ++launched;
   Fiber here;
   scheduler = current = &here;
   gridDim = grid;
