@@ -59,6 +59,7 @@ struct AddLayerNorm : AddLayerNormRows {
 
 // dx = rstd * (g w - mean(g w) - xhat mean(g w xhat)) (+ addend)
 struct LayerNormBackward : LayerNormBackwardRows {
+  static constexpr int kWholeBlocks = 4;
   static constexpr unsigned kKept = operand_bit(kG) | operand_bit(kX),
                             kPassed = operand_bit(kWeight) | operand_bit(kAddend) | operand_bit(kDx);
   template <class T, class Row>
@@ -99,6 +100,7 @@ struct RmsNorm : RmsNormRows {
 
 // dx = rstd * (g w - xhat mean(g w xhat)) (+ addend)
 struct RmsNormBackward : RmsNormBackwardRows {
+  static constexpr int kWholeBlocks = 5;
   static constexpr unsigned kKept = operand_bit(kG) | operand_bit(kX),
                             kPassed = operand_bit(kWeight) | operand_bit(kAddend) | operand_bit(kDx);
   template <class T, class Row>

@@ -247,7 +247,7 @@ HD inline int near_parts(const RowArgs& a, unsigned operands) {
 // registers while the functor deals with them. Rows of kKept stay in shared memory, those that are read as they are
 // stored and those that are written in T, where each thread reads what it has put there itself: no barrier but those of
 // the sums, which order what any thread reads before and writes after.
-template <class T, bool kWarp, unsigned kKept, unsigned kPassed>
+template <class T, bool kWarp, bool kWhole, unsigned kKept, unsigned kPassed>
 class GridRow {
   static_assert(kKept == 0 || sizeof(T) == sizeof(float));
 
@@ -307,7 +307,7 @@ class GridRow {
       const RowOperand& o = of(j);
       for (int q = thread(); q < chunks(); q += threads()) {
         const Chunk<T> c = out_from_near(j, q);
-        store_chunk(o.data, o.dtype, begin_of_row(j) + begin_of(q), left_at(q), c);
+        store_some(o, begin_of_row(j) + begin_of(q), left_at(q), c);
         if (is_half(o.dtype)) out_to_near(j, q, chunk_of(Raw{halves_of(c, o.dtype), uint4{}}, o.dtype));
       }
       settled_[static_cast<int>(j)] = true;
@@ -370,8 +370,7 @@ class GridRow {
     for (int j = 0; j < kMaxRowOuts; ++j)
       if (is_kept(operand_bit(RowOut(j))) && !settled_[j])
         for (int q = thread(); q < chunks(); q += threads())
-          store_chunk(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + begin_of(q), left_at(q),
-                      out_from_near(RowOut(j), q));
+          store_some(args.out[j], begin_of_row(RowOut(j)) + begin_of(q), left_at(q), out_from_near(RowOut(j), q));
   }
 
  private:
@@ -381,6 +380,7 @@ class GridRow {
   __device__ int threads() const { return static_cast<int>(kWarp ? 32 : blockDim.x); }
   __device__ int chunks() const { return static_cast<int>(chunks_of(args.cols)); }
   __device__ int left_at(int q) const {
+    if constexpr (kWhole) return kChunk;
     const int64_t left = args.cols - begin_of(q);
     return left < kChunk ? static_cast<int>(left) : kChunk;
   }
@@ -423,18 +423,31 @@ class GridRow {
     }
   }
   __device__ void keep(RowIn j) {
-    constexpr int kAtOnce = kWarp ? 4 : 2;  // loads under way
+    constexpr int kAtOnce = kWarp && !kWhole ? 4 : 2;  // loads under way
     for (int q0 = thread(); q0 < chunks(); q0 += kAtOnce * threads()) {
       Raw loaded[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
-          loaded[k] = load_raw(of(j).data, of(j).dtype, begin_of_row(j) + begin_of(q), left_at(q));
+          loaded[k] = load_some(of(j), begin_of_row(j) + begin_of(q), left_at(q));
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const int q = q0 + k * threads(); q < chunks())
           raw_to_near(operand_bit(j), q, parts_of(of(j).dtype), loaded[k]);
     }
+  }
+
+  static __device__ Raw load_some(const RowOperand& o, int64_t at, int left) {
+    if constexpr (kWhole) return load_whole(o.data, o.dtype, at);
+    else return load_raw(o.data, o.dtype, at, left);
+  }
+  static __device__ Loaded<T> load_passed(const RowOperand& o, int64_t at, int left) {
+    if constexpr (kWhole) return {load_whole(o.data, o.dtype, at)};
+    else return load<T>(o.data, o.dtype, at, left);
+  }
+  static __device__ void store_some(const RowOperand& o, int64_t at, int left, const Chunk<T>& c) {
+    if constexpr (kWhole) store_whole(o.data, o.dtype, at, c);
+    else store_chunk(o.data, o.dtype, at, left, c);
   }
 
   // The chunk of every open operand. Those that a pass does not read, the compiler leaves out.
@@ -445,11 +458,11 @@ class GridRow {
 #pragma unroll
     for (int j = 0; j < kMaxRowIns; ++j)
       if (is_passed(operand_bit(RowIn(j))) && in_open_[j])
-        ins[j] = load<T>(args.in[j].data, args.in[j].dtype, begin_of_row(RowIn(j)) + base_, left);
+        ins[j] = load_passed(args.in[j], begin_of_row(RowIn(j)) + base_, left);
 #pragma unroll
     for (int j = 0; j < kMaxRowOuts; ++j)
       if (is_passed(operand_bit(RowOut(j))) && out_open_[j])
-        outs[j] = load<T>(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + base_, left);
+        outs[j] = load_passed(args.out[j], begin_of_row(RowOut(j)) + base_, left);
 #pragma unroll
     for (int j = 0; j < kMaxRowIns; ++j) {
       if (is_passed(operand_bit(RowIn(j))) && in_open_[j]) in_[j] = value_of<T>(ins[j], args.in[j].dtype);
@@ -468,7 +481,7 @@ class GridRow {
     for (int j = 0; j < kMaxRowOuts; ++j) {
       if (is_kept(operand_bit(RowOut(j))) && written_[j]) out_to_near(RowOut(j), q, out_[j]);
       if (is_passed(operand_bit(RowOut(j))) && written_[j])
-        store_chunk(args.out[j].data, args.out[j].dtype, begin_of_row(RowOut(j)) + base_, left, out_[j]);
+        store_some(args.out[j], begin_of_row(RowOut(j)) + base_, left, out_[j]);
     }
   }
 
@@ -518,13 +531,25 @@ constexpr int64_t row_bytes(int64_t near_size) {
   return (kWarp ? 0 : kPartialBytes) + near_size * static_cast<int64_t>(sizeof(uint4));
 }
 
-// Two blocks at a time, where registers reach: one computes while the other loads its row. Else as many as come (0).
-template <class F, bool kWarp, bool kNear>
-constexpr int kRowBlocks =
-    kNear && !kWarp && ((F::kKept | F::kPassed) & (operand_bit(RowOut(0)) - 1)) == operand_bit(RowIn(0)) ? 2 : 0;
+// Functors that have kWholeBlocks have kernels of their own for rows that lie in memory as whole chunks: without the
+// way for the others they take fewer registers, so that this many blocks of warps run at a time on a multiprocessor.
+template <class F>
+constexpr int whole_blocks() {
+  if constexpr (requires { F::kWholeBlocks; }) return F::kWholeBlocks;
+  else return 0;
+}
 
-template <class F, class T, bool kWarp, bool kNear>
-__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRowBlocks<F, kWarp, kNear>)
+// Two blocks at a time, where registers reach: one computes while the other loads its row. Else as many as come (0).
+// Of warps whose rows are whole chunks, as many as the functor says.
+template <class F, bool kWarp, bool kNear, bool kWhole>
+constexpr int kRowBlocks = kWarp&& kWhole ? whole_blocks<F>()
+                           : kNear && !kWarp &&
+                                   ((F::kKept | F::kPassed) & (operand_bit(RowOut(0)) - 1)) == operand_bit(RowIn(0))
+                               ? 2
+                               : 0;
+
+template <class F, class T, bool kWarp, bool kNear, bool kWhole>
+__global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRowBlocks<F, kWarp, kNear, kWhole>)
     row_grid(const __grid_constant__ RowArgs a, int64_t near_size) {
   constexpr unsigned kKept = kNear ? F::kKept : 0, kPassed = kNear ? F::kPassed : F::kPassed | F::kKept;
   extern __shared__ uint4 near_memory[];
@@ -534,18 +559,31 @@ __global__ void __launch_bounds__(kWarp ? kWarpRowThreads : kMostRowThreads, kRo
   const int teams = kWarp ? static_cast<int>(blockDim.x / 32) : 1;
   const int team = kWarp ? static_cast<int>(threadIdx.x / 32) : 0;
   for (int64_t r = int64_t(blockIdx.x) * teams + team; r < a.rows; r += int64_t(gridDim.x) * teams) {
-    GridRow<T, kWarp, kKept, kPassed> row(a, r, near + team * near_size, partial, turn);
+    GridRow<T, kWarp, kWhole, kKept, kPassed> row(a, r, near + team * near_size, partial, turn);
     F::template run<T>(row);
     row.flush();
   }
 }
 
-template <class F, class T, bool kWarp, bool kNear>
+template <class F, class T, bool kWarp, bool kNear, bool kWhole = false>
 void launch_rows(CudaQueue& queue, const RowArgs& a, int threads) {
   const int64_t teams = kWarp ? threads / 32 : 1;
   const int64_t near_size = kNear ? near_parts(a, F::kKept) * chunks_of(a.cols) : 0;
   const int64_t blocks = blocks_for(queue, (a.rows + teams - 1) / teams * threads, threads);
-  launch(row_grid<F, T, kWarp, kNear>, queue, Grid{blocks, threads, row_bytes<kWarp>(teams * near_size)}, a, near_size);
+  launch(row_grid<F, T, kWarp, kNear, kWhole>, queue, Grid{blocks, threads, row_bytes<kWarp>(teams * near_size)}, a,
+         near_size);
+}
+
+template <class F>
+bool is_whole(const RowArgs& a) {
+  const auto whole = [&](const RowOperand& o, unsigned operand) {
+    return o.data == nullptr || ((F::kKept | F::kPassed) & operand) == 0 ||
+           (fits_chunk(o.dtype) && is_aligned(o.data) && o.row_stride * size_of(o.dtype) % 16 == 0);
+  };
+  bool holds = a.cols % kChunk == 0;
+  for (int j = 0; j < kMaxRowIns; ++j) holds &= whole(a.in[j], operand_bit(RowIn(j)));
+  for (int j = 0; j < kMaxRowOuts; ++j) holds &= whole(a.out[j], operand_bit(RowOut(j)));
+  return holds;
 }
 
 // A warp a row up to this length, beyond it a block, whose size and so the order of sums depends on the length alone.
@@ -573,10 +611,15 @@ void for_each_row(Parallel& where, const RowArgs& a) {
   const int threads = row_threads(a.cols);
   constexpr bool kKeeps = F::kKept != 0;
   if (!fits_chunk(a.in[0].dtype)) return launch_rows<F, double, false, false>(queue, a, threads);
+  const bool keeps = kKeeps && keeps_near(queue, row_bytes<false>(near_parts(a, F::kKept) * chunks), threads);
+  if constexpr (whole_blocks<F>() > 0) {
+    if (is_whole<F>(a) && a.cols <= kWarpCols)
+      return launch_rows<F, float, true, kKeeps, true>(queue, a, kWarpRowThreads);
+    if (is_whole<F>(a) && keeps) return launch_rows<F, float, false, true, true>(queue, a, threads);
+  }
   if (a.cols <= kWarpCols) return launch_rows<F, float, true, kKeeps>(queue, a, kWarpRowThreads);
   if constexpr (kKeeps) {
-    if (keeps_near(queue, row_bytes<false>(near_parts(a, F::kKept) * chunks), threads))
-      return launch_rows<F, float, false, true>(queue, a, threads);
+    if (keeps) return launch_rows<F, float, false, true>(queue, a, threads);
   }
   launch_rows<F, float, false, false>(queue, a, threads);
 }
