@@ -84,7 +84,7 @@ Tensor Gpt::forward(const Tensor& tokens_BT) {
   Tensor h = drop_(add(wte_(tokens_BT), positions));
   for (GptBlock* block : blocks_) h = (*block)(h);
   if (cache) h = cache->last_of(h);
-  return linear((*ln_)(h), wte_.weight());
+  return logits((*ln_)(h), wte_.weight());
 }
 
 double Gpt::flops() const {

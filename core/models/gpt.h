@@ -39,6 +39,7 @@ class Gpt : public Model {
   }
   bool goes_on() const override { return true; }
   bool separates_documents() const override { return true; }
+  bool ends_in_logits() const override { return true; }
   Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
   // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
   double flops() const override;

@@ -123,7 +123,8 @@ Tensor Llama::forward(const Tensor& tokens_BT) {
   for (LlamaBlock* block : blocks_) h = (*block)(h);
   if (const KeyValueCache* cache = context().key_values) h = cache->last_of(h);
   h = (*norm_)(h);
-  return head_ ? (*head_)(h) : linear(h, wte_.weight());
+  if (!head_) return logits(h, wte_.weight());
+  return loss_multiplies() && !head_->has_adapter() ? logits(h, head_->weight()) : (*head_)(h);
 }
 
 double Llama::flops() const {

@@ -61,6 +61,7 @@ class Llama : public Model {
   }
   bool goes_on() const override { return true; }
   bool separates_documents() const override { return true; }
+  bool ends_in_logits() const override { return true; }
   Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
   // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
   double flops() const override;

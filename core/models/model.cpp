@@ -1,6 +1,7 @@
 #include "core/models/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/trace.h"
 #include "core/nn/documents.h"
@@ -9,7 +10,15 @@
 
 namespace lockstep {
 
+Tensor Model::logits(const Tensor& h, const Tensor& weight) {
+  if (!loss_multiplies()) return linear(h, weight);
+  head_ = weight;
+  return h;
+}
+
 Tensor Model::loss(Tensor output, const Tensor& target) {
+  if (const Tensor head = std::exchange(head_, Tensor()))
+    return linear_cross_entropy(output, head, target, loss_rows_, kIgnoreIndex, label_smoothing_);
   return cross_entropy(std::move(output), target, kIgnoreIndex, training() ? label_smoothing_ : 0);
 }
 

@@ -67,7 +67,13 @@ class Model : public Module {
   // By default, cross-entropy of [..., classes] against int32 labels [...], in training with label smoothing; it may
   // overwrite the output with its gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
-  void set_label_smoothing(double share) { label_smoothing_ = share; }   // [0, 1]; 0 until it is called
+  void set_label_smoothing(double share) { label_smoothing_ = share; }  // [0, 1]; 0 until it is called
+  // Whether forward() ends in logits(), so that the loss may multiply by the head's weight itself.
+  virtual bool ends_in_logits() const { return false; }
+  // In training the loss of a model that ends in logits() then holds the logits of this many rows at a time
+  // (linear_cross_entropy in core/ops/ops.h); 0, as it is until this is called: all at once. Needs all parameters at
+  // hand after the forward pass.
+  void set_loss_rows(int64_t rows) { loss_rows_ = rows; }
   void set_regression(const RegressionLoss& how) { regression_ = how; }  // labels are classes until it is called
   // The phases of a step, in order: each sees what those before it updated (two networks that are trained against each
   // other). Between them they update every parameter that is not frozen, none of them twice. By default there is one.
@@ -85,10 +91,15 @@ class Model : public Module {
     if (regression_) return {std::string(kTargets), TensorNeed::Type::kFloating, 0};
     return {std::string(kLabels), TensorNeed::Type::kInteger, rank};
   }
+  // The end of forward(): h weight^T, or, where the loss multiplies, h.
+  Tensor logits(const Tensor& h, const Tensor& weight);
+  bool loss_multiplies() const { return loss_rows_ > 0 && training(); }
 
  private:
   size_t phase_ = 0;
   double label_smoothing_ = 0;
+  int64_t loss_rows_ = 0;
+  Tensor head_;  // with which loss() multiplies, between a forward pass and it
   std::optional<RegressionLoss> regression_;
 };
 

@@ -136,6 +136,12 @@ Tensor log_softmax(const Tensor& x, Place place = Place::current());  // last di
 // prediction costs.
 Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored = kIgnoreIndex, double label_smoothing = 0,
                      Place place = Place::current());
+// The same of logits x weight^T, for x [..., C], weight [V, C] and targets [...], of which `rows_at_once` rows, rounded
+// up to a multiple of 64, are held at a time: forward for the loss, and once more in the backward pass for the
+// gradient. The bits are those of cross_entropy(linear(x, weight)) on a CPU; a GPU's library may sum products of other
+// extents in another order.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
+                            int64_t ignored = kIgnoreIndex, double label_smoothing = 0, Place place = Place::current());
 // The same of logits [N, V] that have two targets each, `target` and `other`, int32 [N], none ignored: the loss of the
 // other counts by its `share`, fp32 [N], that of the first by 1 - share.
 Tensor mixed_cross_entropy(const Tensor& logits, const Tensor& target, const Tensor& other, const Tensor& share,

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "core/base/partition.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -102,6 +105,79 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, doubl
                      raw::row(RowOp::kCrossEntropyBackward, b);
                      grads.add(0, dx);
                    });
+}
+
+namespace {
+
+// Calls use(first row, rows, their logits) for so many rows at a time; the logits share memory.
+template <class Use>
+void for_logits(const Tensor& rows, const Tensor& weight, int64_t rows_at_once, Use use) {
+  const WithMemoryUse scratch(MemoryUse::kScratch);
+  const int64_t n = rows.dim(0), most = std::min(n, round_up(rows_at_once, 64));
+  const Tensor memory = Tensor::empty({most, weight.dim(0)}, rows.dtype());
+  for (int64_t begin = 0; begin < n; begin += most) {
+    const int64_t some = std::min(most, n - begin);
+    const Tensor logits = memory.slice(0, 0, some);
+    raw::gemm(logits, rows.slice(0, begin, begin + some), weight.transpose(0, 1));
+    use(begin, some, logits);
+  }
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& target, int64_t rows_at_once,
+                            int64_t ignored, double label_smoothing, Place place) {
+  const char* const name = "linear_cross_entropy";
+  const TraceOp op(name);
+  check(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1) && target.dtype() == DType::kInt32 &&
+            target.is_contiguous() && target.numel() * x.dim(-1) == x.numel(),
+        name, ": ", x, " with weight ", weight, " and targets ", target, " (int32, one a row)");
+  check(rows_at_once > 0 && label_smoothing >= 0 && label_smoothing <= 1, name, ": ", rows_at_once,
+        " rows at a time, label smoothing ", label_smoothing);
+  const Tensor rows = raw::contiguous(x.detach()).reshape({-1, weight.dim(1)}), targets = target.flatten();
+  const int64_t n = rows.dim(0), classes = weight.dim(0);
+  raw::check_indices(target, classes, IndexCheckArgs::Use::kTarget, ignored);
+  const DType wide = raw::statistics_type(x);
+  const Tensor losses = Tensor::empty({n}, wide), lse = Tensor::empty({n}, wide), total = Tensor::empty({1}, wide);
+  RowArgs common;
+  common.cols = classes;
+  common.ignored_target = ignored;
+  common.label_smoothing = label_smoothing;
+  for_logits(rows, weight.detach(), rows_at_once, [&](int64_t begin, int64_t some, const Tensor& logits) {
+    using F = CrossEntropyRows;
+    RowArgs r = common;
+    r.rows = some;
+    r[F::kLogits] = raw::rows_of(logits, classes);
+    r[F::kTarget] = raw::one_per_row(targets.slice(0, begin, begin + some));
+    r[F::kLoss] = raw::write_one_per_row(losses.slice(0, begin, begin + some));
+    r[F::kLse] = raw::write_one_per_row(lse.slice(0, begin, begin + some));
+    raw::row(RowOp::kCrossEntropy, r);
+  });
+  raw::sum_dims(total, losses, {0});
+  return result_of(
+      name, place, total, {&x, &weight},
+      [x = Saved(rows), w = Saved(weight), target = Saved(targets), lse = Saved(lse), common, rows_at_once, name](
+          const Tensor& g, Gradients& grads) {
+        const Tensor &rows = x.get(name), &weight = w.get(name), &targets = target.get(name), &sums = lse.get(name);
+        bool accumulate_dx = false, accumulate_dw = false;
+        const Tensor dx = grads.wanted(0) ? grads.target(0, accumulate_dx) : Tensor(),
+                     dw = grads.wanted(1) ? grads.target(1, accumulate_dw) : Tensor();
+        const Tensor dx_rows = dx ? dx.reshape(rows.shape()) : dx;
+        for_logits(rows, weight, rows_at_once, [&](int64_t begin, int64_t some, const Tensor& logits) {
+          using B = CrossEntropyBackwardRows;
+          const int64_t end = begin + some;
+          RowArgs b = common;
+          b.rows = some;
+          b[B::kLogits] = raw::rows_of(logits, b.cols);
+          b[B::kTarget] = raw::one_per_row(targets.slice(0, begin, end));
+          b[B::kLse] = raw::one_per_row(sums.slice(0, begin, end));
+          b[B::kG] = raw::one_per_row(g);
+          b[B::kDlogits] = raw::write_rows(logits, b.cols);
+          raw::row(RowOp::kCrossEntropyBackward, b);
+          if (dw) raw::gemm(dw, logits.transpose(0, 1), rows.slice(0, begin, end), {}, accumulate_dw || begin > 0);
+          if (dx) raw::gemm(dx_rows.slice(0, begin, end), logits, weight, {}, accumulate_dx);
+        });
+      });
 }
 
 }  // namespace lockstep

@@ -49,6 +49,12 @@ std::vector<Field> fields(TrainOptions& o) {
                 "loss of their own")
               .with_range(0, 1)
               .without_effect_at_default(),
+          field("loss_rows", o.loss_rows,
+                "rows whose logits the training loss of a language model holds at a time, a multiple of 64; it then "
+                "computes them once more in the backward pass; 0: all are held")
+              .with_unit("rows")
+              .with_range(0, int64_t(1) << 30)
+              .without_effect_at_default(),
           field("huber_delta", o.huber_delta,
                 "where targets are numbers: distances above this one, in standard deviations of the targets, count "
                 "linearly (Huber's loss); 0: all squared")
@@ -303,6 +309,10 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   const int64_t group = p.group > 0 ? p.group : ranks;
   refuse(ranks % group == 0, "sharding.group",
          cat(group, " does not divide the ", ranks, " ranks; use a divisor, or 0 for one group of all"));
+  refuse(
+      s->train.loss_rows == 0 || p.level != ShardLevel::kParameters, "train.loss_rows",
+      "needs a sharding.level below parameters: the loss multiplies by a weight that a model's forward pass gave up");
+  refuse(s->train.loss_rows % 64 == 0, "train.loss_rows", "must be a multiple of 64");
   refuse(p.group == 0 || p.level != ShardLevel::kNone, "sharding.group",
          "has an effect only with a sharding.level above none");
   const char* only = "has an effect only with sharding.level: parameters";

@@ -29,6 +29,7 @@ struct TrainOptions {
   int64_t eval_samples = 0;  // 0: all
   bool eval_ema = false;
   double label_smoothing = 0;
+  int64_t loss_rows = 0;   // 0: all
   double huber_delta = 0;  // 0: mean squares
   bool anomaly = false;
 };

@@ -64,6 +64,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
         ExitCode::kConfig, settings_.config.place("data.augment.mixup"), ": ", settings_.model_name,
         " has no loss of labels that could be mixed");
     model_->set_label_smoothing(settings_.train.label_smoothing);
+    require(settings_.train.loss_rows == 0 || model_->ends_in_logits(), ExitCode::kConfig,
+            settings_.config.place("train.loss_rows"), ": the model ", settings_.model_name,
+            " computes its loss by itself; gpt and llama take it");
+    model_->set_loss_rows(settings_.train.loss_rows);
     const int places = apply_recompute(*model_, settings_.recompute);
     require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
             settings_.config.place("recompute"), ": the model ", settings_.model_name,

@@ -109,9 +109,17 @@ std::vector<OpCase> op_cases() {
                },
                {r({3, 4, 7}, 1)}});
   c.push_back({"softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({3, 37}, 1, -3, 3)}});
+  std::vector<int32_t> many_targets(70);  // of 70 rows: more than are held at a time
+  for (size_t i = 0; i < many_targets.size(); ++i)
+    many_targets[i] = i % 9 == 4 ? static_cast<int32_t>(kIgnoreIndex) : static_cast<int32_t>(i * 7 % 11);
   c.push_back({"cross_entropy",
                [](const Inputs& x) { return cross_entropy(x[0], x[1]); },
                {r({5, 41}, 1, -3, 3), indices({3, 40, kIgnoreIndex, 0, 7}, {5})},
+               1e-6,
+               3});
+  c.push_back({"linear_cross_entropy",
+               [](const Inputs& x) { return linear_cross_entropy(x[0], x[1], x[2], 64, kIgnoreIndex, 0.1); },
+               {r({2, 35, 6}, 1, -1, 1), r({11, 6}, 2, -1, 1), indices(many_targets, {2, 35})},
                1e-6,
                3});
   c.push_back({"cross_entropy_with_gradient",  // as predicted where the loss counts 0.75, else rescaled

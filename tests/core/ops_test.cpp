@@ -1,5 +1,6 @@
 // Every operation: gradients against central differences in fp64, and fp32, bf16, fp16 against fp64.
 #include "core/ops/ops.h"
+#include "core/device/allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -181,6 +182,44 @@ TEST(LossGradient, TakesTheLogitsPlaceWithTheSameBits) {
       SCOPED_TRACE(to_text(dtype));
       expect_same(outcome(loss, kBeginning, dtype), outcome(loss, 0, dtype));
     }
+}
+
+TEST(LinearCrossEntropy, HasTheBitsOfItsTwoOperationsAndHoldsFewLogits) {
+  constexpr int64_t kRows = 200, kWidth = 24, kClasses = 50;
+  std::vector<int32_t> labels(kRows);
+  for (size_t i = 0; i < labels.size(); ++i)
+    labels[i] = i % 7 == 3 ? static_cast<int32_t>(kIgnoreIndex) : static_cast<int32_t>(i * 13 % kClasses);
+  const Tensor target = Tensor::of(labels, {2, kRows / 2});
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64})
+    for (double smoothing : {0.0, 0.2})
+      for (int64_t held : {0, 64, 100, 1000}) {  // 0: both operations
+        SCOPED_TRACE(cat(to_text(dtype), ", ", held, " rows"));
+        const auto run = [&](int64_t at_once) {
+          Tensor x = random_tensor({2, kRows / 2, kWidth}, 1, -1, 1, dtype),
+                 w = random_tensor({kClasses, kWidth}, 2, -1, 1, dtype);
+          require_grad(x), require_grad(w);
+          const Tensor loss = at_once == 0 ? cross_entropy(linear(x, w), target, kIgnoreIndex, smoothing)
+                                           : linear_cross_entropy(x, w, target, at_once, kIgnoreIndex, smoothing);
+          backward(loss, kBeginning);
+          return std::tuple(loss.item(), grad_of(x).to_vector(), grad_of(w).to_vector());
+        };
+        const auto expected = run(0), got = run(std::max<int64_t>(held, 1));
+        EXPECT_EQ(std::get<0>(got), std::get<0>(expected));
+        EXPECT_EQ(std::get<1>(got), std::get<1>(expected));
+        EXPECT_EQ(std::get<2>(got), std::get<2>(expected));
+      }
+  const auto most = [&](bool by_parts) {
+    Tensor x = random_tensor({4096, 8}, 1, -1, 1, DType::kFloat32),
+           w = random_tensor({1000, 8}, 2, -1, 1, DType::kFloat32);
+    require_grad(x), require_grad(w);
+    const Tensor targets = Tensor::full({4096}, 1, DType::kInt32);
+    reset_peak_bytes();
+    const int64_t before = allocator_stats(Device{}).bytes_in_use;
+    backward(by_parts ? linear_cross_entropy(x, w, targets, 128) : cross_entropy(linear(x, w), targets));
+    return allocator_stats(Device{}).peak_bytes - before;
+  };
+  EXPECT_GT(most(false), 4096 * 1000 * 4);
+  EXPECT_LT(most(true), 4096 * 1000 * 4 / 4);
 }
 
 TEST(LossGradient, LeavesLogitsThatOthersHold) {
