@@ -110,6 +110,7 @@ struct CommOptions {
   Seconds deadline{60};     // of each wait
   bool check_calls = true;  // MPI: compare the calls of all ranks before each collective (one small all-gather, 3 to 20
                             // us); threads always do
+  bool nccl_shares = false;  // communicators that are split from one of NCCL share its resources (ncclCommSplit)
 };
 
 }  // namespace lockstep

@@ -27,6 +27,9 @@ class NcclApi {
   virtual std::string new_id() = 0;  // bytes that one rank creates and every rank passes to connect()
   // Creates a communicator for GPU `gpu` of this process. Blocks until every rank has called it.
   virtual Handle connect(const std::string& id, int rank, int size, int gpu) = 0;
+  // Cuts a communicator into one for each `color`, whose ranks are in the order of `key` and share its resources: the
+  // proxy threads, and buffers where NCCL can. Every rank of it calls; null for a color below 0. From NCCL 2.18 on.
+  virtual Handle split(Handle comm, int color, int key) = 0;
   // Frees the communicator after all operations are done. Every rank calls it.
   virtual void close(Handle comm) = 0;
   // Ends operations that hang, and frees the communicator. May be called from any thread. May itself hang.

@@ -78,7 +78,7 @@ class Group {
 }  // namespace
 
 NcclChannel::NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Stream& stream, const CommOptions& options,
-                         std::shared_ptr<const CallWatch> parent)
+                         const Part* part)
     : api_(api),
       host_(std::move(host)),
       stream_(stream),
@@ -86,10 +86,10 @@ NcclChannel::NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Strea
       options_(options),
       rank_(host_->rank()),
       size_(host_->size()),
-      state_(std::make_shared<CallWatch>(rank_, size_, options.deadline, std::move(parent))),
+      state_(std::make_shared<CallWatch>(rank_, size_, options.deadline, part ? part->parent.state() : nullptr)),
       watch_(std::make_shared<const Work::Watch>([state = state_](Seconds, const std::string&) { state->look(); })) {
   make_board();
-  connect();
+  connect(part);
   thread_ = std::thread([this, prefix = log_prefix()] {
     set_log_prefix(prefix);
     watch_calls();
@@ -124,40 +124,6 @@ void NcclChannel::make_board() {
   state_->set_board(std::move(board), std::move(places));
 }
 
-void NcclChannel::connect() {
-  const std::string id = broadcast_text(*host_, rank_ == 0 ? api_.new_id() : "", 0, "NCCL id");
-  auto made = std::make_shared<NcclApi::Handle>(nullptr);
-  try {
-    const bool connected = done_within(
-        options_.deadline,
-        [&api = api_, id, rank = rank_, size = size_, gpu = stream_.device().index, made] {
-          *made = api.connect(id, rank, size, gpu);
-        },
-        [&] {
-          if (auto error = host_->failure()) throw *error;
-        });
-    require(connected, ExitCode::kRankLost, "NCCL did not connect the ", size_, " ranks within ",
-            options_.deadline.count(),
-            " s, though all have started: NCCL_DEBUG=INFO in the environment says what it waits ",
-            "for, NCCL_SOCKET_IFNAME names the network interface to use");
-  } catch (const Error& error) {
-    host_->abort(error);
-    throw;
-  }
-  comm_ = *made;
-}
-
-std::string NcclChannel::history() const {
-  char hash[17];
-  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(calls_hash_));
-  return cat(calls_, " calls of GPUs, ", hash);
-}
-
-std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
-  check(false, to_text(call), ": NcclComm splits the host's communicator instead");
-  return nullptr;
-}
-
 // Marks that the rank's thread is inside an NCCL call. Before the watch thread aborts the communicator it waits, for at
 // most kHandOver, until the call returns.
 class NcclChannel::InLibrary {
@@ -177,6 +143,58 @@ class NcclChannel::InLibrary {
   }
   NcclChannel& channel_;
 };
+
+void NcclChannel::connect(const Part* part) {
+  if (part && options_.nccl_shares) {
+    InLibrary here(part->parent);
+    if (!part->parent.comm_) part->parent.state_->look();  // aborted in the meantime
+    comm_ = made_within_deadline([&api = api_, from = part->parent.comm_, color = part->color, key = part->key] {
+      return api.split(from, color, key);
+    });
+    return;
+  }
+  const std::string id = broadcast_text(*host_, rank_ == 0 ? api_.new_id() : "", 0, "NCCL id");
+  comm_ = made_within_deadline([&api = api_, id, rank = rank_, size = size_, gpu = stream_.device().index] {
+    return api.connect(id, rank, size, gpu);
+  });
+}
+
+void NcclChannel::stay_out() {
+  if (!options_.nccl_shares) return;
+  InLibrary here(*this);
+  if (!comm_) state_->look();
+  (void)made_within_deadline([&api = api_, from = comm_] { return api.split(from, -1, 0); });
+}
+
+NcclApi::Handle NcclChannel::made_within_deadline(const std::function<NcclApi::Handle()>& make) {
+  auto made = std::make_shared<NcclApi::Handle>(nullptr);
+  try {
+    const bool connected = done_within(
+        options_.deadline, [make, made] { *made = make(); },
+        [&] {
+          if (auto error = host_->failure()) throw *error;
+        });
+    require(connected, ExitCode::kRankLost, "NCCL did not connect the ", size_, " ranks within ",
+            options_.deadline.count(),
+            " s, though all have started: NCCL_DEBUG=INFO in the environment says what it waits ",
+            "for, NCCL_SOCKET_IFNAME names the network interface to use");
+  } catch (const Error& error) {
+    host_->abort(error);
+    throw;
+  }
+  return *made;
+}
+
+std::string NcclChannel::history() const {
+  char hash[17];
+  std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(calls_hash_));
+  return cat(calls_, " calls of GPUs, ", hash);
+}
+
+std::shared_ptr<Channel> NcclChannel::split(const Call& call) {
+  check(false, to_text(call), ": NcclComm splits the host's communicator instead");
+  return nullptr;
+}
 
 // Memory that NCCL allocates, counted by the allocator.
 struct NcclChannel::Registered {

@@ -17,10 +17,16 @@ namespace lockstep {
 
 class NcclChannel final : public Channel {
  public:
+  // Of what a channel is a part: the ranks of `parent` that gave this color, in the order of their keys.
+  struct Part {
+    NcclChannel& parent;
+    int color, key;
+  };
   // Collective among the ranks of `host`, which is used to connect them. Calls run on `stream`, a GPU stream, until
-  // close().
+  // close(). With CommOptions::nccl_shares a part shares its parent's resources, and every rank of the parent takes
+  // part in making it: those without a color of their own by stay_out().
   NcclChannel(NcclApi& api, std::shared_ptr<Communicator> host, Stream& stream, const CommOptions& options,
-              std::shared_ptr<const CallWatch> parent);
+              const Part* part);
   ~NcclChannel() override;
 
   int rank() const override { return rank_; }
@@ -40,6 +46,9 @@ class NcclChannel final : public Channel {
   // the GPUs.
   std::shared_ptr<void> registered_memory(int64_t bytes);
 
+  // Collective with those ranks that make a part of this channel: this one belongs to none.
+  void stay_out();
+
   const std::shared_ptr<CallWatch>& state() const { return state_; }
   // The number of calls that this rank has made and a hash of them: "17 calls of GPUs, 0123456789abcdef". Equal on all
   // ranks that have made the same calls.
@@ -55,7 +64,8 @@ class NcclChannel final : public Channel {
   struct Registered;
 
   void make_board();
-  void connect();
+  void connect(const Part* part);
+  NcclApi::Handle made_within_deadline(const std::function<NcclApi::Handle()>& make);
   bool add_window(const std::shared_ptr<Registered>& memory);
   void issue(const Call& call);
   void gather_parts(const Call& call);

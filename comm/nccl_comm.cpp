@@ -17,7 +17,11 @@ bool keeps_nan(ReduceOp op, const Tensor& t) { return op == ReduceOp::kSum || !t
 
 class NcclComm final : public Communicator {
  public:
-  NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const NcclComm* parent);
+  struct Part {
+    const NcclComm& parent;
+    int color, key;
+  };
+  NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const Part* part);
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -59,8 +63,11 @@ class NcclComm final : public Communicator {
     host_->barrier(with_history(label));
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override {
-    auto part = host_->split(color, key, with_history(label));
-    return part ? std::make_unique<NcclComm>(std::move(part), device_, options_, this) : nullptr;
+    auto host = host_->split(color, key, with_history(label));
+    const Part part{*this, color, key};
+    if (host) return std::make_unique<NcclComm>(std::move(host), device_, options_, &part);
+    channel_->stay_out();
+    return nullptr;
   }
 
   Tensor registered(int64_t elements, DType dtype) override {
@@ -107,15 +114,15 @@ class NcclComm final : public Communicator {
   Work last_;  // on the GPU
 };
 
-NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options,
-                   const NcclComm* parent)
+NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const Part* part)
     : host_(std::move(host)), device_(device), options_(options) {
   const int64_t before = host_->bytes_sent();
   auto stream = std::make_unique<Stream>(device_, Stream::Mode::kQueue, 1, Stream::Priority::kHigh);
-  channel_ =
-      std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, parent ? parent->channel_->state() : nullptr);
-  queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), parent ? parent->queued_.get() : nullptr);
-  if (parent) setup_->parent = parent->setup_;
+  std::optional<NcclChannel::Part> of;
+  if (part) of.emplace(NcclChannel::Part{*part->parent.channel_, part->color, part->key});
+  channel_ = std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, of ? &*of : nullptr);
+  queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), part ? part->parent.queued_.get() : nullptr);
+  if (part) setup_->parent = part->parent.setup_;
   count_setup(host_->bytes_sent() - before);
 }
 

@@ -89,6 +89,17 @@ class NcclLibrary final : public NcclApi {
     return comm;
   }
 
+  Handle split(Handle comm, int color, int key) override {
+    use_gpu_of(comm_of(comm));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    config.splitShare = 1;
+    ncclComm_t part = nullptr;
+    must(ncclCommSplit(comm_of(comm), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part, &config),
+         "splitting a communicator", comm_of(comm));
+    return part;
+  }
+
   void close(Handle comm) override {
     use_gpu_of(comm_of(comm));
     must(ncclCommFinalize(comm_of(comm)), "finishing a communicator", comm_of(comm));

@@ -91,8 +91,10 @@ class DeviceBackend {
   virtual std::string name() const = 0;      // "cuda"
   virtual std::string versions() const = 0;  // of runtime and libraries, on which bits depend
   virtual std::string driver() const = 0;    // its version, in words
-  virtual std::string choices() const = 0;   // algorithms that libraries chose so far, one line a shape
-  virtual int count() const = 0;             // devices that this process sees
+  // Whether the environment asks for this way of working, which no device has decided yet.
+  virtual bool tries(const std::string&) const { return false; }
+  virtual std::string choices() const = 0;  // algorithms that libraries chose so far, one line a shape
+  virtual int count() const = 0;            // devices that this process sees
   virtual DeviceProperties properties(int index) const = 0;
   virtual int64_t free_memory(int index) const = 0;  // bytes, now, of all processes
 

@@ -41,7 +41,9 @@ void run_rank(Communicator& host, int local_rank, int threads, const WorldOption
   std::unique_ptr<Communicator> by_nccl;
   if (device.type == DeviceType::kCuda && host.size() > 1) {
     std::string why;
-    by_nccl = make_nccl_communicator(host, device, {.deadline = Seconds(options.deadline_s)}, &why);
+    by_nccl = make_nccl_communicator(
+        host, device, {.deadline = Seconds(options.deadline_s), .nccl_shares = device_backend().tries("nccl_split")},
+        &why);
     if (!by_nccl && host.rank() == 0) log_info(cat("ranks exchange through host memory: ", why));
   }
   body(by_nccl ? *by_nccl : host);

@@ -378,6 +378,50 @@ TEST(NcclComm, AbortReachesEveryRankAndEverySplit) {
   EXPECT_LT(Clock::now() - start, Seconds(5));
 }
 
+TEST(NcclComm, PartsShareTheResourcesOfTheWholeWhereAsked) {
+  for (bool shares : {false, true}) {
+    SCOPED_TRACE(shares);
+    const int64_t before = fake_nccl_shared();
+    run_nccl_ranks(4,
+                   [](Communicator& comm) {
+                     const int rank = comm.rank();
+                     auto half = comm.split(rank / 2, -rank, "half");  // the higher rank first
+                     EXPECT_EQ(half->rank(), 1 - rank % 2);
+                     auto inner = half->split(0, 0, "inner");
+                     auto some = comm.split(rank == 3 ? -1 : 7, rank, "all but one");
+                     EXPECT_EQ(some == nullptr, rank == 3);
+                     const Tensor x = Tensor::full({2}, 1 << rank), y = Tensor::full({2}, 1 << rank),
+                                  z = Tensor::full({2}, 1);
+                     half->all_reduce(x, ReduceOp::kSum, "x").wait();
+                     inner->broadcast(y, 0, "y").wait();
+                     if (some) some->all_reduce(z, ReduceOp::kSum, "z").wait();
+                     EXPECT_EQ(x.to_vector(), std::vector<double>(2, rank < 2 ? 3 : 12));
+                     EXPECT_EQ(y.to_vector(), std::vector<double>(2, rank < 2 ? 2 : 8));
+                     EXPECT_EQ(z.to_vector(), std::vector<double>(2, rank == 3 ? 1 : 3));
+                   },
+                   {.nccl_shares = shares});
+    EXPECT_EQ(fake_nccl_shared() - before, shares ? 4 + 4 + 3 : 0);
+  }
+}
+
+TEST(NcclComm, AnAbortReachesPartsThatShareResources) {
+  const auto start = Clock::now();
+  run_nccl_ranks(4,
+                 [](Communicator& comm) {
+                   auto half = comm.split(comm.rank() / 2, 0, "half");
+                   auto inner = half->split(0, 0, "inner");
+                   if (comm.rank() == 3) {
+                     sleep_for(0.05);  // the others have their parts
+                     comm.abort(Error(ExitCode::kRankLost, "the disk of rank 3 is full"));
+                   }
+                   const Error e = next_error(comm.rank() == 2 ? *inner : *half);
+                   EXPECT_EQ(e.code(), ExitCode::kRankLost);
+                   expect_parts(e.what(), {"the disk of rank 3 is full"});
+                 },
+                 {.nccl_shares = true});
+  EXPECT_LT(Clock::now() - start, Seconds(5));
+}
+
 TEST(NcclApi, TakesALibraryAsNewAsItsHeaders) {
   for (int found : {22809, 22801, 22907, 23000}) EXPECT_NO_THROW(check_nccl_version(found, 22809)) << found;
   for (int found : {22707, 30000, 2809}) {

@@ -62,6 +62,11 @@ struct Group {
   std::vector<bool> aborted;                    // by rank: its operations end; those of others hang
   std::vector<std::deque<OpenWindow>> windows;  // by rank, in the order in which they were added
   std::map<int64_t, Meeting> meetings;
+  struct Cut {
+    int here = 0;
+    std::map<int, std::vector<std::pair<int, int>>> parts;  // by color: keys and ranks
+  };
+  std::map<int64_t, Cut> cuts;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> mail;
 
   bool gone(int rank) const { return aborted[static_cast<size_t>(rank)]; }
@@ -84,6 +89,7 @@ struct Rank {
   std::shared_ptr<Group> group;
   int rank, gpu;
   int64_t next = 0;  // operation; only its queue's thread
+  int64_t splits = 0;
 };
 
 void copy(void* to, const void* from, int64_t bytes) {
@@ -127,7 +133,7 @@ void carry_out(const std::vector<const Operation*>& all) {
   }
 }
 
-std::atomic<int64_t> direct{0};
+std::atomic<int64_t> direct{0}, shared{0};
 
 // On every rank the same place of the same window, or on none; what is a rank's own part lies where it likes.
 void check_windows(const Group& group, const std::vector<const Operation*>& all) {
@@ -232,6 +238,29 @@ class FakeNccl final : public NcclApi {
     group->changed.notify_all();
     group->changed.wait(lock, [&] { return group->connected == size; });
     return new std::shared_ptr<Rank>(new Rank{group, rank, gpu});
+  }
+  Handle split(Handle comm, int color, int key) override {
+    const std::shared_ptr<Rank> rank = *static_cast<std::shared_ptr<Rank>*>(comm);
+    Group& group = *rank->group;
+    const int64_t number = rank->splits++;
+    std::pair<int, int> mine{key, rank->rank};
+    std::vector<std::pair<int, int>> part;
+    {
+      std::unique_lock lock(group.mutex);
+      Group::Cut& cut = group.cuts[number];
+      if (color >= 0) cut.parts[color].push_back(mine);
+      ++cut.here;
+      group.changed.notify_all();
+      group.wait(lock, rank->rank, [&] { return cut.here == group.size; });
+      require(!group.gone(rank->rank), ExitCode::kRankLost, "the communicator was aborted");
+      if (color < 0) return nullptr;
+      part = cut.parts[color];
+    }
+    ++shared;
+    std::sort(part.begin(), part.end());
+    const auto place = std::find(part.begin(), part.end(), mine) - part.begin();
+    return connect(cat("part ", number, " of ", reinterpret_cast<uintptr_t>(&group), ", ", color),
+                   static_cast<int>(place), static_cast<int>(part.size()), rank->gpu);
   }
   void close(Handle comm) override {
     const std::unique_ptr<std::shared_ptr<Rank>> rank(static_cast<std::shared_ptr<Rank>*>(comm));
@@ -396,5 +425,6 @@ NcclApi& fake_nccl(const FakeNcclFaults& faults) {
 
 std::vector<std::string> fake_nccl_misuse() { return instance().misuse(); }
 int64_t fake_nccl_direct() { return direct; }
+int64_t fake_nccl_shared() { return shared; }
 
 }  // namespace lockstep::testing

@@ -96,6 +96,7 @@ class CudaBackend final : public DeviceBackend {
                ", cuDNN ", library_version_text(cudnnGetVersion()),
                tried.empty() ? "" : cat(", LOCKSTEP_CUDA_TRY=", tried));
   }
+  bool tries(const std::string& word) const override { return cuda::is_on(cuda::switches(), word); }
   std::string driver() const override {
     const std::string release = driver_release();
     return cat("driver ", release.empty() ? "" : cat(release, " "), "for CUDA up to ",

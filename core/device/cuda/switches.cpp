@@ -12,7 +12,8 @@ constexpr std::pair<const char*, bool Switches::*> kWords[] = {
     {"split_k", &Switches::split_k},
     {"no_gelu_epilogue", &Switches::no_gelu_epilogue},
     {"no_bias_gradient_epilogue", &Switches::no_bias_gradient_epilogue},
-    {"fast_attention", &Switches::fast_attention}};
+    {"fast_attention", &Switches::fast_attention},
+    {"nccl_split", &Switches::nccl_split}};
 
 }  // namespace
 
@@ -36,6 +37,12 @@ std::string to_text(const Switches& s) {
   for (const auto& [name, member] : kWords)
     if (s.*member) out += cat(out.empty() ? "" : " ", name);
   return out;
+}
+
+bool is_on(const Switches& s, const std::string& word) {
+  for (const auto& [name, member] : kWords)
+    if (name == word) return s.*member;
+  return false;
 }
 
 Switches& switches() {

@@ -14,6 +14,8 @@ struct Switches {
   bool split_k = false;
   bool no_gelu_epilogue = false, no_bias_gradient_epilogue = false;  // passes of our own after the product instead
   bool fast_attention = false;  // attention's gradient by atomics: bits differ from run to run
+  // Communicators of parts of the ranks share the resources of the one that they are split from; no bit depends on it.
+  bool nccl_split = false;
 };
 
 // The process's. Not const for tests.
@@ -21,5 +23,6 @@ Switches& switches();
 // From words such as "split_k fast_attention". Throws Error(kConfig) for an unknown one.
 Switches switches_of(const std::string& words);
 std::string to_text(const Switches& s);  // such words
+bool is_on(const Switches& s, const std::string& word);
 
 }  // namespace lockstep::cuda
