@@ -38,6 +38,19 @@ __global__ void __launch_bounds__(kPointwiseThreads) pointwise_wide(const __grid
   pointwise_elements<F, double>(a, F(a), 0);
 }
 
+template <class F>
+__device__ void pass_chunk(const F& f, const Chunk<float>* in, Chunk<float>* out) {
+#pragma unroll
+  for (int l = 0; l < kChunk; ++l) {
+    float v[F::kIns > 0 ? F::kIns : 1];
+#pragma unroll
+    for (int j = 0; j < F::kIns; ++j) v[j] = in[j].v[l];
+    const auto r = call<F, float>(f, v);
+#pragma unroll
+    for (int j = 0; j < F::kOuts; ++j) out[j].v[l] = pick<F::kOuts>(r, j);
+  }
+}
+
 // `chunks` whole chunks, `per_line` to a line of the last dimension, and what is left of a single line.
 template <class F>
 __global__ void __launch_bounds__(kPointwiseThreads)
@@ -65,15 +78,7 @@ __global__ void __launch_bounds__(kPointwiseThreads)
     Chunk<float> in[F::kIns > 0 ? F::kIns : 1], out[F::kOuts];
 #pragma unroll
     for (int j = 0; j < F::kIns; ++j) in[j] = chunk_of(raw[j], a.in[j].dtype);
-#pragma unroll
-    for (int l = 0; l < kChunk; ++l) {
-      float v[F::kIns > 0 ? F::kIns : 1];
-#pragma unroll
-      for (int j = 0; j < F::kIns; ++j) v[j] = in[j].v[l];
-      const auto r = call<F, float>(f, v);
-#pragma unroll
-      for (int j = 0; j < F::kOuts; ++j) out[j].v[l] = pick<F::kOuts>(r, j);
-    }
+    pass_chunk(f, in, out);
 #pragma unroll
     for (int j = 0; j < F::kOuts; ++j) store_whole(a.out[j].data, a.out[j].dtype, out_at[j], out[j]);
   }
@@ -170,15 +175,7 @@ __global__ void __launch_bounds__(kPointwiseThreads) pointwise_together(const __
     Chunk<float> in[F::kIns], out[F::kOuts];
 #pragma unroll
     for (int j = 0; j < F::kIns; ++j) in[j] = chunk_of(raw[j], part.in_type[j]);
-#pragma unroll
-    for (int l = 0; l < kChunk; ++l) {
-      float v[F::kIns];
-#pragma unroll
-      for (int j = 0; j < F::kIns; ++j) v[j] = in[j].v[l];
-      const auto r = call<F, float>(f, v);
-#pragma unroll
-      for (int j = 0; j < F::kOuts; ++j) out[j].v[l] = pick<F::kOuts>(r, j);
-    }
+    pass_chunk(f, in, out);
 #pragma unroll
     for (int j = 0; j < F::kOuts; ++j) store_whole(part.out[j], part.out_type[j], at, out[j]);
   }
