@@ -9,44 +9,6 @@
 namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
-// patches[p - p0, c - c0] for output pixels [p0, p1) and columns [c0, c1) of [kh, kw, channel].
-void gather_patches(const ConvArgs& a, int64_t p0, int64_t p1, int64_t c0, int64_t c1, uint16_t* patches) {
-  const int64_t C = a.in_channels;
-  uint16_t* line = patches;
-  for_pixels(a, p0, p1, [&](int64_t image, int64_t oy, int64_t ox) {
-    const int64_t base = image * a.height * a.width * C;
-    int64_t c = c0;
-    const int64_t top = oy * a.stride - a.padding, left = ox * a.stride - a.padding, row = a.kernel_w * C;
-    if (c0 == 0 && c1 == a.kernel_h * row && top >= 0 && top + a.kernel_h <= a.height && left >= 0 &&
-        left + a.kernel_w <= a.width) {  // nothing is cut off
-      for (int64_t ky = 0; ky < a.kernel_h; ++ky, line += row)
-        copy_run(a.x, a.x_dtype, base + ((top + ky) * a.width + left) * C, row, line);
-      return;
-    }
-    while (c < c1) {
-      // One stretch: a kernel row, as far as it stays inside the image.
-      const int64_t tap = c / C, ky = tap / a.kernel_w, kx = tap % a.kernel_w, ch = c % C;
-      const int64_t y = oy * a.stride + ky - a.padding, x = ox * a.stride + kx - a.padding;
-      int64_t end = (ky + 1) * a.kernel_w * C;
-      if (end > c1) end = c1;
-      if (y < 0 || y >= a.height) {
-        for (; c < end; ++c) *line++ = 0;
-        continue;
-      }
-      if (x < 0 || x >= a.width) {  // this tap only
-        const int64_t tap_end = (tap + 1) * C < end ? (tap + 1) * C : end;
-        for (; c < tap_end; ++c) *line++ = 0;
-        continue;
-      }
-      const int64_t inside = (a.width - x) * C - ch;
-      const int64_t n = end - c < inside ? end - c : inside;
-      copy_run(a.x, a.x_dtype, base + (y * a.width + x) * C + ch, n, line);
-      line += n;
-      c += n;
-    }
-  });
-}
-
 // dx += the patch of one output pixel, of all columns. dx is its image.
 template <class T>
 void scatter_patch(const ConvArgs& a, int64_t oy, int64_t ox, const T* patch, T* dx) {
@@ -67,21 +29,21 @@ Matrix dense(const T* data, int64_t cols) {
   return {const_cast<T*>(data), kTypeOf<T>, cols, 1, 0};
 }
 
-// The patches of output pixels from `pixel` on and the columns of [kh, kw, channel] from `column` on, in type T.
+// The patches of output pixels from `pixel` on and the columns of [kh, kw, channel] from `column` on, in type T; bf16
+// as it is stored, in uint16_t.
 template <class T>
 class PatchMatrix final : public GatheredMatrix<T> {
  public:
   PatchMatrix(const ConvArgs& a, int64_t pixel, int64_t column) : a_(a), pixel_(pixel), column_(column) {}
 
   void gather(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, int64_t ld) const override {
-    const int64_t C = a_.in_channels, of_line = a_.kernel_w * C, c0 = column_ + col, c1 = c0 + cols;
-    const int64_t first = c0 / of_line, last = (c1 - 1) / of_line;  // lines of the kernel
+    const Lines lines(a_, column_ + col, cols);
     for (int64_t p = pixel_ + row, end = p + rows, n; p < end; p += n, out += n * ld) {
       const Place at(a_, p);
       n = a_.out_width - at.ox < end - p ? a_.out_width - at.ox : end - p;
       T* to = out;
-      for (int64_t ky = first; ky <= last; ++ky) {
-        const int64_t from = ky == first ? c0 - first * of_line : 0, until = ky == last ? c1 - last * of_line : of_line;
+      for (int64_t ky = lines.first; ky <= lines.last; ++ky) {
+        const int64_t from = lines.from(ky), until = lines.until(ky);
         line_patches(at, n, ky, from, until, to, ld);
         to += until - from;
       }
@@ -91,26 +53,23 @@ class PatchMatrix final : public GatheredMatrix<T> {
   // A line of the kernel sees neighbouring pixels' patches where the image's line has them, each `stride` pixels on.
   int64_t find_rows(int64_t row, int64_t rows, int64_t col, int64_t cols, T* out, Stretch<T>* stretches,
                     int& count) const override {
-    const int64_t C = a_.in_channels, of_line = a_.kernel_w * C, step = a_.stride * C, c0 = column_ + col,
-                  c1 = c0 + cols;
-    const int64_t first = c0 / of_line, last = (c1 - 1) / of_line;
+    const Lines lines(a_, column_ + col, cols);
     const Place at(a_, pixel_ + row);
-    const int64_t n = a_.out_width - at.ox < rows ? a_.out_width - at.ox : rows;
-    const auto from_of = [&](int64_t ky) { return ky == first ? c0 - first * of_line : 0; };
-    const auto until_of = [&](int64_t ky) { return ky == last ? c1 - last * of_line : of_line; };
-    bool fits = last - first < kMostStretches && (n == rows || a_.out_width >= 8);
-    for (int64_t ky = first; ky <= last; ++ky) fits &= until_of(ky) - from_of(ky) >= step;
+    const int64_t C = a_.in_channels, step = a_.stride * C,
+                  n = a_.out_width - at.ox < rows ? a_.out_width - at.ox : rows;
+    bool fits = lines.last - lines.first < kMostStretches && (n == rows || a_.out_width >= 8);
+    for (int64_t ky = lines.first; ky <= lines.last; ++ky) fits &= lines.until(ky) - lines.from(ky) >= step;
     count = 0;
     if (!fits) {
       gather(row, rows, col, cols, out, cols);
       stretches[count++] = {{out, cols, false}, 0, cols};
       return rows;
     }
-    for (int64_t ky = first, done = 0; ky <= last; ++ky) {
-      const int64_t from = from_of(ky), depth = until_of(ky) - from, length = (n - 1) * step + depth;
+    for (int64_t ky = lines.first, done = 0; ky <= lines.last; ++ky) {
+      const int64_t from = lines.from(ky), depth = lines.until(ky) - from, length = (n - 1) * step + depth;
       const int64_t y = at.oy * a_.stride - a_.padding + ky, x = (at.ox * a_.stride - a_.padding) * C + from;
       const T* place = out;
-      if (a_.x_dtype == kTypeOf<T> && y >= 0 && y < a_.height && x >= 0 && x + length <= a_.width * C) {
+      if (a_.x_dtype == kPatchType<T> && y >= 0 && y < a_.height && x >= 0 && x + length <= a_.width * C) {
         place = static_cast<const T*>(a_.x) + (at.image * a_.height + y) * a_.width * C + x;
       } else {
         line_part(at.image, y, x, length, out);
@@ -130,6 +89,18 @@ class PatchMatrix final : public GatheredMatrix<T> {
           ox(pixel % a.out_width) {}
     int64_t image, oy, ox;
   };
+  // The lines of the kernel that `cols` columns from `begin` on lie in, and which elements of each.
+  struct Lines {
+    Lines(const ConvArgs& a, int64_t begin, int64_t cols)
+        : size(a.kernel_w * a.in_channels),
+          begin(begin),
+          end(begin + cols),
+          first(begin / size),
+          last((end - 1) / size) {}
+    int64_t from(int64_t ky) const { return ky == first ? begin - first * size : 0; }
+    int64_t until(int64_t ky) const { return ky == last ? end - last * size : size; }
+    int64_t size, begin, end, first, last;
+  };
 
   // Elements [from, until) of line ky of the patches of n pixels side by side.
   void line_patches(const Place& at, int64_t n, int64_t ky, int64_t from, int64_t until, T* out, int64_t ld) const {
@@ -137,7 +108,7 @@ class PatchMatrix final : public GatheredMatrix<T> {
     const int64_t y = at.oy * a_.stride - a_.padding + ky;
     int64_t x = (at.ox * a_.stride - a_.padding) * C + from;
     for (int64_t i = 0; i < n; ++i, x += step, out += ld) {
-      if (y < 0 || y >= a_.height || x < 0 || x + count > a_.width * C || a_.x_dtype != kTypeOf<T>) {
+      if (y < 0 || y >= a_.height || x < 0 || x + count > a_.width * C || a_.x_dtype != kPatchType<T>) {
         line_part(at.image, y, x, count, out);
         continue;
       }
@@ -155,25 +126,28 @@ class PatchMatrix final : public GatheredMatrix<T> {
     int64_t from = x < 0 ? -x : 0, until = x + n > end ? end - x : n;
     if (y < 0 || y >= a_.height || from >= until) from = until = n;
     for (int64_t i = 0; i < from; ++i) out[i] = T(0);
-    if (until > from)
-      load_run<T>(a_.x, a_.x_dtype, (image * a_.height + y) * end + x + from, 1, until - from, out + from);
+    if (until > from) copy_run(a_.x, a_.x_dtype, (image * a_.height + y) * end + x + from, until - from, out + from);
     for (int64_t i = until; i < n; ++i) out[i] = T(0);
   }
 
   // `runs` runs of n elements, at `step` and `ld` elements.
   static void copy_runs(const T* p, int64_t step, int64_t runs, int64_t n, T* out, int64_t ld) {
-    using S = Simd<T>;
-    const auto copy = [&](auto vectors) {
-      for (int64_t r = 0; r < runs; ++r, p += step, out += ld)
-        for (int64_t i = 0; i < vectors; ++i) S::store(out + i * S::kLanes, S::load(p + i * S::kLanes));
-    };
-    if (n == 3 * S::kLanes) return copy(std::integral_constant<int64_t, 3>());
-    if (n == 2 * S::kLanes) return copy(std::integral_constant<int64_t, 2>());
-    if (n == S::kLanes) return copy(std::integral_constant<int64_t, 1>());
-    for (int64_t r = 0; r < runs; ++r, p += step, out += ld) {
-      int64_t i = 0;
-      for (; i + S::kLanes <= n; i += S::kLanes) S::store(out + i, S::load(p + i));
-      for (; i < n; ++i) out[i] = p[i];
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      for (int64_t r = 0; r < runs; ++r, p += step, out += ld) memcpy(out, p, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      using S = Simd<T>;
+      const auto copy = [&](auto vectors) {
+        for (int64_t r = 0; r < runs; ++r, p += step, out += ld)
+          for (int64_t i = 0; i < vectors; ++i) S::store(out + i * S::kLanes, S::load(p + i * S::kLanes));
+      };
+      if (n == 3 * S::kLanes) return copy(std::integral_constant<int64_t, 3>());
+      if (n == 2 * S::kLanes) return copy(std::integral_constant<int64_t, 2>());
+      if (n == S::kLanes) return copy(std::integral_constant<int64_t, 1>());
+      for (int64_t r = 0; r < runs; ++r, p += step, out += ld) {
+        int64_t i = 0;
+        for (; i + S::kLanes <= n; i += S::kLanes) S::store(out + i, S::load(p + i));
+        for (; i < n; ++i) out[i] = p[i];
+      }
     }
   }
 
@@ -230,7 +204,7 @@ void conv_in_bf16(Parallel& parallel, const ConvArgs& a) {
     auto* patches = static_cast<uint16_t*>(parallel.scratch(kPatches, most * taps * 2));
     for (int64_t p = begin; p < end; p += most) {
       const int64_t pixels = end - p < most ? end - p : most;
-      gather_patches(a, p, p + pixels, 0, taps, patches);
+      PatchMatrix<uint16_t>(a, p, 0).gather(0, pixels, 0, taps, patches, taps);
       GemmArgs g = product_with_weight(a, p, pixels);
       g.a = patch_matrix(patches, taps);
       gemm_serial<float>(parallel, g);
@@ -360,7 +334,7 @@ void conv_backward_weight_in_bf16(Parallel& parallel, const ConvArgs& a) {
         load_run<float>(gradient.data, gradient.dtype, r * taps, 1, cols, sums + r * cols);
     for (int64_t p = 0; p < all; p += most) {
       const int64_t pixels = all - p < most ? all - p : most;
-      gather_patches(a, p, p + pixels, c0, c0 + cols, patches);
+      PatchMatrix<uint16_t>(a, p, c0).gather(0, pixels, 0, cols, patches, cols);
       GemmArgs g;
       g.m = rows, g.n = cols, g.k = pixels;
       g.a = gradient_across(a, p, r0);

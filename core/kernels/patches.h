@@ -26,8 +26,10 @@ int64_t pixels_at_once(int64_t columns, int64_t most) {
 
 // Patches are held in the type T of the sums, or, for products of bf16, as they are stored.
 template <class Patch>
+constexpr DType kPatchType = std::is_same_v<Patch, uint16_t> ? DType::kBFloat16 : kTypeOf<Patch>;
+template <class Patch>
 Matrix patch_matrix(Patch* data, int64_t cols) {
-  return {data, std::is_same_v<Patch, uint16_t> ? DType::kBFloat16 : kTypeOf<Patch>, cols, 1, 0};
+  return {data, kPatchType<Patch>, cols, 1, 0};
 }
 template <class Patch>
 void copy_run(const void* source, DType dtype, int64_t offset, int64_t n, Patch* out) {
