@@ -17,11 +17,9 @@ bool keeps_nan(ReduceOp op, const Tensor& t) { return op == ReduceOp::kSum || !t
 
 class NcclComm final : public Communicator {
  public:
-  struct Part {
-    const NcclComm& parent;
-    int color, key;
-  };
-  NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const Part* part);
+  // `parent` and `part`: what this is split from; null for that of all ranks.
+  NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const NcclComm* parent,
+           const NcclChannel::Part* part);
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -64,8 +62,8 @@ class NcclComm final : public Communicator {
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label) override {
     auto host = host_->split(color, key, with_history(label));
-    const Part part{*this, color, key};
-    if (host) return std::make_unique<NcclComm>(std::move(host), device_, options_, &part);
+    const NcclChannel::Part part{*channel_, color, key};
+    if (host) return std::make_unique<NcclComm>(std::move(host), device_, options_, this, &part);
     channel_->stay_out();
     return nullptr;
   }
@@ -114,15 +112,14 @@ class NcclComm final : public Communicator {
   Work last_;  // on the GPU
 };
 
-NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options, const Part* part)
+NcclComm::NcclComm(std::unique_ptr<Communicator> host, Device device, const CommOptions& options,
+                   const NcclComm* parent, const NcclChannel::Part* part)
     : host_(std::move(host)), device_(device), options_(options) {
   const int64_t before = host_->bytes_sent();
   auto stream = std::make_unique<Stream>(device_, Stream::Mode::kQueue, 1, Stream::Priority::kHigh);
-  std::optional<NcclChannel::Part> of;
-  if (part) of.emplace(NcclChannel::Part{*part->parent.channel_, part->color, part->key});
-  channel_ = std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, of ? &*of : nullptr);
-  queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), part ? part->parent.queued_.get() : nullptr);
-  if (part) setup_->parent = part->parent.setup_;
+  channel_ = std::make_shared<NcclChannel>(nccl_api(), host_, *stream, options_, part);
+  queued_ = std::make_unique<QueuedComm>(channel_, std::move(stream), parent ? parent->queued_.get() : nullptr);
+  if (parent) setup_->parent = parent->setup_;
   count_setup(host_->bytes_sent() - before);
 }
 
@@ -170,7 +167,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, Device 
     return nullptr;
   }
   check_versions(all);
-  return std::make_unique<NcclComm>(host.split(0, host.rank(), "NCCL's host side"), device, options, nullptr);
+  return std::make_unique<NcclComm>(host.split(0, host.rank(), "NCCL's host side"), device, options, nullptr, nullptr);
 }
 
 }  // namespace lockstep
