@@ -303,27 +303,21 @@ class Blas {
       return std::nullopt;
     }
     check_cuda(granted, "memory to time products in");
-    cudaEvent_t begin = nullptr, end = nullptr;
-    check_cuda(cudaEventCreate(&begin), "making an event");
-    check_cuda(cudaEventCreate(&end), "making an event");
+    CudaTimer timer;
     std::optional<size_t> best;
     float best_ms = 0;
     std::string all;
     for (size_t i = 0; i < std::min(results.size(), kTimed); ++i) {
       constexpr int kRuns = 5;
       bool ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;  // warms up
-      check_cuda(cudaEventRecord(begin, stream), "recording an event");
+      timer.begin(stream);
       for (int run = 0; run < kRuns && ran; ++run)
         ran = launch(plan, call, results[i].algo, to, stream, workspace) == CUBLAS_STATUS_SUCCESS;
-      check_cuda(cudaEventRecord(end, stream), "recording an event");
-      check_cuda(cudaEventSynchronize(end), "timing a product");
-      float ms = 0;
-      check_cuda(cudaEventElapsedTime(&ms, begin, end), "timing a product");
+      timer.end(stream);
+      const float ms = timer.milliseconds();
       all += ran ? cat(" ", ms / kRuns) : " -";
       if (ran && (!best || ms / kRuns < best_ms)) best = i, best_ms = ms / kRuns;
     }
-    (void)cudaEventDestroy(begin);
-    (void)cudaEventDestroy(end);
     check_cuda(cudaFreeAsync(to, stream), "giving back memory that products were timed in");
     return best ? std::optional(Timed{*best, all}) : std::nullopt;
   }

@@ -172,21 +172,13 @@ void CudaQueue::launch(DeviceGraph& graph) {
 
 double CudaQueue::seconds_of(const std::function<void()>& work) {
   check(!recording(), "work is timed while it is being recorded");
-  struct Timer {
-    Timer() { check_cuda(cudaEventCreate(&event), "making an event to time by"); }
-    ~Timer() { (void)cudaEventDestroy(event); }
-    Timer(const Timer&) = delete;
-    cudaEvent_t event = nullptr;
-  };
   make_current(index());
-  const Timer begin, end;
-  check_cuda(cudaEventRecord(begin.event, stream()), "recording an event");
+  CudaTimer timer;
+  timer.begin(stream());
   work();
-  check_cuda(cudaEventRecord(end.event, stream()), "recording an event");
+  timer.end(stream());
   record()->wait();  // throws the work's own errors
-  float ms = 0;
-  check_cuda(cudaEventElapsedTime(&ms, begin.event, end.event), "timing work");
-  return static_cast<double>(ms) * 1e-3;
+  return static_cast<double>(timer.milliseconds()) * 1e-3;
 }
 
 void* CudaQueue::scratch_memory(int slot, int64_t bytes) {

@@ -43,6 +43,33 @@ class CudaEventPool {
   std::vector<cudaEvent_t> free_;
 };
 
+// Two events of the current GPU, between which work of a stream is timed.
+class CudaTimer {
+ public:
+  CudaTimer() {
+    for (cudaEvent_t* event : {&begin_, &end_}) check_cuda(cudaEventCreate(event), "making an event to time by");
+  }
+  ~CudaTimer() {
+    for (cudaEvent_t event : {begin_, end_})
+      if (event) (void)cudaEventDestroy(event);
+  }
+  CudaTimer(const CudaTimer&) = delete;
+  CudaTimer& operator=(const CudaTimer&) = delete;
+
+  void begin(cudaStream_t stream) { check_cuda(cudaEventRecord(begin_, stream), "recording an event"); }
+  void end(cudaStream_t stream) { check_cuda(cudaEventRecord(end_, stream), "recording an event"); }
+  // Of the work between the two. Blocks the host until it is done.
+  float milliseconds() const {
+    float ms = 0;
+    check_cuda(cudaEventSynchronize(end_), "timing work");
+    check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "timing work");
+    return ms;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 // One recording of work for a graph, as queues and events that take part in it know it.
 struct CudaRecording {
   std::atomic<bool> ended = false;
