@@ -123,8 +123,7 @@ Tensor Llama::forward(const Tensor& tokens_BT) {
   for (LlamaBlock* block : blocks_) h = (*block)(h);
   if (const KeyValueCache* cache = context().key_values) h = cache->last_of(h);
   h = (*norm_)(h);
-  if (!head_) return logits(h, wte_.weight());
-  return loss_multiplies() && !head_->has_adapter() ? logits(h, head_->weight()) : (*head_)(h);
+  return head_ ? logits(h, *head_) : logits(h, wte_.weight());
 }
 
 double Llama::flops() const {

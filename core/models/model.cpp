@@ -5,15 +5,21 @@
 
 #include "core/base/trace.h"
 #include "core/nn/documents.h"
+#include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
 Tensor Model::logits(const Tensor& h, const Tensor& weight) {
-  if (!loss_multiplies()) return linear(h, weight);
-  head_ = weight;
-  return h;
+  head_ = loss_multiplies() ? weight : Tensor();
+  return head_ ? h : linear(h, weight);
+}
+
+Tensor Model::logits(const Tensor& h, Linear& head) {
+  if (loss_multiplies() && !head.has_adapter()) return logits(h, head.weight());
+  head_ = Tensor();
+  return head(h);
 }
 
 Tensor Model::loss(Tensor output, const Tensor& target) {

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+class Linear;  // core/nn/layers.h
+
 // Shapes of the data, for the constructor of a model.
 struct TaskSpec {
   Shape input;          // of one sample: tokens [T], images [H, W, C]
@@ -91,15 +93,16 @@ class Model : public Module {
     if (regression_) return {std::string(kTargets), TensorNeed::Type::kFloating, 0};
     return {std::string(kLabels), TensorNeed::Type::kInteger, rank};
   }
-  // The end of forward(): h weight^T, or, where the loss multiplies, h.
+  // The end of forward(): h weight^T, or, where the loss multiplies, h. A head with an adapter multiplies by itself.
   Tensor logits(const Tensor& h, const Tensor& weight);
-  bool loss_multiplies() const { return loss_rows_ > 0 && training(); }
+  Tensor logits(const Tensor& h, Linear& head);
 
  private:
   size_t phase_ = 0;
   double label_smoothing_ = 0;
   int64_t loss_rows_ = 0;
-  Tensor head_;  // with which loss() multiplies, between a forward pass and it
+  Tensor head_;  // with which loss() multiplies the last forward pass's output; undefined: it does not
+  bool loss_multiplies() const { return loss_rows_ > 0 && training(); }
   std::optional<RegressionLoss> regression_;
 };
 
