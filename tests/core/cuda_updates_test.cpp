@@ -77,6 +77,12 @@ TEST(CudaUpdate, OfManySlotsIsOneLaunch) {
       (void)update(cuda_kernels(), *make_queue(3), count, shift, copied);
       EXPECT_EQ(cuda_stand_in::launches() - before, launches);
     }
+  const int64_t before = cuda_stand_in::launches();
+  const Tensor none = Tensor::empty({0});  // a rank's share of a parameter may be empty
+  const PointwiseArgs empty = raw::pointwise_args({none, none, none}, {none, none, none, none});
+  const std::vector<PointwiseArgs> parts{empty, empty};
+  cuda_kernels().update(*make_queue(3), "adamw", parts);
+  EXPECT_EQ(cuda_stand_in::launches(), before);
 }
 
 TEST(CudaUpdate, OfLamb) {

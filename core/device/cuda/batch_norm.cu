@@ -1,3 +1,3 @@
 // The passes of batch norm on a grid.
-#include "core/device/cuda/grid.h"
+#include "core/device/cuda/pointwise_grid.h"
 #include "core/kernels/batch_norm.cpp"

@@ -1,3 +1,3 @@
 // Recurrent cells on a grid.
-#include "core/device/cuda/grid.h"
+#include "core/device/cuda/pointwise_grid.h"
 #include "core/kernels/cell.cpp"

@@ -1,6 +1,6 @@
 #include "core/device/cuda/cross_entropy.h"
 
-#include "core/device/cuda/grid.h"
+#include "core/device/cuda/row_grid.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_ISA {
