@@ -23,6 +23,9 @@ nodes_up() {
   done
   ip netns add "$id-sw" 2>/dev/null || skip "this system makes no network namespaces"
   trap 'nodes_down; rm -rf "$work"' EXIT
+  # To enter one, ip and unshare change how mounts of / propagate, which fails where / is no mount point.
+  { ip -n "$id-sw" link show && unshare --mount true; } >probe 2>&1 ||
+    skip "network namespaces cannot be entered here (is / a mount point? a chroot and some containers lack one): $(tail -n 1 probe)"
   ip -n "$id-sw" link add br0 type bridge
   ip -n "$id-sw" link set br0 up
   for i in 1 2 3 4; do

@@ -56,7 +56,7 @@ if asked 11; then # a rank with a fifth of a core
     row 11 'is slow'
     rmdir "$group"
   else
-    echo "row 11: skipped: no control group for CPU time can be made here"
+    echo "skipped: row 11: no control group for CPU time can be made here"
   fi
 fi
 if asked 21; then # write errors of the disk
@@ -99,7 +99,7 @@ if asked 44; then # the clock jumps by an hour and back
     same "row 44: the digest" "$wanted" "$(digest r44)"
     row 44 'done: 40 steps'
   else
-    echo "row 44: skipped: libfaketime is not installed (package faketime)"
+    echo "skipped: row 44: libfaketime is not installed (package faketime)"
   fi
 fi
 if asked 47; then # killed for lack of memory
@@ -125,7 +125,7 @@ if asked 47; then # killed for lack of memory
     sleep 0.5
     rmdir "$group" || true
   else
-    echo "row 47: skipped: no control group for memory can be made here"
+    echo "skipped: row 47: no control group for memory can be made here"
   fi
 fi
 if asked 48; then # too few open files

@@ -10,14 +10,16 @@ mkdir -p "$work/repo/scripts" "$work/bin"
 cp "$repository"/scripts/{test,common.sh} "$work/repo/scripts/"
 # rm first: a link would be written through, into the machine's own program.
 stand_in() { rm -f "$1" && printf '#!/bin/bash\n%s\n' "$2" >"$1" && chmod +x "$1"; }
-for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id cut rm mktemp; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id cut rm mktemp find ln; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
 for script in install_packages sanitize build_cost fuzz; do
   stand_in "$work/repo/scripts/$script" "if [ \"\$1\" = --list ]; then echo idx; exit; fi; echo $script \"\$@\" >>calls; [[ \" \$BROKEN \" != *\" $script \"* ]]"
 done
 stand_in "$work/bin/git" 'echo 000000a0000000000000000000000000000000000'
 stand_in "$work/bin/cmake" 'echo cmake "$@" >>calls
 for word in "$@"; do case $word in -DLOCKSTEP_BUILD_COST=?*) mkdir -p "$(dirname "${word#*=}")"; echo line >"${word#*=}" ;; esac; done'
+stand_in "$work/bin/zsh" true
 stand_in "$work/bin/ctest" 'echo "ctest $* ${LOCKSTEP_SEED:-}" >>calls
+if ! command -v zsh >/dev/null; then echo "ctest without zsh" >>calls; fi
 mkdir -p build/$2/Testing/Temporary
 printf "%s\n" "1/2 Testing: a_test" "a_test.cpp:7: Skipped" "no terminal here" "[  SKIPPED ] A.B (0 ms)" "2/2 Testing: disk" "skipped: no disk" >build/$2/Testing/Temporary/LastTest.log
 echo "1/2 Test #1: a_test ... Passed"; echo; echo "100% tests passed, 0 tests failed out of 2"; echo; echo "Total Test time (real) = 1 sec"
@@ -47,7 +49,7 @@ expect "plain: ctest gets the arguments" called '^ctest --preset cpu-release --p
 expect "plain: the summary is last" test "$(tail -n 1 "$work/said")" = "Total Test time (real) = 1 sec"
 expect "plain: a skipped GoogleTest case and its reason" says '^  a_test: no terminal here$'
 expect "plain: a skipped script and its reason" says '^  disk: no disk$'
-expect "plain: no cost, no slice" not called 'build_cost|slice|sanitize|fuzz'
+expect "plain: no cost, no slice, one run of ctest" not called 'build_cost|slice|sanitize|fuzz|without zsh'
 
 run BROKEN=ctest --
 expect "a failed test: exit 1" test "$code" -eq 1
@@ -57,6 +59,8 @@ expect "CI: exit 0" test "$code" -eq 0
 expect "CI: the cost" called '^build_cost report .*/cost\.log$'
 expect "CI: a slice, by the commit's hash" called '^ctest --preset [a-z]+-release -C slice -R \^slice_[a-z_]+\$ --no-tests=error 10$'
 expect "CI: how to repeat it" says 'LOCKSTEP_SEED=10 ctest --test-dir build/[a-z]+-release -C slice -R slice_[a-z_]+'
+expect "CI: the quick tests once more without optional programs" called '^ctest without zsh$'
+expect "CI: what they skipped" says '^  skipped: disk: no disk$'
 run CI=true BROKEN=build_cost --
 expect "CI, too costly: exit 1" test "$code" -eq 1
 expect "CI, too costly: says so at the end" says '^  FAILED: The build.s cost, in '

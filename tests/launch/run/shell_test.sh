@@ -90,17 +90,17 @@ expect "a shell that is not known" grep -qF "there is no 'zhs'; did you mean zsh
 same "a shell that is not known: exit code" 64 "$code"
 
 # Manual pages.
-check_roff() { # NAME: of the page in ./out
+check_roff() { # NAME: of the file ./page
   if ! command -v groff >/dev/null; then
     echo "skipped: whether groff warns of the page of $1: there is no groff here"
     return
   fi
-  cp out page
   succeeds "groff reads the page of $1" groff -man -Tutf8 -wall -z page
   expect "groff does not warn of the page of $1" test ! -s err
 }
 succeeds "man" lockstep man
 cp out all
+cp out page
 check_roff lockstep
 for word in 'batch.global' 'EXIT STATUS' 'ENVIRONMENT' 'FILES'; do
   if ! grep -qF "$word" all; then problem "the manual page says nothing of $word"; fi
@@ -108,6 +108,7 @@ done
 while read -r command; do
   if ! grep -qE "^\.SS $command" all; then problem "the manual page has no $command"; fi
   succeeds "man $command" lockstep man "$command"
+  cp out page
   check_roff "$command"
   while read -r option; do
     if ! grep -qF -- "\\fB${option//-/\\-}\\fR" page; then problem "the manual page of $command has no $option"; fi
