@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "data/augment.h"
 
 namespace lockstep {
+
+struct LikeData;
 
 // The part of the data on which a model is evaluated.
 enum class DataPart : uint8_t { kValidation, kTrain, kAll };
@@ -55,7 +58,8 @@ struct DataOptions {
     int64_t classes = 10;
   } synthetic = {};
   struct Image {
-    int64_t height = 0, width = 0;  // 0: as stored
+    int64_t height = 0, width = 0;            // 0: as stored
+    std::vector<double> mean = {}, std = {};  // of values in [0, 1], one for each channel; empty: as stored
   } image = {};
   AugmentOptions augment = {};
   // Not a key; set by commands that only evaluate. Both datasets are then this part, complete and in order, even if it
@@ -67,9 +71,15 @@ struct DataOptions {
     std::string identity;
     int64_t samples = 0;  // 0: nothing is known
   } resumed = {};
+  // Not a key; what the run, or the one that it begins with, was trained on: files are fitted to it by name
+  // (data/schema.h). Null: the data is what it is.
+  std::shared_ptr<const LikeData> like = {};
 };
 
 // The options that every source of data has, except `name`; a source adds its own (DataSource::options).
 std::vector<Field> fields(DataOptions& options);
+// Those of every source of text, and those of dataset files.
+std::vector<Field> text_fields(DataOptions& options);
+std::vector<Field> file_fields(DataOptions& options);
 
 }  // namespace lockstep

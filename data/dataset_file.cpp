@@ -331,10 +331,6 @@ void DatasetFile::write_target(int64_t row, void* to) const {
   else if (header.target == TargetKind::kLabels) *static_cast<int32_t*>(to) = labels[i];
 }
 
-std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
-  return open_dataset(path, memory_bytes);
-}
-
 int64_t sample_count(const DatasetHeader& h) {
   if (h.kind != DataKind::kTokens) return h.images[0];
   return h.records.count > 0 ? h.records.count / (h.records.paired ? 2 : 1) : h.tokens;
@@ -345,7 +341,7 @@ Range records_of(const DatasetHeader& h, Range samples) {
   return {samples.begin * each, samples.end * each};
 }
 
-std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes) {
+std::shared_ptr<DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes) {
   auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
   auto out = std::make_shared<DatasetFile>();
   out->path = path;

@@ -126,6 +126,10 @@ struct DatasetFile {
   // Tokens with records: the end of each record, int64; and a byte for each token, 1 for a target, null where every
   // token is one.
   std::unique_ptr<StoredRows> record_ends, targets;
+  // Where the samples are fitted to other data (data/schema.h:fit_to), else empty: of a table, the stored feature that
+  // each of the header's features is, -1 for one that is 0 in all rows; of text, the id that each stored id stands for.
+  std::vector<int64_t> feature_of;
+  std::vector<int32_t> token_of;
 
   // Writes a row's label, int32, or its number normalised, fp32, where it has one.
   void write_target(int64_t row, void* to) const;
@@ -155,13 +159,13 @@ Range part_of(const std::vector<int64_t>& ends, int64_t index);
 // ExitCode::kBadData where records do not follow each other.
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);
 void visit_records(const DatasetFile& file, Range records, const std::function<void(Range tokens)>& use);
-std::shared_ptr<const DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
+std::shared_ptr<DatasetFile> open_dataset_file(const std::string& path, int64_t memory_bytes);
 // Samples as a dataset counts them: records, pairs of them, tokens of text without records, images or rows of a table.
 int64_t sample_count(const DatasetHeader& header);
 // The records that some samples of a file with records are.
 Range records_of(const DatasetHeader& header, Range samples);
 // The same for the first `samples` of a file, as if it held no others: the header and its identity are those of the
 // file that lockstep would have written for them. Throws ExitCode::kBadData where there are fewer.
-std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);
+std::shared_ptr<DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples);
 
 }  // namespace lockstep

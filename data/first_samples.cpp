@@ -106,8 +106,8 @@ void cut_labelled(DatasetFile& file, int64_t samples) {
 
 }  // namespace
 
-std::shared_ptr<const DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples) {
-  const auto file = open_dataset(path, memory_bytes);
+std::shared_ptr<DatasetFile> open_first_samples(const std::string& path, int64_t memory_bytes, int64_t samples) {
+  const auto file = open_dataset_file(path, memory_bytes);
   const int64_t there = sample_count(file->header);
   require(samples > 0 && samples <= there, ExitCode::kBadData, path, ": has ", there, " samples, not ", samples);
   file->header.kind == DataKind::kTokens ? cut_text(*file, samples) : cut_labelled(*file, samples);

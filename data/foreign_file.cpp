@@ -89,7 +89,7 @@ class ForeignFile {
     describe();
   }
 
-  std::shared_ptr<const DatasetFile> open(int64_t memory_bytes) {
+  std::shared_ptr<DatasetFile> open(int64_t memory_bytes) {
     if (!read_hashes_file()) make_hashes();
     auto out = std::make_shared<DatasetFile>();
     out->path = path_;
@@ -277,9 +277,9 @@ std::string hashes_path(const std::string& path, const std::string& samples, con
   return folder.empty() ? path + end : cat(folder, "/", in_one_name(path), end);
 }
 
-std::shared_ptr<const DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
-                                                     const std::string& labels, int64_t memory_bytes,
-                                                     const std::string& other_folder) {
+std::shared_ptr<DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
+                                               const std::string& labels, int64_t memory_bytes,
+                                               const std::string& other_folder) {
   return ForeignFile(path, samples, labels, other_folder).open(memory_bytes);
 }
 

@@ -16,9 +16,9 @@ namespace lockstep {
 // chunk that has changed since the first use), kConfig (no such dataset).
 // Where nothing can be written beside the file, hashes are kept in `other_folder`, which is made where it is not there;
 // empty: nowhere, so that they are made again at each start.
-std::shared_ptr<const DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
-                                                     const std::string& labels, int64_t memory_bytes,
-                                                     const std::string& other_folder = "");
+std::shared_ptr<DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
+                                               const std::string& labels, int64_t memory_bytes,
+                                               const std::string& other_folder = "");
 // "data/mine.h5.train-x.train-y.hashes"; in a folder of another "data-mine.h5.train-x.train-y.hashes".
 std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels,
                         const std::string& folder = "");

@@ -29,8 +29,7 @@ std::vector<int32_t> read_labels(RowSource labels, const DatasetHeader& header);
 // Images and tables.
 void read_labelled_header(const Hdf5File& file, DatasetHeader& header);
 void write_labelled_header(Hdf5File& file, const DatasetHeader& header);
-void hash_labelled(const DatasetHeader& header, Hasher128& hasher);                        // their part of the identity
-std::shared_ptr<DatasetFile> open_dataset(const std::string& path, int64_t memory_bytes);  // open_dataset_file
+void hash_labelled(const DatasetHeader& header, Hasher128& hasher);  // their part of the identity
 void open_labelled(std::shared_ptr<const Hdf5File> file, int64_t memory_bytes, DatasetFile& out);
 // Rows and labels (int32) from elsewhere than where our own files hold them.
 void open_labelled(RowSource rows, RowSource labels, int64_t memory_bytes, DatasetFile& out);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/partition.h"
 #include "data/foreign_file.h"
 #include "data/image_dataset.h"
@@ -152,23 +153,49 @@ Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const Dat
   });
 }
 
+void set_statistics(const std::vector<double>& given, const char* key, const DatasetFile& file,
+                    std::vector<double>& values) {
+  if (given.empty()) return;
+  require(file.header.kind == DataKind::kImages, ExitCode::kConfig, "data.image.", key, " is set, but ", file.path,
+          " holds no images: leave it out");
+  require(given.size() == values.size() || given.size() == 1, ExitCode::kConfig, "data.image.", key, " has ",
+          given.size(), " numbers, but the images of ", file.path, " have ", values.size(), " channels");
+  for (size_t c = 0; c < values.size(); ++c) values[c] = given[given.size() == 1 ? 0 : c];
+}
+
+// The parts of an open file, whose samples are fitted to o.like.
+Datasets parts_of_fitted(const std::shared_ptr<DatasetFile>& file, const DataOptions& o, uint64_t seed) {
+  DatasetHeader& h = file->header;
+  // A run that goes on refuses other data, and says so.
+  const bool refused = !o.measured && !o.resumed.identity.empty() && to_hex(h.identity) != o.resumed.identity;
+  if (o.like && !refused) fit_to(*file, *o.like);
+  set_statistics(o.image.mean, "mean", *file, h.mean);
+  set_statistics(o.image.std, "std", *file, h.stddev);
+  LikeData like{file->path, schema_of(h), h.vocabulary ? std::make_shared<Vocabulary>(*h.vocabulary) : nullptr};
+  if (h.kind == DataKind::kTokens && o.mask > 0) like.schema.classes = 0, like.schema.class_names.clear();
+  Datasets out = parts_of_file(file, o, seed);
+  out.like_this = std::make_shared<LikeData>(std::move(like));
+  return out;
+}
+
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   const DataOptions::Hdf5& named = o.hdf5;
   if (!named.samples.empty() || !named.labels.empty())
-    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
-                         seed);
-  const auto file = open_dataset_file(path, o.memory << 20);
+    return parts_of_fitted(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
+                           seed);
+  auto file = open_dataset_file(path, o.memory << 20);
   const int64_t count = sample_count(file->header);
-  Datasets out = parts_of_file(file, o, seed);
-  out.samples = out.stored_samples = count;
+  int64_t used = count;
   const DataOptions::Resumed& before = o.resumed;
-  if (!out.train || before.samples == 0 || before.samples >= count) return out;
-  if (to_hex(out.train->identity()) == before.identity) return out;
-  Datasets first = parts_of_file(open_first_samples(path, o.memory << 20, before.samples), o, seed);
-  if (to_hex(first.train->identity()) != before.identity) return out;  // other data, which a resume refuses
-  first.samples = before.samples;
-  first.stored_samples = count;
-  return first;
+  if (before.samples > 0 && before.samples < count && to_hex(file->header.identity) != before.identity) {
+    auto first = open_first_samples(path, o.memory << 20, before.samples);
+    // Else other data, which a resume refuses.
+    if (to_hex(first->header.identity) == before.identity) file = std::move(first), used = before.samples;
+  }
+  Datasets out = parts_of_fitted(file, o, seed);
+  out.samples = used;
+  out.stored_samples = count;
+  return out;
 }
 
 // Does the validation file hold what the training file does?
@@ -190,6 +217,33 @@ void require_alike(const std::string& path, const Dataset& there, const Dataset&
   require(why.empty(), ExitCode::kBadData, path, ": does not fit the other data: ", why);
 }
 
+// What several files are together: where their statistics differ, each keeps its own.
+std::shared_ptr<const LikeData> like_all(const std::vector<Datasets>& parts, const DataOptions& o) {
+  if (!parts[0].like_this) return nullptr;
+  auto out = std::make_shared<LikeData>(*parts[0].like_this);
+  DataSchema& s = out->schema;
+  for (const Datasets& part : parts) {
+    const DataSchema& other = part.like_this->schema;
+    if (other.mean == s.mean && other.stddev == s.stddev) continue;
+    if (!o.measured)
+      log_warning(cat(part.like_this->name, ": has another mean or standard deviation than ", out->name,
+                      ", and each file is normalised by its own: join them with `lockstep data merge`, or import one "
+                      "with --like ",
+                      out->name));
+    s.mean.clear(), s.stddev.clear();
+    break;
+  }
+  return out;
+}
+
+// For the files after the first: names mean what they mean there, statistics are their own.
+void fit_others_to(const Datasets& first, DataOptions& o) {
+  if (o.like || !first.like_this) return;
+  auto like = std::make_shared<LikeData>(*first.like_this);
+  like->schema.mean.clear(), like->schema.stddev.clear();
+  o.like = std::move(like);
+}
+
 // Several as one. `weights` are those of the training parts; empty: each sample is once in an epoch.
 Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::string>& names, const DataOptions& o,
                 uint64_t seed, std::vector<double> weights) {
@@ -208,6 +262,7 @@ Datasets joined(const std::vector<Datasets>& parts, const std::vector<std::strin
   };
   out.validation = all(&Datasets::validation, {});
   out.train = o.measured ? out.validation : all(&Datasets::train, {std::move(weights), o.shuffle, seed});
+  out.like_this = like_all(parts, o);
   return out;
 }
 
@@ -217,7 +272,10 @@ Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t s
   each.memory = std::max<int64_t>(1, o.memory / static_cast<int64_t>(paths.size()));
   if (paths.size() > 1) each.resumed = {};  // which of several has grown is not known
   std::vector<Datasets> parts;
-  for (const std::string& path : paths) parts.push_back(file_part(path, each, seed));
+  for (const std::string& path : paths) {
+    parts.push_back(file_part(path, each, seed));
+    fit_others_to(parts[0], each);
+  }
   return joined(parts, paths, o, seed, {});
 }
 
@@ -237,6 +295,7 @@ Datasets all_files(const DataOptions& o, uint64_t seed) {
   for (const DataSourceFile& source : o.sources) {
     require(!source.path.empty(), ExitCode::kConfig, "data.sources: source ", names.size(), " has no path");
     parts.push_back(files_part(source.path, each, seed));
+    fit_others_to(parts[0], each);
     names.push_back(source.path);
     if (source.weight > 0) weights.push_back(source.weight);
   }
@@ -256,101 +315,22 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   DataOptions whole = o;
   whole.measured = DataPart::kAll;
   whole.resumed = {};
+  Datasets all;
+  if (!o.measured) {
+    all = all_files(o, seed);
+    if (!whole.like) whole.like = all.like_this;
+  }
   Datasets out = files_part(o.validation_path, whole, seed);
   out.measured = DataPart::kValidation;
   if (o.measured) return out;
-  const Datasets all = all_files(o, seed);
-  out.train = all.train;
-  out.samples = all.samples, out.stored_samples = all.stored_samples;
-  require_alike(o.validation_path, *out.validation, *out.train);
-  return out;
-}
-
-Field context_field(DataOptions& o) {
-  return field("context", o.context, "length of a sample of text; required for tokens, not allowed for images")
-      .with_unit("tokens")
-      .with_range(0, 1 << 24);
-}
-Field ignore_field(DataOptions& o) {
-  return field("ignore_tokens", o.ignore_tokens, "token ids that are not trained on: no loss where they are the target")
-      .at_least(0);
-}
-
-Field mask_field(DataOptions& o) {
-  return field(
-             "mask", o.mask,
-             "probability with which a token is hidden and trained on, as masked language models are; 0: each token's "
-             "target is the one that follows")
-      .with_range(0, 0.9)
-      .without_effect_at_default();
-}
-
-Field packing_field(DataOptions& o) {
-  return enum_field("packing", o.packing,
-                    {{"windows", Packing::kWindows}, {"pack", Packing::kPack}, {"pad", Packing::kPad}},
-                    "how samples are made of text: windows of all of it; pack: each filled with whole records, none of "
-                    "which sees another; pad: one record each")
-      .without_effect_at_default();
-}
-
-Field buckets_field(DataOptions& o) {
-  return field("buckets", o.buckets,
-               "number of lengths, evenly spaced up to data.context, to which samples of one record each are padded: a "
-               "micro-batch has records of like length, and is padded to its longest; 1: all to data.context")
-      .with_range(1, 1024)
-      .without_effect_at_default();
-}
-
-Field bucket_pool_field(DataOptions& o) {
-  return field("bucket_pool", o.bucket_pool,
-               "with data.buckets, how many steps have their records sorted by length together; 1: each step has the "
-               "records that it has without buckets; more: the records of a step are of like length, too, so that "
-               "ranks do not wait for one with longer ones")
-      .with_unit("steps")
-      .with_range(1, 1 << 16)
-      .without_effect_at_default();
-}
-
-Field side_field(const std::string& side, int64_t& value) {
-  return field("image." + side, value,
-               cat(side, " to which images are cropped and resized; 0: as stored; needed for images of mixed sizes"))
-      .with_unit("pixels")
-      .with_range(0, 1 << 14)
-      .without_effect_at_default();
+  all.validation = out.validation;
+  require_alike(o.validation_path, *all.validation, *all.train);
+  return all;
 }
 
 class Hdf5Source final : public DataSource {
  public:
-  std::vector<Field> options(DataOptions& o) override {
-    std::vector<Field> out = {
-        // The path does not affect results; the identity hash of the content does.
-        field("path", o.path, "the dataset's HDF5 file, or a pattern such as shards/*.h5 of several")
-            .without_effect_on_math(),
-        list_field("sources", o.sources, "several dataset files in the place of data.path").without_effect_at_default(),
-        field("validation_path", o.validation_path,
-              "a dataset file that is the validation part; data.validation must then be 0")
-            .without_effect_on_math(),
-        context_field(o),
-        ignore_field(o),
-        mask_field(o),
-        packing_field(o),
-        buckets_field(o),
-        bucket_pool_field(o),
-        field(
-            "hdf5.samples", o.hdf5.samples,
-            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "
-            "height, width, channels], or of features, numbers [n, features]")
-            .without_effect_on_math(),
-        field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
-        field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")
-            .with_unit("MiB")
-            .with_range(1, 1 << 30)
-            .without_effect_on_math(),
-        side_field("height", o.image.height),
-        side_field("width", o.image.width)};
-    for (Field& f : fields(o.augment)) out.push_back(std::move(f));
-    return out;
-  }
+  std::vector<Field> options(DataOptions& o) override { return file_fields(o); }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
     Datasets out = file_data(o, seed);
     if (o.augment.mixup > 0 && !o.measured) out.train = std::make_shared<Mixup>(out.train, o.augment.mixup, seed);
@@ -361,11 +341,13 @@ class Hdf5Source final : public DataSource {
 class SyntheticTokensSource final : public DataSource {
  public:
   std::vector<Field> options(DataOptions& o) override {
-    return {
-        context_field(o), ignore_field(o), mask_field(o),
-        field("synthetic.tokens", o.synthetic.tokens, "length of the generated text").with_unit("tokens").at_least(2),
+    std::vector<Field> out = text_fields(o);
+    out.push_back(
+        field("synthetic.tokens", o.synthetic.tokens, "length of the generated text").with_unit("tokens").at_least(2));
+    out.push_back(
         field("synthetic.vocabulary", o.synthetic.vocabulary, "number of different tokens of the generated text")
-            .with_range(2, 1 << 30)};
+            .with_range(2, 1 << 30));
+    return out;
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
     return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);

@@ -9,6 +9,7 @@
 #include "core/base/choice.h"
 #include "data/data_options.h"
 #include "data/dataset.h"
+#include "data/schema.h"
 
 namespace lockstep {
 
@@ -19,6 +20,8 @@ struct Datasets {
   // Of one dataset file: the samples that are used, and those that it holds, which are more where it has grown since
   // the run began. 0: several files, or none.
   int64_t samples = 0, stored_samples = 0;
+  // What other data must be like to be measured by what was trained on this; null where the source does not say.
+  std::shared_ptr<const LikeData> like_this;
 };
 
 // A source of samples; data.name chooses one.

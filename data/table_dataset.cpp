@@ -8,7 +8,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) 
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
-  spec_ = spec_of(h, {"features", DType::kFloat32, {h.images[1]}}, "rows");
+  spec_ = spec_of(h, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
 }
 
 void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
@@ -18,7 +18,11 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
   float* out = static_cast<float*>(sample[0]);
   file_->rows->visit({row, row + 1}, [&](Range, const uint8_t* bytes) {
     const float* values = reinterpret_cast<const float*>(bytes);
-    for (size_t c = 0; c < h.mean.size(); ++c) out[c] = static_cast<float>((values[c] - h.mean[c]) / h.stddev[c]);
+    const std::vector<int64_t>& stored = file_->feature_of;
+    for (size_t c = 0; c < h.mean.size(); ++c) {
+      const int64_t at = stored.empty() ? static_cast<int64_t>(c) : stored[c];
+      out[c] = static_cast<float>(((at < 0 ? 0 : values[at]) - h.mean[c]) / h.stddev[c]);
+    }
   });
   file_->write_target(row, sample[1]);
 }

@@ -31,6 +31,8 @@ void FileTokens::read(Range tokens, int32_t* out) const {
       default: return widen<uint32_t>(bytes, piece.size(), to);
     }
   });
+  if (!file_->token_of.empty())
+    for (int64_t i = 0; i < tokens.size(); ++i) out[i] = file_->token_of[static_cast<size_t>(out[i])];
 }
 
 void FileTokens::read_targets(Range tokens, uint8_t* out) const {

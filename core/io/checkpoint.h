@@ -52,13 +52,16 @@ struct CheckpointInfo {
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML
   std::string vocabulary;  // of text, for generation (data/vocabulary.h:vocabulary_text); empty for none
-  Shape input;             // of one sample, and
-  int64_t classes = 0;     // what the model was built for
-  int64_t tokens = 0;      // the vocabulary of texts that have a label each; else 0
-  std::string isa;         // instruction-set level that computed it
-  std::string writer;      // version of lockstep
-  int64_t ranks = 1;       // that wrote it, and
-  std::string layout;      // how, for people: "4 ranks, level parameters"
+  // What the numbers of its data's samples mean (data/schema.h:schema_text); empty where nobody knows. No part of the
+  // digest.
+  std::string data_schema;
+  Shape input;          // of one sample, and
+  int64_t classes = 0;  // what the model was built for
+  int64_t tokens = 0;   // the vocabulary of texts that have a label each; else 0
+  std::string isa;      // instruction-set level that computed it
+  std::string writer;   // version of lockstep
+  int64_t ranks = 1;    // that wrote it, and
+  std::string layout;   // how, for people: "4 ranks, level parameters"
 };
 
 struct StoredSlice {

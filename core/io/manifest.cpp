@@ -168,6 +168,7 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"input", shape_text(info.input)},
                   {"classes", info.classes}};
   if (info.samples > 0) head.emplace_back("dataset_samples", info.samples);
+  if (!info.data_schema.empty()) head.emplace_back("data", JsonText{info.data_schema});
   if (info.tokens > 0) head.emplace_back("tokens", info.tokens);
   if (!info.base.empty()) head.emplace_back("base", info.base);
   const ValidationRecord& v = info.validation;
@@ -252,6 +253,7 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);
+  i.data_schema = text_of(*head, "data");
   i.input = parse_shape(json_text(*head, "input", path), path);
   i.classes = json_int(*head, "classes", path);
   if (has("tokens")) i.tokens = json_int(*head, "tokens", path);

@@ -1,8 +1,11 @@
+#include <algorithm>
+
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
+#include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
 #include "launch/world/fail_together.h"
 
@@ -16,12 +19,48 @@ DataPart part_of(const std::string& word) {
   return DataPart::kAll;
 }
 
+// Whether one of the overrides is of a key that begins so.
+bool sets(const std::vector<std::string>& overrides, std::initializer_list<std::string_view> keys) {
+  return std::any_of(overrides.begin(), overrides.end(), [&](const std::string& text) {
+    return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return text.starts_with(key); });
+  });
+}
+
+// A file given by hand is measured whole, unless a part of it is asked for.
+std::string measured_part(const Arguments& arguments) {
+  if (!arguments.text("on").empty()) return arguments.text("on");
+  const bool given = sets(arguments.rest(), {"data.path=", "data.sources", "data.hdf5."});
+  return given && !sets(arguments.rest(), {"data.validation", "data.fold."}) ? "all" : "validation";
+}
+
+// "12 samples, all of test.h5"
+std::string measured_text(const Datasets& data, const std::string& on) {
+  const std::string name = data.like_this ? data.like_this->name : "the data";
+  return cat(data.validation->size(), " samples, ",
+             on == "all"     ? "all"
+             : on == "train" ? "the training part"
+                             : "the validation part",
+             " of ", name);
+}
+
 // The model was built for the context of its training; a shorter context uses a part of its parameters.
 TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& settings) {
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
           data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
   return {c.info.input, data.classes, false, data.vocabulary};
+}
+
+// Of a checkpoint that does not say what its data means. Data that it was trained on needs no more than that.
+std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c, const Settings& settings) {
+  std::string why;
+  if (auto known = data_of_run(app, c, why)) return known;
+  const Datasets data = settings.source->open(settings.data, static_cast<uint64_t>(settings.seed));
+  require(!data.like_this || to_hex(data.train->identity()) == c.info.dataset, ExitCode::kBadData, c.dir,
+          ": was written by a version that did not record what its data means, so ",
+          data.like_this ? data.like_this->name : "", " cannot be fitted to it", why.empty() ? "" : cat(" (", why, ")"),
+          "; put the data of its configuration in its place, or train it again from there (--resume) for a step");
+  return nullptr;
 }
 
 }  // namespace
@@ -33,8 +72,12 @@ std::vector<Command> eval_forms() {
        "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
        "it as one JSON object.\n"
        "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
-       "data.context with a shorter one.",
-       {{"on", "part of the data: validation, train (in order, from its first sample), or all", "PART", "validation"},
+       "data.context with a shorter one. Other data than the run's is fitted to it by name: it gets the\n"
+       "run's normalisation, numbers of classes and columns; what the run does not have is refused.",
+       {{"on",
+         "part of the data: validation, train (in order, from its first sample), or all; default: all of a file that "
+         "data.path=FILE gives here, else validation",
+         "PART", ""},
         {"ranks", "ranks in this process", "N", "0"},
         {"ema", "with the averages of the parameters (optim.ema)"},
         {"json", "no effect: the result is always one JSON object"}},
@@ -46,8 +89,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   if (arguments.help) return 0;
   const std::string& run = arguments.positional[0];
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
-  auto settings = settings_of_checkpoint(app, open_newest(run, false), arguments.rest());
-  const std::string& on = arguments.text("on");
+  const Checkpoint newest = open_newest(run, false);
+  auto settings = settings_of_checkpoint(app, newest, arguments.rest());
+  if (!settings->data.like && sets(arguments.rest(), {"data."}))
+    settings->data.like = data_to_fit(app, newest, *settings);
+  const std::string on = measured_part(arguments);
   settings->data.measured = part_of(on);
   settings->train.eval_ema = false;  // what is loaded is measured
   settings->train.eval_samples = 0;  // on all of the part
@@ -55,16 +101,14 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
     fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });
-    if (comm.rank() == 0 && task->regression && to_hex(data.validation->identity()) != checkpoint.info.dataset)
-      log_warning(cat(run,
-                      ": was trained on other data than is measured: rmse is in the unit of this data where it was "
-                      "imported with --like, that of the training data"));
+    if (comm.rank() == 0) log_info(cat("measuring ", measured_text(data, on)));
     Trainer trainer(*settings, data, comm, task);
     fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},
+                    {"samples", data.validation->size()},
                     {"loss", e.loss},
                     {"targets", e.targets}};
     for (auto& [name, value] : e.metrics) line.emplace_back(name, value);

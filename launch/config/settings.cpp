@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/io/checkpoint.h"
@@ -9,6 +10,7 @@
 #include "core/io/state.h"
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
+#include "launch/config/run_data.h"
 #include "launch/weights/hf_model.h"
 
 namespace lockstep {
@@ -118,6 +120,14 @@ std::vector<Field> fields(InitOptions& o) {
           field("new", o.fresh,
                 "parameters that do not come from init.from but from initial values, by patterns such as ['head.*']: a "
                 "new head for other classes")
+              .without_effect_at_default(),
+          field("new_classes", o.new_classes,
+                "the data has other classes, or numbers to predict, than the run that init.from is: its labels are not "
+                "taken for those of that run; init.new then names the parameters that learn them")
+              .without_effect_at_default(),
+          field("other_tokenizer", o.other_tokenizer,
+                "the data may be of another tokenizer than that of init.from, a folder of transformers: its parameters "
+                "then learn anew what each token means")
               .without_effect_at_default(),
           field("adapter", o.adapter,
                 "a folder in which peft saved a LoRA adapter of init.from, a folder of transformers: training starts "
@@ -296,7 +306,10 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
     require(good, ExitCode::kConfig, c.place(key), ": ", why);
   };
   const std::optional<CheckpointInfo> resumed = resume ? newest_info(s->run.dir) : std::nullopt;
-  if (resumed) s->data.resumed = {resumed->dataset, resumed->samples};
+  if (resumed) {
+    s->data.resumed = {resumed->dataset, resumed->samples};
+    s->data.like = recorded_data(*resumed, s->run.dir);
+  }
   resolve_micro_batch(*s, ranks, resumed);
   resolve_schedule(*s);
   refuse(s->batch.micro <= s->batch.global, "batch.micro",
@@ -359,6 +372,8 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
         std::pair("lora.train", !l.train.empty())})
     refuse(l.rank > 0 || !is_set, key, "has an effect only with lora.rank");
   refuse(s->init.fresh.empty() || !s->init.from.empty(), "init.new", "has an effect only with init.from");
+  refuse(!s->init.new_classes || !s->init.fresh.empty(), "init.new_classes",
+         "needs init.new, which names the parameters that learn the classes, such as ['head.*']");
   for (const OptimRule& r : s->optim.rules)
     refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
   refuse(s->chaos.enabled || s->chaos.faults.empty(), "chaos.faults", "is refused without chaos.enabled: true");
@@ -393,6 +408,22 @@ std::shared_ptr<const HfModel> without_new(std::shared_ptr<const HfModel> model,
   return out;
 }
 
+// The data of a run that begins with another one's parameters means what it meant there.
+void fit_data_to_init(const App& app, Settings& s) {
+  const Checkpoint from = open_newest(s.init.from, false);
+  std::string why;
+  const auto data = data_of_run(app, from, why);
+  if (!data)
+    return log_warning(cat(s.init.from, ": what its data means is not known", why.empty() ? "" : cat(" (", why, ")"),
+                           ": classes and normalisation are those of this run's data"));
+  LikeData like = *data;
+  like.name = s.init.from;
+  like.new_classes = s.init.new_classes;
+  like.remedy =
+      "to learn other classes, set init.new_classes: true and name in init.new the parameters that learn them";
+  s.data.like = std::make_shared<LikeData>(std::move(like));
+}
+
 }  // namespace
 
 bool Settings::init_holds(const std::string& parameter) const {
@@ -405,6 +436,7 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   auto s = bind_settings(app, std::move(tree), ranks, resume);
   s->pretrained = without_new(pretrained, *s);
   s->adapter = adapter;
+  if (!s->init.from.empty() && !pretrained && s->data.resumed.identity.empty()) fit_data_to_init(app, *s);
   return s;
 }
 
@@ -425,6 +457,7 @@ std::unique_ptr<Settings> settings_of_checkpoint(const App& app, const Checkpoin
   const auto pretrained = c.info.base.empty() ? nullptr : take_model_of_folder(tree);
   auto s = bind_settings(app, std::move(tree), 1, false);  // an evaluation's samples divide among any number of ranks
   s->data.resumed = {c.info.dataset, c.info.samples};
+  s->data.like = recorded_data(c.info, c.dir);
   s->pretrained = without_new(pretrained, *s);
   return s;
 }

@@ -53,6 +53,8 @@ struct VerifyOptions {
 struct InitOptions {
   std::string from, adapter;
   std::vector<std::string> fresh;  // init.new
+  bool new_classes = false;
+  bool other_tokenizer = false;
 };
 struct LaunchOptions {
   int64_t restarts = 0;

@@ -79,6 +79,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "");
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
+  if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
   info_.input = spec.input().shape;
   info_.classes = spec.classes;
   info_.tokens = spec.vocabulary;
@@ -479,6 +480,7 @@ void Trainer::resume(const Checkpoint& c) {
   const bool same_precision = std::none_of(differences.begin(), differences.end(),
                                            [](const auto& d) { return d.key.starts_with("precision."); });
   info_.math_text = same_precision || !settings_.resume.allow.empty() ? here.math_text : resolved_math_text(c.info);
+  info_.data_schema = here.data_schema;  // older checkpoints have none
   info_.isa = here.isa;
   info_.writer = here.writer;
   info_.ranks = here.ranks;
