@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "data/dataset_file.h"
+#include "data/schema.h"
 #include "data/valid_text.h"
 #include "data/vocabulary.h"
 
@@ -34,6 +35,9 @@ struct ImportOptions {
   std::string separator = {};   // an added token that follows the text of each input; empty: none
   bool special_tokens = false;  // special tokens in the text are those tokens, not text
   InvalidBytes invalid = InvalidBytes::kRefuse;
+  // Data that the output is to be like: it gets that one's normalisation, numbers of classes and columns, found by name
+  // (data/schema.h), so that what was trained on it can be measured on the output. What it does not have is kBadData.
+  std::shared_ptr<const LikeData> like = {};
 };
 
 // All import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
@@ -108,10 +112,6 @@ struct TableOptions {
   std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
-  // A dataset file of an earlier table, empty for none: columns, categories, labels, means and deviations are that
-  // one's, so that what was trained on it can be measured on this table. A category or label that it does not have is
-  // an error.
-  std::string like = {};
 };
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.

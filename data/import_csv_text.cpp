@@ -55,6 +55,7 @@ class TextTableImport {
     require(rows_.next(cells_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");
     text_ = column_named(rows_, cells_, columns.text);
     if (labelled()) label_ = column_named(rows_, cells_, columns.label);
+    writer_.set_like(options.like);
     if (const JsonObject* found = writer_.found()) {
       rows_.skip_to({integer_of(*found, "byte"), integer_of(*found, "line", 1)});
       empty_ = integer_of(*found, "empty");

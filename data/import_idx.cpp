@@ -126,6 +126,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   images.expect_end();
   header.hashes = writer.finish();
   sums.moments(header.mean, header.stddev);
+  if (options.like) fit_to(header, values, *options.like, images_path);
   write_labels(file, values, header);
   write_dataset_header(file, header);
   file.close();

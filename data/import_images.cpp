@@ -118,6 +118,7 @@ class FolderImport {
     } else if (!has_masks()) {
       std::vector<int32_t> labels;
       for (const ImageSource& s : images_) labels.push_back(s.class_index);
+      if (options_.like) fit_to(header, labels, *options_.like, folder_);
       write_labels(file, labels, header);
     } else {
       require(largest >= 0, ExitCode::kBadData, how_.masks, ": all pixels of all masks are ", how_.ignored,
@@ -129,6 +130,8 @@ class FolderImport {
                                  mask_rows_per_chunk(header), masks);
       if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
     }
+    std::vector<int32_t> none;
+    if (options_.like && header.target != TargetKind::kLabels) fit_to(header, none, *options_.like, folder_);
     write_dataset_header(file, header);
     file.close();
   }

@@ -96,6 +96,7 @@ class JsonImport {
         encoders_(record_encoders(vocabulary_, threads_)),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (paired()) writer_.set_paired();
+    writer_.set_like(options.like);
     if (!fields.messages.empty() || (paired() && !fields.chat_template.empty())) {
       const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
       std::string names;

@@ -49,7 +49,7 @@ struct Column {
   int64_t first_line = 0;  // of the cell that makes it one of categories
   int64_t missing = 0, missing_line = 0;
   FeatureMoments moments;
-  bool given = false;           // by TableOptions::like, and so are
+  bool given = false;           // by ImportOptions::like, and so are
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
   std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
@@ -83,8 +83,8 @@ class TableImport {
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
-    if (options.like.empty()) choose_columns();
-    else take_columns_of(options.like);
+    if (!import.like) choose_columns();
+    else take_columns_of(*import.like);
     in_order<TableRows>(
         threads_, [&](TableRows& some) { return next(rows, some); },
         [&](TableRows& some, int) {
@@ -128,7 +128,8 @@ class TableImport {
     if (regression()) {
       warn_of_order(numbers);
       write_numbers(file, numbers, header);
-      if (like_) header.target_mean = like_->header.target_mean, header.target_std = like_->header.target_std;
+      if (const LikeData* like = import_.like.get())
+        header.target_mean = like->schema.target_mean, header.target_std = like->schema.target_std;
     } else {
       warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
@@ -171,40 +172,31 @@ class TableImport {
       if (columns_[i].used) order_.push_back(i);
   }
 
-  void take_columns_of(const std::string& path) {
-    like_ = open_dataset_file(path, 16 << 20);
-    const DatasetHeader& h = like_->header;
-    const bool fits = h.kind == DataKind::kTable && !h.columns.empty() && (regression() || !h.class_names.empty()) &&
-                      (h.target == TargetKind::kNumbers) == regression();
-    require(fits, ExitCode::kBadData, path, ": is no table with ", regression() ? "numbers as targets" : "labels",
+  void take_columns_of(const LikeData& like) {
+    const DataSchema& of = like.schema;
+    const bool fits = of.kind == DataKind::kTable && !of.columns.empty() && !of.mean.empty() &&
+                      (regression() || !of.class_names.empty()) && (of.target == TargetKind::kNumbers) == regression();
+    require(fits, ExitCode::kBadData, like.name, ": is no table with ", regression() ? "numbers as targets" : "labels",
             " that was imported from a CSV file");
     for (Column& c : columns_) c.used = false;
     const auto damaged = [&](bool good) {
-      require(good, ExitCode::kBadData, path, ": its 'columns' do not describe its features");
+      require(good, ExitCode::kBadData, like.name, ": its 'columns' do not describe its features");
     };
-    const auto list = parse_json_array(h.columns);
-    damaged(list.has_value());
     size_t feature = 0;
-    for (const JsonValue& value : *list) {
-      const auto* text = std::get_if<JsonText>(&value);
-      const auto object = text ? parse_json_object(text->text) : std::nullopt;
-      damaged(object.has_value());
-      const std::string type = text_of(*object, "type");
-      if (type == "target") continue;
-      const size_t i = column(text_of(*object, "name"));
+    for (const TableColumn& given : parse_columns(of.columns, like.name)) {
+      if (given.type == TableColumn::Type::kTarget) continue;
+      const size_t i = column(given.name);
       Column& c = columns_[i];
-      damaged(i != target_ && !c.used && (type == "number" || type == "category") && feature < h.mean.size());
+      damaged(i != target_ && !c.used && feature < of.mean.size());
       c.used = c.given = true;
-      c.categories = type == "category";
-      c.mean = h.mean[feature], c.std = h.stddev[feature];
-      const auto values = c.categories ? parse_json_array(json_text(*object, "values", path)) : std::nullopt;
-      for (const JsonValue& one : values.value_or(std::vector<JsonValue>()))
-        if (const auto* name = std::get_if<std::string>(&one)) c.texts.insert(*name);
+      c.categories = given.type == TableColumn::Type::kCategory;
+      c.mean = of.mean[feature], c.std = of.stddev[feature];
+      c.texts.insert(given.values.begin(), given.values.end());
       feature += static_cast<size_t>(c.features());
       order_.push_back(i);
     }
-    damaged(feature == h.mean.size());
-    labels_.insert(h.class_names.begin(), h.class_names.end());
+    damaged(feature == of.mean.size());
+    labels_.insert(of.class_names.begin(), of.class_names.end());
   }
 
   int64_t next(CsvReader& rows, TableRows& out) const {
@@ -243,8 +235,8 @@ class TableImport {
             regression() ? "target" : "label");
     require(!regression() || is_float(numbers[target_]), ExitCode::kBadData, place(columns_[target_]), "holds '",
             target, "', which is no number that is finite in 32 bits; --label is for classes");
-    require(regression() || !like_ || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]), "holds '",
-            target, "', which is no label of ", options_.like);
+    require(regression() || !import_.like || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]),
+            "holds '", target, "', which is no label of ", import_.like->name);
     if (!regression()) labels_.insert(target);
     require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[target_]),
             "has more than ", kMostClasses, " different labels");
@@ -261,7 +253,8 @@ class TableImport {
         const bool known =
             c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
         require(known, ExitCode::kBadData, place(c), "holds '", cells[i], "', which is no ",
-                c.categories ? "category of the column in " : "number that can be normalised as in ", options_.like);
+                c.categories ? "category of the column in " : "number that can be normalised as in ",
+                import_.like->name);
         continue;
       }
       if (!number && !c.categories) c.categories = true, c.first_line = line;
@@ -281,14 +274,14 @@ class TableImport {
   }
 
   void conclude() {
-    if (like_) class_names_ = like_->header.class_names;
+    if (import_.like) class_names_ = import_.like->schema.class_names;
     else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
-    for (size_t i = 0; like_ && i < class_names_.size(); ++i)
+    for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
       classes_.emplace(class_names_[i], static_cast<int32_t>(i));
     for (size_t i : order_) {
       Column& c = columns_[i];
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
-              ": column '", c.name, "' has missing values, but none is in ", options_.like);
+              ": column '", c.name, "' has missing values, but none is in ", import_.like->name);
       if (c.categories && c.missing > 0) c.texts.insert("");
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
       require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
@@ -355,8 +348,7 @@ class TableImport {
   const int threads_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;  // the columns that have features, in the order of these
-  std::shared_ptr<const DatasetFile> like_;
-  size_t target_ = 0;  // the column of the labels or targets
+  size_t target_ = 0;          // the column of the labels or targets
   std::set<std::string> labels_;
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;

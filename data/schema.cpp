@@ -68,31 +68,33 @@ std::string listed(const std::vector<std::string>& names) {
 
 class Fitting {
  public:
-  Fitting(DatasetFile& file, const LikeData& like) : file_(file), h_(file.header), like_(like), of_(like.schema) {}
+  Fitting(const std::string& where, DatasetHeader& header, std::vector<int32_t>& labels, const LikeData& like)
+      : where_(where), h_(header), labels_(labels), like_(like), of_(like.schema) {}
 
-  void run() {
+  // `file`: whose rows stay as they are stored; null for an import.
+  void run(DatasetFile* file) {
     if (h_.kind != of_.kind)
       refuse(cat("it holds ", word_of(h_.kind, kKinds), ", not ", word_of(of_.kind, kKinds)), "");
-    if (h_.kind == DataKind::kTokens) fit_characters();
-    if (h_.kind == DataKind::kTable) fit_columns();
+    if (file && h_.kind == DataKind::kTokens) fit_characters(file->token_of);
+    if (file && h_.kind == DataKind::kTable) fit_columns(file->feature_of);
     if (!of_.mean.empty() && h_.kind != DataKind::kTokens) fit_statistics();
     if (!like_.new_classes && h_.target == of_.target) fit_targets();
   }
 
  private:
   [[noreturn]] void refuse(const std::string& why, const std::string& remedy) const {
-    throw Error(ExitCode::kBadData, cat(file_.path, ": does not fit the data of ", like_.name, ": ", why,
-                                        remedy.empty() ? "" : "; ", remedy));
+    throw Error(ExitCode::kBadData,
+                cat(where_, ": does not fit the data of ", like_.name, ": ", why, remedy.empty() ? "" : "; ", remedy));
   }
 
   // Ids of characters become those that the same characters have there.
-  void fit_characters() {
+  void fit_characters(std::vector<int32_t>& token_of) {
     const Vocabulary *ours = h_.vocabulary.get(), *theirs = like_.vocabulary.get();
     if (!ours || !theirs || ours->level() != TextLevel::kChar || theirs->level() != TextLevel::kChar) return;
     if (ours->code_points() == theirs->code_points()) return;
     for (uint32_t character : ours->code_points()) {
-      file_.token_of.push_back(theirs->token_of(character));
-      if (file_.token_of.back() < 0)
+      token_of.push_back(theirs->token_of(character));
+      if (token_of.back() < 0)
         refuse(cat("the character ", character_text(character), " is not in its vocabulary"), "");
     }
     h_.vocabulary = std::make_unique<Vocabulary>(*theirs);
@@ -107,7 +109,7 @@ class Fitting {
     h_.mean = of_.mean, h_.stddev = of_.stddev;
   }
 
-  void fit_columns() {
+  void fit_columns(std::vector<int64_t>& feature_of) {
     if (h_.columns == of_.columns || h_.columns.empty() || of_.columns.empty()) return;
     struct Stored {
       TableColumn column;
@@ -115,16 +117,15 @@ class Fitting {
     };
     std::map<std::string, Stored> stored;
     int64_t features = 0;
-    for (TableColumn& c : parse_columns(h_.columns, file_.path)) {
-      const int64_t first = features;
+    for (const TableColumn& c : parse_columns(h_.columns, where_)) {
+      stored[c.name] = {c, features};
       features += c.features();
-      stored[c.name] = {std::move(c), first};
     }
-    require(features == static_cast<int64_t>(h_.mean.size()), ExitCode::kBadData, file_.path,
+    require(features == static_cast<int64_t>(h_.mean.size()), ExitCode::kBadData, where_,
             ": its 'columns' do not describe its features");
     std::vector<double> mean, stddev;  // the file's own
     const auto take = [&](int64_t feature) {
-      file_.feature_of.push_back(feature);
+      feature_of.push_back(feature);
       mean.push_back(feature < 0 ? 0 : h_.mean[static_cast<size_t>(feature)]);
       stddev.push_back(feature < 0 ? 1 : h_.stddev[static_cast<size_t>(feature)]);
     };
@@ -141,7 +142,7 @@ class Fitting {
                again);
       if (ours.type == TableColumn::Type::kNumber) {
         if (ours.missing > 0 && !of_.mean.empty())
-          log_warning(cat(file_.path, ": column '", ours.name, "': ", ours.missing,
+          log_warning(cat(where_, ": column '", ours.name, "': ", ours.missing,
                           " missing values were filled with this file's own mean; with ", like_.name, "'s, ", again));
         take(at->second.feature);
         continue;
@@ -180,15 +181,16 @@ class Fitting {
   void fit_labels() {
     if (h_.class_names == of_.class_names && h_.classes <= of_.classes) return;
     const std::vector<int32_t> to = labels_in(h_, of_);
-    for (int32_t& label : file_.labels) {
+    for (int32_t& label : labels_) {
       const int32_t there = to[static_cast<size_t>(label)];
       if (there < 0) refuse(unknown_class(class_name(h_.class_names, label), of_), like_.remedy);
       label = there;
     }
   }
 
-  DatasetFile& file_;
+  const std::string& where_;
   DatasetHeader& h_;
+  std::vector<int32_t>& labels_;
   const LikeData& like_;
   const DataSchema& of_;
 };
@@ -226,6 +228,11 @@ std::vector<TableColumn> parse_columns(const std::string& columns, std::string_v
 DataSchema schema_of(const DatasetHeader& h) {
   DataSchema out{h.kind, h.target, h.classes, h.class_names, h.mean, h.stddev, h.columns, h.target_mean, h.target_std};
   return out;
+}
+
+std::shared_ptr<const LikeData> like_file(const std::string& path) {
+  const auto file = open_dataset_file(path, 16 << 20);
+  return std::make_shared<LikeData>(LikeData{path, schema_of(file->header), std::move(file->header.vocabulary)});
 }
 
 std::string schema_text(const DataSchema& s) {
@@ -288,6 +295,10 @@ std::string unknown_class(const std::string& name, const DataSchema& like) {
              like.class_names.empty() ? cat(", which are numbers from 0") : cat(": ", listed(like.class_names)));
 }
 
-void fit_to(DatasetFile& file, const LikeData& like) { Fitting(file, like).run(); }
+void fit_to(DatasetFile& file, const LikeData& like) { Fitting(file.path, file.header, file.labels, like).run(&file); }
+
+void fit_to(DatasetHeader& header, std::vector<int32_t>& labels, const LikeData& like, const std::string& where) {
+  Fitting(where, header, labels, like).run(nullptr);
+}
 
 }  // namespace lockstep

@@ -47,6 +47,7 @@ struct LikeData {
 };
 
 DataSchema schema_of(const DatasetHeader& header);
+std::shared_ptr<const LikeData> like_file(const std::string& path);  // throws the errors of open_dataset_file
 // One JSON object, as checkpoints hold it, and the inverse, which throws ExitCode::kBadData naming `where`.
 std::string schema_text(const DataSchema& schema);
 DataSchema parse_schema(const std::string& text, std::string_view where);
@@ -62,5 +63,8 @@ std::string unknown_class(const std::string& name, const DataSchema& like);
 // columns, its characters, each found by name. Throws ExitCode::kBadData naming the file and the first difference that
 // cannot be mapped. The identity stays that of the file.
 void fit_to(DatasetFile& file, const LikeData& like);
+// The same for what an import is about to write to `where`: labels, and statistics once the header has its own. Tables
+// with columns are fitted row by row (import_csv).
+void fit_to(DatasetHeader& header, std::vector<int32_t>& labels, const LikeData& like, const std::string& where);
 
 }  // namespace lockstep

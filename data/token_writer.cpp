@@ -129,6 +129,7 @@ void TokenWriter::write_labels_of(Hdf5File& file, DatasetHeader& header) {
   for (const auto& [name, number] : label_numbers_) final_of[static_cast<size_t>(number)] = index.at(name);
   for (int32_t& label : labels_) label = final_of[static_cast<size_t>(label)];
   header.classes = static_cast<int64_t>(names.size());
+  if (like_) fit_to(header, labels_, *like_, output_);
   write_labels(file, labels_, header);
   warn_of_label_order(output_, labels_, header.classes);
 }

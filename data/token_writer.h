@@ -34,6 +34,8 @@ class TokenWriter {
   // Labels whose numbers and names stand before: to be called before the first record; then every record has one.
   void set_classes(int64_t classes, std::vector<std::string> names);
   void end_record(int32_t label);
+  // The labels of end_record(label) get the numbers that they have in this data.
+  void set_like(std::shared_ptr<const LikeData> like) { like_ = std::move(like); }
   // Records are pairs: after each that was chosen comes the one that was rejected.
   void set_paired() { paired_ = true; }
   int64_t tokens() const { return tokens_; }
@@ -68,6 +70,7 @@ class TokenWriter {
   int64_t classes_ = 0;                           // as of set_classes()
   std::vector<std::string> class_names_;
   std::vector<int32_t> labels_;
+  std::shared_ptr<const LikeData> like_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "core/base/plain_file.h"
+#include "core/io/checkpoint.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "data/box_files.h"
@@ -11,6 +13,7 @@
 #include "launch/commands/data_files.h"
 #include "launch/commands/find_vocabulary.h"
 #include "launch/commands/shown_progress.h"
+#include "launch/config/run_data.h"
 #include "launch/world/world.h"
 
 namespace lockstep {
@@ -19,12 +22,13 @@ namespace {
 using Inputs = std::vector<std::string>;
 
 // The vocabulary that --vocabulary or --tokenizer names; null for none.
-std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std::string& format) {
+std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std::string& format,
+                                                   const ImportOptions& options) {
   const std::string &characters = a.text("vocabulary"), &tokenizer = a.text("tokenizer");
   require(characters.empty() || tokenizer.empty(), ExitCode::kUsage, "data import ", format,
           ": --vocabulary and --tokenizer exclude each other");
   const std::string& from = characters.empty() ? tokenizer : characters;
-  if (from.empty()) return nullptr;
+  if (from.empty()) return options.like ? options.like->vocabulary : nullptr;
   return find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
 }
 
@@ -32,12 +36,12 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   const std::string& level = a.text("level");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  options.vocabulary = named_vocabulary(a, "text");
+  options.vocabulary = named_vocabulary(a, "text", options);
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
     require(level.empty() || wanted == there, ExitCode::kUsage, "--level ", level, ": the vocabulary of ",
-            a.text("vocabulary").empty() ? a.text("tokenizer") : a.text("vocabulary"), " is of level ", to_text(there));
+            a.text("vocabulary") + a.text("tokenizer") + a.text("like"), " is of level ", to_text(there));
     wanted = there;
   }
   options.separator = a.text("separator");
@@ -65,13 +69,13 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   fields.label = a.text("label");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
-  options.vocabulary = named_vocabulary(a, "json");
+  options.vocabulary = named_vocabulary(a, "json", options);
   options.separator = a.text("separator");
   import_json(inputs, output, fields, skip.empty() ? 0 : a.integer("skip-bad", 0), options);
 }
 
 TokenFileOptions token_file_options(const Arguments& a, const std::string& format, ImportOptions& options) {
-  options.vocabulary = named_vocabulary(a, format);
+  options.vocabulary = named_vocabulary(a, format, options);
   TokenFileOptions out;
   if (!a.text("vocabulary-size").empty()) out.vocabulary_size = a.integer("vocabulary-size", 1, INT32_MAX);
   require(out.vocabulary_size == 0 || !options.vocabulary, ExitCode::kUsage, "data import ", format,
@@ -129,10 +133,10 @@ std::vector<std::string> names_in(const std::string& list) {
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
   if (!a.text("text").empty()) {
-    for (const char* other : {"categories", "leave-out", "target", "like"})
+    for (const char* other : {"categories", "leave-out", "target"})
       require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
     require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
-    options.vocabulary = named_vocabulary(a, "csv");
+    options.vocabulary = named_vocabulary(a, "csv", options);
     options.separator = a.text("separator");
     return import_csv_text(inputs[0], output, {a.text("text"), a.text("label")}, options);
   }
@@ -146,7 +150,7 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
       "data import csv: --categories and --leave-out are what the file of --like was imported with: leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), a.text("like")},
+              a.has("fill-missing")},
              options);
 }
 
@@ -181,8 +185,7 @@ const ImportFormat kFormats[] = {
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "target", "text", "categories", "leave-out", "fill-missing", "like", "vocabulary", "tokenizer",
-      "separator"}},
+     {"label", "target", "text", "categories", "leave-out", "fill-missing", "vocabulary", "tokenizer", "separator"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -199,11 +202,25 @@ void refuse_options(const Arguments& a, const ImportFormat& format) {
     }
 }
 
-int import(const Arguments& a) {
+// What --like names: a dataset file, a run or a checkpoint.
+std::shared_ptr<const LikeData> like_data(const App& app, const std::string& from) {
+  if (from.empty()) return nullptr;
+  if (!std::filesystem::is_directory(from)) return like_file(from);
+  std::string why;
+  const auto data = data_of_run(app, open_newest(from), why);
+  require(data != nullptr, ExitCode::kBadData, "--like ", from, ": does not say what its data means",
+          why.empty() ? "" : cat(" (", why, ")"), "; name the dataset file that it was trained on");
+  auto out = std::make_shared<LikeData>(*data);
+  out->name = from;
+  return out;
+}
+
+int import(const App& app, const Arguments& a) {
   const std::string name = a.positional.front(), output = a.positional.back();
   const Inputs inputs(a.positional.begin() + 1, a.positional.end() - 1);
   ImportOptions options;
   options.force = a.has("force");
+  options.like = like_data(app, a.text("like"));
   ShownProgress shown("import", name == "images" || name == "idx" ? "images" : name == "npy" ? "samples" : "bytes");
   options.progress = progress_until_stopped(shown, output, "the import");
   ShownProgress written("write");
@@ -303,7 +320,7 @@ std::vector<Command> data_forms() {
       {"data import",
        cat("data import ", formats,
            " INPUT... OUTPUT.h5 [--level char|byte] [--tokenizer FROM] [--vocabulary FROM] [--threads N] "
-           "[--force] [--json]"),
+           "[--like FILE.h5|RUN] [--force] [--json]"),
        help +
            "OUTPUT.h5 appears when it is complete; data/FORMAT.md describes the format. Until then it is made in the\n"
            "folder OUTPUT.h5.partial. An import of files of text, json, csv with --text or images that was cut short\n"
@@ -362,9 +379,9 @@ std::vector<Command> data_forms() {
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"like",
-         "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "
-         "trained on that one",
-         "FILE.h5", ""},
+         "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "
+         "that the output means what that data means; what it does not have is refused",
+         "FILE.h5|RUN", ""},
         {"threads", "threads that decode and encode (text, json, csv, images); 0: one for each core", "N", "0"},
         {"force", "replace an existing OUTPUT.h5"},
         {"json", "print a description of the output as one JSON object"}},
@@ -392,11 +409,11 @@ std::vector<Command> data_forms() {
   return forms;
 }
 
-int data_command(const App&, const std::vector<std::string>& given) {
+int data_command(const App& app, const std::vector<std::string>& given) {
   if (!is_first_process()) return 0;  // only one process writes the file
   const Arguments a = parse_arguments(data_forms(), given);
   if (a.help) return 0;
-  if (a.form == "import") return import(a);
+  if (a.form == "import") return import(app, a);
   if (a.form == "inspect") return inspect(a);
   return a.form == "show" ? show(a) : data_file_form(a);
 }

@@ -101,10 +101,10 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
     fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });
-    if (comm.rank() == 0) log_info(cat("measuring ", measured_text(data, on)));
     Trainer trainer(*settings, data, comm, task);
     fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();
+    if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},

@@ -19,9 +19,11 @@ using namespace test;
 
 class TableTest : public ::testing::Test {
  protected:
-  void import(const std::string& text, const TableOptions& columns = {.label = "y"}) {
+  void import(const std::string& text, const TableOptions& columns = {.label = "y"}, const std::string& like = "") {
     write_file(folder_ / "t.csv", text);
-    import_csv(folder_ / "t.csv", out_, columns, {.force = true});
+    ImportOptions options{.force = true};
+    if (!like.empty()) options.like = like_file(like);
+    import_csv(folder_ / "t.csv", out_, columns, options);
   }
   void refuse(std::initializer_list<std::string> parts, const std::string& text,
               const TableOptions& columns = {.label = "y"}) {
@@ -30,9 +32,10 @@ class TableTest : public ::testing::Test {
     EXPECT_EQ(folder_.files(), 1) << "a temporary file was left behind";
   }
   // The samples of the whole file.
-  std::vector<std::vector<float>> samples() {
+  std::vector<std::vector<float>> samples(const std::string& like = "") {
     DataOptions o;
     o.path = out_;
+    if (!like.empty()) o.like = like_file(like);
     o.measured = DataPart::kAll;
     const Datasets data = open_datasets(o, 1);
     std::vector<std::vector<float>> out;
@@ -126,15 +129,15 @@ TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
   import("size,colour,id,y\n1,red,7,b\n3,blue,8,a\n2,green,9,a\n", {.label = "y", .leave_out = { "id" }});
   const auto rows = samples();
   std::filesystem::rename(out_, first);
-  import("y,id,colour,more,size\na,1,green,x,2\na,2,blue,x,3\n", {.label = "y", .like = first});
+  import("y,id,colour,more,size\na,1,green,x,2\na,2,blue,x,3\n", {.label = "y"}, first);
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{rows[2], rows[1]})) << "though in another order of columns";
   EXPECT_EQ(labels_, (std::vector<int32_t>{0, 0}));
   EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(inspect_dataset(out_).columns, inspect_dataset(first).columns);
   std::filesystem::remove(out_);
-  const TableOptions like{.label = "y", .fill_missing = true, .like = first};
+  const TableOptions like{.label = "y", .fill_missing = true};
   const auto refuse_like = [&](std::initializer_list<std::string> parts, const std::string& text) {
-    expect_error(ExitCode::kBadData, parts, [&] { import(text, like); });
+    expect_error(ExitCode::kBadData, parts, [&] { import(text, like, first); });
     EXPECT_FALSE(std::filesystem::exists(out_));
   };
   refuse_like({"t.csv:2: column 'colour'", "'pink'", "no category", "first.h5"}, "size,colour,y\n1,pink,a\n");
@@ -143,14 +146,42 @@ TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
   refuse_like({"t.csv:1: has no column 'colour'"}, "size,y\n1,a\n");
   refuse_like({"column 'colour' has missing values, but none is in"}, "size,colour,y\n1,,a\n");
   expect_error(ExitCode::kBadData, {"first.h5: is no table with numbers as targets"},
-               [&] { import("size,y\n1,2\n", {.target = "y", .like = first}); });
+               [&] { import("size,y\n1,2\n", {.target = "y"}, first); });
   // Numbers to predict, too.
   import("x,y\n1,10\n3,30\n", {.target = "y"});
   std::filesystem::rename(out_, first);
-  import("x,y\n5,100\n,50\n", {.target = "y", .fill_missing = true, .like = first});
+  import("x,y\n5,100\n,50\n", {.target = "y", .fill_missing = true}, first);
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{3}, {0}}));
   EXPECT_EQ(inspect_dataset(out_).target_mean, 20);
   EXPECT_EQ(inspect_dataset(out_).target_std, 10);
+}
+
+TEST_F(TableTest, ATableImportedByItselfIsFittedWhenItIsOpened) {
+  const std::string first = folder_ / "first.h5";
+  import("size,colour,y\n1,red,b\n3,blue,a\n2,green,c\n");
+  std::filesystem::rename(out_, first);
+  const std::string second = "y,colour,more,size\nc,green,x,2\na,blue,x,33\n";
+  import(second, {.label = "y"}, first);
+  const auto expected = samples();
+  const std::vector<int32_t> labels = labels_;
+  EXPECT_EQ(labels, (std::vector<int32_t>{2, 0}));
+  import(second);
+  EXPECT_NE(samples(), expected);
+  EXPECT_EQ(samples(first), expected) << "columns in another order, fewer categories, other statistics";
+  EXPECT_EQ(labels_, labels) << "fewer classes";
+  const auto refuse_fit = [&](std::initializer_list<std::string> parts, const std::string& text,
+                              const TableOptions& columns = {.label = "y"}) {
+    import(text, columns);
+    expect_error(ExitCode::kBadData, parts, [&] { samples(first); });
+  };
+  refuse_fit({"out.h5", "first.h5", "column 'colour' holds 'pink'", "blue, green, red"}, "size,colour,y\n1,pink,a\n");
+  refuse_fit({"it has no column 'size'"}, "colour,y\nred,a\n");
+  refuse_fit({"class 'd' is none of its 3 classes: a, b, c"}, "size,colour,y\n1,red,d\n");
+  refuse_fit({"column 'colour' holds numbers, not categories", "--like"}, "size,colour,y\n1,5,a\n");
+  refuse_fit({"column 'size' holds categories, not numbers", "--like"}, "size,colour,y\n1,red,a\n",
+             {.label = "y", .categories = {"size"}});
+  refuse_fit({"column 'colour' has missing values"}, "size,colour,y\n1,red,a\n2,,a\n",
+             {.label = "y", .fill_missing = true});
 }
 
 TEST_F(TableTest, ADamagedTargetIsRefused) {

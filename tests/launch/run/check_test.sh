@@ -52,7 +52,7 @@ finds "starts from it" 0 '^ok +model .*starts from run/checkpoints' text.yaml in
 make_text more.txt 300
 tr 'a-m' 'A-M' <more.txt >upper.txt
 lockstep data import text upper.txt upper.h5 >/dev/null 2>&1
-finds "another vocabulary" 65 '^error +model .*another vocabulary' text.yaml init.from=run run.dir=other data.path=upper.h5 data.validation=0
+finds "another vocabulary" 65 "^error +data +upper.h5: does not fit the data of run: the character 'A'" text.yaml init.from=run run.dir=other data.path=upper.h5 data.validation=0
 mkdir foreign && echo 'a: 1' >foreign/config.yaml
 finds "a foreign file" 73 '^error +run directory .*not written by lockstep' text.yaml run.dir=foreign
 finds "a file in the way" 73 '^error +run directory ' text.yaml run.dir=text.txt/run

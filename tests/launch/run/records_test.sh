@@ -105,7 +105,7 @@ same "a part of the validation is the same at any number of ranks" "$(field val_
 succeeds "a validation file" lockstep train fine.yaml run.dir=apart data.validation=0 data.validation_path=chat.h5
 same "a validation file: all of it" "$(lockstep eval apart --on all | field loss)" "$(lockstep eval apart | field loss)"
 refuses "a validation file and a share" 78 ".*set data.validation to 0" lockstep train fine.yaml run.dir=never data.validation_path=chat.h5
-refuses "a validation file of other tokens" 65 "text.h5: does not fit the other data: " \
+refuses "a validation file of other tokens" 65 "text.h5: does not fit the data of chat.h5: " \
   lockstep train fine.yaml run.dir=never data.validation=0 data.validation_path=text.h5 data.packing=windows
 succeeds "show" lockstep data show chat.h5 --index 59
 expect "show: what is no target is marked" grep -q '^⟦user: ' out
