@@ -59,6 +59,10 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
       log_warning(cat(run,
                       ": was trained on other data than is measured: rmse is in the unit of this data where it was "
                       "imported with --like, that of the training data"));
+    const TensorSpec* labels = data.validation->spec().find(kLabels);
+    if (comm.rank() == 0 && labels && labels->shape.rank() == 0 && task->classes == 1)
+      log_warning(cat("the labels of this data are of one class, of which the cross-entropy is 0 whatever ", run,
+                      " predicts; a run that predicts numbers is measured on data with numbers (--target)"));
     Trainer trainer(*settings, data, comm, task);
     fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();

@@ -145,6 +145,11 @@ same "a regression resumed" "$wanted" "$(digest prices_half)"
 succeeds "evaluates it" lockstep eval prices
 expect "a regression has no accuracy" test -z "$(grep -h accuracy out err prices/metrics.jsonl prices/log.txt)"
 expect "in the unit of the table" awk -v found="$(field rmse <out)" 'BEGIN { exit !(found > 1 && found < 100) }'
+sed '2,$s/,[^,]*$/,x/' prices.csv >same.csv
+succeeds "a table of one label" lockstep data import csv same.csv same.h5 --label price
+run lockstep eval prices data.path=same.h5
+expect "a regression on labels has no accuracy" test -z "$(grep -h accuracy out)"
+expect "a regression on labels is not measured in silence" grep -qE '^(error: |warning: the labels of this data are of one class)' err
 succeeds "another table" lockstep data import csv prices.csv again.h5 --target price --like prices.h5 --force
 succeeds "measured as the first" lockstep eval prices data.path=again.h5 --on all
 all=$(field rmse <out)
