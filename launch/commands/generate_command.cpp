@@ -185,6 +185,9 @@ Manner manner_of(const Arguments& arguments, Origin& origin) {
   if (arguments.has("chat")) {
     const ChatTemplate& chat = chat_template(name, vocabulary);
     out.form.chat = &chat;
+    if (!is_beginning(chat, vocabulary))
+      log_warning(cat("the tokenizer joins what the template ", chat.name,
+                      " puts before an answer in another way than before the words that it was tuned on"));
     const bool token = (vocabulary.pairs() || vocabulary.pieces()) && vocabulary.special(chat.end) >= 0;
     if (token) origin.ends.push_back(vocabulary.special(chat.end));
     else if (!arguments.has("ignore-end")) out.stops.push_back(chat.end);

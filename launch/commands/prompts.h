@@ -25,6 +25,10 @@ struct Prompt {
 
 // Throws ExitCode::kUsage where the vocabulary has no special tokens to be read.
 void check_form(const PromptForm& form, const Vocabulary& vocabulary);
+// Whether the last tokens of a prompt are those that an imported conversation has there, before the first word of an
+// answer. They differ where a tokenizer makes one token of two line ends, but two tokens of them before a word;
+// transformers has the same difference.
+bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary);
 // Throws ExitCode::kBadData for text that the vocabulary cannot encode, for a text without tokens and, with
 // `special_tokens`, naming a <|token|> that the tokenizer lacks.
 Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form);

@@ -33,6 +33,7 @@ succeeds "import" import chat --tokenizer "$tokenizer"
 succeeds "tune" tune chat
 succeeds "an answer" ask chat --prompt "What is the answer?"
 same "an answer, and nothing behind it" "The answer is 42." "$(cat out)"
+expect "an answer: no warning" test "$(grep -c warning err)" -eq 0
 succeeds "another answer" ask chat --prompt "What is the question?"
 same "another answer" "no" "$(cat out)"
 succeeds "an answer of two lines" ask chat --prompt "You are brief"
@@ -90,6 +91,10 @@ expect "a folder that is gone: it was not stopped" grep -q '"tokens":40,"stopped
 split='{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\\\n+|[^\\\\n]+"},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}'
 sed -E 's/"pre_tokenizer":\{[^}]*\}/"pre_tokenizer":'"$split/" "$tokenizer" >llama.json
 succeeds "import of llama3" import llama --tokenizer llama.json --template llama3
+succeeds "import of llama3 with another pattern" import joined --tokenizer "$tokenizer" --template llama3
+succeeds "tune with another pattern" tune joined train.steps=0
+succeeds "a prompt with another pattern" ask joined --prompt "What?" --template llama3
+expect "a pattern that joins line ends in another way before an answer: a warning" grep -q '^warning: the tokenizer joins what' err
 succeeds "import of plain" import plain --tokenizer "$tokenizer" --template plain
 succeeds "import of bytes" import bytes
 succeeds "import of plain bytes" import plain_bytes --template plain
