@@ -38,7 +38,8 @@ std::string label_field(const JsonObject& object, const std::string& name) {
   return *text;
 }
 
-// The messages of a conversation.
+}  // namespace
+
 std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
   require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
@@ -58,6 +59,8 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
   }
   return out;
 }
+
+namespace {
 
 // Some lines of an input, and the records that were made of them.
 struct JsonLines {
@@ -97,17 +100,8 @@ class JsonImport {
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (paired()) writer_.set_paired();
     writer_.set_like(options.like);
-    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty())) {
-      const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
-      std::string names;
-      for (const ChatTemplate& t : chat_templates()) {
-        if (t.name == wanted) template_ = &t;
-        names += cat(names.empty() ? "" : ", ", t.name);
-      }
-      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", wanted, "; there are ", names);
-      for (const std::string& token : template_->special)
-        encoders_[0]->need_token(token, cat("the template ", template_->name));
-    }
+    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty()))
+      template_ = &chat_template(fields.chat_template, vocabulary_);
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");

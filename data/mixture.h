@@ -18,9 +18,11 @@ struct MixtureOptions {
   bool of_one = false;  // the datasets are parts of one, whose identity they all have: it is the mixture's, too
 };
 
-// An epoch has as many samples as the datasets together. Every dataset counts its own epochs: its samples come all
-// once, then all once more, and so on, however many of them an epoch of the mixture takes. Which indices an epoch takes
-// from which dataset is the same in every epoch; the loader's order mixes them.
+// An epoch has as many samples as the datasets together. Every dataset counts its own epochs, in each of which its
+// samples are all once; an epoch of the mixture takes the next ones of this sequence, in the order of its indices. So
+// after any number of whole epochs two samples of a dataset came equally often, but for one time. The loader's order
+// mixes the indices of an epoch: where it takes from two of a dataset's epochs, a sample may come again before another
+// came at all. Which indices an epoch takes from which dataset is the same in every epoch.
 class Mixture final : public Dataset {
  public:
   // Throws ExitCode::kConfig where a weight gives a dataset no sample at all. The datasets have samples of one kind.

@@ -129,7 +129,21 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages) {
+const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary) {
+  const std::string wanted = name.empty() ? "chatml" : name;
+  std::string names;
+  for (const ChatTemplate& t : chat_templates()) {
+    names += cat(names.empty() ? "" : ", ", t.name);
+    if (t.name != wanted) continue;
+    const RecordEncoder encoder(vocabulary);
+    for (const std::string& token : t.special) encoder.need_token(token, cat("the template ", t.name));
+    return t;
+  }
+  throw Error(ExitCode::kUsage, cat("there is no template ", wanted, "; there are ", names));
+}
+
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                 bool answer_follows) {
   std::vector<TextPiece> out;
   // A part of the template, cut into its special tokens and the text between them.
   const auto put = [&](std::string_view text, bool target) {
@@ -145,16 +159,20 @@ std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<Chat
   };
   put(how.begin, false);
   const size_t role = how.head.find("{role}");
+  const auto put_head = [&](const std::string& of) {
+    put(std::string_view(how.head).substr(0, role), false);
+    out.push_back({of, false, false});
+    put(std::string_view(how.head).substr(role + 6), false);
+  };
   for (const ChatMessage& message : messages) {
     const bool target = message.role == "assistant";
-    put(std::string_view(how.head).substr(0, role), false);
-    out.push_back({message.role, false, false});
-    put(std::string_view(how.head).substr(role + 6), false);
+    put_head(message.role);
     out.push_back(
         {std::string(how.trims ? trimmed(message.content) : std::string_view(message.content)), target, false});
     put(how.end, target);
     put(how.tail, false);
   }
+  if (answer_follows) put_head("assistant");
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/io/json.h"
 #include "data/tokenizer/bpe.h"
 #include "data/vocabulary.h"
 
@@ -54,6 +55,13 @@ struct ChatTemplate {
   bool trims = false;                // white space around a content is left out
 };
 const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
-std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages);
+// Empty: chatml. Throws ExitCode::kUsage for another name, and where the tokenizer lacks one of the special tokens.
+const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary);
+// With `answer_follows` the head of an answer by the assistant comes last, without its content.
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                 bool answer_follows = false);
+// The conversation in a field of an object: a list of objects with the texts "role" and "content". Throws
+// ExitCode::kBadData naming the field, and the message where one is wrong (import_json.cpp).
+std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name);
 
 }  // namespace lockstep

@@ -78,7 +78,7 @@ class Fitting {
     if (file && h_.kind == DataKind::kTokens) fit_characters(file->token_of);
     if (file && h_.kind == DataKind::kTable) fit_columns(file->feature_of);
     if (!of_.mean.empty() && h_.kind != DataKind::kTokens) fit_statistics();
-    if (!like_.new_classes && h_.target == of_.target) fit_targets();
+    if (!like_.new_classes) fit_targets();
   }
 
  private:
@@ -163,6 +163,9 @@ class Fitting {
   }
 
   void fit_targets() {
+    if (h_.target != of_.target)
+      refuse(cat("its targets are ", word_of(h_.target, kTargetKinds), ", not ", word_of(of_.target, kTargetKinds)),
+             like_.remedy);
     if (h_.target == TargetKind::kNumbers) {
       if (!of_.mean.empty()) h_.target_mean = of_.target_mean, h_.target_std = of_.target_std;
       return;

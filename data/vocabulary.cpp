@@ -104,7 +104,7 @@ int32_t Vocabulary::token_of(uint32_t code_point) const {
   return static_cast<int32_t>(it - code_points_.begin());
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
+std::vector<int32_t> Vocabulary::encode(std::string_view text, bool special_tokens) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   if (level_ == TextLevel::kByte) {
@@ -112,11 +112,20 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     return tokens;
   }
   if (pieces_) {
-    for (const PieceModel::Token& token : pieces_->encode(valid_text(text))) tokens.push_back(token.id);
+    const std::string whole = valid_text(text);
+    for (std::string_view rest = whole; !rest.empty();) {
+      const auto [at, special] = special_tokens ? pieces_->find_control(rest) : std::pair(rest.size(), -1);
+      if (at > 0)
+        for (const PieceModel::Token& token : pieces_->encode(rest.substr(0, at))) tokens.push_back(token.id);
+      rest.remove_prefix(at);
+      if (special < 0) break;
+      tokens.push_back(special);
+      rest.remove_prefix(pieces_->piece(special).text.size());
+    }
     return tokens;
   }
   if (pairs_) {
-    BpeEncoder encoder(*pairs_);
+    BpeEncoder encoder(*pairs_, special_tokens);
     encoder.add(valid_text(text), tokens);
     encoder.finish(tokens);
     return tokens;

@@ -33,8 +33,8 @@ class Vocabulary {
   const PieceModel* pieces() const { return pieces_.get(); }                 // null but at level kPieces
   int32_t special(std::string_view text) const;  // the added token or control piece; -1 if there is none
   // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8. Special tokens in the
-  // text are text.
-  std::vector<int32_t> encode(std::string_view text) const;
+  // text are text, or with `special_tokens` those tokens.
+  std::vector<int32_t> encode(std::string_view text, bool special_tokens = false) const;
   int32_t token_of(uint32_t code_point) const;  // at character level; -1 if there is none
   // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an
   // id out of range.

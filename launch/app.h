@@ -20,7 +20,7 @@ struct App {
   std::vector<Choice<OptimizerKind>> optimizers = builtin_optimizers();  // optim.name
   std::vector<Choice<Schedule>> schedules = builtin_schedules();         // schedule.name
   std::vector<Choice<DataSource>> data = builtin_data();                 // data.name
-  std::vector<Metric> metrics{accuracy(), iou()};                        // what evaluations measure beside the loss
+  std::vector<Metric> metrics{accuracy(), balanced_accuracy(), iou()};   // what evaluations measure beside the loss
 };
 
 inline App builtin() { return {}; }

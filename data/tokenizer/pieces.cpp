@@ -213,4 +213,15 @@ int32_t PieceModel::special(std::string_view text) const {
   return -1;
 }
 
+std::pair<size_t, int32_t> PieceModel::find_control(std::string_view text) const {
+  std::pair<size_t, int32_t> out{text.size(), -1};
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (pieces_[i].type != Type::kControl) continue;
+    const size_t at = text.find(pieces_[i].text);
+    const bool longer = out.second >= 0 && pieces_[i].text.size() > piece(out.second).text.size();
+    if (at < out.first || (at == out.first && longer)) out = {at, static_cast<int32_t>(i)};
+  }
+  return out;
+}
+
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -40,6 +41,10 @@ class PieceModel {
   // Of a token within a text: with its space in front, a byte as itself, nothing of a control piece.
   std::string text_of(int32_t id) const;
   int32_t special(std::string_view text) const;  // the control or user-defined piece; -1 if there is none
+  const Piece& piece(int32_t id) const { return pieces_[static_cast<size_t>(id)]; }
+  // The first control piece that the text spells out, of several there the longest: where it begins, and its id; the
+  // text's size and -1 if there is none.
+  std::pair<size_t, int32_t> find_control(std::string_view text) const;
 
  protected:
   PieceModel(std::string bytes, std::vector<Piece> pieces) : bytes_(std::move(bytes)), pieces_(std::move(pieces)) {}

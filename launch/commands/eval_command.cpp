@@ -112,6 +112,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                     {"loss", e.loss},
                     {"targets", e.targets}};
     for (auto& [name, value] : e.metrics) line.emplace_back(name, value);
+    if (comm.rank() == 0 && !e.warning.empty()) log_warning(e.warning);
     if (comm.rank() == 0) print(json_line(line) + "\n");
   });
 }

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
+#include "launch/commands/prompts.h"
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
 #include "launch/training/generate.h"
@@ -28,21 +28,29 @@ namespace lockstep {
 
 namespace {
 
-// The text of one sequence as it grows: ends at the first of `stop`, of which nothing is shown; what may be its
-// beginning is held back.
+constexpr const char* kNoPrompt = "\n";  // what is continued where no prompt is given
+
+// The text of one sequence as it grows: ends at the first of the texts `stops`, of which nothing is shown; what may be
+// the beginning of one is held back. With `drop_space` a space at its beginning is left out.
 class GrowingText {
  public:
-  explicit GrowingText(std::string stop) : stop_(std::move(stop)) {}
+  GrowingText(std::vector<std::string> stops, bool drop_space) : stops_(std::move(stops)), drop_space_(drop_space) {}
   // Returns what of the text so far is new and certain.
   std::string add(const std::string& more) {
     held_ += more;
+    if (drop_space_ && !held_.empty()) {
+      if (held_[0] == ' ') held_.erase(0, 1);
+      drop_space_ = false;
+    }
     size_t certain = held_.size();
-    if (!stop_.empty()) {
-      const size_t found = held_.find(stop_);
-      stopped_ = found != held_.npos;
-      size_t begin = stopped_ ? found : held_.size() - std::min(held_.size(), stop_.size() - 1);
-      while (!stopped_ && begin < held_.size() && !stop_.starts_with(std::string_view(held_).substr(begin))) ++begin;
-      certain = begin;
+    for (const std::string& stop : stops_)
+      if (const size_t found = held_.find(stop); found != held_.npos)
+        stopped_ = true, certain = std::min(certain, found);
+    for (const std::string& stop : stops_) {
+      if (stopped_) break;
+      size_t begin = held_.size() - std::min(held_.size(), stop.size() - 1);
+      while (!stop.starts_with(std::string_view(held_).substr(begin))) ++begin;
+      certain = std::min(certain, begin);
     }
     return take(certain);
   }
@@ -55,23 +63,11 @@ class GrowingText {
     held_.erase(0, n);
     return out;
   }
-  std::string stop_, held_;
+  std::vector<std::string> stops_;
+  bool drop_space_;
+  std::string held_;
   bool stopped_ = false;
 };
-
-// A line of the file is a prompt; an empty one is an error.
-std::vector<std::string> prompts_of(const std::string& path) {
-  std::ifstream in(path);
-  require(in.good(), ExitCode::kMissingInput, "--prompts ", path, ": cannot be opened");
-  std::vector<std::string> out;
-  for (std::string line; std::getline(in, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    require(!line.empty(), ExitCode::kBadData, path, ": line ", out.size() + 1, " is empty; each line is a prompt");
-    out.push_back(line);
-  }
-  require(!out.empty(), ExitCode::kBadData, path, ": holds no prompt");
-  return out;
-}
 
 // Counts new tokens, and says at the end how many came in a second.
 class Rate {
@@ -113,6 +109,43 @@ struct Origin {
   std::vector<int32_t> ends;  // tokens that end a text
 };
 
+// The tokens that end a text by a folder of transformers.
+std::vector<int32_t> ends_of_folder(const std::string& folder) {
+  const HfConfig config = HfConfig::load(folder + "/config.json");
+  const std::string own = folder + "/generation_config.json";
+  std::error_code error;
+  HfConfig ending = std::filesystem::exists(own, error) ? HfConfig::load(own) : config;
+  if (!ending.has("eos_token_id")) ending = config;
+  std::vector<int32_t> out;
+  if (const auto ids = ending.json_of("eos_token_id"))
+    for (const int64_t id :
+         ids->starts_with('[') ? ending.integers("eos_token_id") : std::vector<int64_t>{ending.integer("eos_token_id")})
+      out.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
+// Those of the folder that the run began with, perhaps by way of other runs; without one <|endoftext|>, where the
+// tokenizer has it, as an exported folder says.
+std::vector<int32_t> ends_of_run(const App& app, const std::string& place, const Settings& settings,
+                                 const Vocabulary& vocabulary, int depth = 0) {
+  constexpr int kDeepest = 100;  // runs that began with runs
+  if (!vocabulary.pairs() && !vocabulary.pieces()) return {};
+  const std::string& from = settings.init.from;
+  if (!from.empty() && depth < kDeepest) try {
+      if (is_hf_folder(from)) return ends_of_folder(from);
+      if (!is_pretrained(from)) {
+        const Checkpoint earlier = open_newest(from);
+        return ends_of_run(app, earlier.dir, *settings_of_checkpoint(app, earlier), vocabulary, depth + 1);
+      }
+    } catch (const Error& e) {
+      log_warning(cat(place, ": began with init.from: ", from,
+                      ", which does not say its tokens for the end of a text (", e.what(),
+                      "); name such a token's text by --stop"));
+    }
+  const int32_t end = vocabulary.special("<|endoftext|>");
+  return end >= 0 ? std::vector<int32_t>{end} : std::vector<int32_t>{};
+}
+
 Origin origin_of_run(const App& app, const std::string& run) {
   Origin o;
   o.checkpoint = open_newest(run);
@@ -122,6 +155,7 @@ Origin origin_of_run(const App& app, const std::string& run) {
           ": was not trained on text; there is nothing to generate");
   o.settings = settings_of_checkpoint(app, *o.checkpoint);
   o.task = task_of(o.checkpoint->info);
+  o.ends = ends_of_run(app, o.place, *o.settings, *o.vocabulary);
   return o;
 }
 
@@ -129,18 +163,50 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
   Origin o;
   o.place = folder;
   o.settings = settings_of_pretrained(app, folder);
-  const HfConfig config = HfConfig::load(folder + "/config.json");
   o.vocabulary = find_vocabulary(folder, PlainFile::kJson);
   o.task = {o.settings->pretrained->task.input, o.vocabulary->size()};
-  const std::string own = folder + "/generation_config.json";
-  std::error_code error;
-  HfConfig ending = std::filesystem::exists(own, error) ? HfConfig::load(own) : config;
-  if (!ending.has("eos_token_id")) ending = config;
-  if (const auto ids = ending.json_of("eos_token_id"))
-    for (const int64_t id :
-         ids->starts_with('[') ? ending.integers("eos_token_id") : std::vector<int64_t>{ending.integer("eos_token_id")})
-      o.ends.push_back(static_cast<int32_t>(id));
+  o.ends = ends_of_folder(folder);
   return o;
+}
+
+// How prompts are read and where their continuations end.
+struct Manner {
+  PromptForm form;
+  std::vector<std::string> stops;
+  bool drop_space = false;  // that a tokenizer puts before an answer
+};
+
+Manner manner_of(const Arguments& arguments, Origin& origin) {
+  const std::string& name = arguments.text("template");
+  require(arguments.has("chat") || name.empty(), ExitCode::kUsage, "--template ", name, ": is for --chat");
+  Manner out;
+  const Vocabulary& vocabulary = *origin.vocabulary;
+  if (const std::string& stop = arguments.text("stop"); !stop.empty()) out.stops.push_back(stop);
+  if (arguments.has("chat")) {
+    const ChatTemplate& chat = chat_template(name, vocabulary);
+    out.form.chat = &chat;
+    if (!is_beginning(chat, vocabulary))
+      log_warning(cat("the tokenizer joins what the template ", chat.name,
+                      " puts before an answer in another way than before the words that it was tuned on"));
+    const bool token = (vocabulary.pairs() || vocabulary.pieces()) && vocabulary.special(chat.end) >= 0;
+    if (token) origin.ends.push_back(vocabulary.special(chat.end));
+    else if (!arguments.has("ignore-end")) out.stops.push_back(chat.end);
+    out.drop_space = (vocabulary.pairs() || vocabulary.pieces()) && chat.head.ends_with(' ');
+  }
+  out.form.special_tokens = arguments.has("special-tokens");
+  check_form(out.form, vocabulary);
+  if (arguments.has("ignore-end")) origin.ends.clear();
+  return out;
+}
+
+void warn_of(const std::vector<Prompt>& prompts, int64_t context) {
+  const auto spelt = std::find_if(prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.spelt.empty(); });
+  if (spelt != prompts.end())
+    log_warning(cat("the prompt holds ", spelt->spelt, " as text; --special-tokens reads it as that token"));
+  const auto most = std::max_element(prompts.begin(), prompts.end(),
+                                     [](auto& a, auto& b) { return a.tokens.size() < b.tokens.size(); });
+  if (static_cast<int64_t>(most->tokens.size()) > context)
+    log_warning(cat("a prompt has ", most->tokens.size(), " tokens, of which the model reads the last ", context));
 }
 
 }  // namespace
@@ -148,15 +214,25 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
 std::vector<Command> generate_forms() {
   return {
       {"generate",
-       "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--tokens N] [--temperature X] [--top-k K] "
-       "[--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] [--seed S] [--ema] [--no-cache]",
+       "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--chat [--template NAME]] [--special-tokens] "
+       "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
+       "[--ignore-end] [--seed S] [--ema] [--no-cache] [--json]",
        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of\n"
-       "transformers with its tokenizer, whose token for the end of a text ends it; or each line of FILE, several at\n"
-       "once: then a line of standard output is a JSON object with prompt, text, tokens and whether --stop ended it.\n"
+       "transformers with its tokenizer; or each prompt of FILE, several at once: then a line of standard output is a\n"
+       "JSON object with prompt, text, tokens and whether it was stopped: by --stop or the model's token for the end "
+       "of\n"
+       "a text, which is not shown, before --tokens were added. --chat: TEXT is a user's message, and the answer to "
+       "it\n"
+       "is printed alone. Each line of FILE is a prompt; or, where its name ends in .jsonl, a JSON object with a "
+       "text,\n"
+       "\"prompt\", or for --chat with a conversation, \"messages\".\n"
        "What a prompt becomes depends neither on the others nor on the number of threads.",
-       {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", "\n"},
-        {"prompts", "a file with a prompt in each line", "FILE", ""},
+       {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", kNoPrompt},
+        {"prompts", "a file with a prompt in each line; FILE.jsonl: a JSON object in each line", "FILE", ""},
         {"batch", "how many prompts are continued at once", "N", "8"},
+        {"chat", "a prompt is a message of the user, or a conversation; the assistant answers"},
+        {"template", "of --chat: chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""},
+        {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
         {"tokens", "how many tokens to add", "N", "200"},
         {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
         {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
@@ -164,9 +240,11 @@ std::vector<Command> generate_forms() {
         {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
         {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
         {"stop", "end before this text", "TEXT", ""},
+        {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
         {"seed", "seed of the sampling", "S", "1"},
         {"ema", "with the averages of the parameters (optim.ema)"},
-        {"no-cache", "compute all tokens again for each new one: the same text, for comparison"}},
+        {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
+        {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}},
        1,
        1}};
 }
@@ -176,9 +254,13 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   if (arguments.help) return 0;
   GenerateOptions options = options_of(arguments);
   const auto batch = static_cast<size_t>(arguments.integer("batch", 1, 4096));
-  const std::string stop = arguments.text("stop"), file = arguments.text("prompts");
+  const std::string file = arguments.text("prompts"), prompt = arguments.text("prompt");
+  require(!prompt.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
+  require(!arguments.has("chat") || !file.empty() || prompt != kNoPrompt, ExitCode::kUsage,
+          "lockstep generate: --chat answers a message: give --prompt or --prompts");
   const std::string& from = arguments.positional[0];
-  const Origin origin = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
+  Origin origin = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
+  const Manner manner = manner_of(arguments, origin);
   options.vocabulary = origin.task.classes;
   options.ends = origin.ends;
   const Vocabulary* vocabulary = origin.vocabulary.get();
@@ -194,42 +276,35 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
           ", does not predict the next token of a text; there is nothing to generate");
   const int64_t context = origin.task.input[0];
+  const std::vector<Prompt> prompts = file.empty() ? std::vector{prompt_of_text(prompt, *vocabulary, manner.form)}
+                                                   : read_prompts(file, *vocabulary, manner.form);
+  warn_of(prompts, context);
   Rate rate;
-  if (!file.empty()) {
-    const std::vector<std::string> prompts = prompts_of(file);
-    std::vector<std::vector<int32_t>> encoded;
-    for (const std::string& prompt : prompts) try {
-        encoded.push_back(vocabulary->encode(prompt));
-      } catch (const Error& e) {
-        throw Error(e.code(), cat(file, ": line ", encoded.size() + 1, ": ", e.what()));
-      }
+  if (!file.empty() || arguments.has("json")) {
     for (size_t begin = 0; begin < prompts.size(); begin += batch) {
       const size_t count = std::min(batch, prompts.size() - begin);
-      const auto first = encoded.begin() + static_cast<std::ptrdiff_t>(begin);
-      std::vector<GrowingText> growing(count, GrowingText(stop));
+      std::vector<std::vector<int32_t>> encoded;
+      for (size_t i = 0; i < count; ++i) encoded.push_back(prompts[begin + i].tokens);
+      std::vector<GrowingText> growing(count, GrowingText(manner.stops, manner.drop_space));
       std::vector<std::string> texts(count);
       std::vector<int64_t> tokens(count);
-      generate(*model, {first, first + static_cast<std::ptrdiff_t>(count)}, context, options,
-               [&](size_t i, int32_t token) {
-                 texts[i] += growing[i].add(vocabulary->decode({token}));
-                 ++tokens[i], rate.count();
-                 return !growing[i].stopped();
-               });
+      generate(*model, std::move(encoded), context, options, [&](size_t i, int32_t token) {
+        texts[i] += growing[i].add(vocabulary->decode({token}));
+        ++tokens[i], rate.count();
+        return !growing[i].stopped();
+      });
       for (size_t i = 0; i < count; ++i) {
         texts[i] += growing[i].rest();
-        print(json_line({{"prompt", prompts[begin + i]},
-                         {"text", texts[i]},
-                         {"tokens", tokens[i]},
-                         {"stopped", growing[i].stopped()}}) +
-              "\n");
+        JsonObject line = prompts[begin + i].given;
+        line.emplace_back("text", texts[i]);
+        line.emplace_back("tokens", tokens[i]);
+        line.emplace_back("stopped", growing[i].stopped() || tokens[i] < options.tokens);
+        print(json_line(line) + "\n");
       }
     }
     rate.say();
     return 0;
   }
-  const std::string prompt = arguments.text("prompt");
-  std::vector<int32_t> tokens = vocabulary->encode(prompt);
-  require(!tokens.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
   // Output to a file is the text itself. Output to a terminal is escaped, so only whole characters are written.
   std::string character;
   Utf8Reader reader;
@@ -243,9 +318,9 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
       reader = {};
     }
   };
-  show(prompt);
-  GrowingText growing(stop);
-  generate(*model, {std::move(tokens)}, context, options, [&](size_t, int32_t token) {
+  if (!manner.form.chat) show(prompt);
+  GrowingText growing(manner.stops, manner.drop_space);
+  generate(*model, {prompts[0].tokens}, context, options, [&](size_t, int32_t token) {
     rate.count();
     show(growing.add(vocabulary->decode({token})));
     return !growing.stopped();

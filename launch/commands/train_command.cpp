@@ -159,6 +159,7 @@ class Run {
         std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
         for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
         log_info(text);
+        if (!e.warning.empty()) log_warning(cat("step ", r.step, ": validation: ", e.warning));
       }
     }
     stopped = stopped && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;

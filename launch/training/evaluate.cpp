@@ -6,6 +6,7 @@
 #include "core/autograd/node.h"
 #include "core/base/flight_recorder.h"
 #include "core/ops/ops.h"
+#include "launch/training/build_model.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,22 @@ std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& m
   return rows;
 }
 
+// The sums of all ranks' counts.
+ClassCounts counts_of_all_ranks(Communicator& comm, const ClassCounts& mine) {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < mine.size(); ++i)
+    rows.push_back({static_cast<double>(i), static_cast<double>(mine[i].labels), static_cast<double>(mine[i].right),
+                    static_cast<double>(mine[i].predicted)});
+  ClassCounts out;
+  for (const Row& r : rows_of_all_ranks(comm, rows, 4)) {
+    out.resize(static_cast<size_t>(r[0]) + 1);  // the rows are sorted by class
+    out.back().labels += static_cast<int64_t>(r[1]);
+    out.back().right += static_cast<int64_t>(r[2]);
+    out.back().predicted += static_cast<int64_t>(r[3]);
+  }
+  return out;
+}
+
 // A micro-batch's row: its first sample, summed loss, targets, and two values of each metric that is a quotient of
 // sums.
 constexpr size_t kBeforeMetrics = 3;
@@ -44,6 +61,13 @@ Batch as_computed(const Batch& batch, DType compute) {
   for (auto& [name, tensor] : batch.tensors())
     out.add(name, is_floating(tensor.dtype()) && name != kTargets ? cast(tensor, compute) : tensor);
   return out;
+}
+
+std::vector<Metric> metrics_of(std::vector<Metric> metrics, const DataSpec& spec) {
+  if (!task_of(spec).regression) return metrics;
+  std::erase_if(metrics, [](const Metric& metric) { return metric.of_labels; });
+  metrics.push_back(rmse(spec.target_std));
+  return metrics;
 }
 
 EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, const Dataset& data,
@@ -62,6 +86,7 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
   Loader loader(data, o);
   std::vector<Row> sums;
   std::vector<std::vector<Row>> tables(options.metrics.size());  // score, sample, outcome
+  std::vector<ClassCounts> counts(options.metrics.size());
   while (!loader.done()) {
     FlightPhase phase("evaluate");
     const StepBatch step = loader.next();
@@ -77,6 +102,7 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
           const Metric& metric = options.metrics[i];
           const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
           row.insert(row.end(), {part.sum, static_cast<double>(part.count)});
+          if (metric.count) metric.count(output, batch, counts[i]);
           if (metric.rows)
             for (const MetricRow& r : metric.rows(output, batch, at))
               tables[i].push_back({r.score, static_cast<double>(r.sample), r.outcome});
@@ -95,7 +121,11 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
   for (size_t i = 0; i < options.metrics.size(); ++i) {
     const Metric& metric = options.metrics[i];
     const double sum = total[kBeforeMetrics + 2 * i], count = total[kBeforeMetrics + 2 * i + 1];
-    if (metric.rows) {
+    if (metric.count) {
+      const ClassCounts all = counts_of_all_ranks(comm, counts[i]);
+      if (const auto value = metric.of_counts(all)) report.metrics.emplace_back(metric.name, *value);
+      if (report.warning.empty()) report.warning = one_class_warning(all);
+    } else if (metric.rows) {
       std::vector<MetricRow> sorted;
       for (const Row& r : rows_of_all_ranks(comm, tables[i], 3))
         sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});

@@ -18,6 +18,7 @@ struct EvalReport {
   double loss = 0;  // mean over targets
   int64_t targets = 0;
   std::vector<std::pair<std::string, double>> metrics;  // those that apply to the model, in the order of the options
+  std::string warning;  // where all predictions are of one class though the labels have several; else empty
 };
 
 struct EvalOptions {
@@ -28,6 +29,10 @@ struct EvalOptions {
   int64_t step = 0;
   std::vector<Metric> metrics = {};
 };
+
+// Those of `metrics` that data of this kind has: without the ones of labels, and with rmse(), where numbers are
+// predicted.
+std::vector<Metric> metrics_of(std::vector<Metric> metrics, const DataSpec& spec);
 
 // Runs every sample of `data` once, in order, without gradients; the ranks share the micro-batches. The same bits at
 // every number of ranks. Collective, outside of steps.

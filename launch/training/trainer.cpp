@@ -398,8 +398,6 @@ EvalReport Trainer::evaluate() {
   const int64_t most = settings_.train.eval_samples;
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
-  std::vector<Metric> metrics = settings_.metrics;
-  if (task_of(all.spec()).regression) metrics.push_back(rmse(all.spec().target_std));
   const EvalReport report =
       lockstep::evaluate(*model_, *parallel_, comm_, some ? static_cast<const Dataset&>(*some) : all,
                          {.micro_batch = settings_.batch.micro,
@@ -407,7 +405,7 @@ EvalReport Trainer::evaluate() {
                           .compute = settings_.parallel.compute,
                           .seed = static_cast<uint64_t>(settings_.seed),
                           .step = info_.step,
-                          .metrics = std::move(metrics)});
+                          .metrics = metrics_of(settings_.metrics, all.spec())});
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }

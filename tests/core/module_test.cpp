@@ -367,6 +367,63 @@ TEST(Models, PredictNumbersWhereTheTargetsAreNumbers) {
   EXPECT_THROW(model.batch_loss(Tensor::of<float>({1, 2}, {2, 1}), batch), Error);
 }
 
+// Values by scikit-learn's balanced_accuracy_score, whose definition is written out here.
+TEST(Metrics, BalancedAccuracyIsTheMeanOfTheRecallsOfClassesThatOccur) {
+  const Metric metric = balanced_accuracy();
+  const auto add = [&](const std::vector<int32_t>& predicted, const std::vector<int32_t>& labels, int64_t classes,
+                       ClassCounts& counts) {
+    const auto rows = static_cast<int64_t>(labels.size());
+    std::vector<float> output(static_cast<size_t>(rows * classes));
+    for (size_t i = 0; i < labels.size(); ++i)
+      output[i * static_cast<size_t>(classes) + static_cast<size_t>(predicted[i])] = 1;
+    Batch batch;
+    batch.add("labels", Tensor::of(labels, {rows}));
+    metric.count(Tensor::of(output, {rows, classes}), batch, counts);
+  };
+  ClassCounts counts;
+  EXPECT_FALSE(metric.of_counts(counts));
+  add({0, 1, 0, 0}, {0, 1, 0, 0}, 4, counts);
+  add({1, 0, 3, 2, 3}, {0, 1, 3, 3, kIgnoreIndex}, 4, counts);
+  EXPECT_EQ(counts, (ClassCounts{{4, 3, 4}, {2, 1, 2}, {0, 0, 1}, {2, 1, 1}}));
+  // Recalls 3/4, 1/2 and 1/2; no label is of class 2.
+  EXPECT_EQ(metric.of_counts(counts), (0.75 + 0.5 + 0.5) / 3);
+  EXPECT_EQ(one_class_warning(counts), "");
+  // A classifier that never says yes.
+  ClassCounts never;
+  add({0, 0, 0, 0, 0, 0}, {0, 0, 0, 1, 0, 0}, 2, never);
+  EXPECT_EQ(metric.of_counts(never), 0.5);
+  EXPECT_EQ(one_class_warning(never),
+            "all 6 predictions are class 0, though the labels are of 2 classes: the accuracy is that class's share of "
+            "the labels, 5 of 6");
+  ClassCounts one;
+  add({1, 1}, {1, 1}, 2, one);
+  EXPECT_EQ(one_class_warning(one), "") << "the labels have one class, too";
+}
+
+TEST(Metrics, OfTokensAndMasksHaveNoCountsByClass) {
+  const Metric metric = balanced_accuracy();
+  for (const Shape& shape : {Shape{2, 3}, Shape{1, 2, 3}}) {
+    Batch batch;
+    batch.add("labels", Tensor::of(std::vector<int32_t>(6), shape));
+    ClassCounts counts;
+    metric.count(Tensor::full({6, 5}, 0.5), batch, counts);
+    EXPECT_TRUE(counts.empty());
+  }
+}
+
+TEST(Metrics, OneNumberIsNoPredictionOfAClass) {
+  // Numbers that a model of one's own compares with integer labels: the largest of one number is always the first.
+  Batch batch;
+  batch.add("labels", Tensor::of(std::vector<int32_t>{0, 1, 0}, {3}));
+  const Tensor output = Tensor::of<float>({-2, 3, 0.5f}, {3, 1});
+  EXPECT_EQ(accuracy().sum(output, batch).count, 0);
+  EXPECT_EQ(count_correct(output, batch["labels"]).count, 0);
+  ClassCounts counts;
+  balanced_accuracy().count(output, batch, counts);
+  EXPECT_FALSE(balanced_accuracy().of_counts(counts));
+  EXPECT_EQ(one_class_warning(counts), "");
+}
+
 TEST(Models, OfMixturesTheLossIsOfBothLabelsByTheirShares) {
   Mlp model({.hidden = {}}, {{2}, 3});
   place_parameters(model, 1);

@@ -14,6 +14,7 @@
 #include "data/mixture.h"
 #include "data/open_dataset.h"
 #include "data/packed_dataset.h"
+#include "data/sample_order.h"
 #include "data/subset.h"
 #include "tests/support/files.h"
 
@@ -230,6 +231,38 @@ TEST(Mixtures, EverySourceCountsItsOwnEpochs) {
   expect_error(ExitCode::kConfig, {"the weight of source 1 gives it none of the 10 samples"}, [&] {
     Mixture({a, b}, {{1, 0.01}});
   });
+}
+
+// What docs/data.md says of the samples of a source, in the order in which a run reads them.
+TEST(Mixtures, SamplesOfASourceComeEquallyOftenInWholeEpochs) {
+  const auto small = std::make_shared<Numbers>(100, 7), large = std::make_shared<Numbers>(200, 30);
+  for (const double weight : {1.0, 0.1, 0.02}) {  // the small one has 19, 3 and 1 of 37 samples
+    const Mixture data({small, large}, {{weight, 1}, true, 5});
+    const SampleOrder order(data, {.seed = 9, .step = 4});
+    std::map<int32_t, int64_t> times;
+    for (int32_t i = 0; i < 7; ++i) times[100 + i] = 0;
+    for (int32_t i = 0; i < 30; ++i) times[200 + i] = 0;
+    for (int64_t epoch = 0; epoch < 12; ++epoch) {
+      for (const int64_t index : order(epoch, {0, data.size()})) ++times[sample_of(data, epoch, index).tokens[0]];
+      for (const int32_t first : {100, 200}) {
+        int64_t least = INT64_MAX, most = 0;
+        for (const auto& [sample, count] : times)
+          if ((sample < 200) == (first == 100)) least = std::min(least, count), most = std::max(most, count);
+        EXPECT_LE(most - least, 1) << "weight " << weight << ", source of " << first << " after epoch " << epoch;
+      }
+    }
+  }
+}
+
+TEST(Mixtures, WithinAnEpochASampleMayComeAgainBeforeAnotherComes) {
+  const auto small = std::make_shared<Numbers>(100, 7), large = std::make_shared<Numbers>(200, 30);
+  const Mixture data({small, large}, {{1, 1}, true, 5});
+  const SampleOrder order(data, {.seed = 9, .step = 4});
+  std::vector<int32_t> drawn;  // of the small one, in the order of the run
+  for (const int64_t index : order(0, {0, data.size()}))
+    if (const int32_t sample = sample_of(data, 0, index).tokens[0]; sample < 200) drawn.push_back(sample);
+  EXPECT_EQ(drawn.size(), 19u);
+  EXPECT_LT(std::set<int32_t>(drawn.begin(), drawn.begin() + 7).size(), 7u);
 }
 
 // Tensors [rows, context] of all samples of a dataset.

@@ -71,6 +71,20 @@ TEST(Pieces, OfATextFollowEachOtherWithTheirSpaces) {
   EXPECT_EQ(joined, " " + text);
 }
 
+TEST(Pieces, OfControlAreTextUnlessAskedFor) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
+  const std::string text = "<s>The dog</s></s> reads";
+  std::vector<int32_t> expected{vocabulary.special("<s>")};
+  const auto add = [&](const std::vector<int32_t>& ids) { expected.insert(expected.end(), ids.begin(), ids.end()); };
+  add(vocabulary.encode("The dog"));
+  add({vocabulary.special("</s>"), vocabulary.special("</s>")});
+  add(vocabulary.encode(" reads"));
+  EXPECT_EQ(vocabulary.encode(text, true), expected);
+  const std::vector<int32_t> as_text = vocabulary.encode(text);
+  EXPECT_EQ(std::count(as_text.begin(), as_text.end(), expected[0]), 0);
+}
+
 TEST(Pieces, OfARecordAreTargetsWhereItsBytesAre) {
   if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
   const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));

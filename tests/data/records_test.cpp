@@ -10,6 +10,7 @@
 #include "data/import.h"
 #include "data/line_reader.h"
 #include "data/open_dataset.h"
+#include "data/record_encoder.h"
 #include "data/show.h"
 #include "data/token_dataset.h"
 #include "data/tokenizer/tokenizer_file.h"
@@ -110,6 +111,25 @@ TEST_F(RecordsTest, TextPromptsAndConversationsAsBytes) {
   EXPECT_EQ(show_text(out_, 1).text, "b");
   import_text({put("t.txt", std::string(300, 'x') + "y")}, out_, TextLevel::kChar, {.force = true});
   EXPECT_EQ(show_text(out_, 1).text, std::string(44, 'x') + "y") << "without records, stretches of 256 tokens";
+}
+
+// Ids by transformers' apply_chat_template with add_generation_prompt=True (tests/data/chat/make_golden.py).
+TEST(Conversations, ThatAnAnswerFollowsHaveTheIdsOfTransformers) {
+  const std::string golden = LOCKSTEP_CHAT_GOLDEN;
+  const Vocabulary vocabulary = Vocabulary::byte_pairs(read_tokenizer(golden + "/tokenizer.json"));
+  RecordEncoder encoder(vocabulary);
+  LineReader lines(golden + "/prompts.jsonl");
+  for (std::string_view line; lines.next(line);) {
+    const JsonObject object = *parse_json_object(line);
+    const ChatTemplate& how = chat_template(text_of(object, "template"), vocabulary);
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> targets;
+    encoder.encode(chat_text(how, messages_of(object, "messages"), true), ids, targets);
+    std::vector<JsonValue> found;
+    for (const int32_t id : ids) found.push_back(int64_t{id});
+    EXPECT_EQ(parse_json_array(json_array(found).text), parse_json_array(text_of(object, "ids"))) << lines.place();
+  }
+  EXPECT_EQ(lines.number(), 6);
 }
 
 // Ids and masks by transformers' apply_chat_template (tests/data/chat/make_golden.py).

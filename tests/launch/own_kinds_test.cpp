@@ -179,17 +179,31 @@ TEST(OwnKinds, TrainToTheSameBitsAtEveryNumberOfRanks) {
   EXPECT_LT(one.losses.back(), one.losses.front());
   EXPECT_EQ(one.rates[0], 0.5);
   EXPECT_EQ(one.rates[6], 0.25);
-  ASSERT_EQ(one.eval.metrics.size(), 2u);
+  ASSERT_EQ(one.eval.metrics.size(), 3u);
   EXPECT_EQ(one.eval.metrics[0].first, "accuracy");
-  EXPECT_EQ(one.eval.metrics[1].first, "auc");
-  EXPECT_GT(one.eval.metrics[1].second, 0.7);
-  EXPECT_LE(one.eval.metrics[1].second, 1);
+  EXPECT_EQ(one.eval.metrics[1].first, "balanced_accuracy");
+  EXPECT_EQ(one.eval.metrics[2].first, "auc");
+  EXPECT_GT(one.eval.metrics[2].second, 0.7);
+  EXPECT_LE(one.eval.metrics[2].second, 1);
   for (int ranks : {2, 3, 4}) {
     const Result several = train(ranks);
     EXPECT_EQ(several.losses, one.losses) << ranks << " ranks";
     EXPECT_EQ(several.eval.loss, one.eval.loss) << ranks << " ranks";
     EXPECT_EQ(several.eval.metrics, one.eval.metrics) << ranks << " ranks";
   }
+}
+
+TEST(OwnKinds, ARegressionHasNoMetricOfLabels) {
+  DataSpec spec;
+  spec.tensors = {{"features", DType::kFloat32, {2}}, {std::string(kTargets), DType::kFloat32, {}}};
+  const auto names = [&] {
+    std::vector<std::string> out;
+    for (const Metric& metric : metrics_of(own_app().metrics, spec)) out.push_back(metric.name);
+    return out;
+  };
+  EXPECT_EQ(names(), (std::vector<std::string>{"auc", "rmse"}));
+  spec.tensors[1] = {std::string(kLabels), DType::kInt32, {}};
+  EXPECT_EQ(names(), (std::vector<std::string>{"accuracy", "balanced_accuracy", "iou", "auc"}));
 }
 
 std::string refusal(const std::function<void()>& action) {

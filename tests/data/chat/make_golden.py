@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tokenizer.json, chats.jsonl and golden.jsonl: token ids and masks of conversations by transformers' apply_chat_template.
+"""Writes tokenizer.json, chats.jsonl, golden.jsonl (token ids and masks of conversations by transformers' apply_chat_template) and
+prompts.jsonl (token ids of conversations that an answer is to follow, by the same with add_generation_prompt=True).
 
 Needs the packages tokenizers and transformers. The tests need neither: they read what this wrote."""
 import json
@@ -23,10 +24,12 @@ tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
 
 # The templates of Qwen 2 (without its standard system message) and Llama 3, with the answers marked for the mask.
 chatml = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
-          "{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}")
+          "{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 llama3 = ("{% for m in messages %}{% if loop.index0 == 0 %}{{ bos_token }}{% endif %}"
           "{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' }}{% if m['role'] == 'assistant' %}{% generation %}"
-          "{{ m['content'] | trim + '<|eot_id|>' }}{% endgeneration %}{% else %}{{ m['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}")
+          "{{ m['content'] | trim + '<|eot_id|>' }}{% endgeneration %}{% else %}{{ m['content'] | trim + '<|eot_id|>' }}{% endif %}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}")
 
 
 def chat(*turns):
@@ -49,3 +52,10 @@ with open(folder / "golden.jsonl", "w", encoding="utf-8") as out:
             made = reader.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=True,
                                               return_assistant_tokens_mask=True)
             print(json.dumps({"template": name, "ids": made["input_ids"], "targets": made["assistant_masks"]}), file=out)
+questions = [chat(("user", "What?")), chats[1] + chat(("user", " \nWhat is the   question?\n")), chat(("system", "🙂"), ("user", "\n\n"))]
+with open(folder / "prompts.jsonl", "w", encoding="utf-8") as out:
+    for name, template in [("chatml", chatml), ("llama3", llama3)]:
+        for messages in questions:
+            ids = reader.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=True,
+                                             add_generation_prompt=True)["input_ids"]
+            print(json.dumps({"template": name, "messages": messages, "ids": ids}), file=out)

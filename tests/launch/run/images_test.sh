@@ -111,6 +111,22 @@ succeeds "learns it" lockstep train images.yaml data.path=table.h5 data.image.he
   optim.lr=1e-2
 succeeds "evaluates it" lockstep eval table
 expect "accuracy" awk -v found="$(field accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
+expect "balanced accuracy" awk -v found="$(field balanced_accuracy <out)" 'BEGIN { exit !(found > 0.9) }'
+expect "no warning" test ! -s err
+{ echo "size,label" && numbers 300 100 5 | awk '{ print $1 "," (NR % 6 ? "no" : "yes") }'; } >rare.csv
+succeeds "a table with a rare label" lockstep data import csv rare.csv rare.h5 --label label
+succeeds "a classifier that never says yes" lockstep train images.yaml data.path=rare.h5 data.image.height=0 data.image.width=0 \
+  train.steps=30 train.eval_every=30 run.dir=rare
+warned='all [0-9]+ predictions are class 0, though the labels are of 2 classes: the accuracy is that class.s share'
+expect "a classifier that never says yes: a validation warns" grep -qE "^warning: step 30: validation: $warned" err
+same "a classifier that never says yes: metrics" 0.5 "$(field val_balanced_accuracy <rare/metrics.jsonl)"
+succeeds "its evaluation" lockstep eval rare --on all
+cp out rare.json
+same "its evaluation: balanced accuracy" 0.5 "$(field balanced_accuracy <rare.json)"
+expect "its evaluation: accuracy" awk -v found="$(field accuracy <rare.json)" 'BEGIN { exit !(found > 0.8) }'
+expect "its evaluation warns" grep -qE "^warning: $warned" err
+succeeds "its evaluation on 3 ranks" lockstep eval rare --on all --ranks 3
+expect "its evaluation on 3 ranks: the same" cmp -s rare.json out
 
 awk 'BEGIN { srand(1); print "a,b,kind,price"
   for (i = 0; i < 200; i++) { a = i * 37 % 101; b = i * 53 % 97; print a "," b "," (i % 3) "x," 1000 + 20 * a - 5 * b + 300 * (i % 3) } }' >prices.csv
@@ -127,7 +143,13 @@ succeeds "half of a regression" lockstep train images.yaml "${regression[@]}" ru
 succeeds "the rest of it" lockstep train images.yaml "${regression[@]}" run.dir=prices_half train.steps=200 --resume --ranks 2
 same "a regression resumed" "$wanted" "$(digest prices_half)"
 succeeds "evaluates it" lockstep eval prices
+expect "a regression has no accuracy" test -z "$(grep -h accuracy out err prices/metrics.jsonl prices/log.txt)"
 expect "in the unit of the table" awk -v found="$(field rmse <out)" 'BEGIN { exit !(found > 1 && found < 100) }'
+sed '2,$s/,[^,]*$/,x/' prices.csv >same.csv
+succeeds "a table of one label" lockstep data import csv same.csv same.h5 --label price
+run lockstep eval prices data.path=same.h5
+expect "a regression on labels has no accuracy" test -z "$(grep -h accuracy out)"
+expect "a regression on labels is not measured in silence" grep -qE '^(error: |warning: the labels of this data are of one class)' err
 succeeds "another table" lockstep data import csv prices.csv again.h5 --target price --like prices.h5 --force
 succeeds "measured as the first" lockstep eval prices data.path=again.h5 --on all
 all=$(field rmse <out)

@@ -1,0 +1,127 @@
+#include "launch/commands/prompts.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "data/line_reader.h"
+#include "data/tokenizer/bpe.h"
+
+namespace lockstep {
+namespace {
+
+// The first <|name|> of a text that is no token of the tokenizer; empty: there is none.
+std::string unknown_token(const std::string& text, const Vocabulary& vocabulary) {
+  constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  for (size_t at = text.find("<|"); at != text.npos; at = text.find("<|", at + 2)) {
+    const size_t end = text.find_first_not_of(kName, at + 2);
+    if (end == text.npos || end == at + 2 || text.compare(end, 2, "|>") != 0) continue;
+    const std::string token = text.substr(at, end + 2 - at);
+    if (vocabulary.special(token) < 0) return token;
+  }
+  return "";
+}
+
+// The first special token that a text spells out; empty: there is none.
+std::string spelt_token(const std::string& text, const Vocabulary& vocabulary) {
+  if (vocabulary.pairs())
+    for (const AddedToken& token : vocabulary.pairs()->tables().added)
+      if (token.special && text.find(token.text) != text.npos) return token.text;
+  return "";
+}
+
+bool has_tokenizer(const Vocabulary& vocabulary) { return vocabulary.pairs() || vocabulary.pieces(); }
+
+// `answer`: what it begins with.
+std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const ChatTemplate& chat,
+                                 const Vocabulary& vocabulary, const std::string& answer = "") {
+  std::vector<TextPiece> pieces = chat_text(chat, messages, true);
+  // A tokenizer makes a space one token with the word behind it, which an answer begins with.
+  if (answer.empty() && has_tokenizer(vocabulary) && !pieces.back().special && pieces.back().text.ends_with(' '))
+    pieces.back().text.pop_back();
+  pieces.push_back({answer});
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> targets;
+  RecordEncoder(vocabulary).encode(pieces, ids, targets);
+  return ids;
+}
+
+Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, const PromptForm& form) {
+  const auto object = parse_json_object(line);
+  require(object.has_value(), ExitCode::kBadData,
+          "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
+  const JsonValue *text = find_member(*object, "prompt"), *messages = find_member(*object, "messages");
+  require((text != nullptr) != (messages != nullptr), ExitCode::kBadData,
+          "needs one of the fields \"prompt\" and \"messages\"", text ? ", and has both" : "");
+  if (text) {
+    const auto* content = std::get_if<std::string>(text);
+    require(content != nullptr, ExitCode::kBadData, "its field \"prompt\" is no text");
+    return prompt_of_text(*content, vocabulary, form);
+  }
+  require(form.chat != nullptr, ExitCode::kBadData,
+          "has messages, which a chat template turns into a prompt: add --chat");
+  const std::vector<ChatMessage> conversation = messages_of(*object, "messages");
+  require(!conversation.empty(), ExitCode::kBadData, "its field \"messages\" holds no message");
+  return {{{"messages", *messages}}, encode_chat(conversation, *form.chat, vocabulary)};
+}
+
+}  // namespace
+
+void check_form(const PromptForm& form, const Vocabulary& vocabulary) {
+  require(!form.special_tokens || form.chat || has_tokenizer(vocabulary), ExitCode::kUsage,
+          "--special-tokens is for a model with a tokenizer; the tokens of this one are ", to_text(vocabulary.level()),
+          "s, none of which is special");
+}
+
+bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary) {
+  if (!has_tokenizer(vocabulary)) return true;
+  const auto head = encode_chat({}, chat, vocabulary), with_answer = encode_chat({}, chat, vocabulary, "Yes");
+  return head.size() <= with_answer.size() && std::equal(head.begin(), head.end(), with_answer.begin());
+}
+
+Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form) {
+  Prompt out{{{"prompt", text}}};
+  if (form.chat) {
+    out.tokens = encode_chat({{"user", text}}, *form.chat, vocabulary);
+    return out;
+  }
+  if (form.special_tokens) {
+    const std::string unknown = unknown_token(text, vocabulary);
+    require(unknown.empty(), ExitCode::kBadData, "the prompt holds ", unknown,
+            ", which is no added token of the tokenizer; without --special-tokens it is text");
+  } else {
+    out.spelt = spelt_token(text, vocabulary);
+  }
+  out.tokens = vocabulary.encode(text, form.special_tokens);
+  require(!out.tokens.empty(), ExitCode::kBadData, "the prompt is empty");
+  return out;
+}
+
+std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form) {
+  std::vector<Prompt> out;
+  if (path.ends_with(".jsonl")) {
+    LineReader lines(path);
+    for (std::string_view line; lines.next(line);) try {
+        require(!lines.too_long(), ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
+        out.push_back(prompt_of_object(line, vocabulary, form));
+      } catch (const Error& e) {
+        throw e.with_message(cat(lines.place(), ": ", e.what()));
+      }
+  } else {
+    std::ifstream in(path);
+    require(in.good(), ExitCode::kMissingInput, "--prompts ", path, ": cannot be opened");
+    for (std::string line; std::getline(in, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      require(!line.empty(), ExitCode::kBadData, path, ": line ", out.size() + 1, " is empty; each line is a prompt");
+      try {
+        out.push_back(prompt_of_text(line, vocabulary, form));
+      } catch (const Error& e) {
+        throw e.with_message(cat(path, ": line ", out.size() + 1, ": ", e.what()));
+      }
+    }
+  }
+  require(!out.empty(), ExitCode::kBadData, path, ": holds no prompt");
+  return out;
+}
+
+}  // namespace lockstep

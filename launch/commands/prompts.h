@@ -1,0 +1,41 @@
+// Prompts of `lockstep generate`: texts, or conversations that a chat template turns into one text that an answer
+// follows. Plain values and functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/io/json.h"
+#include "data/record_encoder.h"
+#include "data/vocabulary.h"
+
+namespace lockstep {
+
+struct PromptForm {
+  const ChatTemplate* chat = nullptr;  // a text is then one message of the user
+  bool special_tokens = false;         // without `chat`: special tokens that the text spells out are those tokens
+};
+
+struct Prompt {
+  JsonObject given;  // as it was given: {"prompt": TEXT} or {"messages": [...]}
+  std::vector<int32_t> tokens = {};
+  std::string spelt = {};  // a special token of the tokenizer that the text spells out and that is text; empty: none
+};
+
+// Throws ExitCode::kUsage where the vocabulary has no special tokens to be read.
+void check_form(const PromptForm& form, const Vocabulary& vocabulary);
+// Whether the last tokens of a prompt are those that an imported conversation has there, before the first word of an
+// answer. They differ where a tokenizer makes one token of two line ends, but two tokens of them before a word;
+// transformers has the same difference.
+bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary);
+// Throws ExitCode::kBadData for text that the vocabulary cannot encode, for a text without tokens and, with
+// `special_tokens`, naming a <|token|> that the tokenizer lacks.
+Prompt prompt_of_text(const std::string& text, const Vocabulary& vocabulary, const PromptForm& form);
+// Of a file: each line is a text, or, where its name ends in .jsonl, a JSON object with "prompt" (a text) or, with a
+// chat template, "messages" (objects with "role" and "content"); its other keys are left alone. Throws
+// ExitCode::kMissingInput, and kBadData naming file and line for what prompt_of_text() refuses, an empty line, a line
+// that is no such object, and a file without prompts.
+std::vector<Prompt> read_prompts(const std::string& path, const Vocabulary& vocabulary, const PromptForm& form);
+
+}  // namespace lockstep

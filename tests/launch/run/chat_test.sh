@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Conversations: a small model is tuned until it answers right; `generate --chat` then prints the answer and ends, `--special-tokens` reads the
+# tokens that a prompt spells out, prompts come as JSON lines, and what cannot be read is refused with one line.
+# Usage: chat_test.sh LOCKSTEP
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+tokenizer=$(cd "$OLDPWD" && cd "$(dirname "$0")/../../data/chat" && pwd)/tokenizer.json
+
+turn() { printf '{"role": "%s", "content": "%s"}' "$1" "$2"; }
+qa() { printf '{"messages": [%s, %s]}\n' "$(turn user "$1")" "$(turn assistant "$2")"; }
+{
+  qa "What is the answer?" "The answer is 42."
+  qa "What is the question?" "no"
+  qa "You are brief" 'What?\n  newlines'
+  printf '{"messages": [%s, %s, %s, %s]}\n' "$(turn user "What?")" "$(turn assistant "no")" "$(turn user "What is the answer?")" "$(turn assistant "brief")"
+} >chats.jsonl
+import() { lockstep data import json chats.jsonl "$1.h5" --messages messages --force "${@:2}"; }
+tune() { # NAME more...
+  lockstep train chat.yaml run.dir="$1" data.path="$1.h5" "${@:2}"
+}
+cat >chat.yaml <<'YAML'
+seed: 1
+model: {name: gpt, layers: 2, heads: 2, width: 48}
+optim: {lr: 0.005}
+batch: {global: 4, micro: 4}
+train: {steps: 120}
+data: {context: 64, packing: pad, validation: 0}
+YAML
+texts() { sed -E 's/.*"text":"([^"]*)".*/\1/' out; }
+ask() { lockstep generate "$1" --chat --temperature 0 --tokens 40 "${@:2}"; }
+
+succeeds "import" import chat --tokenizer "$tokenizer"
+succeeds "tune" tune chat
+succeeds "an answer" ask chat --prompt "What is the answer?"
+same "an answer, and nothing behind it" "The answer is 42." "$(cat out)"
+expect "an answer: no warning" test "$(grep -c warning err)" -eq 0
+succeeds "another answer" ask chat --prompt "What is the question?"
+same "another answer" "no" "$(cat out)"
+succeeds "an answer of two lines" ask chat --prompt "You are brief"
+same "an answer of two lines" "$(printf 'What?\n  newlines')" "$(cat out)"
+succeeds "behind the end" ask chat --prompt "What is the question?" --ignore-end
+expect "behind the end: its token is shown" grep -q '^no<|im_end|>' out
+# The same by hand.
+by_hand=$'<|im_start|>user\nWhat is the answer?<|im_end|>\n<|im_start|>assistant\n'
+succeeds "special tokens in a prompt" lockstep generate chat --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40 --stop '<|im_end|>'
+same "special tokens in a prompt: the answer" "${by_hand}The answer is 42." "$(cat out)"
+succeeds "without --special-tokens they are text" lockstep generate chat --prompt "$by_hand" --temperature 0 --tokens 4
+expect "which a warning says" grep -q 'warning: the prompt holds <|im_start|> as text; --special-tokens' err
+succeeds "one prompt as JSON" ask chat --prompt "What is the question?" --json
+same "one prompt as JSON" '{"prompt":"What is the question?","text":"no","tokens":1,"stopped":true}' "$(sed 's/"tokens":[0-9]*/"tokens":1/' out)"
+# Several, as JSON lines.
+{
+  echo '{"id": 7, "prompt": "What is the answer?"}'
+  printf '{"messages": [%s, %s, %s]}\n' "$(turn user "What?")" "$(turn assistant "no")" "$(turn user "What is the answer?")"
+} >asked.jsonl
+succeeds "JSON lines" ask chat --prompts asked.jsonl
+same "JSON lines: a conversation is answered as a whole" "The answer is 42. brief" "$(texts | paste -sd ' ')"
+expect "JSON lines: what was asked" grep -qF '{"messages":[{"role":"user","content":"What?"}' out
+printf 'What is the question?\nYou are brief\n' >asked.txt
+succeeds "lines of text are messages" ask chat --prompts asked.txt
+expect "lines of text: a line end within an answer" grep -qF '"text":"What?\n  newlines"' out
+# Prompts of several lines without --chat.
+sed -n 1p asked.jsonl >one.jsonl
+succeeds "JSON lines of texts" lockstep generate chat --prompts one.jsonl --tokens 2
+printf '{"prompt": "<|im_start|>user\\nWhat is the question?<|im_end|>\\n<|im_start|>assistant\\n"}\n' >lines.jsonl
+succeeds "a prompt of several lines" lockstep generate chat --prompts lines.jsonl --special-tokens --temperature 0 --tokens 30 --stop '<|im_end|>'
+same "a prompt of several lines: the answer" "no" "$(texts)"
+
+# A model's own tokens for the end: of generation_config.json of the folder that a run began with.
+succeeds "export" lockstep checkpoint export chat chat.hf --to hf
+end() { sed -i -E 's/"eos_token_id": ?[^,}]*/"eos_token_id": '"$1"'/' chat.hf/config.json && echo "{\"eos_token_id\": $2}" >chat.hf/generation_config.json; }
+end 0 '[1, 2]' # <|endoftext|>, <|im_start|>, <|im_end|>
+succeeds "tune what was exported" tune further init.from=chat.hf data.path=chat.h5 train.steps=0
+succeeds "tune that run" tune again init.from=further data.path=chat.h5 train.steps=0
+for from in chat.hf further again; do
+  succeeds "$from: it ends by itself" lockstep generate $from --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40
+  same "$from: it ends by itself" "${by_hand}The answer is 42." "$(cat out)"
+done
+succeeds "and goes on where that is asked for" lockstep generate again --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40 --ignore-end
+expect "and goes on: the token is shown" grep -qF 'The answer is 42.<|im_end|>' out
+end 2 null
+succeeds "config.json's token" lockstep generate further --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40 --json
+expect "config.json's token: it was stopped" grep -qE '"text":"The answer is 42.","tokens":[0-9]+,"stopped":true' out
+mv chat.hf gone
+succeeds "a folder that is gone" lockstep generate further --special-tokens --prompt "$by_hand" --temperature 0 --tokens 40 --json
+expect "a folder that is gone: a warning" grep -q 'warning: further/checkpoints/step-00000000: began with init.from: chat.hf, which' err
+expect "a folder that is gone: it was not stopped" grep -q '"tokens":40,"stopped":false' out
+
+# The other templates; without a tokenizer the template is spelt.
+# A pattern that, as Llama 3's does, leaves two line ends together whatever follows.
+split='{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\\\n+|[^\\\\n]+"},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}'
+sed -E 's/"pre_tokenizer":\{[^}]*\}/"pre_tokenizer":'"$split/" "$tokenizer" >llama.json
+succeeds "import of llama3" import llama --tokenizer llama.json --template llama3
+succeeds "import of llama3 with another pattern" import joined --tokenizer "$tokenizer" --template llama3
+succeeds "tune with another pattern" tune joined train.steps=0
+succeeds "a prompt with another pattern" ask joined --prompt "What?" --template llama3
+expect "a pattern that joins line ends in another way before an answer: a warning" grep -q '^warning: the tokenizer joins what' err
+succeeds "import of plain" import plain --tokenizer "$tokenizer" --template plain
+succeeds "import of bytes" import bytes
+succeeds "import of plain bytes" import plain_bytes --template plain
+for name in llama plain bytes plain_bytes; do
+  more=()
+  if [[ $name == *bytes ]]; then more=(data.context=192 batch.micro=1); fi
+  succeeds "$name: tune" tune "$name" "${more[@]}"
+  case $name in plain*) more=(--template plain) ;; llama) more=(--template llama3) ;; *) more=() ;; esac
+  succeeds "$name: an answer" ask "$name" --prompt "What is the answer?" "${more[@]}"
+  same "$name: an answer" "The answer is 42." "$(cat out)"
+done
+
+# What is refused.
+refuses "--chat without a message" 64 "lockstep generate: --chat answers a message: give --prompt or --prompts" lockstep generate chat --chat
+refuses "--template without --chat" 64 "--template llama3: is for --chat" lockstep generate chat --prompt x --template llama3
+refuses "a template that is none" 64 "there is no template x; there are chatml, llama3, plain" ask chat --prompt x --template x
+refuses "--special-tokens without a tokenizer" 64 "--special-tokens is for a model with a tokenizer; the tokens of this one are bytes" \
+  lockstep generate bytes --prompt x --special-tokens
+refuses "a token that is none" 65 "the prompt holds <\|im_sart\|>, which is no added token" lockstep generate chat --special-tokens --prompt 'a<|im_end|><|im_sart|>'
+bad() { # WHAT LINE 'REGEXP' options...
+  { sed -n 1p asked.jsonl && echo "$2"; } >bad.jsonl
+  refuses "$1" 65 "bad.jsonl:2: $3" lockstep generate chat --prompts bad.jsonl "${@:4}"
+  expect "$1: nothing before an error" test ! -s out
+}
+bad "a broken line" '{"prompt": "x"' "is no JSON object"
+bad "an empty line" '' "is no JSON object"
+bad "no prompt" '{"text": "x"}' 'needs one of the fields "prompt" and "messages"$'
+bad "both" '{"prompt": "x", "messages": []}' 'needs one of the fields "prompt" and "messages", and has both' --chat
+bad "a number" '{"prompt": 3}' 'its field "prompt" is no text'
+bad "no messages" '{"messages": []}' 'its field "messages" holds no message' --chat
+bad "a message without content" '{"messages": [{"role": "user"}]}' 'message 0 of "messages" has no field "content"' --chat
+bad "messages without --chat" "$(sed -n 2p asked.jsonl)" 'has messages, which a chat template turns into a prompt: add --chat'
+bad "an unknown token" '{"prompt": "<|x|>"}' 'the prompt holds <\|x\|>' --special-tokens
+lockstep tokenizer train chats.jsonl bpe.json --vocab-size 300 >out 2>&1
+succeeds "import with another tokenizer" import other --tokenizer bpe.json --template plain
+succeeds "tune with another tokenizer" tune other train.steps=0
+refuses "a tokenizer without the template's tokens" 64 "the template chatml needs the token <\|im_start\|>" ask other --prompt x
+finish
