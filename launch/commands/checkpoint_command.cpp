@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/io/checkpoint.h"
 #include "core/io/json.h"
+#include "data/schema.h"
 #include "launch/commands/checkpoint_export.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -50,6 +51,7 @@ std::string describe(const Checkpoint& c) {
   std::string out =
       cat("checkpoint  ", c.dir, "\nstep        ", i.step, "\ndata        epoch ", i.epoch, ", ", i.position,
           " samples done; dataset ", i.dataset, "\nupdates     ", i.updates, ", ", i.skipped, " steps skipped\n");
+  if (!i.data_schema.empty()) out += cat("schema      ", described(parse_schema(i.data_schema, c.dir)), "\n");
   if (!i.base.empty()) out += cat("base        frozen parameters with the hash ", i.base, ", which init.from holds\n");
   if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
   if (const auto& v = i.validation; v.loss || v.best) {
@@ -72,6 +74,7 @@ JsonObject described(const Checkpoint& c) {
           {"epoch", i.epoch},
           {"samples_done", i.position},
           {"dataset", i.dataset},
+          {"schema", i.data_schema.empty() ? JsonValue(nullptr) : JsonValue(JsonText{i.data_schema})},
           {"base", i.base.empty() ? JsonValue(nullptr) : JsonValue(i.base)},
           {"updates", i.updates},
           {"skipped_steps", i.skipped},

@@ -14,7 +14,7 @@ loss_of() { measured "$@" | field loss; }
 # Images in folders: the classes are their names.
 into_folders() { # DATASET FOLDER NAMES-OF-LABELS...: its images as PNG files
   local i label names=("${@:3}") n
-  n=$(lockstep data inspect "$1" --json 2>/dev/null | field count)
+  n=$(lockstep data inspect "$1" --json 2>/dev/null | field images)
   for ((i = 0; i < n; i++)); do
     lockstep data show "$1" --index "$i" --to image.png --json >shown 2>/dev/null
     label=${names[$(field label <shown)]}
@@ -106,10 +106,10 @@ expect "which are not those of the file" test "$(measured texts data.path=one.h5
 refuses "a label that the run does not have" 65 "other.h5: .*class 'worse' is none of its 2 classes: negative, positive" lockstep eval texts data.path=other.h5
 
 # Several files of one run: names are those of the first, and statistics that differ are said.
-succeeds "files with statistics of their own" lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: some.h5}]' data.path= run.dir=several train.steps=3
+succeeds "files with statistics of their own" lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: some.h5}]' 'data.path=""' run.dir=several train.steps=3
 expect "are warned of" grep -q 'warning: some.h5: has another mean or standard deviation than photos.h5' err
 refuses "files of other classes" 65 "renamed.h5: does not fit the data of photos.h5: class 'zcross'" \
-  lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: renamed.h5}]' data.path= run.dir=none
+  lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: renamed.h5}]' 'data.path=""' run.dir=none
 
 # A checkpoint of a version without this record: its data says what it means, while it is there.
 tar -xzf "$formats/formats-1.tar.gz"
