@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/log.h"
@@ -186,18 +189,27 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
                     peft_tensors(model, layers, trained), shapes, tensors.read);
 }
 
-// `settings` gives those of the model; h5, safetensors and npz do without.
+constexpr std::string_view kFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
+
+// With the format that its output's name says, where it names none.
+ExportRequest with_format(ExportRequest request) {
+  std::string all;
+  for (std::string_view format : kFormats) all += cat(all.empty() ? "" : ", ", format);
+  for (const auto& [ending, format] : {std::pair(".h5", "h5"), std::pair(".hdf5", "h5"),
+                                       std::pair(".safetensors", "safetensors"), std::pair(".npz", "npz")})
+    if (request.format.empty() && request.output.ends_with(ending)) request.format = format;
+  require(!request.format.empty(), ExitCode::kUsage, request.output,
+          ": its name does not end in .h5, .hdf5, .safetensors or .npz; say which format by --to, one of ", all);
+  require(std::find(std::begin(kFormats), std::end(kFormats), request.format) != std::end(kFormats), ExitCode::kUsage,
+          "--to: ", request.format, " is none of ", all);
+  return request;
+}
+
+// `settings` gives those of the model; h5, safetensors and npz do without. The request has a format.
 void write_tensors(const Tensors& tensors, const std::function<const Settings&()>& settings, const TaskSpec& task,
                    const ExportRequest& request) {
-  std::string format = request.format;
-  if (format.empty()) {
-    format = "h5";
-    for (const char* ending : {"safetensors", "npz"})
-      if (request.output.ends_with(cat(".", ending))) format = ending;
-  }
-  const bool llmc = format == "llmc" || format == "llmc-bf16", plain = format == "safetensors" || format == "npz";
-  require(llmc || plain || format == "h5" || format == "hf" || format == "peft", ExitCode::kUsage, "--to: ", format,
-          " is none of h5, safetensors, npz, hf, llmc, llmc-bf16, peft");
+  const std::string& format = request.format;
+  const bool llmc = format == "llmc" || format == "llmc-bf16";
   if (format == "h5") {
     export_hdf5(tensors, request.output);
   } else if (format == "safetensors") {
@@ -221,7 +233,8 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
 
 }  // namespace
 
-void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& request) {
+void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& given) {
+  const ExportRequest request = with_format(given);
   std::unique_ptr<Settings> made;
   const auto settings = [&]() -> const Settings& {
     if (!made) made = settings_of_checkpoint(app, c);
@@ -232,7 +245,8 @@ void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest&
   write_tensors(tensors_of(c, names_base, request.averages), settings, task_of(c.info), request);
 }
 
-void convert_weights(const App& app, const std::string& path, const ExportRequest& request) {
+void convert_weights(const App& app, const std::string& path, const ExportRequest& given) {
+  const ExportRequest request = with_format(given);
   require(is_pretrained(path), ExitCode::kMissingInput, path, ": is neither a folder of transformers nor a file");
   const auto settings = settings_of_pretrained(app, path);
   const auto pretrained = settings->pretrained;
