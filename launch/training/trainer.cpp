@@ -361,7 +361,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
       WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
       const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
-      loss = model_->batch_loss(model_->output_of(batch_read), batch_read);
+      loss = model_->loss_of(batch_read);
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");
