@@ -75,8 +75,10 @@ WithKeyValues::~WithKeyValues() {
 
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   KeyValueCache* cache = context().key_values;
-  if (const Documents* documents = context().documents.get())
-    return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
+  const Documents* documents = context().documents.get();
+  check(!(cache && documents), layer.name(),
+        ": a pass with documents (WithDocuments) cannot go on from a cache of keys and values (WithKeyValues)");
+  if (documents) return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
   if (!cache) return causal_attention(q, k, v, window);
   const auto& [keys, values] = cache->append(layer, k, v);
   return attention(q, keys, values, {.causal = true, .window = window, .starts = cache->starts()});

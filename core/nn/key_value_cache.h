@@ -60,8 +60,8 @@ class WithKeyValues {
 };
 
 // Causal attention (core/ops/ops.h) of an attention layer: to the tokens of its own document where rows hold several
-// (core/nn/documents.h), and in a pass that goes on from a cache, to the keys and values of earlier passes too. The
-// layer is that of the caller. Keys and values: [B, T, kv_heads, D].
+// (core/nn/documents.h), and in a pass that goes on from a cache, to the keys and values of earlier passes too; both
+// together throw ExitCode::kInternal. The layer is that of the caller. Keys and values: [B, T, kv_heads, D].
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0);
 
 }  // namespace lockstep

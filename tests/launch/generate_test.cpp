@@ -10,6 +10,7 @@
 #include "core/device/context.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
+#include "core/nn/documents.h"
 #include "core/nn/key_value_cache.h"
 
 namespace lockstep {
@@ -129,6 +130,22 @@ TEST_P(Generation, ACacheKeepsNothingOfAPassThatFailed) {
       },
       std::runtime_error);
   EXPECT_EQ(cache.lengths()[0], 5) << "a pass during unwinding that did not fail itself";
+}
+
+TEST_P(Generation, ACacheAndDocumentsTogetherAreRefused) {
+  const auto model = model_named(GetParam());
+  const Tensor one = Tensor::zeros({1, 5}, DType::kInt32), tokens = Tensor::of(prompt_of(5, 7), {1, 5});
+  const WithDocuments documents(std::make_shared<const Documents>(Documents{one, one}));
+  KeyValueCache cache(1, kContext);
+  try {
+    const WithKeyValues with(cache, {5});
+    (*model)(tokens);
+    FAIL() << "documents and a cache";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kInternal);
+    EXPECT_NE(std::string(e.what()).find("WithDocuments"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(cache.lengths()[0], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generation, ::testing::Values("gpt", "llama", "qwen", "mistral"));
