@@ -76,11 +76,13 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.dataset = to_hex(data_.train->identity());
   info_.samples = data_.samples;
   // Frozen parameters of files are named by their hash, wherever these lie.
-  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "");
+  std::vector<std::string> names;
+  for (auto& p : model_->parameters()) names.push_back(p.name);
+  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
+                                               rules_leave_others(settings_.optim, names) ? "optim.rules" : "");
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
-  info_.input = spec.input().shape;
-  info_.classes = spec.classes;
+  info_.input = spec.input().shape, info_.classes = spec.classes;
   info_.tokens = spec.vocabulary;
   const auto& queue = current_stream().device_queue();
   info_.isa = queue ? queue->kernels().isa : kernels().isa;
@@ -100,8 +102,6 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
       options.file_type = stored_type(*settings_.pretrained, options.frozen);
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
     info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
-    std::vector<std::string> names;
-    for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, parallel_->slots(), names);
     phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, !measured);
     info_.later_updates.assign(phases_->count() - 1, 0);
@@ -360,8 +360,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
       FlightPhase phase("forward");
       WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
-      const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
-      loss = model_->loss_of(batch_read);
+      loss = model_->loss_of(as_computed(m.batch, settings_.parallel.compute));
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");

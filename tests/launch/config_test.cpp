@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "launch/config/did_you_mean.h"
+#include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {
@@ -243,6 +246,30 @@ TEST(Config, TheResolvedFileLoadsToTheSameValues) {
   EXPECT_TRUE(contains(yaml, "seed: 3  # a.yaml:2\n")) << yaml;
   EXPECT_TRUE(contains(yaml, "\n  lr: 0.5  # override 1 (optim.lr=0.5)\n")) << yaml;
   EXPECT_TRUE(contains(yaml, "\n  nesterov: false  # default\n")) << yaml;
+}
+
+// A rule that sets a key to its default is another than one that leaves it to earlier rules; where it makes no
+// difference to a model, what a resumed run compares is the same as before rules told the two apart.
+TEST(Config, TheResolvedFileKeepsWhatARuleLeavesToEarlierOnes) {
+  const auto rules_of = [](const std::string& yaml) {
+    OptimOptions o;
+    Config config(ConfigTree::parse(yaml, "a.yaml"));
+    config.bind("optim", fields(o));
+    return std::pair(o.rules, config);
+  };
+  const auto [rules, config] =
+      rules_of("optim: {rules: [{pattern: x, lr_scale: 2}, {pattern: y, lr_scale: 1}, {pattern: z, frozen: false}]}");
+  for (const auto& r : {rules, rules_of(config.dump_yaml()).first}) {
+    ASSERT_EQ(r.size(), 3u);
+    EXPECT_EQ(std::tuple(r[0].lr_scale.given, r[1].lr_scale.given, r[2].lr_scale.given), std::tuple(true, true, false));
+    EXPECT_EQ(std::tuple(r[0].frozen.given, r[1].frozen.given, r[2].frozen.given), std::tuple(false, false, true));
+    EXPECT_EQ(r[1].lr_scale.value, 1);
+  }
+  EXPECT_TRUE(contains(config.json(), R"({"pattern":"y","decay":"default","lr_scale":1.0})")) << config.json();
+  EXPECT_TRUE(contains(config.math_text(), "{pattern: x, decay: default, lr_scale: 2, frozen: false}, {pattern: \"y\""))
+      << config.math_text();
+  EXPECT_TRUE(contains(config.math_text("", "optim.rules"), "{pattern: x, decay: default, lr_scale: 2}, "));
+  EXPECT_EQ(rules_of(config.dump_yaml()).second.math_text(), config.math_text());
 }
 
 TEST(Config, AnOddFileNameDoesNotSpoilTheResolvedFile) {
