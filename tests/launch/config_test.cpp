@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "launch/config/did_you_mean.h"
+#include "launch/config/settings.h"
 #include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
 
@@ -270,6 +273,37 @@ TEST(Config, TheResolvedFileKeepsWhatARuleLeavesToEarlierOnes) {
       << config.math_text();
   EXPECT_TRUE(contains(config.math_text("", "optim.rules"), "{pattern: x, decay: default, lr_scale: 2}, "));
   EXPECT_EQ(rules_of(config.dump_yaml()).second.math_text(), config.math_text());
+}
+
+// Also where several share a struct of options.
+TEST(Config, EachOptimizerTakesItsOwnKeysAlone) {
+  const std::map<std::string, std::string> own{{"sgd", "momentum nesterov "},
+                                               {"adam", "beta1 beta2 epsilon "},
+                                               {"adamw", "beta1 beta2 epsilon "},
+                                               {"adamw8bit", "beta1 beta2 epsilon "},
+                                               {"lamb", "beta1 beta2 epsilon "},
+                                               {"lion", "beta1 beta2 "},
+                                               {"muon", "adamw_for beta1 beta2 epsilon momentum "}};
+  ASSERT_EQ(builtin().optimizers.size(), own.size());
+  for (const auto& [name, keys] : own) {
+    std::string taken;
+    for (const char* text :
+         {"adamw_for=[x]", "beta1=0.5", "beta2=0.5", "epsilon=0.5", "momentum=0.5", "nesterov=false", "amsgrad=true"}) {
+      const std::string key = std::string(text).substr(0, std::string_view(text).find('='));
+      try {
+        load_settings(
+            builtin(),
+            ConfigTree::parse("data: {path: x.h5}", "a.yaml", {cat("optim.name=", name), cat("optim.", text)}), 1);
+        taken += key + " ";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ExitCode::kConfig);
+        EXPECT_TRUE(contains(e.what(), cat("override 2 (optim.", text, "): "))) << e.what();
+        EXPECT_TRUE(contains(e.what(), key == "amsgrad" ? "unknown key optim.amsgrad" : "only with optim.name: "))
+            << e.what();
+      }
+    }
+    EXPECT_EQ(taken, keys) << name;
+  }
 }
 
 TEST(Config, AnOddFileNameDoesNotSpoilTheResolvedFile) {
