@@ -182,7 +182,11 @@ class Fitting {
   }
 
   void fit_labels() {
-    if (h_.class_names == of_.class_names && h_.classes <= of_.classes) return;
+    const bool same = h_.class_names == of_.class_names, unnamed = h_.class_names.empty() && !same;
+    if (unnamed && h_.classes <= of_.classes)
+      log_warning(cat(where_, ": its labels are numbers without names; they are taken for those of ", like_.name, ": ",
+                      listed(of_.class_names)));
+    if ((same || unnamed) && h_.classes <= of_.classes) return;
     const std::vector<int32_t> to = labels_in(h_, of_);
     for (int32_t& label : labels_) {
       const int32_t there = to[static_cast<size_t>(label)];

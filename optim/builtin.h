@@ -20,7 +20,8 @@ struct LionOptions {
 struct MuonOptions {
   AdamWOptions adamw = {};  // learning rate and weight decay are those of matrices too
   double momentum = 0.95;
-  // Patterns, as in OptimRule; by default embeddings and heads of the built-in models.
+  // Patterns, as in OptimRule, of what AdamW updates beside vectors and tables (core/nn/module.h); by default the heads
+  // of the built-in models. Names of tables are here since checkpoints hold this list.
   std::vector<std::string> adamw_for = {"wte.*",       "wpe.*",  "embedding.*", "tokens.*", "positions.*",
                                         "class_token", "head.*", "fc.*",        "fc2.*"};
 };
@@ -35,7 +36,7 @@ std::unique_ptr<Optimizer> make_adamw8bit(const AdamWOptions& o, const std::vect
 std::unique_ptr<Optimizer> make_adam(const AdamWOptions& o, const std::vector<Slot>& slots);
 // LAMB (You et al. 2019): as AdamW, with a step for each parameter in proportion to its norm. Options are AdamW's.
 std::unique_ptr<Optimizer> make_lamb(const AdamWOptions& o, const std::vector<Slot>& slots);
-// Muon (Jordan et al. 2024) for matrices and larger tensors, AdamW for vectors and what `adamw_for` names.
+// Muon (Jordan et al. 2024) for matrices and larger tensors, AdamW for vectors, tables and what `adamw_for` names.
 std::unique_ptr<Optimizer> make_muon(const MuonOptions& o, const std::vector<Slot>& slots);
 std::unique_ptr<Optimizer> make_lion(const LionOptions& o, const std::vector<Slot>& slots);
 

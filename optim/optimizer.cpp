@@ -12,9 +12,12 @@ namespace lockstep {
 
 std::vector<Field> fields(OptimRule& o) {
   return {field("pattern", o.pattern, "parameters whose dotted name matches; * matches any characters"),
-          field("decay", o.decay, "weight decay for these parameters").with_choices({"default", "on", "off"}),
-          field("lr_scale", o.lr_scale, "multiplies the learning rate").with_range(0, kMostRate),
-          field("frozen", o.frozen, "no gradient, no update")};
+          field("decay", o.decay, "weight decay for these parameters; default: as without this rule")
+              .with_choices({"default", "on", "off"}),
+          field("lr_scale", o.lr_scale.value, "multiplies the learning rate")
+              .with_range(0, kMostRate)
+              .that_notes(o.lr_scale.given),
+          field("frozen", o.frozen.value, "no gradient, no update").that_notes(o.frozen.given)};
 }
 
 std::vector<Field> fields(OptimOptions& o) {
@@ -33,24 +36,43 @@ std::vector<Field> fields(OptimOptions& o) {
             "it with --ema; 0: none")
           .with_range(0, kMostBeta)
           .without_effect_at_default(),
-      list_field("rules", o.rules, "overrides by parameter name; the last match applies")};
+      list_field("rules", o.rules,
+                 "overrides by parameter name; of each key the last matching rule that gives it applies")};
 }
 
-bool is_frozen(const OptimOptions& o, const std::string& name) {
-  bool frozen = false;
+namespace {
+
+// Of the rules that match the name, the last that gives the value; null where none does.
+template <class T>
+const T* last_of(const OptimOptions& o, const std::string& name, RuleValue<T> OptimRule::*value) {
+  const T* out = nullptr;
   for (const OptimRule& r : o.rules)
-    if (matches(r.pattern, name)) frozen = r.frozen;
-  return frozen;
+    if ((r.*value).given && matches(r.pattern, name)) out = &(r.*value).value;
+  return out;
+}
+
+}  // namespace
+
+bool is_frozen(const OptimOptions& o, const std::string& name) {
+  const bool* frozen = last_of(o, name, &OptimRule::frozen);
+  return frozen && *frozen;
+}
+
+bool rules_leave_others(const OptimOptions& o, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const auto last = std::find_if(o.rules.rbegin(), o.rules.rend(), [&](auto& r) { return matches(r.pattern, name); });
+    if (last == o.rules.rend()) return false;
+    const double* scale = last_of(o, name, &OptimRule::lr_scale);
+    return last->frozen.value != is_frozen(o, name) || last->lr_scale.value != (scale ? *scale : 1);
+  });
 }
 
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names) {
   for (Slot& s : slots) {
     if (o.decay_vectors) s.decay = true;
-    for (const OptimRule& r : o.rules) {
-      if (!matches(r.pattern, s.name)) continue;
-      if (r.decay != "default") s.decay = r.decay == "on";
-      s.lr_scale = r.lr_scale;
-    }
+    for (const OptimRule& r : o.rules)
+      if (r.decay != "default" && matches(r.pattern, s.name)) s.decay = r.decay == "on";
+    if (const double* scale = last_of(o, s.name, &OptimRule::lr_scale)) s.lr_scale = *scale;
   }
   for (const OptimRule& r : o.rules)
     require(

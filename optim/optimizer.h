@@ -16,12 +16,26 @@
 
 namespace lockstep {
 
-// Overrides options for the parameters whose name matches; if several rules match, the last one applies.
+// What a rule says of one option; a rule that does not set it leaves it to the rules before.
+template <class T>
+struct RuleValue {
+  RuleValue(T v) : value(v), given(true) {}  // NOLINT: a value is one that is given
+  static RuleValue standard(T v) {
+    RuleValue out(v);
+    out.given = false;
+    return out;
+  }
+  T value;  // the option's default where it is not given
+  bool given;
+};
+
+// Overrides options for the parameters whose name matches. Of several rules that match, each option is that of the last
+// one that sets it.
 struct OptimRule {
   std::string pattern;            // * matches any characters: "*.bias", "blocks.0.*"
-  std::string decay = "default";  // on | off | default
-  double lr_scale = 1;
-  bool frozen = false;
+  std::string decay = "default";  // on | off; default does not set it
+  RuleValue<double> lr_scale = RuleValue<double>::standard(1);
+  RuleValue<bool> frozen = RuleValue<bool>::standard(false);
 };
 std::vector<Field> fields(OptimRule& o);
 
@@ -41,6 +55,9 @@ std::vector<Field> fields(OptimOptions& o);  // all except `name`
 // rule that matches none of `slots`, unless it matches a frozen parameter among `all_names`.
 void apply_rules(const OptimOptions& o, std::vector<Slot>& slots, const std::vector<std::string>& all_names);
 bool is_frozen(const OptimOptions& o, const std::string& name);
+// Whether one of these parameters gets a rate or is frozen by a rule that a later rule matches, too, and leaves alone.
+// Until 2026-11 the later rule set both back to their defaults.
+bool rules_leave_others(const OptimOptions& o, const std::vector<std::string>& names);
 
 struct UpdateScalars {
   double lr = 0;

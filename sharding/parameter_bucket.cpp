@@ -152,6 +152,7 @@ std::vector<Slot> ParameterBucket::slots() const {
     if (!streamed_ && !master_.same_place(whole_.slice(0, slice_.begin, slice_.end)))
       s.copy = of_slice(whole_.slice(0, slice_.begin, slice_.end), i);
     s.decay = members_[i].parameter->decay;
+    s.table = members_[i].parameter->table;
     s.group = this;
     s.place = p.offset;
     out.push_back(std::move(s));

@@ -45,12 +45,16 @@ struct Field {
   // At its default it is no part of these: for a key that came later, so that the digests and checkpoints of before
   // stay.
   bool absent_at_default = false;
+  // Of a list's element: set to true where the configuration gives the key. While false, the resolved configuration
+  // leaves the key out, for owners that tell a key that is not given from its default.
+  bool* given = nullptr;
 
   Field&& with_unit(std::string u) && { return unit = std::move(u), std::move(*this); }
   Field&& with_range(double lo, double hi) && { return min = lo, max = hi, std::move(*this); }
   Field&& at_least(double lo) && { return min = lo, std::move(*this); }
   Field&& with_choices(std::vector<std::string> c) && { return choices = std::move(c), std::move(*this); }
   Field&& without_effect_at_default() && { return absent_at_default = true, std::move(*this); }
+  Field&& that_notes(bool& is_given) && { return given = &is_given, std::move(*this); }
   Field&& without_effect_on_math() && { return shapes_math = false, std::move(*this); }
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -74,6 +75,16 @@ void log(LogLevel level, std::string_view line) {
   s.terminal.log(translate(level), text);
   s.terminal.flush();
   if (s.listener) s.listener(false);
+}
+
+void log_warning_once(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> given;
+  {
+    std::lock_guard lock(mutex);
+    if (!given.insert(line).second) return;
+  }
+  log_warning(line);
 }
 
 void set_log_level(LogLevel level) { sinks().terminal.set_level(translate(level)); }

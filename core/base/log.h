@@ -17,6 +17,9 @@ inline void log_info(std::string_view line) { log(LogLevel::kInfo, line); }
 inline void log_warning(std::string_view line) { log(LogLevel::kWarning, line); }
 inline void log_error(std::string_view line) { log(LogLevel::kError, line); }
 
+// A warning that the process gives once, however often and from however many threads it is called with this line.
+void log_warning_once(const std::string& line);
+
 // Lines below `level` are dropped on the terminal (default kInfo); the file takes all.
 void set_log_level(LogLevel level);
 

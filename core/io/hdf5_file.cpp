@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
-#include <set>
 
 #include "core/base/caught.h"
 #include "core/base/error.h"
@@ -26,18 +24,6 @@ namespace {
 constexpr int64_t kAutomaticChunkBytes = 256 << 10;
 constexpr hsize_t kMetadataBlock = 32 << 10;  // metadata lie together, so that chunks do, too, and few ranges name all
 constexpr size_t kOpenDatasets = 4;  // each keeps up to 1 MiB of chunks: a file of thousands must not keep them all
-
-void warn_once(const std::string& path) {
-  static std::mutex mutex;
-  static std::set<std::string> warned;
-  {
-    std::lock_guard lock(mutex);
-    if (!warned.insert(path).second) return;
-  }
-  log_warning(cat(path,
-                  ": has no hash of its structure, so an older version of lockstep or another program wrote it; "
-                  "damage to it may crash the HDF5 library. Import or save it again with this version"));
-}
 
 }  // namespace
 
@@ -218,7 +204,10 @@ Hdf5File Hdf5File::open(const std::string& path) {
   // leads to by then.
   const InputFile input(path);
   require(input.size > 0, ExitCode::kBadData, path, ": is empty, not an HDF5 file");
-  if (!check_seal(input)) warn_once(path);
+  if (!check_seal(input))
+    log_warning_once(cat(path,
+                         ": has no hash of its structure, so an older version of lockstep or another program wrote it; "
+                         "damage to it may crash the HDF5 library. Import or save it again with this version"));
   const std::string opened = cat("/proc/self/fd/", input.descriptor.number());
   Door door(&path);
   auto state = std::make_unique<State>();

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/plain_file.h"
 #include "core/io/half.h"
 #include "core/io/json.h"
@@ -190,13 +191,16 @@ WeightFiles WeightFiles::open(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     out.add_file(path);
-  } else if (fs::exists(fs::path(path) / kWeightsIndex, error)) {
-    out.add_index(path);
   } else {
-    const std::string file = cat(path, "/", kWeightsFile);
-    require(fs::exists(file, error), ExitCode::kMissingInput, path, ": holds neither ", kWeightsFile, " nor ",
+    const std::string file = cat(path, "/", kWeightsFile), index = cat(path, "/", kWeightsIndex);
+    const bool has_file = fs::exists(file, error), has_index = fs::exists(index, error);
+    require(has_file || has_index, ExitCode::kMissingInput, path, ": holds neither ", kWeightsFile, " nor ",
             kWeightsIndex);
-    out.add_file(file);
+    if (has_file && has_index)
+      log_warning_once(cat(file, ": is read, as transformers does, and ", kWeightsIndex,
+                           " beside it is not; remove the one that is out of date"));
+    if (has_file) out.add_file(file);
+    else out.add_index(path);
   }
   return out;
 }

@@ -30,8 +30,9 @@ struct StoredWeight {
 
 class WeightFiles {
  public:
-  // `path`: a file, or a folder with kWeightsFile or kWeightsIndex; a file may also be one of llm.c
-  // (core/io/llmc_weights.h) or a .npz of NumPy (core/io/numpy_file.h). Reads all headers. Throws
+  // `path`: a file, or a folder with kWeightsFile or kWeightsIndex (with both, the file is read, as transformers does,
+  // and a warning names the index); a file may also be one of llm.c (core/io/llmc_weights.h) or a .npz of NumPy
+  // (core/io/numpy_file.h). Reads all headers. Throws
   // ExitCode::kMissingInput for what is not there and kBadData, naming file and tensor, for what the format forbids and
   // for: names that occur twice, bytes that belong to no tensor or to several, sizes that overflow or do not follow
   // from type and shape, more than Shape::kMaxRank dimensions, an index that names files elsewhere or disagrees with

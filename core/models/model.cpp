@@ -12,20 +12,38 @@
 namespace lockstep {
 
 Tensor Model::logits(const Tensor& h, const Tensor& weight) {
-  head_ = loss_multiplies() ? weight : Tensor();
-  return head_ ? h : linear(h, weight);
+  gave_features_ = loss_multiplies(), multiplied_ = false;
+  if (!gave_features_) return linear(h, weight);
+  std::erase_if(features_, [](const Features& f) { return f.of.expired(); });
+  features_.push_back({h.storage(), weight});
+  return h;
 }
 
 Tensor Model::logits(const Tensor& h, Linear& head) {
   if (loss_multiplies() && !head.has_adapter()) return logits(h, head.weight());
-  head_ = Tensor();
+  gave_features_ = false;
   return head(h);
 }
 
 Tensor Model::loss(Tensor output, const Tensor& target) {
-  if (const Tensor head = std::exchange(head_, Tensor()))
-    return linear_cross_entropy(output, head, target, loss_rows_, kIgnoreIndex, label_smoothing_);
-  return cross_entropy(std::move(output), target, kIgnoreIndex, training() ? label_smoothing_ : 0);
+  const double smoothing = training() ? label_smoothing_ : 0;
+  for (const Features& f : features_)
+    if (f.of.lock() == output.storage()) {
+      multiplied_ = true;
+      return linear_cross_entropy(output, f.weight, target, loss_rows_, kIgnoreIndex, smoothing);
+    }
+  check(!(loss_multiplies() && gave_features_), "the loss of ", output,
+        ", which no forward pass returned: with set_loss_rows() (train.loss_rows) a pass in training returns features, "
+        "which loss() multiplies by the head's weight; hand them on as they are, or set it to 0");
+  return cross_entropy(std::move(output), target, kIgnoreIndex, smoothing);
+}
+
+Tensor Model::loss_of(const Batch& batch) {
+  Tensor loss = batch_loss(output_of(batch), batch);
+  check(!gave_features_ || multiplied_,
+        "this model's loss took features for logits: with set_loss_rows() "
+        "(train.loss_rows) it must call Model::loss(), or ends_in_logits() be false");
+  return loss;
 }
 
 Tensor Model::batch_loss(Tensor output, const Batch& batch) {

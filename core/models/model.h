@@ -70,11 +70,16 @@ class Model : public Module {
   // overwrite the output with its gradient if the caller keeps no other handle to it.
   virtual Tensor loss(Tensor output, const Tensor& labels);
   void set_label_smoothing(double share) { label_smoothing_ = share; }  // [0, 1]; 0 until it is called
+  // The loss of a batch: batch_loss() of output_of(). Throws ExitCode::kInternal where the output was features, as
+  // set_loss_rows() says, and another loss than this class's took them.
+  Tensor loss_of(const Batch& batch);
   // Whether forward() ends in logits(), so that the loss may multiply by the head's weight itself.
   virtual bool ends_in_logits() const { return false; }
-  // In training the loss of a model that ends in logits() then holds the logits of this many rows at a time
-  // (linear_cross_entropy in core/ops/ops.h); 0, as it is until this is called: all at once. Needs all parameters at
-  // hand after the forward pass.
+  // The loss of a model that ends in logits() then holds the logits of this many rows at a time (linear_cross_entropy
+  // in core/ops/ops.h); 0, as it is until this is called: all at once. Needs all parameters at hand after the forward
+  // pass. In training forward() then returns what the head multiplies, features, of which loss() alone makes logits. It
+  // knows them, and views of them, whatever passes came after; any other tensor that comes to loss() in training throws
+  // kInternal.
   void set_loss_rows(int64_t rows) { loss_rows_ = rows; }
   void set_regression(const RegressionLoss& how) { regression_ = how; }  // labels are classes until it is called
   // The phases of a step, in order: each sees what those before it updated (two networks that are trained against each
@@ -101,7 +106,15 @@ class Model : public Module {
   size_t phase_ = 0;
   double label_smoothing_ = 0;
   int64_t loss_rows_ = 0;
-  Tensor head_;  // with which loss() multiplies the last forward pass's output; undefined: it does not
+  // What forward passes returned in the place of logits, as long as there is a handle to it, and the weight by which
+  // loss() multiplies it.
+  struct Features {
+    std::weak_ptr<Storage> of;
+    Tensor weight;
+  };
+  std::vector<Features> features_;
+  bool gave_features_ = false;  // the last forward pass did
+  bool multiplied_ = false;     // and loss() has made logits of features since
   bool loss_multiplies() const { return loss_rows_ > 0 && training(); }
   std::optional<RegressionLoss> regression_;
 };

@@ -19,7 +19,7 @@ std::vector<Field> fields(VitOptions& o) {
 }
 
 Vit::Vit(const VitOptions& o, const TaskSpec& task)
-    : class_token_(parameter("class_token", {1, 1, o.width}, Init::zeros())) {
+    : class_token_(table("class_token", {1, 1, o.width}, Init::zeros())) {
   require(task.input.rank() == 3, ExitCode::kConfig, "model.name: vit needs images [H, W, C], not samples of shape ",
           task.input);
   require(task.input[0] % o.patch == 0 && task.input[1] % o.patch == 0, ExitCode::kConfig, "model.patch: ", o.patch,

@@ -1,5 +1,6 @@
 // Documents: several texts in one row of tokens, none of which sees another (data.packing: pack), or a text and its
-// padding. A plain value; passes find it in the context (core/device/context.h), where Model::output_of puts it.
+// padding. A plain value; passes find it in the context (core/device/context.h), where Model::output_of puts it. A pass
+// has documents or a KeyValueCache, not both.
 #pragma once
 
 #include "core/tensor/tensor.h"

@@ -1,6 +1,7 @@
 #include "core/nn/key_value_cache.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/nn/documents.h"
 #include "core/ops/ops.h"
@@ -55,7 +56,7 @@ const KeyValueCache::KeysAndValues& KeyValueCache::append(const Module& layer, c
 }
 
 WithKeyValues::WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& counts)
-    : cache_(cache), before_(context().key_values) {
+    : cache_(cache), before_(context().key_values), exceptions_(std::uncaught_exceptions()) {
   check(counts.size() == cache.lengths_.size(), "a cache of ", cache.sequences(), " sequences, new tokens of ",
         counts.size());
   for (size_t b = 0; b < counts.size(); ++b)
@@ -68,13 +69,16 @@ WithKeyValues::WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& c
 
 WithKeyValues::~WithKeyValues() {
   context().key_values = before_;
+  if (std::uncaught_exceptions() > exceptions_) return;  // the pass may have written a part of its keys alone
   for (size_t b = 0; b < cache_.lengths_.size(); ++b) cache_.lengths_[b] += cache_.counts_[b];
 }
 
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
   KeyValueCache* cache = context().key_values;
-  if (const Documents* documents = context().documents.get())
-    return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
+  const Documents* documents = context().documents.get();
+  check(!(cache && documents), layer.name(),
+        ": a pass with documents (WithDocuments) cannot go on from a cache of keys and values (WithKeyValues)");
+  if (documents) return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
   if (!cache) return causal_attention(q, k, v, window);
   const auto& [keys, values] = cache->append(layer, k, v);
   return attention(q, keys, values, {.causal = true, .window = window, .starts = cache->starts()});

@@ -43,8 +43,9 @@ class KeyValueCache {
 };
 
 // Passes in this scope go on from `cache`: one pass over new tokens [sequences, T], of which the first counts[b] of
-// sequence b, at least 1, are its own and the rest is padding. At the end of the scope the cache holds the new tokens.
-// Throws ExitCode::kInternal where they do not fit. Without gradients.
+// sequence b, at least 1, are its own and the rest is padding. At the end of the scope the cache holds the new tokens,
+// or, where an exception ends it, those from before. Throws ExitCode::kInternal where they do not fit. Without
+// gradients.
 class WithKeyValues {
  public:
   WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& counts);
@@ -55,11 +56,12 @@ class WithKeyValues {
   NoGrad no_grad_;
   KeyValueCache& cache_;
   KeyValueCache* before_;
+  int exceptions_;  // in flight at the start of the scope
 };
 
 // Causal attention (core/ops/ops.h) of an attention layer: to the tokens of its own document where rows hold several
-// (core/nn/documents.h), and in a pass that goes on from a cache, to the keys and values of earlier passes too. The
-// layer is that of the caller. Keys and values: [B, T, kv_heads, D].
+// (core/nn/documents.h), and in a pass that goes on from a cache, to the keys and values of earlier passes too; both
+// together throw ExitCode::kInternal. The layer is that of the caller. Keys and values: [B, T, kv_heads, D].
 Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0);
 
 }  // namespace lockstep

@@ -81,7 +81,7 @@ AddLayerNorm LayerNorm::of_sum(const Tensor& a, const Tensor& b) {
 RmsNorm::RmsNorm(int64_t width, double eps) : weight_(parameter("weight", {width}, Init::ones())), eps_(eps) {}
 Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, weight_, eps_); }
 
-Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(parameter("weight", {count, width}, init)) {}
+Embedding::Embedding(int64_t count, int64_t width, Init init) : weight_(table("weight", {count, width}, init)) {}
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight_, index); }
 
 Conv2d::Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,

@@ -42,6 +42,12 @@ Tensor& Module::parameter(std::string name, const Shape& shape, Init init) {
   return p.value;
 }
 
+Tensor& Module::table(std::string name, const Shape& shape, Init init) {
+  Tensor& value = parameter(std::move(name), shape, init);
+  parameters_.back().table = true;
+  return value;
+}
+
 Buffer& Module::buffer(std::string name, const Shape& shape, double initial, double rate) {
   return buffers_.emplace_back(Buffer{std::move(name), Tensor::unallocated(shape), initial, rate, {}});
 }

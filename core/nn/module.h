@@ -22,6 +22,7 @@ struct Parameter {
   Tensor value;
   Init init;
   bool decay = false;  // whether weight decay applies by default: not to vectors (norms, biases)
+  bool table = false;  // rows that are looked up or added, not a matrix by which features are multiplied
 };
 
 struct NamedParameter {
@@ -91,6 +92,9 @@ class Module {
   Tensor surrounded(const std::function<Tensor()>& forward);
   // Weight decay applies to matrices and larger, unless `decay` says otherwise.
   Tensor& parameter(std::string name, const Shape& shape, Init init);
+  // A parameter of rows that are looked up or added, such as embeddings of tokens or positions: an optimizer of
+  // matrices (muon) leaves it to another. Embedding makes its weight so.
+  Tensor& table(std::string name, const Shape& shape, Init init);
   Buffer& buffer(std::string name, const Shape& shape, double initial, double rate);
   template <class M, class... Args>
   M& child(std::string name, Args&&... args) {

@@ -29,6 +29,7 @@ struct Slot {
   Tensor copy;                  // if defined [n]: an update may write the new master here too, converted to this type
   bool in_host_memory = false;  // master and moments are; updates copy them to the device chunk by chunk
   bool decay = false;
+  bool table = false;  // of the parameter (core/nn/module.h)
   double lr_scale = 1;
   const SlotGroup* group = nullptr;  // its slots are consecutive. Null: this slot is a whole parameter
   int64_t place = 0;                 // of the whole parameter in the group's flat buffer, elements

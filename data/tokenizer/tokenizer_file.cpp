@@ -8,6 +8,7 @@
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/pieces.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -310,6 +311,24 @@ std::string tokenizer_json(const BpeTables& t) {
 const std::string& BytePairs::json() const {
   std::call_once(json_once_, [&] { json_ = tokenizer_json(tables_); });
   return json_;
+}
+
+namespace {
+
+// The SentencePiece model that `path` is, or holds without a tokenizer.json beside it; empty: there is none.
+std::string piece_model_in(const std::string& path) {
+  if (path.ends_with(".model")) return path;
+  const std::string model = path + "/tokenizer.model";
+  return !std::filesystem::exists(path + "/tokenizer.json") && std::filesystem::exists(model) ? model : "";
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder) { return has_tokenizer_files(folder) || !piece_model_in(folder).empty(); }
+
+Vocabulary vocabulary_of_tokenizer(const std::string& path) {
+  const std::string model = piece_model_in(path);
+  return model.empty() ? Vocabulary::byte_pairs(read_tokenizer(path)) : Vocabulary::pieces(PieceModel::read(model));
 }
 
 }  // namespace lockstep

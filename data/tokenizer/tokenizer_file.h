@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "data/tokenizer/bpe.h"
+#include "data/vocabulary.h"
 
 namespace lockstep {
 
@@ -25,6 +26,10 @@ std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::
 std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path);
 
 bool has_tokenizer_files(const std::string& folder);
+// The same, or a SentencePiece model, tokenizer.model, which is read where there is no tokenizer.json.
+bool has_tokenizer(const std::string& folder);
+// Of such a folder or one of its files, *.json or *.model.
+Vocabulary vocabulary_of_tokenizer(const std::string& path);
 
 // As tokenizer.json, on one line: equal tokenizers give equal texts.
 std::string tokenizer_json(const BpeTables& tables);

@@ -266,7 +266,7 @@ std::vector<Command> checkpoint_forms() {
       {"checkpoint export",
        "checkpoint export DIR OUT [--to FORMAT] [--ema] [--json]",
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
-       "with .safetensors or .npz (NumPy) it is such a file, otherwise HDF5, with the names of this program. --to hf\n"
+       "with .safetensors, .npz (NumPy), .h5 or .hdf5 it is such a file, with the names of this program. --to hf\n"
        "writes a folder that Hugging Face's transformers opens: config.json and weights with its names, of the models "
        "gpt,\n"
        "llama, bert, vit and resnet; --to llmc writes a GPT-2 as llm.c reads it, llmc-bf16 in bf16. What a LoRA run\n"

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/log.h"
@@ -14,10 +17,10 @@
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
 #include "core/io/state.h"
-#include "data/tokenizer/pieces.h"
-#include "data/tokenizer/tokenizer_file.h"
 #include "data/vocabulary.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/export_data.h"
+#include "launch/config/run_data.h"
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
 #include "launch/training/exported_weights.h"
@@ -128,35 +131,6 @@ void export_npz(const Tensors& tensors, const std::string& output) {
   file.commit();
 }
 
-// The tokenizer of a run on byte pairs, as a folder of transformers holds it.
-void add_tokenizer(const Checkpoint& c, HfExport& out) {
-  const auto vocabulary = parse_vocabulary(c.info.vocabulary);
-  if (vocabulary && vocabulary->pieces()) {
-    out.files = {{"tokenizer.model", vocabulary->pieces()->bytes()},
-                 {"tokenizer_config.json", json_line({{"tokenizer_class", "LlamaTokenizer"},
-                                                      {"model_max_length", c.info.input[0]},
-                                                      {"add_bos_token", false},
-                                                      {"add_eos_token", false}}) +
-                                               "\n"}};
-    return;
-  }
-  if (!vocabulary || !vocabulary->pairs()) return;
-  const BytePairs& pairs = *vocabulary->pairs();
-  JsonObject config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", c.info.input[0]}};
-  const std::string end = "<|endoftext|>";
-  const AddedToken* token = pairs.added(end);
-  for (const char* key : {"bos_token_id", "eos_token_id"})
-    std::erase_if(out.config, [&](const auto& member) { return member.first == key; });
-  if (token) {
-    config.emplace_back("eos_token", end);
-    out.config.emplace_back("eos_token_id", int64_t{token->id});
-  } else {
-    out.config.emplace_back("eos_token_id", nullptr);
-  }
-  out.config.emplace_back("bos_token_id", nullptr);
-  out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())}, {"tokenizer_config.json", json_line(config) + "\n"}};
-}
-
 void export_llmc(const Tensors& tensors, const HfExport& what, bool bf16, const std::string& output) {
   require(what.model.family == "gpt2", ExitCode::kBadData, tensors.place, ": is a ", what.model.family,
           " model; files of llm.c hold GPT-2");
@@ -186,18 +160,27 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
                     peft_tensors(model, layers, trained), shapes, tensors.read);
 }
 
-// `settings` gives those of the model; h5, safetensors and npz do without.
+constexpr std::string_view kFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
+
+// With the format that its output's name says, where it names none.
+ExportRequest with_format(ExportRequest request) {
+  std::string all;
+  for (std::string_view format : kFormats) all += cat(all.empty() ? "" : ", ", format);
+  for (const auto& [ending, format] : {std::pair(".h5", "h5"), std::pair(".hdf5", "h5"),
+                                       std::pair(".safetensors", "safetensors"), std::pair(".npz", "npz")})
+    if (request.format.empty() && request.output.ends_with(ending)) request.format = format;
+  require(!request.format.empty(), ExitCode::kUsage, request.output,
+          ": its name does not end in .h5, .hdf5, .safetensors or .npz; say which format by --to, one of ", all);
+  require(std::find(std::begin(kFormats), std::end(kFormats), request.format) != std::end(kFormats), ExitCode::kUsage,
+          "--to: ", request.format, " is none of ", all);
+  return request;
+}
+
+// `settings` gives those of the model; h5, safetensors and npz do without. The request has a format.
 void write_tensors(const Tensors& tensors, const std::function<const Settings&()>& settings, const TaskSpec& task,
-                   const ExportRequest& request) {
-  std::string format = request.format;
-  if (format.empty()) {
-    format = "h5";
-    for (const char* ending : {"safetensors", "npz"})
-      if (request.output.ends_with(cat(".", ending))) format = ending;
-  }
-  const bool llmc = format == "llmc" || format == "llmc-bf16", plain = format == "safetensors" || format == "npz";
-  require(llmc || plain || format == "h5" || format == "hf" || format == "peft", ExitCode::kUsage, "--to: ", format,
-          " is none of h5, safetensors, npz, hf, llmc, llmc-bf16, peft");
+                   const ExportRequest& request, const std::function<void(HfExport&)>& add_data = {}) {
+  const std::string& format = request.format;
+  const bool llmc = format == "llmc" || format == "llmc-bf16";
   if (format == "h5") {
     export_hdf5(tensors, request.output);
   } else if (format == "safetensors") {
@@ -207,7 +190,7 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
   } else {
     const Settings& of = settings();
     HfExport what = hf_export_of(of.model_name, of.model->options(), task);
-    if (tensors.checkpoint) add_tokenizer(*tensors.checkpoint, what);
+    if (format == "hf" && add_data) add_data(what);
     if (llmc) export_llmc(tensors, what, format == "llmc-bf16", request.output);
     else if (format == "peft") export_peft(tensors, what, of, request.output);
     else write_hf_folder(request.output, what, of.init.from, tensors.shapes, tensors.read);
@@ -221,7 +204,8 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
 
 }  // namespace
 
-void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& request) {
+void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest& given) {
+  const ExportRequest request = with_format(given);
   std::unique_ptr<Settings> made;
   const auto settings = [&]() -> const Settings& {
     if (!made) made = settings_of_checkpoint(app, c);
@@ -229,10 +213,18 @@ void export_checkpoint(const App& app, const Checkpoint& c, const ExportRequest&
   };
   // Of a model of another program's own, a file of tensors can be written all the same.
   const Settings* names_base = c.info.base.empty() ? nullptr : &settings();
-  write_tensors(tensors_of(c, names_base, request.averages), settings, task_of(c.info), request);
+  write_tensors(tensors_of(c, names_base, request.averages), settings, task_of(c.info), request, [&](HfExport& what) {
+    std::string unknown;
+    const auto data = data_of_run(app, c, unknown);
+    if (!data)
+      log_warning(cat(c.dir, ": does not say what its data means", unknown.empty() ? "" : cat(" (", unknown, ")"),
+                      ": names of classes and preprocessing are not written"));
+    add_data_of_run(c, data.get(), settings().init.from, what);
+  });
 }
 
-void convert_weights(const App& app, const std::string& path, const ExportRequest& request) {
+void convert_weights(const App& app, const std::string& path, const ExportRequest& given) {
+  const ExportRequest request = with_format(given);
   require(is_pretrained(path), ExitCode::kMissingInput, path, ": is neither a folder of transformers nor a file");
   const auto settings = settings_of_pretrained(app, path);
   const auto pretrained = settings->pretrained;

@@ -11,14 +11,14 @@ namespace lockstep {
 
 struct ExportRequest {
   std::string output;
-  std::string
-      format;  // "h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16" or "peft"; empty: by the name of the output
+  // "h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16" or "peft"; empty: by the end of the output's name.
+  std::string format;
   bool averages = false;  // of the parameters, in their place
   bool json = false;      // what it prints
 };
 
-// Throws ExitCode::kUsage for an unknown format, kOutputLocked where the output is there already, kBadData where the
-// model has no counterpart in the format.
+// Throws ExitCode::kUsage for an unknown format, and for none where the output's name ends in no known way,
+// kOutputLocked where the output is there already, kBadData where the model has no counterpart in the format.
 void export_checkpoint(const App& app, const Checkpoint& checkpoint, const ExportRequest& request);
 
 // The same of what is_pretrained(). Throws also what reading it throws.

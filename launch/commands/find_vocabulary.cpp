@@ -5,26 +5,14 @@
 #include "core/base/error.h"
 #include "core/io/checkpoint.h"
 #include "data/import.h"
-#include "data/tokenizer/pieces.h"
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
-namespace {
-
-// The SentencePiece model that `from` is, or holds without a tokenizer.json beside it; empty: there is none.
-std::string piece_model_in(const std::string& from) {
-  if (from.ends_with(".model")) return from;
-  const std::string model = from + "/tokenizer.model";
-  return !std::filesystem::exists(from + "/tokenizer.json") && std::filesystem::exists(model) ? model : "";
-}
-
-}  // namespace
-
 std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file) {
   std::error_code error;
   std::unique_ptr<Vocabulary> found;
   const bool folder = std::filesystem::is_directory(from, error);
-  if (folder && !has_tokenizer_files(from) && piece_model_in(from).empty()) {
+  if (folder && !has_tokenizer(from)) {
     found = parse_vocabulary(open_newest(from).info.vocabulary);
     require(found != nullptr, ExitCode::kBadData, from, ": was not trained on text, so it has no vocabulary");
   } else if (!folder && is_hdf5_file(from)) {
@@ -32,9 +20,7 @@ std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, Plain
     require(found != nullptr, ExitCode::kBadData, from,
             ": has no vocabulary, because its ids come from another tokenizer (level ids)");
   } else if (folder || file == PlainFile::kJson) {
-    const std::string model = piece_model_in(from);
-    found = std::make_unique<Vocabulary>(model.empty() ? Vocabulary::byte_pairs(read_tokenizer(from))
-                                                       : Vocabulary::pieces(PieceModel::read(model)));
+    found = std::make_unique<Vocabulary>(vocabulary_of_tokenizer(from));
   } else {
     found = vocabulary_of_text(from);
   }

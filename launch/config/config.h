@@ -51,8 +51,9 @@ class Config {
   std::string dump_yaml() const;  // the resolved configuration, with each value's origin; loads to the same values
   std::string json() const;       // one object: key -> {"value": ..., "origin": "file.yaml:3"}
   std::string text() const;       // every bound key, sorted "key: value" lines
-  // The keys that affect results: for digests, preflight, resume. Without the key `without`, if any.
-  std::string math_text(std::string_view without = {}) const;
+  // The keys that affect results: for digests, preflight, resume. Without the key `without`, if any, and with the key
+  // `as_given`, a list of sections, as text() shows it: without the keys of its elements that Field::given leaves out.
+  std::string math_text(std::string_view without = {}, std::string_view as_given = {}) const;
 
   std::vector<ConfigKey> keys() const;  // all keys of bind() and know(), in the order of the calls
 

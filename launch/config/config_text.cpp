@@ -100,11 +100,11 @@ std::string Config::text() const {
   return sorted_lines(std::move(lines));
 }
 
-std::string Config::math_text(std::string_view without) const {
+std::string Config::math_text(std::string_view without, std::string_view as_given) const {
   trace_mark();
   std::vector<std::string> lines;
   for (const auto& v : values_)
-    if (v.shapes_math && v.key != without) lines.push_back(v.key + ": " + v.math_text);
+    if (v.shapes_math && v.key != without) lines.push_back(v.key + ": " + (v.key == as_given ? v.text : v.math_text));
   return sorted_lines(std::move(lines));
 }
 

@@ -188,6 +188,7 @@ std::string list_text(const List& list, Convert convert) {
 
 void read_value(Field& field, const ConfigNode& node, const std::string& full_key) {
   ConfigPlace at{node, full_key};
+  if (field.given) *field.given = true;
   std::visit(Cases{
                  [&](bool* p) { *p = to_bool(at); },
                  [&](int64_t* p) { *p = to_integer(field, at); },
@@ -215,7 +216,8 @@ std::vector<std::string> element_texts(const Field& field, bool math_only) {
   for (const auto& fields : list->elements()) {
     std::string text;
     for (const auto& f : fields)
-      if (f.shapes_math || !math_only) text += (text.empty() ? "" : ", ") + f.key + ": " + value_text(f, math_only);
+      if (math_only ? f.shapes_math : !f.given || *f.given)
+        text += (text.empty() ? "" : ", ") + f.key + ": " + value_text(f, math_only);
     out.push_back("{" + text + "}");
   }
   return out;
@@ -252,7 +254,8 @@ JsonValue json_value(const Field& field) {
               std::vector<JsonObject> all;
               for (const auto& fields : sections.elements()) {
                 JsonObject& object = all.emplace_back();
-                for (const Field& f : fields) object.emplace_back(f.key, json_value(f));
+                for (const Field& f : fields)
+                  if (!f.given || *f.given) object.emplace_back(f.key, json_value(f));
               }
               return json_array(all);
             }},

@@ -1,9 +1,15 @@
 #include "launch/config/run_data.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/io/json.h"
 #include "data/open_dataset.h"
+#include "data/tokenizer/tokenizer_file.h"
 #include "launch/config/settings.h"
+#include "launch/weights/hf_config.h"
 
 namespace lockstep {
 
@@ -35,6 +41,58 @@ std::shared_ptr<const LikeData> data_of_run(const App& app, const Checkpoint& c,
     why = e.what();
   }
   return nullptr;
+}
+
+namespace {
+
+// A list of numbers, empty where it is absent.
+std::vector<double> numbers_of(const HfConfig& config, const char* key) {
+  std::vector<double> out;
+  for (const JsonValue& v : parse_json_array(config.json_of(key).value_or("[]")).value_or(std::vector<JsonValue>())) {
+    if (const auto* number = std::get_if<double>(&v)) out.push_back(*number);
+    else if (const auto* integer = std::get_if<int64_t>(&v)) out.push_back(static_cast<double>(*integer));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
+  const bool images = model.family == "vit" || model.family == "resnet";
+  if (!is_hf_folder(model.folder) || (!images && model.family != "bert")) return nullptr;
+  LikeData out{model.folder, {}, nullptr};
+  DataSchema& s = out.schema;
+  s.kind = images ? DataKind::kImages : DataKind::kTokens;
+  s.classes = model.task.classes;
+  if (const auto names = HfConfig::load(model.folder + "/config.json").object("id2label")) {
+    bool given = false;  // LABEL_0 stands for no name
+    for (int64_t i = 0; i < names->size(); ++i) {
+      s.class_names.push_back(names->text(std::to_string(i), ""));
+      given |= s.class_names.back() != cat("LABEL_", i);
+    }
+    if (!given || names->size() != s.classes) s.class_names.clear(), s.classes = 0;
+  } else {
+    s.classes = 0;
+  }
+  const std::string path = model.folder + "/preprocessor_config.json";
+  if (images && std::filesystem::exists(path)) {
+    const HfConfig p = HfConfig::load(path);
+    if (p.truth("do_normalize", true) && p.truth("do_rescale", true))
+      s.mean = numbers_of(p, "image_mean"), s.stddev = numbers_of(p, "image_std");
+    const bool usable = s.mean.size() == s.stddev.size() &&
+                        std::all_of(s.stddev.begin(), s.stddev.end(), [](double d) { return d > 0; });
+    if (!usable) p.refuse("image_mean", "and image_std are no numbers by which images can be normalised");
+  }
+  return std::make_shared<LikeData>(std::move(out));
+}
+
+std::string tokenizer_difference(const std::string& folder, const Vocabulary& vocabulary) {
+  if (!is_hf_folder(folder) || !has_tokenizer(folder)) return "";
+  try {
+    return first_difference(vocabulary_of_tokenizer(folder), vocabulary);
+  } catch (const Error& e) {
+    return e.what();  // of a kind that is not supported, which the data's cannot be
+  }
 }
 
 }  // namespace lockstep

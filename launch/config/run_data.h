@@ -7,6 +7,7 @@
 #include "core/io/checkpoint.h"
 #include "data/schema.h"
 #include "launch/app.h"
+#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 
@@ -16,5 +17,12 @@ std::shared_ptr<const LikeData> recorded_data(const CheckpointInfo& info, const 
 // The same, and of a checkpoint without this record from the data of its configuration, if that is what it was trained
 // on still; warns that names are those of today. Null where nothing is known: `why` says more then.
 std::shared_ptr<const LikeData> data_of_run(const App& app, const Checkpoint& checkpoint, std::string& why);
+
+// What a folder of transformers says of images and classes; null where it says nothing of them.
+std::shared_ptr<const LikeData> data_of_folder(const HfModel& model);
+
+// The first token that means something else in a folder of transformers than in `vocabulary`, or why nobody can tell;
+// empty where they are the same, and where the folder has no tokenizer of its own.
+std::string tokenizer_difference(const std::string& folder, const Vocabulary& vocabulary);
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include "core/kernels/kernels.h"
 #include "data/subset.h"
 #include "data/vocabulary.h"
-#include "launch/config/resumed_config.h"
 #include "launch/training/build_model.h"
 #include "launch/training/trial_pass.h"
 #include "launch/weights/load_weights.h"
@@ -76,7 +75,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.dataset = to_hex(data_.train->identity());
   info_.samples = data_.samples;
   // Frozen parameters of files are named by their hash, wherever these lie.
-  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "");
+  std::vector<std::string> names;
+  for (auto& p : model_->parameters()) names.push_back(p.name);
+  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
+                                               rules_leave_others(settings_.optim, names) ? "optim.rules" : "");
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
@@ -101,8 +103,6 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
       options.file_type = stored_type(*settings_.pretrained, options.frozen);
     parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
     info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
-    std::vector<std::string> names;
-    for (auto& p : model_->parameters()) names.push_back(p.name);
     apply_rules(settings_.optim, parallel_->slots(), names);
     phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, !measured);
     info_.later_updates.assign(phases_->count() - 1, 0);
@@ -361,8 +361,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
       FlightPhase phase("forward");
       WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
-      const Batch batch_read = as_computed(m.batch, settings_.parallel.compute);
-      loss = model_->batch_loss(model_->output_of(batch_read), batch_read);
+      loss = model_->loss_of(as_computed(m.batch, settings_.parallel.compute));
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");
@@ -427,74 +426,6 @@ std::vector<StateEntry> Trainer::entries_to_save() const {
   trace_mark();
   check_at_rest("the state is saved");
   return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
-}
-
-std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) const {
-  require(c.info.dataset == info_.dataset, ExitCode::kBadData, c.dir, ": was trained on other data: its dataset is ",
-          c.info.dataset, ", this one is ", info_.dataset, "; to train its parameters on other data, use init.from");
-  auto differences = diff(resolved_math_text(c.info), info_.math_text);
-  // An end of 0 was never resolved: train.steps was 0, and no step was made under it.
-  std::erase_if(differences, [](const auto& d) { return d.key == "schedule.steps" && d.a == "0"; });
-  // Masters are fp32 in every precision: a run may go on in another one. Other keys need the user's consent.
-  const auto& allow = settings_.resume.allow;
-  const auto tolerated = std::stable_partition(differences.begin(), differences.end(), [&](const auto& d) {
-    return (!d.key.starts_with("precision.") || d.key == "precision.frozen") &&
-           std::find(allow.begin(), allow.end(), d.key) == allow.end();
-  });
-  for (auto d = tolerated; d != differences.end(); ++d)
-    if (comm_.rank() == 0)
-      log_warning(cat("resuming with ", d->key, ": ", d->b, " what was trained with ", d->a,
-                      ": it goes on, but not with the bits of the uninterrupted run"));
-  if (const auto others = static_cast<size_t>(tolerated - differences.begin()); others > 0) {
-    std::string text, keys;
-    for (size_t i = 0; i < others; ++i) {
-      if (i < 5)
-        text += cat(i ? "; " : "", differences[i].key, " was ", differences[i].a, " and is ", differences[i].b);
-      keys += cat(i ? ", " : "", differences[i].key);
-    }
-    throw Error(ExitCode::kConfig, cat(c.dir, ": cannot be resumed with another configuration: ", text,
-                                       ". Set them back, go on with the new values by 'resume.allow=[", keys,
-                                       "]', or start a new run with init.from"));
-  }
-  if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
-    log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
-                    ": it goes on, but its bits will differ from the uninterrupted run's"));
-  return differences;
-}
-
-void Trainer::resume(const Checkpoint& c) {
-  trace_mark();
-  check_at_rest("a checkpoint is resumed");
-  std::vector<ConfigDifference> differences;
-  fail_together(comm_, [&] {
-    differences = require_resumable(c);
-    load_entries(c, state());
-  });
-  load_base_of(c);
-  parallel_->state_was_loaded();
-  const CheckpointInfo here = info_;
-  info_ = c.info;
-  info_.config = here.config;
-  const bool same_precision = std::none_of(differences.begin(), differences.end(),
-                                           [](const auto& d) { return d.key.starts_with("precision."); });
-  info_.math_text = same_precision || !settings_.resume.allow.empty() ? here.math_text : resolved_math_text(c.info);
-  info_.data_schema = here.data_schema;  // older checkpoints have none
-  info_.isa = here.isa;
-  info_.writer = here.writer;
-  info_.ranks = here.ranks;
-  info_.layout = here.layout;
-  std::vector<int64_t> updates{info_.updates};
-  updates.insert(updates.end(), info_.later_updates.begin(), info_.later_updates.end());
-  require(updates.size() == phases_->count(), ExitCode::kBadData, c.dir, ": its steps had ",
-          static_cast<int64_t>(updates.size()), " phases, those of ", settings_.model_name, " have ",
-          static_cast<int64_t>(phases_->count()));
-  phases_->set_updates(updates);
-  const bool was_fp16 =
-      std::none_of(differences.begin(), differences.end(), [](auto& d) { return d.key == "precision.compute"; });
-  if (was_fp16) loss_scale_.restore(info_.loss_scale, info_.good_steps);
-  recorded_.reset();
-  loader_.reset();
-  start_loader();
 }
 
 }  // namespace lockstep

@@ -69,7 +69,8 @@ class Trainer {
   // `averages`: those of the parameters in their place, throws ExitCode::kConfig where it has none.
   // Collective.
   void load_parameters(const Checkpoint& checkpoint, bool averages = false);
-  // What init.from names: a checkpoint, or a folder of transformers. Collective.
+  // What init.from names: a checkpoint, or a folder of transformers. Throws kBadData also where the folder's tokenizer
+  // is not the data's, without init.other_tokenizer. Collective.
   void load_initial();
   // What these two refuse by the checkpoint's manifest alone, before they read tensors. The first returns the
   // differences that are accepted, of which rank 0 warns.
@@ -108,6 +109,7 @@ class Trainer {
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
+  void require_tokenizer_of_folder() const;  // whose ids must mean what the data's mean
   void read_init(bool trained);
   std::vector<StateEntry> entries_of_adapter() const;
   void load_base_of(const Checkpoint& checkpoint);

@@ -27,7 +27,7 @@ void try_pass(const Settings& settings, const DataSpec& data) {
   for (size_t phase = 0; phase < model->phases().size(); ++phase) {
     const WithRandom random({1, 0, samples});
     model->set_phase(phase);
-    model->batch_loss(model->output_of(batch), batch);
+    model->loss_of(batch);
   }
 }
 

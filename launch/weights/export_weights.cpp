@@ -18,6 +18,7 @@ namespace {
 using Layout = HfTensor::Layout;
 
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kPreprocessor = "preprocessor_config.json";
 // What goes along from the folder that a model came from.
 constexpr int64_t kLargestCompanion = 64 << 20;  // bytes
 constexpr const char* kCompanions[] = {kGeneration,
@@ -30,7 +31,7 @@ constexpr const char* kCompanions[] = {kGeneration,
                                        "vocab.txt",
                                        "tokenizer.model",
                                        "chat_template.jinja",
-                                       "preprocessor_config.json"};
+                                       kPreprocessor};
 constexpr const char* kSpecialTokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
 // A folder under a temporary name until commit(); removed without.
@@ -162,18 +163,21 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
         if (key == "max_position_embeddings")
           value = std::max(std::get<int64_t>(value), there.integer(key, std::get<int64_t>(value)));
     for (const char* key : kSpecialTokens)
-      if (const auto id = there.json_of(key)) {
+      if (const auto id = what.other_tokenizer ? std::nullopt : there.json_of(key)) {
         std::erase_if(config, [&](const auto& member) { return member.first == key; });
         config.emplace_back(key, JsonText{*id});
       }
+    const auto ours = [&](const std::string& name) {
+      return (what.other_tokenizer && name != kPreprocessor) ||
+             std::any_of(what.files.begin(), what.files.end(), [&](const auto& file) { return file.first == name; });
+    };
     for (const char* name : kCompanions)
-      if (fs::is_regular_file(fs::path(source) / name, ignored)) {
+      if (!ours(name) && fs::is_regular_file(fs::path(source) / name, ignored)) {
         out.write(name, InputFile(cat(source, "/", name)).text(kLargestCompanion));
         copied.insert(name);
       }
   }
-  for (const auto& [name, text] : what.files)
-    if (!copied.contains(name)) out.write(name, text);
+  for (const auto& [name, text] : what.files) out.write(name, text);
   out.write("config.json", json_line(config) + "\n");
   const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
   if (generates && !copied.contains(kGeneration))

@@ -120,7 +120,8 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   family = "llama";
   if (o.qk_norm) family = "qwen3", architecture = "Qwen3ForCausalLM";
   else if (o.qkv_bias) family = "qwen2", architecture = "Qwen2ForCausalLM";
-  else if (o.window > 0) family = "mistral", architecture = "MistralForCausalLM";
+  else if (o.window > 0 || o.width % o.heads != 0)  // LlamaConfig takes no width between multiples of the heads
+    family = "mistral", architecture = "MistralForCausalLM";
   name_llama_tensors(o, out.model);
   JsonValue scaling = nullptr;
   if (o.rope.scaling == RopeScaling::kLinear)
@@ -151,7 +152,8 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
   const bool qwen = family == "qwen2" || family == "qwen3";
   if (family == "llama" || family == "qwen3") out.config.emplace_back("attention_bias", false);
   if (family == "llama") out.config.emplace_back("mlp_bias", false);
-  if (family == "mistral") out.config.emplace_back("sliding_window", o.window);
+  if (family == "mistral")
+    out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));
   if (qwen) {
     out.config.emplace_back("use_sliding_window", o.window > 0);
     out.config.emplace_back("sliding_window", o.window > 0 ? JsonValue(o.window) : JsonValue(nullptr));

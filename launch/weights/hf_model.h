@@ -50,6 +50,7 @@ struct HfExport {
   JsonObject config;                 // config.json
   std::vector<WeightToWrite> zeros;  // tensors that transformers wants and ours does not have
   std::vector<std::pair<std::string, std::string>> files = {};  // others, by name and text
+  bool other_tokenizer = false;                                 // than that of the folder that the run began with
 };
 
 bool is_hf_folder(const std::string& folder);  // has config.json, and no checkpoint

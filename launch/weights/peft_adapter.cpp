@@ -93,6 +93,30 @@ AdaptedWeight adapted_weight(const HfModel& m, const std::string& layer) {
   return {t, i, i + 1};
 }
 
+// The pairs (copy, original) of `m` whose original is the tensor `theirs`.
+std::vector<std::pair<std::string, std::string>> copies_of(const HfModel& m, const std::string& theirs) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& pair : m.copies)
+    if (pair.second == theirs) out.push_back(pair);
+  return out;
+}
+
+// Where an adapter trains one of two tied weights, peft computes with two that differ, and the model here has one. They
+// mean the same where the file holds both, and peft keeps them tied.
+void require_tied(const HfConfig& config, const HfModel& base, const WeightFiles& files) {
+  for (const auto& [copy, original] : base.copies) {
+    const bool has_copy = files.find(cat(kPeftPrefix, copy)), has_original = files.find(cat(kPeftPrefix, original));
+    if (!has_copy && !has_original) continue;
+    const bool supported = base.family != "bert" && has_copy && has_original;
+    require(supported && config.truth("ensure_weight_tying", false), ExitCode::kBadData, files.path(), ": holds ",
+            kPeftPrefix, has_original ? original : copy, ", but ", original, " and ", copy, " are tied in ",
+            base.folder, ", and peft unties them; ",
+            base.family == "bert"
+                ? "train the adapter without it in modules_to_save"
+                : "make the adapter with both modules in modules_to_save and ensure_weight_tying=True");
+  }
+}
+
 // Modules of ViT as files name them, which transformers 4 does, too, and as transformers 5 does.
 constexpr std::pair<std::string_view, std::string_view> kVitModules[] = {
     {"vit.encoder.layer.", "vit.layers."},
@@ -136,6 +160,10 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
   for (const std::string& name : trained) {
     HfTensor t = tensor_of(base, name);
     t.head = false;  // what an adapter holds, the model must have
+    const auto copies = copies_of(base, t.from[0]);
+    require(copies.empty() || base.family != "bert", ExitCode::kBadData, "--to peft: ", name,
+            " was trained, and is tied to the head, which peft would untie; export the merged model with --to hf");
+    for (const auto& [copy, original] : copies) out.push_back({t.name, {cat(kPeftPrefix, copy)}, t.layout});
     for (std::string& from : t.from) from = cat(kPeftPrefix, from);
     out.push_back(std::move(t));
   }
@@ -144,13 +172,17 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
 
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   PeftAdapter out;
-  out.options = options_of(HfConfig::load(cat(folder, "/", kPeftConfig)));
+  const HfConfig config = HfConfig::load(cat(folder, "/", kPeftConfig));
+  out.options = options_of(config);
   const std::string path = cat(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
   const bool as_in_files = std::any_of(files.weights().begin(), files.weights().end(), [](const StoredWeight& w) {
     return w.name.starts_with(cat(kPeftPrefix, kVitModules[0].first));
   });
-  const HfModel base = as_in_files ? model : named_by_peft(model);
+  HfModel base = as_in_files ? model : named_by_peft(model);
+  // A folder of BERT says nothing of the head; an adapter for labels has no tied one.
+  if (files.find(cat(kPeftPrefix, "classifier.weight"))) base.copies.clear();
+  require_tied(config, base, files);
   for (const HfTensor& t : base.tensors) {
     if (!t.name.starts_with(kParameters)) continue;
     const std::string name = t.name.substr(kParameters.size()), layer = without_end(name, kOfWeight);
@@ -170,6 +202,8 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   m.folder = path;
   m.family = cat("adapter of a ", base.family);
   m.tensors = peft_tensors(base, out.options.targets, out.options.train);
+  for (const auto& [copy, original] : base.copies)
+    if (files.find(cat(kPeftPrefix, copy))) m.copies.emplace_back(cat(kPeftPrefix, copy), cat(kPeftPrefix, original));
   return out;
 }
 
@@ -181,23 +215,29 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vec
     for (size_t i = weight.begin; i < weight.end; ++i) targets.emplace_back(module_of(weight.tensor.from[i]));
   }
   std::set<std::string> modules;
+  bool tied = false;
   for (const std::string& name : trained)
-    for (const std::string& from : tensor_of(base, name).from) modules.insert(module_of(from));
+    for (const std::string& from : tensor_of(base, name).from) {
+      modules.insert(module_of(from));
+      for (const auto& [copy, original] : copies_of(base, from)) modules.insert(module_of(copy)), tied = true;
+    }
   for (const std::string& module : modules) saved.emplace_back(module);
   const bool causal = base.family != "bert" && base.family != "vit";
-  return {{"peft_type", std::string("LORA")},
-          {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
-          {"base_model_name_or_path", base_folder},
-          {"r", o.rank},
-          {"lora_alpha", o.alpha > 0 ? o.alpha : static_cast<double>(o.rank)},
-          {"lora_dropout", o.dropout},
-          {"use_rslora", o.rslora},
-          {"target_modules", json_array(targets)},
-          {"modules_to_save", saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(saved))},
-          {"bias", std::string("none")},
-          {"fan_in_fan_out", base.family == "gpt2"},
-          {"inference_mode", true},
-          {"init_lora_weights", true}};
+  JsonObject out{{"peft_type", std::string("LORA")},
+                 {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
+                 {"base_model_name_or_path", base_folder},
+                 {"r", o.rank},
+                 {"lora_alpha", o.alpha > 0 ? o.alpha : static_cast<double>(o.rank)},
+                 {"lora_dropout", o.dropout},
+                 {"use_rslora", o.rslora},
+                 {"target_modules", json_array(targets)},
+                 {"modules_to_save", saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(saved))},
+                 {"bias", std::string("none")},
+                 {"fan_in_fan_out", base.family == "gpt2"},
+                 {"inference_mode", true},
+                 {"init_lora_weights", true}};
+  if (tied) out.emplace_back("ensure_weight_tying", true);
+  return out;
 }
 
 }  // namespace lockstep

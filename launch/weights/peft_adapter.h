@@ -21,8 +21,9 @@ struct PeftAdapter {
 };
 
 // The adapter in `folder` of the model `base`. Which layers it adapts follows from the names of its tensors. Throws
-// ExitCode::kBadData naming file and key for what is broken, changes results and is not supported, and for an adapter
-// of no layer of this model; kMissingInput where a file is not there.
+// ExitCode::kBadData naming file and key for what is broken, changes results and is not supported, for an adapter of no
+// layer of this model, and for one that holds a tied weight without its copy or without ensure_weight_tying;
+// kMissingInput where a file is not there.
 PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
 // The options alone, without targets and train, of the text of adapter_config.json.
 LoraOptions peft_options(std::string_view json, const std::string& path);
@@ -31,8 +32,9 @@ LoraOptions peft_options(std::string_view json, const std::string& path);
 // those in files. Throws kBadData for a family whose adapters are not supported.
 HfModel named_by_peft(HfModel model);
 // The tensors of such a file for these layers, or parts of layers (core/nn/lora.h), and parameters of ours; where one
-// layer of ours is several of theirs, all have the same A. `base` as named_by_peft(). Throws ExitCode::kBadData for
-// what has no counterpart.
+// layer of ours is several of theirs, all have the same A, and a tied weight comes with its copy, under one name of
+// ours. `base` as named_by_peft(). Throws ExitCode::kBadData for what has no counterpart, and for a weight of BERT that
+// is tied.
 std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::string>& layers,
                                    const std::vector<std::string>& trained);
 // adapter_config.json.

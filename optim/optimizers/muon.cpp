@@ -72,8 +72,7 @@ class Muon final : public AdamFamily {
 
  private:
   static bool is_matrix(const MuonOptions& o, const Slot& s) {
-    return s.global_shape.rank() >= 2 && std::none_of(o.adamw_for.begin(), o.adamw_for.end(),
-                                                      [&](const std::string& p) { return matches(p, s.name); });
+    return s.global_shape.rank() >= 2 && !s.table && !matches_any(o.adamw_for, s.name);
   }
 
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
@@ -132,7 +131,7 @@ class MuonKind final : public OptimizerKind {
     std::vector<Field> all = fields(o_.adamw);
     all.push_back(field("momentum", o_.momentum, "decay of a matrix's momentum").with_range(0, kMostBeta));
     all.push_back(field("adamw_for", o_.adamw_for,
-                        "matrices that AdamW updates, by name, as vectors are: embeddings and the head"));
+                        "matrices that AdamW updates, by name, as vectors and embeddings are: the head"));
     return all;
   }
   std::unique_ptr<Optimizer> build(const OptimOptions& common, const std::vector<Slot>& slots) const override {

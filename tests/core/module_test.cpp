@@ -441,6 +441,42 @@ TEST(Models, OfMixturesTheLossIsOfBothLabelsByTheirShares) {
   }
 }
 
+// As wide as its vocabulary, so that features would pass for logits.
+TEST(Models, LossByPartsKnowsItsFeaturesAfterOtherPasses) {
+  Gpt model(small_gpt(), {{4}, 8});
+  place_parameters(model, 1);
+  const Tensor x = tokens({1, 2, 3, 4}, 1), y = tokens({5, 6, 7, 0}, 1), of_x = tokens({2, 3, 4, 5}, 1);
+  const auto losses = [&] {
+    const Tensor a = model(x), b = model(y);
+    return std::vector<double>{model.loss(a, of_x).item(), model.loss(b, x).item(), model.loss(a, of_x).item(),
+                               model.loss(reshape(b, {4, 8}), reshape(x, {4})).item()};
+  };
+  const std::vector<double> whole = losses();
+  model.set_loss_rows(64);
+  EXPECT_EQ(losses(), whole);
+  const Tensor features = model(x);
+  const auto refused = [&] { model.loss(affine(features, 2), of_x); };
+  expect_error(ExitCode::kInternal, {"the loss of fp32[1, 4, 8]", "train.loss_rows"}, refused);
+  model.eval();
+  EXPECT_EQ(model.loss(features, of_x).item(), whole[0]);
+  EXPECT_EQ(model.loss(model(x), of_x).item(), whole[0]);
+  refused();  // logits are meant: those of this pass were
+}
+
+TEST(Models, AnotherLossThanThatOfItsFeaturesIsRefused) {
+  struct OwnLoss : Gpt {
+    using Gpt::Gpt;
+    Tensor loss(Tensor output, const Tensor& labels) override { return cross_entropy(std::move(output), labels); }
+  } own(small_gpt(), {{4}, 8});
+  place_parameters(own, 1);
+  Batch batch;
+  batch.add("tokens", tokens({1, 2, 3, 4}, 1));
+  batch.add("labels", tokens({2, 3, 4, 5}, 1));
+  EXPECT_GT(own.loss_of(batch).item(), 0);
+  own.set_loss_rows(64);
+  expect_error(ExitCode::kInternal, {"took features for logits", "train.loss_rows"}, [&] { own.loss_of(batch); });
+}
+
 TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   Mlp model({.hidden = {5}}, {{3}, 4});
   place_parameters(model, 1);

@@ -8,12 +8,14 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/log.h"
 #include "core/io/json.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
 namespace {
 
+using test::content;
 using test::expect_error;
 using test::TemporaryFolder;
 using test::write_file;
@@ -192,6 +194,30 @@ TEST_F(Safetensors, SeveralFilesBesideAnIndex) {
   refuse_index("weight_map", "weights", ExitCode::kBadData, "weight_map");
   std::filesystem::copy(folder / weights_file_name(0, 3), folder / "again.safetensors");
   refuse_index("\"c\":\"model-00003-of-00003.safetensors\"", "\"c\":\"again.safetensors\"", ExitCode::kBadData, "too");
+}
+
+// As transformers chooses, which looks for the file first; an index beside it may be out of date.
+TEST_F(Safetensors, OneFileGoesBeforeAnIndex) {
+  const auto save = [&](const std::string& name, float value) {
+    WeightWriter writer(folder / name, {{"a", {2}}});
+    writer.write(std::vector<float>(2, value).data(), 2);
+    writer.commit();
+  };
+  save(kWeightsFile, 1);
+  save("model-00001-of-00001.safetensors", 2);
+  open_log_file(folder / "log.txt");
+  for (const char* index : {R"({"weight_map":{"a":"model-00001-of-00001.safetensors"}})",
+                            R"({"weight_map":{"b":"model-00001-of-00009.safetensors"}})", "{"}) {
+    SCOPED_TRACE(index);
+    write_file(folder / kWeightsIndex, index);
+    const WeightFiles files = WeightFiles::open(folder / "");
+    EXPECT_EQ(values(files, "a"), std::vector<float>(2, 1));
+  }
+  close_log_file();
+  const std::string log = content(folder / "log.txt");
+  const size_t at = log.find("model.safetensors: is read, as transformers does, and model.safetensors.index.json");
+  ASSERT_NE(at, log.npos) << log;
+  EXPECT_EQ(log.find("is read", at + 30), log.npos) << "once: " << log;
 }
 
 TEST_F(Safetensors, AFileThatShrinksMeanwhileIsAnError) {

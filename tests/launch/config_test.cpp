@@ -2,10 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "launch/config/did_you_mean.h"
+#include "launch/config/settings.h"
+#include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
 
 namespace lockstep {
@@ -243,6 +249,61 @@ TEST(Config, TheResolvedFileLoadsToTheSameValues) {
   EXPECT_TRUE(contains(yaml, "seed: 3  # a.yaml:2\n")) << yaml;
   EXPECT_TRUE(contains(yaml, "\n  lr: 0.5  # override 1 (optim.lr=0.5)\n")) << yaml;
   EXPECT_TRUE(contains(yaml, "\n  nesterov: false  # default\n")) << yaml;
+}
+
+// A rule that sets a key to its default is another than one that leaves it to earlier rules; where it makes no
+// difference to a model, what a resumed run compares is the same as before rules told the two apart.
+TEST(Config, TheResolvedFileKeepsWhatARuleLeavesToEarlierOnes) {
+  const auto rules_of = [](const std::string& yaml) {
+    OptimOptions o;
+    Config config(ConfigTree::parse(yaml, "a.yaml"));
+    config.bind("optim", fields(o));
+    return std::pair(o.rules, config);
+  };
+  const auto [rules, config] =
+      rules_of("optim: {rules: [{pattern: x, lr_scale: 2}, {pattern: y, lr_scale: 1}, {pattern: z, frozen: false}]}");
+  for (const auto& r : {rules, rules_of(config.dump_yaml()).first}) {
+    ASSERT_EQ(r.size(), 3u);
+    EXPECT_EQ(std::tuple(r[0].lr_scale.given, r[1].lr_scale.given, r[2].lr_scale.given), std::tuple(true, true, false));
+    EXPECT_EQ(std::tuple(r[0].frozen.given, r[1].frozen.given, r[2].frozen.given), std::tuple(false, false, true));
+    EXPECT_EQ(r[1].lr_scale.value, 1);
+  }
+  EXPECT_TRUE(contains(config.json(), R"({"pattern":"y","decay":"default","lr_scale":1.0})")) << config.json();
+  EXPECT_TRUE(contains(config.math_text(), "{pattern: x, decay: default, lr_scale: 2, frozen: false}, {pattern: \"y\""))
+      << config.math_text();
+  EXPECT_TRUE(contains(config.math_text("", "optim.rules"), "{pattern: x, decay: default, lr_scale: 2}, "));
+  EXPECT_EQ(rules_of(config.dump_yaml()).second.math_text(), config.math_text());
+}
+
+// Also where several share a struct of options.
+TEST(Config, EachOptimizerTakesItsOwnKeysAlone) {
+  const std::map<std::string, std::string> own{{"sgd", "momentum nesterov "},
+                                               {"adam", "beta1 beta2 epsilon "},
+                                               {"adamw", "beta1 beta2 epsilon "},
+                                               {"adamw8bit", "beta1 beta2 epsilon "},
+                                               {"lamb", "beta1 beta2 epsilon "},
+                                               {"lion", "beta1 beta2 "},
+                                               {"muon", "adamw_for beta1 beta2 epsilon momentum "}};
+  ASSERT_EQ(builtin().optimizers.size(), own.size());
+  for (const auto& [name, keys] : own) {
+    std::string taken;
+    for (const char* text :
+         {"adamw_for=[x]", "beta1=0.5", "beta2=0.5", "epsilon=0.5", "momentum=0.5", "nesterov=false", "amsgrad=true"}) {
+      const std::string key = std::string(text).substr(0, std::string_view(text).find('='));
+      try {
+        load_settings(
+            builtin(),
+            ConfigTree::parse("data: {path: x.h5}", "a.yaml", {cat("optim.name=", name), cat("optim.", text)}), 1);
+        taken += key + " ";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ExitCode::kConfig);
+        EXPECT_TRUE(contains(e.what(), cat("override 2 (optim.", text, "): "))) << e.what();
+        EXPECT_TRUE(contains(e.what(), key == "amsgrad" ? "unknown key optim.amsgrad" : "only with optim.name: "))
+            << e.what();
+      }
+    }
+    EXPECT_EQ(taken, keys) << name;
+  }
 }
 
 TEST(Config, AnOddFileNameDoesNotSpoilTheResolvedFile) {

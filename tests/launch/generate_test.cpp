@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <stdexcept>
 
 #include "core/device/context.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
+#include "core/nn/documents.h"
 #include "core/nn/key_value_cache.h"
 
 namespace lockstep {
@@ -99,6 +102,50 @@ TEST_P(Generation, LogitsOfACacheHaveTheBitsOfAWholePass) {
   }
   EXPECT_EQ(cache.lengths()[0], kContext);
   EXPECT_THROW(WithKeyValues(cache, {1}), Error);
+}
+
+// A pass that fails in the middle, and one that is done before another failed.
+TEST_P(Generation, ACacheKeepsNothingOfAPassThatFailed) {
+  const auto model = model_named(GetParam());
+  const NoGrad no_grad;
+  const Tokens prompt = prompt_of(5, 7);
+  KeyValueCache cache(1, kContext);
+  const auto pass = [&](bool fails) {
+    const WithKeyValues with(cache, {5});
+    const Tensor y = (*model)(Tensor::of(prompt, {1, 5}));
+    if (fails) throw std::runtime_error("the pass failed");
+    return y.to_vector();
+  };
+  EXPECT_THROW(pass(true), std::runtime_error);
+  EXPECT_EQ(cache.lengths()[0], 0);
+  EXPECT_EQ(context().key_values, nullptr);
+  struct AtUnwinding {
+    std::function<void()> work;
+    ~AtUnwinding() { work(); }
+  };
+  EXPECT_THROW(
+      {
+        const AtUnwinding whole{[&] { pass(false); }};
+        throw std::runtime_error("another failed");
+      },
+      std::runtime_error);
+  EXPECT_EQ(cache.lengths()[0], 5) << "a pass during unwinding that did not fail itself";
+}
+
+TEST_P(Generation, ACacheAndDocumentsTogetherAreRefused) {
+  const auto model = model_named(GetParam());
+  const Tensor one = Tensor::zeros({1, 5}, DType::kInt32), tokens = Tensor::of(prompt_of(5, 7), {1, 5});
+  const WithDocuments documents(std::make_shared<const Documents>(Documents{one, one}));
+  KeyValueCache cache(1, kContext);
+  try {
+    const WithKeyValues with(cache, {5});
+    (*model)(tokens);
+    FAIL() << "documents and a cache";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kInternal);
+    EXPECT_NE(std::string(e.what()).find("WithDocuments"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(cache.lengths()[0], 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generation, ::testing::Values("gpt", "llama", "qwen", "mistral"));

@@ -208,9 +208,12 @@ TEST(Muon, FollowsItsDefinition) {
                            });
 }
 
-TEST(Muon, LeavesVectorsAndNamedMatricesToAdamW) {
-  std::vector<Slot> slots{slot("bias", 67, false), matrix("wte.weight", {9, 7}), matrix("up.weight", {9, 7})};
-  std::vector<Slot> other{slot("bias", 67, false), matrix("wte.weight", {9, 7}), matrix("up.weight", {9, 7})};
+TEST(Muon, LeavesVectorsTablesAndNamedMatricesToAdamW) {
+  std::vector<Slot> slots{slot("bias", 67, false), matrix("head.weight", {9, 7}), matrix("rows.weight", {9, 7}),
+                          matrix("up.weight", {9, 7})};
+  slots[2].table = true;
+  std::vector<Slot> other = slots;
+  for (Slot& s : other) s = slot(s.name, s.master.numel(), s.decay);
   auto muon = make_muon({.adamw = {.weight_decay = 0.1}}, slots);
   auto adamw = make_adamw({.weight_decay = 0.1}, other);
   for (uint64_t step = 0; step < 3; ++step) {
@@ -219,9 +222,9 @@ TEST(Muon, LeavesVectorsAndNamedMatricesToAdamW) {
     muon->step(slots, {.lr = 0.01});
     adamw->step(other, {.lr = 0.01});
   }
-  for (size_t i : {0, 1}) EXPECT_EQ(slots[i].master.to_vector(), other[i].master.to_vector()) << slots[i].name;
-  EXPECT_NE(slots[2].master.to_vector(), other[2].master.to_vector());
-  EXPECT_EQ(muon->state(slots).size(), 5u) << "a matrix has one moment";
+  for (size_t i : {0, 1, 2}) EXPECT_EQ(slots[i].master.to_vector(), other[i].master.to_vector()) << slots[i].name;
+  EXPECT_NE(slots[3].master.to_vector(), other[3].master.to_vector());
+  EXPECT_EQ(muon->state(slots).size(), 7u) << "a matrix has one moment";
 }
 
 // The codes' error is at most 1/16 of a value, or half a step of what is smallest beside the block's largest value.

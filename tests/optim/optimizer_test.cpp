@@ -253,6 +253,31 @@ TEST(Rules, ChangeDecayAndRateAndLaterOnesWin) {
   EXPECT_TRUE(again[0].decay);
 }
 
+TEST(Rules, ALaterOneLeavesWhatItDoesNotSet) {
+  const std::vector<std::string> names{"a.weight", "b.weight", "c.weight", "d.bias"};
+  const auto applied = [&](const std::vector<OptimRule>& rules) {
+    OptimOptions o;
+    o.rules = rules;
+    std::vector<Slot> slots;
+    for (const auto& n : names) slots.push_back(slot(n, 4, n.ends_with("weight")));
+    apply_rules(o, slots, names);
+    std::string out;
+    for (const Slot& s : slots) out += cat(s.lr_scale, s.decay ? "+" : "", is_frozen(o, s.name) ? "f " : " ");
+    return out + (rules_leave_others(o, names) ? "left" : "");
+  };
+  EXPECT_EQ(applied({{.pattern = "*.weight", .lr_scale = 0.5}, {.pattern = "a.*", .decay = "off"}}),
+            "0.5 0.5+ 0.5+ 1 left");
+  EXPECT_EQ(applied({{.pattern = "*.weight", .lr_scale = 0.5}, {.pattern = "a.*", .lr_scale = 1}}), "1+ 0.5+ 0.5+ 1 ");
+  EXPECT_EQ(applied({{.pattern = "*", .decay = "on", .lr_scale = 2},
+                     {.pattern = "b.*", .frozen = true},
+                     {.pattern = "*.weight", .decay = "off"},
+                     {.pattern = "*c*", .lr_scale = 3},
+                     {.pattern = "d.*", .decay = "default", .frozen = false}}),
+            "2 2f 3 2+ left");
+  EXPECT_EQ(applied({{.pattern = "*", .frozen = true}, {.pattern = "a.*", .lr_scale = 0.1}}), "0.1+f 1+f 1+f 1f left");
+  EXPECT_EQ(applied({{.pattern = "a.*", .frozen = true}, {.pattern = "b.*", .lr_scale = 2}}), "1+f 2+ 1+ 1 ");
+}
+
 TEST(Rules, FreezeByName) {
   OptimOptions o;
   o.rules = {{.pattern = "wte.*", .frozen = true},

@@ -13,6 +13,7 @@
 #include "core/autograd/node.h"
 #include "core/device/context.h"
 #include "core/io/safetensors.h"
+#include "core/models/llama.h"
 #include "core/nn/documents.h"
 #include "launch/config/settings.h"
 #include "launch/weights/export_weights.h"
@@ -170,6 +171,25 @@ TEST(HfFolder, WhatIsExportedIsWhatWasThere) {
     }
     EXPECT_EQ(scratch.files(), 2);
   }
+}
+
+// transformers refuses a llama whose heads do not divide its width, and computes the same as mistral without a window.
+TEST(HfFolder, HeadsThatDoNotDivideTheWidthAreThoseOfMistral) {
+  LlamaOptions o;
+  o.width = 40, o.heads = 3, o.head_width = 20, o.vocabulary = 29;
+  const auto config_of = [&] { return json_line(hf_export_of("llama", fields(o), {{16}, 29}).config); };
+  const std::string config = config_of();
+  EXPECT_NE(config.find("\"MistralForCausalLM\""), config.npos) << config;
+  EXPECT_NE(config.find("\"model_type\":\"mistral\""), config.npos) << config;
+  EXPECT_NE(config.find("\"sliding_window\":null"), config.npos) << config;
+  const HfModel again = hf_model_of_config(config, "config.json");
+  for (const auto& [key, value] :
+       {std::pair("width", 40), std::pair("heads", 3), std::pair("head_width", 20), std::pair("window", 0)}) {
+    const std::pair<std::string, JsonValue> option(key, int64_t{value});
+    EXPECT_NE(std::find(again.options.begin(), again.options.end(), option), again.options.end()) << key;
+  }
+  o.heads = 4;
+  EXPECT_NE(config_of().find("\"model_type\":\"llama\""), std::string::npos);
 }
 
 TEST(HfFolder, AKeyThatContradictsItIsRefused) {

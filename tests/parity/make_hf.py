@@ -42,6 +42,8 @@ CASES = {
                      None),
     "mistral": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=5, **rope(10000.0)), "float32"),
     "mistral_full": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=None, **rope(10000.0)), None),
+    "mistral_heads": ("MistralForCausalLM", "MistralConfig",
+                      dict(LLAMA, num_attention_heads=3, num_key_value_heads=1, head_dim=6, sliding_window=None, **rope(10000.0)), "bfloat16"),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", dict(LLAMA, tie_word_embeddings=True, **rope(1000000.0)), "bfloat16"),
     "qwen2_window": ("Qwen2ForCausalLM", "Qwen2Config",
                      dict(LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0, **rope(10000.0)), None),

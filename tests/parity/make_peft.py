@@ -27,6 +27,7 @@ CASES = {
     "gpt2": (CAUSAL, "gpt2", dict(r=2, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
     "llama3": (CAUSAL, "llama3", dict(r=2, lora_alpha=3, target_modules="all-linear")),
     "qwen2": (CAUSAL, "qwen2", dict(r=3, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"])),
+    "qwen2_tied": (CAUSAL, "qwen2", dict(r=2, target_modules=["q_proj"], modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
     "qwen3": (CAUSAL, "qwen3", dict(r=2, target_modules=r".*\.1\..*(q|up)_proj", modules_to_save=["lm_head"])),
     "bert": ("BertForMaskedLM", "bert", dict(r=2, lora_alpha=4, target_modules=["query", "key", "value"])),
     "bert_qv": ("BertForMaskedLM", "bert", dict(r=3, lora_alpha=4, target_modules=["query", "value", "attention.output.dense"])),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -24,7 +25,7 @@ using test::expect_error;
 using test::TemporaryFolder;
 using test::write_file;
 
-constexpr const char* kAdapters[] = {"gpt2", "llama3", "qwen2", "qwen3", "bert", "bert_qv", "vit"};
+constexpr const char* kAdapters[] = {"gpt2", "llama3", "qwen2", "qwen2_tied", "qwen3", "bert", "bert_qv", "vit"};
 // Of an adapter's folder, the model that it adapts.
 std::string base_of(const std::string& name) { return cat(LOCKSTEP_HF, "/", name.substr(0, name.find('_'))); }
 std::string adapter_of(const std::string& name) { return cat(LOCKSTEP_PEFT, "/", name); }
@@ -209,26 +210,81 @@ TEST(Peft, OneLayerOfOursHasAnAdapterForEachOfTheirs) {
                [&] { peft_tensors(read_hf_model(base_of("gpt2")), {"blocks.0.qkv.q"}, {}); });
 }
 
+// Writes a file of tensors again, with the names that `renamed` gives; those without one are left out.
+template <class Renamed>
+void rewrite(const std::string& path, const Renamed& renamed) {
+  const WeightFiles now = WeightFiles::open(path);
+  std::vector<WeightToWrite> weights;
+  std::vector<std::vector<float>> values;
+  for (const StoredWeight& w : now.weights())
+    if (const std::string name = renamed(w.name); !name.empty()) {
+      weights.push_back({name, w.shape});
+      values.push_back(all_of(now, w));
+    }
+  fs::remove(path);
+  WeightWriter writer(path, weights);
+  for (const auto& of_weight : values) writer.write(of_weight.data(), static_cast<int64_t>(of_weight.size()));
+  writer.commit();
+}
+
+// peft trains one of two tied weights apart from the other, unless it is told to keep them tied and the file has both.
+TEST(Peft, ATiedWeightComesWithItsCopy) {
+  const std::string embedding = "base_model.model.model.embed_tokens.weight", head = "base_model.model.lm_head.weight";
+  const auto refused = [](const std::string& name, const std::string& lost, const std::string& to,
+                          std::initializer_list<std::string> parts) {
+    SCOPED_TRACE(cat(name, ": ", lost, " is ", to));
+    TemporaryFolder scratch;
+    const std::string folder = copied(scratch, name);
+    rewrite(folder + "/" + kPeftWeights, [&](const std::string& n) { return n == lost ? to : n; });
+    expect_error(ExitCode::kBadData, parts, [&] { read_peft_adapter(folder, read_hf_model(base_of(name))); });
+  };
+  refused("qwen2_tied", head, "",
+          {kPeftWeights, cat("holds ", embedding), "lm_head.weight are tied in", "ensure_weight_tying=True"});
+  refused("qwen2_tied", embedding, "", {kPeftWeights, cat("holds ", head), "peft unties them"});
+  refused("gpt2", "base_model.model.transformer.h.1.attn.c_attn.lora_A.weight",
+          "base_model.model.transformer.wte.weight", {"holds base_model.model.transformer.wte.weight", "both modules"});
+  refused("bert", "base_model.model.bert.encoder.layer.1.attention.self.query.lora_A.weight",
+          "base_model.model.bert.embeddings.word_embeddings.weight",
+          {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight", "train the adapter without it"});
+
+  TemporaryFolder scratch;
+  const std::string folder = copied(scratch, "qwen2_tied"), config = folder + "/" + kPeftConfig;
+  const std::string text = content(config), key = "\"ensure_weight_tying\": true";
+  std::string without = text;
+  write_file(config, without.replace(text.find(key), key.size(), "\"ensure_weight_tying\": false"));
+  expect_error(ExitCode::kBadData, {kPeftWeights, embedding, "ensure_weight_tying=True"},
+               [&] { read_peft_adapter(folder, read_hf_model(base_of("qwen2_tied"))); });
+  write_file(config, text);
+  std::string bytes = content(folder + "/" + kPeftWeights);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  bytes[sizeof header + header] ^= 1;  // of the head, which comes first
+  write_file(folder + "/" + kPeftWeights, bytes);
+  Adapted m("qwen2_tied", folder);
+  expect_error(ExitCode::kBadData, {head, "differs from", embedding},
+               [&] { load_weights(*m.settings->adapter, m.trained); });
+
+  const JsonObject written = peft_config(read_hf_model(base_of("gpt2")), {}, {"blocks.0.qkv"}, {"wte.weight"}, "base");
+  const std::string line = json_line(written);
+  EXPECT_NE(line.find("\"modules_to_save\":[\"lm_head\",\"transformer.wte\"]"), line.npos) << line;
+  EXPECT_NE(line.find("\"ensure_weight_tying\":true"), line.npos) << line;
+  expect_error(ExitCode::kBadData, {"tokens.weight was trained, and is tied", "--to hf"},
+               [&] { peft_tensors(read_hf_model(base_of("bert")), {}, {"tokens.weight"}); });
+}
+
 // As transformers 4 names the modules of ViT, which files still do.
 TEST(Peft, OldNamesOfVitAreRead) {
   TemporaryFolder scratch;
   const std::string folder = copied(scratch, "vit"), path = folder + "/" + kPeftWeights;
-  const WeightFiles now = WeightFiles::open(adapter_of("vit") + "/" + kPeftWeights);
   const std::pair<std::string, std::string> names[] = {
       {"vit.layers", "vit.encoder.layer"}, {"attention.q_proj", "attention.attention.query"},
       {"mlp.fc1", "intermediate.dense"},   {"attention.v_proj", "attention.attention.value"},
       {"mlp.fc2", "output.dense"},         {"attention.o_proj", "attention.output.dense"}};
-  std::vector<WeightToWrite> weights;
-  for (const StoredWeight& w : now.weights()) {
-    std::string name = w.name;
+  rewrite(path, [&](std::string name) {
     for (const auto& [from, to] : names)
       if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
-    weights.push_back({name, w.shape});
-  }
-  fs::remove(path);
-  WeightWriter writer(path, weights);
-  for (const StoredWeight& w : now.weights()) writer.write(all_of(now, w).data(), w.shape.numel());
-  writer.commit();
+    return name;
+  });
   Adapted a("vit", adapter_of("vit")), b("vit", folder);
   load_weights(*a.settings->adapter, a.trained);
   load_weights(*b.settings->adapter, b.trained);

@@ -10,8 +10,11 @@
 #include "comm/local_comm.h"
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
+#include "core/models/bert.h"
 #include "core/models/mlp.h"
+#include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "optim/builtin.h"
 #include "tests/sharding/each_job.h"
 
 namespace lockstep {
@@ -349,6 +352,27 @@ TEST(Contracts, AreChecked) {
   EXPECT_THROW(parallel.finish_step(), Error) << "micro-batches are missing";
   auto frozen = job.make();
   EXPECT_THROW(DataParallel(*frozen, *comms[0], {.frozen = [](const std::string&) { return true; }}), Error);
+}
+
+// Whatever its name: what a slot is follows from the module that its parameter belongs to.
+TEST(Slots, TellTablesFromMatrices) {
+  struct Own : Module {
+    Embedding& names = child<Embedding>("names", 9, 8, Init::normal(1));
+    Tensor& places = table("places", {9, 8}, Init::normal(1));
+    Linear& linear = child<Linear>("linear", 8, 8);
+    Tensor forward(const Tensor& x) override { return x; }
+  } own;
+  Bert bert({.layers = 1, .heads = 2, .width = 8, .segments = 2}, {{4}, 7});
+  auto comms = make_local_communicators(1);
+  const auto by_adamw = [&](Module& model) {
+    DataParallel parallel(model, *comms[0], {});
+    std::string out;
+    for (const StateEntry& e : make_muon({}, parallel.slots())->state(parallel.slots()))
+      if (e.name.starts_with("adamw.m/") && e.shape.rank() >= 2) out += e.name.substr(8) + " ";
+    return out;
+  };
+  EXPECT_EQ(by_adamw(own), "places names.weight ");
+  EXPECT_EQ(by_adamw(bert), "tokens.weight positions.weight segments.weight ");
 }
 
 // Saved after some steps at one number of ranks, continued at another: the digest of the run that never stopped.

@@ -1,0 +1,99 @@
+#include "launch/commands/export_data.h"
+
+#include <algorithm>
+
+#include "core/base/log.h"
+#include "core/io/json.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pieces.h"
+#include "data/tokenizer/tokenizer_file.h"
+#include "launch/config/run_data.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+JsonText list_text(const std::vector<T>& values) {
+  return json_array(std::vector<JsonValue>(values.begin(), values.end()));
+}
+
+void set_member(JsonObject& object, const std::string& key, JsonValue value) {
+  std::erase_if(object, [&](const auto& member) { return member.first == key; });
+  object.emplace_back(key, std::move(value));
+}
+
+void add_pieces(const Checkpoint& c, const PieceModel& pieces, HfExport& out) {
+  out.files = {{"tokenizer.model", pieces.bytes()},
+               {"tokenizer_config.json", json_line({{"tokenizer_class", "LlamaTokenizer"},
+                                                    {"model_max_length", c.info.input[0]},
+                                                    {"add_bos_token", false},
+                                                    {"add_eos_token", false}}) +
+                                             "\n"}};
+}
+
+void add_pairs(const Checkpoint& c, const BytePairs& pairs, HfExport& out) {
+  JsonObject config{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", c.info.input[0]}};
+  const std::string end = "<|endoftext|>";
+  const AddedToken* token = pairs.added(end);
+  if (token) config.emplace_back("eos_token", end);
+  set_member(out.config, "eos_token_id", token ? JsonValue(int64_t{token->id}) : JsonValue(nullptr));
+  set_member(out.config, "bos_token_id", nullptr);
+  out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())}, {"tokenizer_config.json", json_line(config) + "\n"}};
+}
+
+void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out) {
+  const auto vocabulary = parse_vocabulary(c.info.vocabulary);
+  if (!vocabulary) return;  // ids of a tokenizer that only the user knows
+  const std::string difference = tokenizer_difference(source, *vocabulary);
+  if (!source.empty() && difference.empty() && has_tokenizer(source)) return;  // its files say more of the same
+  out.other_tokenizer = true;
+  if (vocabulary->pieces()) return add_pieces(c, *vocabulary->pieces(), out);
+  if (vocabulary->pairs()) return add_pairs(c, *vocabulary->pairs(), out);
+  if (has_tokenizer(source))
+    log_warning(cat("the data of ", c.dir, " has ", to_text(vocabulary->level()),
+                    "s as tokens, for which transformers "
+                    "has no tokenizer: none is written, not even that of ",
+                    source));
+}
+
+void add_classes(const DataSchema& s, HfExport& out) {
+  if (s.class_names.empty() || s.classes != out.model.task.classes) return;
+  JsonObject names, numbers;
+  for (size_t i = 0; i < s.class_names.size(); ++i) {
+    names.emplace_back(std::to_string(i), s.class_names[i]);
+    numbers.emplace_back(s.class_names[i], static_cast<int64_t>(i));
+  }
+  set_member(out.config, "id2label", JsonText{json_line(names)});
+  set_member(out.config, "label2id", JsonText{json_line(numbers)});
+}
+
+// As transformers' ViTImageProcessor computes (byte / 255 - mean) / std of images that it resizes as we do.
+void add_preprocessor(const Checkpoint& c, const DataSchema& s, HfExport& out) {
+  const Shape& image = c.info.input;
+  if (s.kind != DataKind::kImages || s.mean.empty() || image.rank() != 3) return;
+  constexpr int64_t kBilinear = 2;
+  out.files.emplace_back("preprocessor_config.json",
+                         json_line({{"image_processor_type", "ViTImageProcessor"},
+                                    {"do_resize", true},
+                                    {"size", JsonText{json_line({{"height", image[0]}, {"width", image[1]}})}},
+                                    {"resample", kBilinear},
+                                    {"do_rescale", true},
+                                    {"rescale_factor", 1.0 / 255},
+                                    {"do_normalize", true},
+                                    {"image_mean", list_text(s.mean)},
+                                    {"image_std", list_text(s.stddev)}}) +
+                             "\n");
+}
+
+}  // namespace
+
+void add_data_of_run(const Checkpoint& c, const LikeData* data, const std::string& source, HfExport& out) {
+  add_tokenizer(c, source, out);
+  if (!data) return;
+  if (out.config.end() !=
+      std::find_if(out.config.begin(), out.config.end(), [](auto& m) { return m.first == "id2label"; }))
+    add_classes(data->schema, out);
+  add_preprocessor(c, data->schema, out);
+}
+
+}  // namespace lockstep

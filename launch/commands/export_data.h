@@ -1,0 +1,17 @@
+// What a folder of transformers says of the data that its model was trained on: tokenizer, class names, preprocessing.
+// Plain functions, for `checkpoint export`.
+#pragma once
+
+#include <string>
+
+#include "core/io/checkpoint.h"
+#include "data/schema.h"
+#include "launch/weights/hf_model.h"
+
+namespace lockstep {
+
+// Adds what the run of `checkpoint` was trained on; `data` is null where nobody knows. What the folder `source`, which
+// the run began with, says of other data is left out; empty: the run began with none.
+void add_data_of_run(const Checkpoint& checkpoint, const LikeData* data, const std::string& source, HfExport& out);
+
+}  // namespace lockstep
