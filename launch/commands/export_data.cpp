@@ -56,8 +56,8 @@ void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out
                     source));
 }
 
-void add_classes(const DataSchema& s, HfExport& out) {
-  if (s.class_names.empty() || s.classes != out.model.task.classes) return;
+void add_classes(const Checkpoint& c, const DataSchema& s, HfExport& out) {
+  if (s.class_names.empty() || s.classes != c.info.classes) return;
   JsonObject names, numbers;
   for (size_t i = 0; i < s.class_names.size(); ++i) {
     names.emplace_back(std::to_string(i), s.class_names[i]);
@@ -92,7 +92,7 @@ void add_data_of_run(const Checkpoint& c, const LikeData* data, const std::strin
   if (!data) return;
   if (out.config.end() !=
       std::find_if(out.config.begin(), out.config.end(), [](auto& m) { return m.first == "id2label"; }))
-    add_classes(data->schema, out);
+    add_classes(c, data->schema, out);
   add_preprocessor(c, data->schema, out);
 }
 

@@ -111,9 +111,53 @@ expect "are warned of" grep -q 'warning: some.h5: has another mean or standard d
 refuses "files of other classes" 65 "renamed.h5: does not fit the data of photos.h5: class 'zcross'" \
   lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: renamed.h5}]' 'data.path=""' run.dir=none
 
+# Folders of transformers: preprocessing and class names are the run's, and are taken from there.
+sed '/channels:/d; s/convnet/vit\n  layers: 1\n  heads: 2\n  width: 8\n  patch: 4/; /hidden:/d' photos.yaml >vit.yaml
+vit=(vit.yaml train.steps=10)
+succeeds "a ViT" lockstep train "${vit[@]}" run.dir=vit
+succeeds "exported" lockstep checkpoint export vit vit.hf --to hf
+mean=$(lockstep data inspect photos.h5 --json 2>/dev/null | sed -E 's/.*"mean": ?\[([0-9.]*).*/\1/')
+expect "with the run's mean" grep -qF "\"image_mean\":[$mean]" vit.hf/preprocessor_config.json
+expect "and its size" grep -qF '"size":{"height":8,"width":8}' vit.hf/preprocessor_config.json
+expect "and its classes" grep -qF '"id2label":{"0":"circle","1":"cross","2":"moon","3":"square"}' vit.hf/config.json
+sed '/^model:/,/^optim:/{/^optim:/!d}' vit.yaml >tuned.yaml
+tune=(tuned.yaml init.from=vit.hf train.steps=3)
+succeeds "tuned on dark images of two classes" lockstep train "${tune[@]}" data.path=some.h5 data.validation=0 run.dir=vit_by_itself
+refuses "a class that the folder does not have" 65 "renamed.h5: does not fit the data of vit.hf: class 'zcross' .*init.new_classes: true" \
+  lockstep train "${tune[@]}" data.path=renamed.h5 run.dir=none
+rm -rf some_as && cp -r some some_as && mv some_as/zcross some_as/cross
+succeeds "the same with the numbers of the first run" lockstep data import images some_as as.h5 --like photos.h5
+succeeds "tuned on them" lockstep train "${tune[@]}" data.path=as.h5 data.validation=0 run.dir=vit_alike
+same "they saw the same samples" "$(field loss <vit_alike/metrics.jsonl | xargs)" "$(field loss <vit_by_itself/metrics.jsonl | xargs)"
+cp -r vit.hf old.hf && sed -i -E 's/"image_mean":\[[^]]*\]/"image_mean":[0.5]/' old.hf/preprocessor_config.json
+succeeds "from a folder with another mean, which a key replaces" lockstep train tuned.yaml init.from=old.hf train.steps=3 'data.image.mean=[0.25]' run.dir=replaced
+succeeds "exported" lockstep checkpoint export replaced replaced.hf --to hf
+expect "with the mean that the run used" grep -qF '"image_mean":[0.25]' replaced.hf/preprocessor_config.json
+
+# A folder's tokenizer, and data of another one.
+make_text words.txt 800
+tr 'a-m' 'n-z' <words.txt >swapped.txt
+for name in words swapped; do
+  lockstep tokenizer train $name.txt $name.json --vocab-size 280 >/dev/null 2>&1
+  lockstep data import text $name.txt $name.h5 --tokenizer $name.json >/dev/null 2>&1
+done
+succeeds "a run on byte pairs" lockstep train text.yaml data.path=words.h5 run.dir=words train.steps=2
+succeeds "exported" lockstep checkpoint export words words.hf --to hf
+printf 'run: {dir: none}\ntrain: {steps: 2}\nbatch: {global: 8, micro: 2}\ndata: {path: words.h5, context: 16}\ninit: {from: words.hf}\n' >folder.yaml
+succeeds "data of the folder's tokenizer" lockstep train folder.yaml run.dir=same_tokens
+refuses "data of another tokenizer" 65 "words.hf: its tokenizer is not that of the data: token .*--tokenizer words.hf, or set init.other_tokenizer: true" \
+  lockstep train folder.yaml data.path=swapped.h5
+run lockstep check folder.yaml data.path=swapped.h5
+expect "check says so, too" grep -qE '^error +model +words.hf: its tokenizer is not that of the data' out
+same "check: exit code" 65 "$code"
+succeeds "with consent" lockstep train folder.yaml data.path=swapped.h5 init.other_tokenizer=true run.dir=new_tokens
+succeeds "exported" lockstep checkpoint export new_tokens new_tokens.hf --to hf
+succeeds "with the tokenizer of its data" lockstep data import text swapped.txt again.h5 --tokenizer new_tokens.hf
+same "which gives the ids that it was trained on" "$(lockstep data inspect swapped.h5 --json 2>/dev/null | sed 's/.*identity//')" \
+  "$(lockstep data inspect again.h5 --json 2>/dev/null | sed 's/.*identity//')"
+
 # A checkpoint of a version without this record: its data says what it means, while it is there.
 tar -xzf "$formats/formats-1.tar.gz"
-awk -F , -v OFS=, 'BEGIN { print "c,b,a,y" } { for (i = 0; i < 9; i++) print i / 3, i % 4 ? "x" : "z", i, i } { exit }' /dev/null >/dev/null
 awk 'BEGIN { print "c,b,a,y"; for (i = 0; i < 9; i++) print i / 3 ",x," i "," i % 2 }' >short.csv
 (
   cd formats
