@@ -293,6 +293,16 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
   refuse_archive({"d.npz: array x", "at least one sample"}, {{"x.npy", npy("<f4", "", "1234")}, {"y.npy", labels}});
   refuse_archive({"d.npz", "member x.txt is no array"}, {{"x.txt", images}, {"y.npy", labels}});
   import({{"x.npy", images}, { "y.npy", labels }});
+  std::filesystem::remove(out_);
+  const std::string whole = content(path);
+  for (const std::string& part : {std::string("\0\xff\xff\0", 4), bytes_of<int64_t>({1, 0})}) {  // pixels, labels
+    write_file(path, whole);
+    flip_byte_of(path, part.data(), part.size(), 0);
+    expect_error(ExitCode::kBadData, {"d.npz: member ", ".npy: is damaged: its checksum differs"},
+                 [&] { import_npz(path, "", "", out_); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+  write_file(path, whole);
   write_file(out_ + ".npy", labels);
   expect_error(ExitCode::kBadData, {"d.npz: is an archive"}, [&] { import_npy(path, out_ + ".npy", out_); });
 }
