@@ -23,6 +23,7 @@ class CsvReader {
   const std::string& path() const { return input_.name(); }
   int64_t bytes_read() const { return input_.taken(); }  // as stored, of
   int64_t size() const { return input_.size(); }         // so many; 0: not known
+  Hash128 hash() const { return input_.hash(); }         // InputStream::hash; after the last row: of the whole table
   // The place behind the last row, and to go on there: to be called after the first row was read.
   struct Place {
     int64_t byte = 0, line = 1;

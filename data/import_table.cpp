@@ -97,6 +97,7 @@ class TableImport {
           progress(some.done / 2, rows.size());
         });
     require(count_ > 0, ExitCode::kBadData, path, ": has no rows below the names of the columns");
+    hash_ = rows.hash();
     conclude();
   }
 
@@ -117,13 +118,13 @@ class TableImport {
         threads_, [&](TableRows& some) { return next(rows, some); }, [&](TableRows& some, int) { make(some); },
         [&](TableRows& some) {
           done += static_cast<int64_t>(some.rows.size());
-          require(done <= count_, ExitCode::kBadData, path_, ": changed during the import");
+          require_same_pass(done <= count_, path_);
           writer.append(some.features.data(), static_cast<int64_t>(some.rows.size()));
           labels.insert(labels.end(), some.labels.begin(), some.labels.end());
           numbers.insert(numbers.end(), some.targets.begin(), some.targets.end());
           progress((rows.size() + some.done) / 2, rows.size());
         });
-    require(done == count_, ExitCode::kBadData, path_, ": changed during the import");
+    require_same_pass(done == count_ && rows.hash() == hash_, path_);
     header.hashes = writer.finish();
     if (regression()) {
       warn_of_order(numbers);
@@ -227,7 +228,7 @@ class TableImport {
       const auto label = classes_.find(target);
       const std::optional<double> number = number_in(target);
       const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
-      require(same, ExitCode::kBadData, path_, ":", row.line, ": changed during the import");
+      require_same_pass(same, cat(path_, ":", row.line));
       if (regression()) some.targets.push_back(*number);
       else some.labels.push_back(label->second);
       features += features_;
@@ -361,6 +362,7 @@ class TableImport {
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;
   int64_t count_ = 0, features_ = 0;
+  Hash128 hash_;  // of what the first pass read
 };
 
 }  // namespace

@@ -139,6 +139,22 @@ TEST_F(ImagesTest, AnImportThatIsKilledGoesOn) {
   }
 }
 
+TEST_F(ImagesTest, AnImageThatIsReplacedBetweenThePassesIsRefused) {
+  const ByteImage image = decode_image(fixture("rgb.png"), 3, "rgb.png");
+  ByteImage other = image;
+  for (uint8_t& b : other.bytes) b ^= 1;
+  ASSERT_EQ(encode_png(image).size(), encode_png(other).size()) << "a size alone would tell";
+  const auto both = [&](int64_t done, int64_t total) {  // whichever is the second one
+    for (const char* name : {"/cat/0.png", "/cat/1.png"}) replaces_once(in_ + name, encode_png(other))(done, total);
+  };
+  for (bool encoded : {false, true}) {
+    for (const char* name : {"cat/0.png", "cat/1.png"}) put(name, encode_png(image));
+    expect_error(ExitCode::kBadData, {".png: changed during the import"},
+                 [&] { import_images(in_, out_, {.keep_encoded = encoded}, {.progress = both, .threads = 1}); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+}
+
 TEST_F(ImagesTest, ImportsBySubfolderInAnOrderThatMixesLabels) {
   put_images();
   import_images(in_, out_);

@@ -363,6 +363,14 @@ TEST_F(RecordsTest, FilesOfLlmC) {
   EXPECT_EQ(got[0].ids, (std::vector<int32_t>{7, 1, 2}));
   EXPECT_EQ(got[2].ids, (std::vector<int32_t>{7, 600}));
   EXPECT_EQ(inspect_dataset(out_).level, "ids");
+  // A file that is replaced between the passes, by one with the same largest id.
+  const std::vector<uint16_t> other = {7, 1, 2, 7, 4, 7, 600};
+  expect_error(ExitCode::kBadData, {"a.bin: changed during the import"}, [&] {
+    const std::string path = folder_ / "a.bin";
+    import_llmc({path}, out_, {},
+                {.force = true, .progress = replaces_once(path, llmc(20240520, 1, 7, bytes_of(other)))});
+  });
+  put("a.bin", llmc(20240520, 1, 7, bytes_of(ids)));
   const std::string wide = put("b.bin", llmc(20240801, 7, 2, bytes_of(std::vector<uint32_t>{70000, 3})));
   import_llmc({wide, narrow}, out_, {}, {.force = true});
   EXPECT_EQ(inspect_dataset(out_).vocabulary, 70001);

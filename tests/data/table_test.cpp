@@ -153,6 +153,15 @@ TEST_F(TableTest, ASecondTableIsNormalisedAsTheFirst) {
   EXPECT_EQ(inspect_dataset(out_).target_std, 10);
 }
 
+TEST_F(TableTest, ATableThatIsReplacedBetweenThePassesIsRefused) {
+  const std::string path = folder_ / "t.csv";
+  write_file(path, "x,y\n1,0\n2,1\n3,0\n");
+  expect_error(ExitCode::kBadData, {"t.csv: changed during the import"}, [&] {
+    import_csv(path, out_, {.label = "y"}, {.progress = replaces_once(path, "x,y\n1,0\n900000,1\n3,0\n")});
+  });
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(TableTest, ADamagedTargetIsRefused) {
   import("x,y\n1,4.25\n3,1\n", {.target = "y"});
   const float value = 4.25f;
