@@ -44,8 +44,12 @@ struct ChannelSums {
 struct FeatureMoments {
   int64_t count = 0;
   double mean = 0, squares = 0;  // sum of squared distances from the mean
+  double largest = 0;            // magnitude
+  double lost = 0;               // the most by which rounding to 32 bits changes a value
 
   void add(double value) {
+    largest = std::max(largest, std::abs(value));
+    lost = std::max(lost, std::abs(value - static_cast<double>(static_cast<float>(value))));
     const double away = value - mean;
     mean += away / static_cast<double>(++count);
     squares += away * (value - mean);
@@ -56,6 +60,19 @@ struct FeatureMoments {
     const double deviation = std::sqrt(squares / static_cast<double>(std::max<int64_t>(1, count)));
     return deviation >= std::numeric_limits<float>::min() ? deviation : 1.0;
   }
+  // What is to be subtracted from the values before they are rounded to 32 bits, where they are normalised by this mean
+  // and deviation: the mean, where rounding them as they are changes one by more than a millionth of a deviation, or
+  // might by a thousandth; else 0, so that they are stored as they are.
+  double offset(double by_mean, double by_deviation) const {
+    const bool keeps = lost <= 0x1p-20 * by_deviation && !loses_bits(largest, by_deviation);
+    const bool fits = largest + std::abs(by_mean) <= std::numeric_limits<float>::max();
+    return keeps || !fits ? 0.0 : by_mean;
+  }
+  // Values of which not even 64 bits keep a thousandth of a deviation, or of which all are one though 64 bits do not
+  // hold every integer of their size.
+  bool beyond_doubles() const { return squares > 0 ? 0x1p-53 * largest > 1e-3 * scale() : largest > 0x1p53; }
+  // Whether rounding numbers of this magnitude to 32 bits may change them by more than a thousandth of a deviation.
+  static bool loses_bits(double magnitude, double deviation) { return 0x1p-24 * magnitude > 1e-3 * deviation; }
 };
 
 }  // namespace lockstep

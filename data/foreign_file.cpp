@@ -4,14 +4,17 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/io/half.h"
 #include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
+#include "data/input_stream.h"
 
 namespace lockstep {
 namespace {
@@ -93,8 +96,9 @@ class ForeignFile {
     if (!read_hashes_file()) make_hashes();
     auto out = std::make_shared<DatasetFile>();
     out->path = path_;
+    RowSource samples = sample_rows(), labels = label_rows();
     out->header = std::move(header_);
-    open_labelled(sample_rows(), label_rows(), memory_bytes, *out);
+    open_labelled(std::move(samples), std::move(labels), memory_bytes, *out);
     return out;
   }
 
@@ -127,19 +131,30 @@ class ForeignFile {
     };
     if (header_.kind == DataKind::kImages) return out;
     out.type = StoredType::kFloat32;
-    out.read = [file = file_, name = samples_, type = type_, columns = header_.images[1]](Range rows, uint8_t* to) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * columns * size_of(type)));
-      file->read(name, type, rows, bytes.data());
+    const auto columns = static_cast<size_t>(header_.images[1]);
+    const std::vector<double> offset = header_.offset.empty() ? std::vector<double>(columns) : header_.offset;
+    out.read = [numbers = numbers(), offset](Range rows, uint8_t* to) {
       auto* values = reinterpret_cast<float*>(to);
-      for (int64_t i = 0; i < rows.size() * columns; ++i) {
-        const double value = number_at(type, bytes.data(), i);
-        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, file->path(), ": dataset '",
-                name, "': feature ", i % columns, " of row ", rows.begin + i / columns, " is ", value,
-                ", which is not finite in 32 bits");
-        values[i] = static_cast<float>(value);
-      }
+      size_t i = 0;
+      for (double value : numbers(rows)) values[i] = static_cast<float>(value - offset[i % offset.size()]), ++i;
     };
     return out;
+  }
+
+  // Reads the features of some rows.
+  std::function<std::vector<double>(Range rows)> numbers() const {
+    return [file = file_, name = samples_, type = type_, columns = header_.images[1]](Range rows) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * columns * size_of(type)));
+      file->read(name, type, rows, bytes.data());
+      std::vector<double> out;
+      for (int64_t i = 0; i < rows.size() * columns; ++i) {
+        out.push_back(number_at(type, bytes.data(), i));
+        require(std::abs(out.back()) <= std::numeric_limits<float>::max(), ExitCode::kBadData, file->path(),
+                ": dataset '", name, "': feature ", i % columns, " of row ", rows.begin + i / columns, " is ",
+                out.back(), ", which is not finite in 32 bits");
+      }
+      return out;
+    };
   }
 
   RowSource label_rows() const {
@@ -176,6 +191,44 @@ class ForeignFile {
     return out;
   }
 
+  // Features that 32 bits hold as they are have the mean and deviation of what they are rounded to; the others are read
+  // again, less their offsets.
+  void hash_features() {
+    DatasetHeader& h = header_;
+    const auto columns = static_cast<size_t>(h.images[1]);
+    std::vector<FeatureMoments> rounded(columns), exact(columns);
+    Hasher128 first, second;
+    RowSource source = sample_rows();
+    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+      auto* values = reinterpret_cast<float*>(to);
+      size_t i = 0;
+      const std::vector<double> read = numbers(rows);
+      first.update(read.data(), read.size() * sizeof read[0]);
+      for (double value : read) {
+        exact[i % columns].add(value);
+        values[i] = static_cast<float>(value);
+        rounded[i % columns].add(values[i]), ++i;
+      }
+    };
+    h.hashes = hash_chunks(source, [](const uint8_t*, int64_t) {});
+    for (size_t c = 0; c < columns; ++c) {
+      const double offset = exact[c].offset(exact[c].mean, exact[c].scale());
+      const FeatureMoments& m = offset != 0 ? exact[c] : rounded[c];
+      h.mean.push_back(m.mean), h.stddev.push_back(m.scale()), h.offset.push_back(offset);
+      if (m.beyond_doubles())
+        warn_of_lost_bits(path_, cat("dataset '", samples_, "', feature ", c), m.largest, m.scale());
+    }
+    if (std::all_of(h.offset.begin(), h.offset.end(), [](double o) { return o == 0; })) return h.offset.clear();
+    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+      auto* values = reinterpret_cast<float*>(to);
+      const std::vector<double> read = numbers(rows);
+      second.update(read.data(), read.size() * sizeof read[0]);
+      for (size_t i = 0; i < read.size(); ++i) values[i] = static_cast<float>(read[i] - h.offset[i % columns]);
+    };
+    h.hashes = hash_chunks(source, [](const uint8_t*, int64_t) {});
+    require_same_pass(first.digest() == second.digest(), path_);
+  }
+
   void make_hashes() {
     log_info(cat(path_, ": is read once for the hashes of its chunks, which are kept in ", hashes_path_));
     DatasetHeader& h = header_;
@@ -191,12 +244,7 @@ class ForeignFile {
       });
       sums.moments(h.mean, h.stddev);
     } else {
-      std::vector<FeatureMoments> moments(static_cast<size_t>(last));
-      h.hashes = hash_chunks(sample_rows(), [&](const uint8_t* bytes, int64_t count) {
-        const auto* values = reinterpret_cast<const float*>(bytes);
-        for (int64_t i = 0; i < count * last; ++i) moments[static_cast<size_t>(i % last)].add(values[i]);
-      });
-      for (const FeatureMoments& m : moments) h.mean.push_back(m.mean), h.stddev.push_back(m.scale());
+      hash_features();
     }
     h.identity = h.computed_identity();
     try {
@@ -225,6 +273,7 @@ class ForeignFile {
     write("labels_hash", h.label_hashes);
     out.set_attribute("samples_hash", "mean", h.mean);
     out.set_attribute("samples_hash", "std", h.stddev);
+    if (!h.offset.empty()) out.set_attribute("samples_hash", "offset", h.offset);
     out.close();
     pending.commit();
   }
@@ -252,7 +301,9 @@ class ForeignFile {
     h.classes = count_attribute(in, "classes", h.images[0]);
     h.mean = in.doubles_attribute("samples_hash", "mean");
     h.stddev = in.doubles_attribute("samples_hash", "std");
-    good(static_cast<int64_t>(h.mean.size()) == h.images.back() && h.mean.size() == h.stddev.size());
+    if (in.has_attribute("samples_hash", "offset")) h.offset = in.doubles_attribute("samples_hash", "offset");
+    good(static_cast<int64_t>(h.mean.size()) == h.images.back() && h.mean.size() == h.stddev.size() &&
+         (h.offset.empty() || (h.offset.size() == h.mean.size() && h.kind == DataKind::kTable)));
     h.identity = h.computed_identity();
     good(in.string_attribute("", "identity") == to_hex(h.identity));
     return true;

@@ -5,12 +5,15 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/io/half.h"
 #include "core/io/numpy_file.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
+#include "data/header_parts.h"
 #include "data/import.h"
+#include "data/input_stream.h"
 #include "data/partial_output.h"
 
 namespace lockstep {
@@ -34,9 +37,10 @@ class Numbers {
     to.resize(static_cast<size_t>(count * array_.item));
     file_.read(array_, {begin * array_.item, (begin + count) * array_.item}, to.data());
   }
-  std::vector<double> numbers(int64_t begin, int64_t count) const {
+  std::vector<double> numbers(int64_t begin, int64_t count, Hasher128* hasher = nullptr) const {
     std::vector<uint8_t> bytes;
     read(begin, count, bytes);
+    if (hasher) hasher->update(bytes.data(), bytes.size());
     std::vector<double> out;
     for (int64_t i = 0; i < count; ++i) out.push_back(number(bytes.data() + i * array_.item));
     return out;
@@ -127,28 +131,40 @@ class ArrayImport {
     require(row_ <= kMostFeatures, ExitCode::kBadData, array_.place(), ": has ", row_, " features; at most ",
             kMostFeatures, " are possible");
     const int64_t step = images_per_chunk(4 * row_);
+    const auto columns = static_cast<size_t>(row_);
+    std::vector<FeatureMoments> moments(columns);
+    Hasher128 first, second;
+    for (int64_t at = 0; at < count_; at += step) {
+      const int64_t now = std::min(step, count_ - at);
+      size_t i = 0;
+      for (double value : array_.numbers(at * row_, now * row_, &first)) {
+        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array_.place(), ": feature ",
+                i % columns, " of row ", at + static_cast<int64_t>(i / columns), " is ", value,
+                ", which is not finite in 32 bits");
+        moments[i++ % columns].add(value);
+      }
+      progress((at + now) / 2);
+    }
+    for (const FeatureMoments& m : moments) {
+      header.mean.push_back(m.mean);
+      header.stddev.push_back(m.scale());
+      header.offset.push_back(m.offset(m.mean, m.scale()));
+      if (m.beyond_doubles())
+        warn_of_lost_bits(array_.place(), cat("feature ", header.mean.size() - 1), m.largest, m.scale());
+    }
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, step);
-    std::vector<FeatureMoments> moments(static_cast<size_t>(row_));
     std::vector<float> values;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
       values.clear();
-      for (double value : array_.numbers(at * row_, now * row_)) {
-        const auto c = values.size() % moments.size();
-        const int64_t row = at + static_cast<int64_t>(values.size() / moments.size());
-        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array_.place(), ": feature ",
-                c, " of row ", row, " is ", value, ", which is not finite in 32 bits");
-        moments[c].add(value);
-        values.push_back(static_cast<float>(value));
-      }
+      for (double value : array_.numbers(at * row_, now * row_, &second))
+        values.push_back(static_cast<float>(value - header.offset[values.size() % columns]));
       writer.append(values.data(), now);
-      progress(at + now);
+      progress((count_ + at + now) / 2);
     }
+    require_same_pass(first.digest() == second.digest(), array_.place());
     header.hashes = writer.finish();
-    for (const FeatureMoments& m : moments) {
-      header.mean.push_back(m.mean);
-      header.stddev.push_back(m.scale());
-    }
+    if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
   }
 
   void progress(int64_t rows) const {

@@ -13,6 +13,7 @@
 #include "data/channel_sums.h"
 #include "data/csv.h"
 #include "data/dataset_file.h"
+#include "data/header_parts.h"
 #include "data/import.h"
 #include "data/import_threads.h"
 #include "data/in_order.h"
@@ -51,6 +52,7 @@ struct Column {
   FeatureMoments moments;
   bool given = false;           // by TableOptions::like, and so are
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
+  double offset = 0;            // DatasetHeader::offset, of numbers; likewise
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
   std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
   bool too_many = false;
@@ -128,8 +130,7 @@ class TableImport {
     header.hashes = writer.finish();
     if (regression()) {
       warn_of_order(numbers);
-      write_numbers(file, numbers, header);
-      if (like_) header.target_mean = like_->header.target_mean, header.target_std = like_->header.target_std;
+      write_numbers(file, numbers, header, like_ ? &like_->header : nullptr);
     } else {
       warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
@@ -138,7 +139,9 @@ class TableImport {
       const Column& c = columns_[i];
       header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
       header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.std);
+      header.offset.resize(header.mean.size(), c.categories ? 0.0 : c.offset);
     }
+    if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
   }
 
  private:
@@ -263,6 +266,7 @@ class TableImport {
             c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
         require(known, ExitCode::kBadData, place(c), "holds '", cells[i], "', which is no ",
                 c.categories ? "category of the column in " : "number that can be normalised as in ", options_.like);
+        if (!c.categories) c.moments.add(*number);
         continue;
       }
       if (!number && !c.categories) c.categories = true, c.first_line = line;
@@ -292,6 +296,9 @@ class TableImport {
               ": column '", c.name, "' has missing values, but none is in ", options_.like);
       if (c.categories && c.missing > 0) c.texts.insert("");
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
+      c.offset = c.moments.offset(c.mean, c.std);
+      if (!c.categories && c.moments.beyond_doubles())
+        warn_of_lost_bits(path_, cat("column '", c.name, "'"), c.moments.largest, c.std);
       require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
@@ -321,7 +328,7 @@ class TableImport {
       } else {
         const std::optional<double> value = is_missing(cells[i]) ? c.mean : number_in(cells[i]);
         if (!is_float(value)) return false;
-        *to = static_cast<float>(*value);
+        *to = static_cast<float>(*value - c.offset);
       }
     }
     return true;

@@ -9,6 +9,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) 
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
   spec_ = spec_of(h, {"features", DType::kFloat32, {h.images[1]}}, "rows");
+  for (size_t c = 0; c < h.mean.size(); ++c) centres_.push_back(h.centre(c));
 }
 
 void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
@@ -18,7 +19,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
   float* out = static_cast<float*>(sample[0]);
   file_->rows->visit({row, row + 1}, [&](Range, const uint8_t* bytes) {
     const float* values = reinterpret_cast<const float*>(bytes);
-    for (size_t c = 0; c < h.mean.size(); ++c) out[c] = static_cast<float>((values[c] - h.mean[c]) / h.stddev[c]);
+    for (size_t c = 0; c < h.mean.size(); ++c) out[c] = static_cast<float>((values[c] - centres_[c]) / h.stddev[c]);
   });
   file_->write_target(row, sample[1]);
 }

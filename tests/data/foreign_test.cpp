@@ -90,6 +90,21 @@ TEST_F(ForeignTest, ImagesAndFeaturesAreWhatH5pyWrote) {
   expect_close(read("features/half", "labels").values, expected, 2e-3);
 }
 
+TEST_F(ForeignTest, LargeNumbersKeepTheirDifferences) {
+  constexpr int64_t kTimes = 200;
+  std::vector<int64_t> times;
+  for (int64_t i = 0; i < kTimes; ++i) times.insert(times.end(), {1700000000000 + 7 * i, i % 5});
+  Hdf5File file = Hdf5File::create(path_);
+  file.write_all("x", StoredType::kInt64, {kTimes, 2}, times.data());
+  file.write_all("y", StoredType::kInt32, {kTimes}, std::vector<int32_t>(kTimes).data());
+  file.close();
+  for (int again = 0; again < 2; ++again) {  // the hashes are made, then read
+    const Read rows = read("x", "y");
+    for (size_t i = 0; i < kTimes; ++i)  // numpy: (x - x.mean()) / x.std()
+      EXPECT_NEAR(rows.values[i][0], (static_cast<double>(i) - 99.5) / std::sqrt((kTimes * kTimes - 1) / 12.0), 1e-6);
+  }
+}
+
 TEST_F(ForeignTest, ItIsTheDatasetThatAnImportMakes) {
   std::string pixels, labels;
   for (size_t i = 0; i < kSamples * 20; ++i) pixels += static_cast<char>(i * 7 % 256);

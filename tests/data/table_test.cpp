@@ -4,12 +4,15 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 
 #include "core/io/zip.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/open_dataset.h"
+#include "data/rearrange.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -214,6 +217,86 @@ TEST_F(TableTest, AWideTableComesBack) {
   EXPECT_EQ(samples()[0].size(), 4096u);
 }
 
+// 200 timestamps in milliseconds, 7 apart, as a feature and as a target. (x - x.mean()) / x.std() of NumPy in fp64.
+constexpr int kTimes = 200;
+int64_t time_at(int i) { return 1700000000000 + 7 * i; }
+std::string times_table() {
+  std::string out = "t,small,y\n";
+  for (int i = 0; i < kTimes; ++i) out += cat(time_at(i), ",", i % 7, ",", time_at(i), "\n");
+  return out;
+}
+double normalised_time(int i) { return (i - (kTimes - 1) / 2.0) / std::sqrt((kTimes * kTimes - 1) / 12.0); }
+
+TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
+  import(times_table(), {.target = "y"});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  Datasets data = open_datasets(o, 1);
+  for (int i = 0; i < kTimes; ++i) {
+    std::array<float, 2> features{};
+    float target = 0;
+    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    EXPECT_NEAR(features[0], normalised_time(i), 1e-6);
+    EXPECT_NEAR(target, normalised_time(i), 1e-6);
+  }
+  const DatasetHeader h = read_dataset_header(Hdf5File::open(out_));
+  const double mean = static_cast<double>(time_at(0)) + 7 * 99.5;
+  EXPECT_EQ(h.offset, (std::vector<double>{h.mean[0], 0})) << "small numbers are stored as they are";
+  EXPECT_NEAR(h.mean[0], mean, 1e-3);
+  EXPECT_NEAR(data.train->spec().target_mean, mean, 1e-3);
+  EXPECT_NEAR(data.train->spec().target_std, 7 * std::sqrt((kTimes * kTimes - 1) / 12.0), 1e-6);
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_NEAR(report.target_least, static_cast<double>(time_at(0)), 1e-3);
+  EXPECT_EQ(report.duplicates, 0);
+  // A second table is normalised as the first; what is split and merged keeps its samples.
+  const std::string first = folder_ / "first.h5", merged = folder_ / "merged.h5";
+  std::filesystem::rename(out_, first);
+  import(cat("t,small,y\n", time_at(3), ",3,", time_at(3), "\n"), {.target = "y", .like = first});
+  EXPECT_NEAR(samples()[0][0], normalised_time(3), 1e-6);
+  std::vector<SplitPart> parts{{folder_ / "a.h5", 0.5}, {folder_ / "b.h5", 0.5}};
+  split_dataset(first, parts, {});
+  merge_datasets({parts[1].path, parts[0].path}, merged, {});
+  EXPECT_NEAR(read_dataset_header(Hdf5File::open(merged)).stddev[0], h.stddev[0], 1e-5);
+  EXPECT_EQ(inspect_dataset(merged).duplicates, 0);
+  // One that is stored less another number.
+  import(cat("t,small,y\n", time_at(1000), ",3,", time_at(1000), "\n", time_at(1001), ",3,", time_at(0), "\n"),
+         {.target = "y"});
+  std::filesystem::remove(merged);
+  merge_datasets({first, out_}, merged, {.keep_normalization = true});
+  std::filesystem::rename(merged, out_);
+  EXPECT_NEAR(samples()[200][0], normalised_time(1000), 1e-5);
+  EXPECT_NEAR(samples()[201][0], normalised_time(1001), 1e-5);
+}
+
+TEST_F(TableTest, AFileOfBeforeThatHasLostBitsSaysSo) {
+  const auto warnings = [&](const std::function<void()>& action) {
+    ::testing::internal::CaptureStderr();
+    action();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warnings([&] { import(times_table()); }), "") << "a file of now";
+  Hdf5File file = Hdf5File::create(out_);
+  DatasetHeader h;
+  h.kind = DataKind::kTable, h.images = {2, 1}, h.classes = 1, h.mean = {1.7e12}, h.stddev = {404};
+  ChunkWriter writer(file, "features", StoredType::kFloat32, h.images, 2);
+  const std::array<float, 2> rows{1.7e12f, 1.7e12f};
+  writer.append(rows.data(), 2);
+  h.hashes = writer.finish();
+  write_labels(file, {0, 0}, h);
+  write_dataset_header(file, h);
+  file.close();
+  const std::string said = warnings([&] { samples(); });
+  EXPECT_NE(said.find("out.h5: feature 0 has a mean of 1.7e+12 and is stored in 32 bits"), said.npos) << said;
+  EXPECT_NE(said.find("import it again"), said.npos) << said;
+  // Nanoseconds, 7 apart, are more than 64 bits of a floating-point number tell apart.
+  std::string text = "t,y\n";
+  for (int i = 0; i < 50; ++i) text += cat(1700000000000000000 + 7 * i, ",", i % 2, "\n");
+  const std::string of_import = warnings([&] { import(text); });
+  EXPECT_NE(of_import.find("column 't': numbers up to 17000000000000"), said.npos) << of_import;
+  EXPECT_NE(of_import.find("are read in 64 bits"), said.npos) << of_import;
+}
+
 std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
   std::string head = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   while ((10 + head.size() + 1) % 64 != 0) head += ' ';
@@ -244,6 +327,26 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), npy("<f4", "2,", bytes_of<float>({0.5f, -1.5f})));
   EXPECT_EQ(inspect_dataset(out_).target_mean, -0.5);
   EXPECT_EQ(inspect_dataset(out_).target_std, 1);
+  // Large numbers keep their differences, of integers and of floating-point numbers.
+  for (const bool integers : {true, false}) {
+    std::vector<int64_t> whole;
+    std::vector<double> real;
+    for (int i = 0; i < kTimes; ++i) whole.push_back(time_at(i)), real.push_back(static_cast<double>(time_at(i)));
+    const std::string values(reinterpret_cast<const char*>(whole.data()), whole.size() * 8),
+        doubles(reinterpret_cast<const char*>(real.data()), real.size() * 8);
+    import(npy(integers ? "<i8" : "<f8", cat(kTimes, ", 1"), integers ? values : doubles),
+           npy("<i8", cat(kTimes, ","), std::string(kTimes * 8, '\0')));
+    const auto rows = samples();
+    for (int i = 0; i < kTimes; ++i) EXPECT_NEAR(rows[static_cast<size_t>(i)][0], normalised_time(i), 1e-6);
+  }
+  // Features are read twice; an array that is replaced in between is refused.
+  write_file(x, npy("<f8", "2, 1", bytes_of<double>({1, 2})));
+  write_file(y, two);
+  expect_error(ExitCode::kBadData, {"x.npy: changed during the import"}, [&] {
+    import_npy(x, y, out_, {.force = true, .progress = [&](int64_t, int64_t) {
+                              std::ofstream(x, std::ios::in | std::ios::binary).seekp(-8, std::ios::end) << "9";
+                            }});
+  });
   std::filesystem::remove(out_);
   const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
                                 const std::string& labels) {
