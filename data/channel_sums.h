@@ -46,13 +46,24 @@ struct FeatureMoments {
   double mean = 0, squares = 0;  // sum of squared distances from the mean
   double largest = 0;            // magnitude
   double lost = 0;               // the most by which rounding to 32 bits changes a value
+  double first = 0;              // value; of distances from it, likewise:
+  double shifted_mean = 0, shifted_squares = 0;
 
   void add(double value) {
     largest = std::max(largest, std::abs(value));
     lost = std::max(lost, std::abs(value - static_cast<double>(static_cast<float>(value))));
-    const double away = value - mean;
-    mean += away / static_cast<double>(++count);
+    if (count++ == 0) first = value;
+    const auto n = static_cast<double>(count);
+    const double away = value - mean, shifted = value - first, shifted_away = shifted - shifted_mean;
+    mean += away / n;
     squares += away * (value - mean);
+    shifted_mean += shifted_away / n;
+    shifted_squares += shifted_away * (shifted - shifted_mean);
+  }
+  // After the last value: of those that need an offset, mean and spread are taken from the distances, which have not
+  // lost what 64 bits lose of large numbers. The others stay as earlier versions measured them.
+  void settle() {
+    if (offset(mean, scale()) != 0) mean = first + shifted_mean, squares = shifted_squares;
   }
   // What the feature is divided by: its standard deviation, or 1 where all values are one, or differ by less than the
   // smallest normal number of 32 bits.

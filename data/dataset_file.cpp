@@ -294,6 +294,7 @@ void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHe
                    const DatasetHeader* like) {
   FeatureMoments moments;
   for (double value : numbers) moments.add(value);
+  moments.settle();
   header.target_mean = like ? like->target_mean : moments.mean;
   header.target_std = like ? like->target_std : moments.scale();
   header.target_offset = moments.offset(header.target_mean, header.target_std);

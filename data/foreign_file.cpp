@@ -212,6 +212,7 @@ class ForeignFile {
     };
     h.hashes = hash_chunks(source, [](const uint8_t*, int64_t) {});
     for (size_t c = 0; c < columns; ++c) {
+      exact[c].settle();
       const double offset = exact[c].offset(exact[c].mean, exact[c].scale());
       const FeatureMoments& m = offset != 0 ? exact[c] : rounded[c];
       h.mean.push_back(m.mean), h.stddev.push_back(m.scale()), h.offset.push_back(offset);

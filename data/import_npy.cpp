@@ -145,7 +145,8 @@ class ArrayImport {
       }
       progress((at + now) / 2);
     }
-    for (const FeatureMoments& m : moments) {
+    for (FeatureMoments& m : moments) {
+      m.settle();
       header.mean.push_back(m.mean);
       header.stddev.push_back(m.scale());
       header.offset.push_back(m.offset(m.mean, m.scale()));

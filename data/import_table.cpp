@@ -295,6 +295,7 @@ class TableImport {
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
               ": column '", c.name, "' has missing values, but none is in ", options_.like);
       if (c.categories && c.missing > 0) c.texts.insert("");
+      c.moments.settle();
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
       c.offset = c.moments.offset(c.mean, c.std);
       if (!c.categories && c.moments.beyond_doubles())
