@@ -53,7 +53,8 @@ struct JsonFields {
   // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
   // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
   std::string chat_template = {};
-  std::string label = {};  // with `text`: the label of the record: a text, an integer, true or false
+  std::string label = {};    // with `text`: the label of the record: a text, an integer, true or false
+  bool many_labels = false;  // as of TableOptions
   std::string chosen = {}, rejected = {};
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
@@ -67,6 +68,7 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
 // another one, or without labels where that name is empty. Rows without text are left out.
 struct CsvTextColumns {
   std::string text = {}, label = {};
+  bool many_labels = false;  // as of TableOptions
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
@@ -112,10 +114,16 @@ struct TableOptions {
   // one's, so that what was trained on it can be measured on this table. A category or label that it does not have is
   // an error.
   std::string like = {};
+  // Texts of cells that stand for no value; empty: those of pandas' read_csv, and "?". An empty cell always stands for
+  // none. A column that has numbers beside other texts, more numbers than others, is an error unless it is one of
+  // `categories`.
+  std::vector<std::string> missing = {};
+  bool many_labels = false;  // more than kManyLabels different labels are meant, which is an error otherwise
 };
+constexpr int64_t kManyLabels = 1000;
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
-// Cells that are empty or NA, N/A, NaN, nan or null are missing, which is an error without fill_missing.
+// A cell without a value is an error without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 

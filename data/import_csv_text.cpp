@@ -74,6 +74,7 @@ class TextTableImport {
     require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
             empty_ > 0 ? cat("; ", empty_, " rows without text were left out") : "");
     if (empty_ > 0) log_warning(cat(rows_.path(), ": left out: ", empty_, " rows without text"));
+    writer_.require_few_labels(cat(rows_.path(), ": column '", columns_.label, "'"), columns_.many_labels);
     if (saves.any()) save(rows_.place());
     writer_.finish(options_.writing);
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -23,15 +24,15 @@
 namespace lockstep {
 namespace {
 
-bool is_missing(const std::string& cell) {
-  return cell.empty() || cell == "NA" || cell == "N/A" || cell == "NaN" || cell == "nan" || cell == "null";
+std::string_view without_spaces(std::string_view cell) {
+  const size_t begin = cell.find_first_not_of(' ');
+  return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
 }
 
 // The number that a cell is, spaces around it aside; nothing where it is none.
 std::optional<double> number_in(std::string_view cell) {
-  const size_t begin = cell.find_first_not_of(' ');
-  if (begin == cell.npos) return std::nullopt;
-  cell = cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
+  cell = without_spaces(cell);
+  if (cell.empty()) return std::nullopt;
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
@@ -43,11 +44,45 @@ bool is_float(const std::optional<double>& number) {
   return number && std::abs(*number) <= std::numeric_limits<float>::max();
 }
 
+// The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
+// read_csv and "?"; and the numbers that these are.
+class MissingTexts {
+ public:
+  explicit MissingTexts(const std::vector<std::string>& named) {
+    constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
+                                      "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
+                                      "None",   "n/a",      "nan",  "null",    "?"};
+    if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
+    for (const std::string& text : named) {
+      texts_.emplace(without_spaces(text));
+      const std::optional<double> number = number_in(text);
+      if (number && std::isfinite(*number)) numbers_.insert(*number);
+    }
+    for (const std::string& text : texts_)
+      if (!text.empty()) begins_[static_cast<uint8_t>(text[0])] = true;
+  }
+  bool holds(std::string_view cell) const {
+    cell = without_spaces(cell);
+    if (cell.empty()) return true;
+    if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
+    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell);
+    return number && numbers_.contains(*number);
+  }
+
+ private:
+  std::set<std::string, std::less<>> texts_;
+  std::set<double> numbers_;
+  std::array<bool, 256> begins_{};  // whether one of the texts begins with this byte
+};
+
 // What the first pass finds out of a column. It is one of numbers until a cell is none.
 struct Column {
   std::string name;
   bool used = true, categories = false;
-  int64_t first_line = 0;  // of the cell that makes it one of categories
+  bool named = false;               // by TableOptions::categories
+  int64_t numbers = 0, others = 0;  // of its values, where it is not named
+  std::string other;                // the first one that is no number, which makes it one of categories, and
+  int64_t other_line = 0;           // where it stands
   int64_t missing = 0, missing_line = 0;
   FeatureMoments moments;
   bool given = false;           // by TableOptions::like, and so are
@@ -55,8 +90,8 @@ struct Column {
   double offset = 0;            // DatasetHeader::offset, of numbers; likewise
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
   std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
-  bool too_many = false;
-  int64_t feature = 0;  // its first
+  int64_t too_many_line = 0;                        // where there are more texts than features are possible
+  int64_t feature = 0;                              // its first
 
   int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
 };
@@ -76,11 +111,12 @@ struct TableRows {
 };
 
 constexpr size_t kRowBytesAtOnce = 256 << 10;
+constexpr const char* kMissingTexts = "missing_texts";  // of a column's description: TableOptions::missing, if given
 
 class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : path_(path), options_(options), import_(import), threads_(import_threads(import)) {
+      : path_(path), options_(options), import_(import), threads_(import_threads(import)), missing_(options.missing) {
     CsvReader rows(path, csv_separator(path));
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
@@ -170,7 +206,8 @@ class TableImport {
 
   void choose_columns() {
     for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
-    for (const std::string& name : options_.categories) columns_[column(name)].categories = true;
+    for (const std::string& name : options_.categories)
+      columns_[column(name)].categories = columns_[column(name)].named = true;
     for (size_t i = 0; i < columns_.size(); ++i)
       if (columns_[i].used) order_.push_back(i);
   }
@@ -201,6 +238,15 @@ class TableImport {
       c.used = c.given = true;
       c.categories = type == "category";
       c.mean = h.mean[feature], c.std = h.stddev[feature];
+      if (const JsonValue* missing = find_member(*object, kMissingTexts)) {
+        const auto* list_text = std::get_if<JsonText>(missing);
+        const auto texts = list_text ? parse_json_array(list_text->text) : std::nullopt;
+        damaged(texts.has_value());
+        options_.missing.clear();
+        for (const JsonValue& one : *texts)
+          if (const auto* name = std::get_if<std::string>(&one)) options_.missing.push_back(*name);
+        missing_ = MissingTexts(options_.missing);
+      }
       const auto values = c.categories ? parse_json_array(json_text(*object, "values", path)) : std::nullopt;
       for (const JsonValue& one : values.value_or(std::vector<JsonValue>()))
         if (const auto* name = std::get_if<std::string>(&one)) c.texts.insert(*name);
@@ -220,6 +266,12 @@ class TableImport {
     }
     out.done = rows.bytes_read();
     return static_cast<int64_t>(bytes);
+  }
+
+  // What an earlier table had as a category or a label stands for itself.
+  bool is_missing(const Column& c, const std::string& cell) const {
+    if (!cell.empty() && c.given && c.categories && c.texts.contains(cell)) return false;
+    return missing_.holds(cell);
   }
 
   // Features and targets of the rows.
@@ -243,8 +295,8 @@ class TableImport {
     const auto place = [&](const Column& c) { return cat(path_, ":", line, ": column '", c.name, "' "); };
     ++count_;
     const std::string& target = cells[target_];
-    require(!is_missing(target), ExitCode::kBadData, place(columns_[target_]), "has no ",
-            regression() ? "target" : "label");
+    require(!missing_.holds(target) || (like_ && !target.empty() && labels_.contains(target)), ExitCode::kBadData,
+            place(columns_[target_]), "has no ", regression() ? "target" : "label", stands_for_none(target));
     require(!regression() || is_float(numbers[target_]), ExitCode::kBadData, place(columns_[target_]), "holds '",
             target, "', which is no number that is finite in 32 bits; --label is for classes");
     require(regression() || !like_ || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]), "holds '",
@@ -254,9 +306,9 @@ class TableImport {
             "has more than ", kMostClasses, " different labels");
     for (size_t i : order_) {
       Column& c = columns_[i];
-      if (is_missing(cells[i])) {
-        require(options_.fill_missing, ExitCode::kBadData, place(c),
-                "has no value; --fill-missing fills such cells, --leave-out leaves the column out");
+      if (is_missing(c, cells[i])) {
+        require(options_.fill_missing, ExitCode::kBadData, place(c), "has no value", stands_for_none(cells[i]),
+                "; --fill-missing fills such cells, --leave-out leaves the column out");
         ++c.missing;
         continue;
       }
@@ -269,15 +321,11 @@ class TableImport {
         if (!c.categories) c.moments.add(*number);
         continue;
       }
-      if (!number && !c.categories) c.categories = true, c.first_line = line;
+      ++(number ? c.numbers : c.others);
+      if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
-      else if (!c.too_many) c.too_many = !c.texts.contains(cells[i]);
-      if (c.categories) {
-        require(!c.too_many, ExitCode::kBadData, place(c), "has more than ", kMostFeatures, " different values",
-                c.first_line > 0 ? cat(" and is no column of numbers because of line ", c.first_line) : "",
-                "; --leave-out leaves it out");
-        continue;
-      }
+      else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
+      if (c.categories) continue;
       const double value = number.value_or(0);
       require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, place(c), "holds '", cells[i],
               "', which is not finite in 32 bits");
@@ -285,13 +333,36 @@ class TableImport {
     }
   }
 
+  static std::string stands_for_none(const std::string& cell) {
+    return cell.empty() ? "" : cat(" ('", cell, "' stands for none; --missing names the texts that do)");
+  }
+
+  // Refuses columns that became categories though nobody may have meant it.
+  void require_meant(const Column& c) const {
+    if (!c.categories || c.given) return;
+    require(c.named || c.numbers <= c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '", c.name,
+            "' holds '", c.other, "', but ", c.numbers, " of its ", c.numbers + c.others,
+            " values are numbers: correct such cells, name their texts in --missing where they stand for no value, or "
+            "the column in --categories where each of its values is a category");
+    require(c.too_many_line == 0, ExitCode::kBadData, path_, ":", c.too_many_line, ": column '", c.name,
+            "' has more than ", kMostFeatures, " different values",
+            c.other_line > 0 ? cat(" and is no column of numbers because of line ", c.other_line) : "",
+            "; --leave-out leaves it out");
+  }
+
   void conclude() {
+    const auto labels = static_cast<int64_t>(labels_.size());
+    const std::string& target = columns_[target_].name;
+    require(like_ || options_.many_labels || labels <= kManyLabels, ExitCode::kBadData, path_, ": column '", target,
+            "' has ", labels, " different labels in ", count_, " rows: --target ", target,
+            " predicts its numbers, --many-labels makes a class of each");
     if (like_) class_names_ = like_->header.class_names;
     else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
     for (size_t i = 0; like_ && i < class_names_.size(); ++i)
       classes_.emplace(class_names_[i], static_cast<int32_t>(i));
     for (size_t i : order_) {
       Column& c = columns_[i];
+      require_meant(c);
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
               ": column '", c.name, "' has missing values, but none is in ", options_.like);
       if (c.categories && c.missing > 0) c.texts.insert("");
@@ -323,11 +394,11 @@ class TableImport {
       const Column& c = columns_[i];
       float* to = row + c.feature;
       if (c.categories) {
-        const auto at = c.places.find(is_missing(cells[i]) ? "" : cells[i]);
+        const auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
         if (at == c.places.end()) return false;
         to[at->second] = 1;
       } else {
-        const std::optional<double> value = is_missing(cells[i]) ? c.mean : number_in(cells[i]);
+        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_in(cells[i]);
         if (!is_float(value)) return false;
         *to = static_cast<float>(*value - c.offset);
       }
@@ -341,6 +412,9 @@ class TableImport {
       const Column& c = columns_[i];
       JsonObject o{{"name", c.name}, {"type", c.categories ? "category" : "number"}, {"missing", c.missing}};
       if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
+      if (!options_.missing.empty())
+        o.emplace_back(kMissingTexts,
+                       json_array(std::vector<JsonValue>(options_.missing.begin(), options_.missing.end())));
       out.push_back(std::move(o));
     }
     if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
@@ -362,6 +436,7 @@ class TableImport {
   TableOptions options_;
   const ImportOptions& import_;
   const int threads_;
+  MissingTexts missing_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;  // the columns that have features, in the order of these
   std::shared_ptr<const DatasetFile> like_;

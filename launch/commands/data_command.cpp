@@ -63,6 +63,7 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
           "data import json: --template says how --messages, or --chosen and --rejected, become a text");
   fields.chat_template = chat;
   fields.label = a.text("label");
+  fields.many_labels = a.has("many-labels");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
   options.vocabulary = named_vocabulary(a, "json");
@@ -129,24 +130,24 @@ std::vector<std::string> names_in(const std::string& list) {
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
   if (!a.text("text").empty()) {
-    for (const char* other : {"categories", "leave-out", "target", "like"})
+    for (const char* other : {"categories", "leave-out", "target", "like", "missing"})
       require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
     require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
     options.vocabulary = named_vocabulary(a, "csv");
     options.separator = a.text("separator");
-    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label")}, options);
+    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels")}, options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
           "data import csv: one of --label COLUMN and --target COLUMN is needed");
-  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty();
-  require(
-      a.text("like").empty() || !chooses, ExitCode::kUsage,
-      "data import csv: --categories and --leave-out are what the file of --like was imported with: leave them out");
+  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();
+  require(a.text("like").empty() || !chooses, ExitCode::kUsage,
+          "data import csv: --categories, --leave-out and --missing are what the file of --like was imported with: "
+          "leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), a.text("like")},
+              a.has("fill-missing"), a.text("like"), names_in(a.text("missing")), a.has("many-labels")},
              options);
 }
 
@@ -163,8 +164,8 @@ const ImportFormat kFormats[] = {
     {"json",
      "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "skip-bad", "vocabulary",
-      "tokenizer", "separator"}},
+     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "many-labels", "skip-bad",
+      "vocabulary", "tokenizer", "separator"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -181,8 +182,8 @@ const ImportFormat kFormats[] = {
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "target", "text", "categories", "leave-out", "fill-missing", "like", "vocabulary", "tokenizer",
-      "separator"}},
+     {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "fill-missing", "like",
+      "vocabulary", "tokenizer", "separator"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -356,10 +357,15 @@ std::vector<Command> data_forms() {
         {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
         {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
+        {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
         {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
         {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
-        {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
+        {"categories", "csv: columns that are categories though they hold numbers", "COLUMN,...", ""},
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+        {"missing",
+         "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
+         "and the like",
+         "TEXT,...", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"like",
          "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <sstream>
 
 #include "core/io/zip.h"
 #include "data/dataset_file.h"
@@ -88,6 +89,69 @@ TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
   std::filesystem::remove(out_);
   refuse({"t.csv:2", "'y'", "no label"}, "x,y\n1,\n", {.label = "y", .fill_missing = true});
   refuse({"'x'", "no value in any row"}, "x,z,y\n,1,0\n", {.label = "y", .fill_missing = true});
+}
+
+TEST_F(TableTest, TheUsualTextsStandForMissingValues) {
+  // Those that pandas.read_csv takes for missing ones (pandas._libs.parsers.STR_NA_VALUES), and "?".
+  const std::vector<std::string> usual = {"",     "#N/A", "#N/A N/A", "#NA",     "-1.#IND", "-1.#QNAN", "-NaN",
+                                          "-nan", "<NA>", "1.#IND",   "1.#QNAN", "N/A",     "NA",       "NULL",
+                                          "NaN",  "None", "n/a",      "nan",     "null",    "?",        " ? "};
+  std::string text = "x,c,y\n1,a,0\n3,b,1\n";
+  for (const std::string& missing : usual) {
+    text += missing + "," + missing + ",0\n";
+    refuse({"t.csv:3", "'x'", "has no value", "--fill-missing"}, "x,y\n1,0\n" + missing + ",0\n");
+    refuse({"t.csv:3", "'y'", "has no label"}, "x,y\n1,0\n1," + missing + "\n");
+  }
+  import(text, {.label = "y", .fill_missing = true});
+  const auto rows = samples();
+  ASSERT_EQ(rows.size(), 2 + usual.size());
+  for (size_t r = 0; r < rows.size(); ++r)  // the mean, and a category of its own
+    EXPECT_EQ(rows[r], r == 0   ? (std::vector<float>{-1, 0, 1, 0})
+                       : r == 1 ? (std::vector<float>{1, 0, 0, 1})
+                                : (std::vector<float>{0, 1, 0, 0}));
+  // Others in their place; a number in any spelling. They are the file's, so that --like knows them.
+  const std::string first = folder_ / "first.h5", coded = "x,c,y\n1,None,0\n3,b,1\n-999,b,0\n-999.0,none,0\n";
+  import(coded, {.label = "y", .fill_missing = true, .missing = { "-999", "none" }});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 0, 1, 0}, {1, 0, 0, 1}, {0, 0, 0, 1}, {0, 1, 0, 0}}));
+  std::filesystem::rename(out_, first);
+  import("x,c,y\n-999,None,0\n", {.label = "y", .fill_missing = true, .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{0, 0, 1, 0}}));
+}
+
+TEST_F(TableTest, OddCellsAmongNumbersAreRefused) {
+  const std::string text = "x,y\n1,0\n2,1\noops,0\n4,1\nah,0\n";
+  refuse({"t.csv:4: column 'x' holds 'oops', but 3 of its 5 values are numbers", "--missing", "--categories"}, text);
+  import(text, {.label = "y", .categories = { "x" }});
+  EXPECT_EQ(samples()[0].size(), 5u);
+  import(text, {.label = "y", .fill_missing = true, .missing = { "oops", "ah" }});
+  EXPECT_NEAR(samples()[2][0], 0, 1e-6) << "the mean";
+  import("x,y\nA1,0\n2,1\nB3,0\n", {.label = "y"});  // codes, some of which are numbers
+  EXPECT_EQ(samples()[0].size(), 3u);
+  std::filesystem::remove(out_);
+  std::string many = "x,y\n";
+  for (int i = 0; i < 5000; ++i) many += cat(i == 4500 ? "odd" : cat(i), ",0\n");
+  refuse({"t.csv:4502: column 'x' holds 'odd', but 4999 of its 5000 values are numbers"}, many);
+}
+
+TEST_F(TableTest, ThousandsOfLabelsAreToBeMeant) {
+  std::string text = "x,y\n";
+  for (int i = 0; i < 1001; ++i) text += cat(i % 3, ",", i, ".5\n");
+  refuse({"column 'y' has 1001 different labels in 1001 rows", "--target y", "--many-labels"}, text);
+  import(text, {.label = "y", .many_labels = true});
+  EXPECT_EQ(inspect_dataset(out_).classes, 1001);
+  const std::string table = folder_ / "t.csv", lines = folder_ / "t.jsonl";
+  expect_error(ExitCode::kBadData, {"t.csv: column 'y' has 1001 different labels in 1001 records", "--many-labels"},
+               [&] {
+                 import_csv_text(table, out_, {"x", "y"}, {.force = true});
+               });
+  import_csv_text(table, out_, {"x", "y", true}, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).classes, 1001);
+  text.clear();
+  for (int i = 0; i < 1001; ++i) text += cat("{\"t\": \"a\", \"y\": ", i, "}\n");
+  write_file(lines, text);
+  expect_error(ExitCode::kBadData, {"t.jsonl: field \"y\" has 1001 different labels", "--many-labels"},
+               [&] { import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true}); });
+  import_json({lines}, out_, {.text = "t", .label = "y", .many_labels = true}, 0, {.force = true});
 }
 
 TEST_F(TableTest, NumbersCanBeTheTargets) {
@@ -267,6 +331,25 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   std::filesystem::rename(merged, out_);
   EXPECT_NEAR(samples()[200][0], normalised_time(1000), 1e-5);
   EXPECT_NEAR(samples()[201][0], normalised_time(1001), 1e-5);
+}
+
+TEST_F(TableTest, FeaturesAndTargetsAreThoseOfPandas) {  // tests/data/tables/make_golden.py
+  import(content(std::string(LOCKSTEP_TABLES) + "/table.csv"), {.target = "until", .fill_missing = true});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  const Datasets data = open_datasets(o, 1);
+  std::istringstream golden(content(std::string(LOCKSTEP_TABLES) + "/golden.txt"));
+  ASSERT_EQ(data.train->size(), 60);
+  for (int64_t i = 0; i < 60; ++i) {
+    std::array<float, 8> row{};  // seven features, and the target
+    data.train->read(0, i, std::array<void*, 2>{row.data(), &row[7]});
+    for (float value : row) {
+      double wanted = NAN;
+      golden >> wanted;
+      EXPECT_NEAR(value, wanted, 1e-6) << "row " << i;
+    }
+  }
 }
 
 TEST_F(TableTest, AFileOfBeforeThatHasLostBitsSaysSo) {
