@@ -69,6 +69,7 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
 struct CsvTextColumns {
   std::string text = {}, label = {};
   bool many_labels = false;  // as of TableOptions
+  TextEncoding encoding = TextEncoding::kUtf8;
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
@@ -97,6 +98,7 @@ struct ImageOptions {
   std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
   int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
+  TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
 // PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
@@ -119,6 +121,7 @@ struct TableOptions {
   // `categories`.
   std::vector<std::string> missing = {};
   bool many_labels = false;  // more than kManyLabels different labels are meant, which is an error otherwise
+  TextEncoding encoding = TextEncoding::kUtf8;
 };
 constexpr int64_t kManyLabels = 1000;
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and

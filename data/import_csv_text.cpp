@@ -8,7 +8,6 @@
 #include "data/import_threads.h"
 #include "data/in_order.h"
 #include "data/made_records.h"
-#include "data/valid_text.h"
 
 namespace lockstep {
 namespace {
@@ -45,9 +44,10 @@ class TextTableImport {
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
         encoders_(record_encoders(vocabulary_, threads_)),
-        rows_(table, csv_separator(table)),
+        rows_(table, csv_separator(table), columns.encoding),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
-                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label)),
+                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
+                            columns.encoding == TextEncoding::kUtf8 ? "" : cat(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, {table})) {
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
@@ -106,10 +106,6 @@ class TextTableImport {
         continue;
       }
       try {
-        std::string valid;
-        ValidText check(InvalidBytes::kRefuse, "holds text", "; convert the file to UTF-8");
-        check.add(row.text, valid);
-        check.finish(valid);
         std::vector<TextPiece> pieces{{std::move(row.text), true}};
         if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
         rows.made.add(encoder, pieces, {.label = row.label, .line = row.line});

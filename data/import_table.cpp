@@ -117,7 +117,7 @@ class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
       : path_(path), options_(options), import_(import), threads_(import_threads(import)), missing_(options.missing) {
-    CsvReader rows(path, csv_separator(path));
+    CsvReader rows(path, csv_separator(path), options.encoding);
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
@@ -149,7 +149,7 @@ class TableImport {
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
-    CsvReader rows(path_, csv_separator(path_));
+    CsvReader rows(path_, csv_separator(path_), options_.encoding);
     std::vector<std::string> names;
     rows.next(names);
     in_order<TableRows>(

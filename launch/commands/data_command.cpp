@@ -93,6 +93,15 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
   import_megatron(inputs, output, tokens, options);
 }
 
+// Of --encoding.
+TextEncoding encoding_of(const Arguments& a) {
+  const std::string& name = a.text("encoding");
+  if (name.empty() || name == "utf-8") return TextEncoding::kUtf8;
+  require(name == "latin-1" || name == "windows-1252", ExitCode::kUsage, "--encoding ", name,
+          ": must be utf-8, latin-1 or windows-1252");
+  return name == "latin-1" ? TextEncoding::kLatin1 : TextEncoding::kWindows1252;
+}
+
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
   ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
@@ -105,6 +114,7 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   require(counts || how.classes == 0, ExitCode::kUsage,
           "data import images: --classes is for --masks and --boxes of a folder");
   if (!ignored.empty()) how.ignored = a.integer("ignore", 0, 255);
+  how.encoding = encoding_of(a);
   import_images(inputs[0], output, how, options);
 }
 
@@ -135,7 +145,8 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
     require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
     options.vocabulary = named_vocabulary(a, "csv");
     options.separator = a.text("separator");
-    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels")}, options);
+    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a)},
+                           options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
@@ -147,7 +158,7 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
           "leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing"), a.text("like"), names_in(a.text("missing")), a.has("many-labels")},
+              a.has("fill-missing"), a.text("like"), names_in(a.text("missing")), a.has("many-labels"), encoding_of(a)},
              options);
 }
 
@@ -178,12 +189,12 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "masks", "ignore", "boxes", "keep-encoded"}},
+     {"labels", "encoding", "masks", "ignore", "boxes", "keep-encoded"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "fill-missing", "like",
-      "vocabulary", "tokenizer", "separator"}},
+     {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding", "fill-missing",
+      "like", "vocabulary", "tokenizer", "separator"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -366,6 +377,10 @@ std::vector<Command> data_forms() {
          "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
          "and the like",
          "TEXT,...", ""},
+        {"encoding",
+         "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
+         "windows-1252",
+         "NAME", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"like",
          "csv: columns, categories, labels and normalisation of an earlier import, to measure on this table what was "

@@ -563,7 +563,8 @@ TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   refused({"in.csv:1: has no column 'y'"}, "t,x\na,b\n");
   refused({"in.csv:1: has two columns 't'"}, "t,y,t\na,b,c\n");
   refused({"in.csv:3: column 'y' holds no label"}, "t,y\na,b\nc,\n");
-  refused({"in.csv:2: column 't' holds text: invalid UTF-8 at byte 1"}, "t,y\na\xff,b\n");
+  refused({"in.csv:2: column 1: byte 5 of the table (0xFF) is invalid UTF-8", "--encoding"}, "t,y\na\xff,b\n");
+  refused({"in.csv:2: column 2: byte 6"}, "t,y\na,\xe9\n");
   refused({"holds no record; 1 rows without text"}, "t,y\n,b\n");
 }
 

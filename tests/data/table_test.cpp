@@ -154,6 +154,13 @@ TEST_F(TableTest, ThousandsOfLabelsAreToBeMeant) {
   import_json({lines}, out_, {.text = "t", .label = "y", .many_labels = true}, 0, {.force = true});
 }
 
+TEST_F(TableTest, LettersOfAnotherEncodingStayDifferent) {
+  const std::string text = "x,y\n1,Caf\xe9\n2,K\xf6ln\n";
+  refuse({"t.csv:2: column 2: byte 9 of the table (0xE9) is invalid UTF-8", "--encoding latin-1"}, text);
+  import(text, {.label = "y", .encoding = TextEncoding::kLatin1});
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"Café", "Köln"}));
+}
+
 TEST_F(TableTest, NumbersCanBeTheTargets) {
   import("size,colour,price\n1,red,10.5\n2,blue,-3\n4,red,20\n", {.target = "price"});
   DataOptions o;
