@@ -74,13 +74,14 @@ bool can_be_written(const std::string& path) {
 class ForeignFile {
  public:
   ForeignFile(const std::string& path, const std::string& samples, const std::string& labels,
-              const std::string& other_folder)
+              const std::string& other_folder, ImageLayout layout)
       : file_(std::make_shared<const Hdf5File>(Hdf5File::open(path))),
         path_(path),
         other_folder_(other_folder),
         hashes_path_(hashes_path(path, samples, labels)),
         samples_(without_root(samples)),
-        labels_(without_root(labels)) {
+        labels_(without_root(labels)),
+        layout_(layout) {
     if (!other_folder.empty() && !is_file(hashes_path_)) {
       const std::string other = hashes_path(path, samples, labels, other_folder);
       if (is_file(other) || !can_be_written(hashes_path_)) hashes_path_ = other;
@@ -110,14 +111,19 @@ class ForeignFile {
     const bool images = x.type == StoredType::kUInt8 && (rank == 3 || rank == 4);
     require((images || rank == 2) && x.shape.numel() > 0, ExitCode::kBadData, path_, ": dataset '", samples_,
             "' holds ", x.type, " of shape ", x.shape,
-            "; images are uint8 [count, height, width] or [count, height, width, ",
-            "channels], features are numbers [count, features]");
+            "; images are uint8 [count, height, width], [count, height, width, channels] or [count, channels, height, "
+            "width], ",
+            "features are numbers [count, features]");
     require(y.shape == Shape{x.shape[0]} && is_integer(y.type), ExitCode::kBadData, path_, ": dataset '", labels_,
             "' holds ", y.type, " of shape ", y.shape, "; labels are integers, one for each of ", x.shape[0],
             " samples");
     header_.kind = images ? DataKind::kImages : DataKind::kTable;
     header_.images = x.shape;
     if (rank == 3) header_.images.push_back(1);
+    if (images && rank == 4)
+      layout_ = layout_of(x.shape, layout_, cat(path_, ": dataset '", samples_, "'"),
+                          "data.hdf5.layout: nchw or data.hdf5.layout: nhwc");
+    if (images && rank == 4 && layout_ == ImageLayout::kChannelsFirst) header_.images = with_channels_last(x.shape);
     require(images || x.shape[1] <= kMostFeatures, ExitCode::kBadData, path_, ": dataset '", samples_, "' has ",
             x.shape[1], " features; at most ", kMostFeatures, " are possible");
     // A stored chunk is not cut, which would read it several times.
@@ -129,6 +135,13 @@ class ForeignFile {
     out.read = [file = file_, name = samples_](Range rows, uint8_t* to) {
       file->read(name, StoredType::kUInt8, rows, to);
     };
+    if (header_.kind == DataKind::kImages && layout_ == ImageLayout::kChannelsFirst)
+      out.read = [read = std::move(out.read), shape = header_.images, bytes = out.row_bytes()](Range rows,
+                                                                                               uint8_t* to) {
+        std::vector<uint8_t> stored(static_cast<size_t>(rows.size() * bytes));
+        read(rows, stored.data());
+        to_channels_last(stored.data(), rows.size(), shape, to);
+      };
     if (header_.kind == DataKind::kImages) return out;
     out.type = StoredType::kFloat32;
     const auto columns = static_cast<size_t>(header_.images[1]);
@@ -313,6 +326,7 @@ class ForeignFile {
   std::shared_ptr<const Hdf5File> file_;
   std::string path_, other_folder_, hashes_path_, samples_, labels_;
   StoredType type_ = StoredType::kUInt8, label_type_ = StoredType::kInt32;
+  ImageLayout layout_;
   int64_t chunk_rows_ = 0;
   DatasetHeader header_;
 };
@@ -331,8 +345,8 @@ std::string hashes_path(const std::string& path, const std::string& samples, con
 
 std::shared_ptr<const DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
                                                      const std::string& labels, int64_t memory_bytes,
-                                                     const std::string& other_folder) {
-  return ForeignFile(path, samples, labels, other_folder).open(memory_bytes);
+                                                     const std::string& other_folder, ImageLayout layout) {
+  return ForeignFile(path, samples, labels, other_folder, layout).open(memory_bytes);
 }
 
 }  // namespace lockstep

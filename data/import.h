@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "data/dataset_file.h"
+#include "data/image_layout.h"
 #include "data/valid_text.h"
 #include "data/vocabulary.h"
 
@@ -130,14 +131,15 @@ constexpr int64_t kManyLabels = 1000;
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
-// Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
-// [n, features], which are normalised; and labels, integers [n], or numbers that a regression predicts, floating-point
-// [n].
+// Arrays that NumPy saved: images uint8 [n, height, width], [n, height, width, channels] or [n, channels, height,
+// width] (data/image_layout.h), or features, numbers [n, features], which are normalised; and labels, integers [n], or
+// numbers that a regression predicts, floating-point [n].
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options = {});
+                const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
 // The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
-                const std::string& output, const ImportOptions& options = {});
+                const std::string& output, const ImportOptions& options = {},
+                ImageLayout layout = ImageLayout::kByShape);
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).

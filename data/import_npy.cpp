@@ -93,18 +93,26 @@ std::vector<double> numbers_in(const Numbers& array) {
 
 class ArrayImport {
  public:
-  ArrayImport(const Numbers& array, const ImportOptions& options)
-      : array_(array), options_(options), count_(array.shape()[0]), row_(array.shape().numel() / count_) {}
+  ArrayImport(const Numbers& array, const ImportOptions& options, ImageLayout layout)
+      : array_(array),
+        options_(options),
+        layout_(layout),
+        count_(array.shape()[0]),
+        row_(array.shape().numel() / count_) {}
 
   void write(Hdf5File& file, DatasetHeader& header) {
     const Shape& shape = array_.shape();
     const bool images = array_.type() == "u1" && (shape.rank() == 3 || shape.rank() == 4);
     require(images || shape.rank() == 2, ExitCode::kBadData, array_.place(), ": has shape ", shape, " and type ",
-            array_.type(), "; images are uint8 [count, height, width] or [count, height, width, channels], features ",
-            "are numbers [count, features]");
+            array_.type(), "; images are uint8 [count, height, width], [count, height, width, channels] or [count, ",
+            "channels, height, width], features are numbers [count, features]");
+    require(shape.rank() == 4 || layout_ == ImageLayout::kByShape, ExitCode::kUsage, array_.place(), ": has shape ",
+            shape, ", in which no axis holds channels: leave --layout out");
     header.kind = images ? DataKind::kImages : DataKind::kTable;
     header.images = shape;
     if (shape.rank() == 3) header.images.push_back(1);
+    else if (images) layout_ = layout_of(shape, layout_, array_.place(), "--layout nchw or --layout nhwc");
+    if (layout_ == ImageLayout::kChannelsFirst) header.images = with_channels_last(shape);
     images ? write_images(file, header) : write_features(file, header);
   }
 
@@ -115,10 +123,12 @@ class ArrayImport {
     const int64_t step = images_per_chunk(row_), channels = header.images[3];
     ChunkWriter writer(file, "images", StoredType::kUInt8, header.images, step);
     ChannelSums sums(channels);
-    std::vector<uint8_t> bytes;
+    std::vector<uint8_t> bytes, stored;
+    const bool first = layout_ == ImageLayout::kChannelsFirst;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
-      array_.read(at * row_, now * row_, bytes);
+      array_.read(at * row_, now * row_, first ? stored : bytes);
+      if (first) bytes.resize(stored.size()), to_channels_last(stored.data(), now, header.images, bytes.data());
       sums.add(bytes.data(), now * row_ / channels);
       writer.append(bytes.data(), now);
       progress(at + now);
@@ -174,11 +184,12 @@ class ArrayImport {
 
   const Numbers& array_;
   const ImportOptions& options_;
+  ImageLayout layout_;
   int64_t count_, row_;
 };
 
 void import_arrays(const Numbers& samples, const Numbers& labels, const std::string& output,
-                   const ImportOptions& options) {
+                   const ImportOptions& options, ImageLayout layout) {
   PartialOutput pending(output, options.force);
   const bool regression = labels.type()[0] == 'f';
   const std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(labels);
@@ -188,7 +199,7 @@ void import_arrays(const Numbers& samples, const Numbers& labels, const std::str
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
-  ArrayImport(samples, options).write(file, header);
+  ArrayImport(samples, options, layout).write(file, header);
   if (regression) write_numbers(file, numbers, header);
   else write_labels(file, values, header);
   write_dataset_header(file, header);
@@ -217,7 +228,7 @@ std::string name_in(const NumpyFile& file, const std::string& path, const std::s
 }  // namespace
 
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options) {
+                const ImportOptions& options, ImageLayout layout) {
   const auto open = [](const std::string& path) {
     NumpyFile file(path);
     require(file.names() == std::vector<std::string>{""}, ExitCode::kBadData, path,
@@ -225,15 +236,15 @@ void import_npy(const std::string& samples, const std::string& labels, const std
     return file;
   };
   const NumpyFile x = open(samples), y = open(labels);
-  import_arrays({x, ""}, {y, ""}, output, options);
+  import_arrays({x, ""}, {y, ""}, output, options, layout);
 }
 
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
-                const std::string& output, const ImportOptions& options) {
+                const std::string& output, const ImportOptions& options, ImageLayout layout) {
   const NumpyFile file(archive);
   const Numbers y(file, name_in(file, archive, labels, {"y", "y_train"}, "--labels"));
   const Numbers x(file, name_in(file, archive, samples, {"x", "x_train"}, "--samples"));
-  import_arrays(x, y, output, options);
+  import_arrays(x, y, output, options, layout);
 }
 
 }  // namespace lockstep

@@ -155,8 +155,9 @@ Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const Dat
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   const DataOptions::Hdf5& named = o.hdf5;
   if (!named.samples.empty() || !named.labels.empty())
-    return parts_of_file(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
-                         seed);
+    return parts_of_file(
+        open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder, named.layout), o,
+        seed);
   const auto file = open_dataset_file(path, o.memory << 20);
   const int64_t count = sample_count(file->header);
   Datasets out = parts_of_file(file, o, seed);
@@ -336,10 +337,17 @@ class Hdf5Source final : public DataSource {
         packing_field(o),
         buckets_field(o),
         bucket_pool_field(o),
-        field(
-            "hdf5.samples", o.hdf5.samples,
-            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "
-            "height, width, channels], or of features, numbers [n, features]")
+        field("hdf5.samples", o.hdf5.samples,
+              "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width], [n, "
+              "height, width, channels] or [n, channels, height, width], or of features, numbers [n, features]")
+            .without_effect_on_math(),
+        enum_field(
+            "hdf5.layout", o.hdf5.layout,
+            {{"by_shape", ImageLayout::kByShape},
+             {"nhwc", ImageLayout::kChannelsLast},
+             {"nchw", ImageLayout::kChannelsFirst}},
+            "the axes of its images of 4 dimensions: nhwc, channels last, nchw, channels first, or what the shape "
+            "tells")
             .without_effect_on_math(),
         field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
         field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")

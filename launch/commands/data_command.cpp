@@ -120,12 +120,18 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
 
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   const std::string &samples = a.text("samples"), &labels = a.text("labels");
-  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options);
+  const std::string& axes = a.text("layout");
+  require(axes.empty() || axes == "nchw" || axes == "nhwc", ExitCode::kUsage, "--layout ", axes,
+          ": must be nchw or nhwc");
+  const ImageLayout layout = axes.empty()     ? ImageLayout::kByShape
+                             : axes == "nchw" ? ImageLayout::kChannelsFirst
+                                              : ImageLayout::kChannelsLast;
+  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options, layout);
   require(inputs.size() == 2, ExitCode::kUsage,
           "data import npy: give the samples, the labels and the output, or one .npz and the output");
   require(samples.empty() && labels.empty(), ExitCode::kUsage,
           "data import npy: --samples and --labels are for a .npz");
-  import_npy(inputs[0], inputs[1], output, options);
+  import_npy(inputs[0], inputs[1], output, options, layout);
 }
 
 std::vector<std::string> names_in(const std::string& list) {
@@ -199,7 +205,7 @@ const ImportFormat kFormats[] = {
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
      import_npy_files,
-     {"samples", "labels"}}};
+     {"samples", "labels", "layout"}}};
 
 // Refuses options that another format reads.
 void refuse_options(const Arguments& a, const ImportFormat& format) {
@@ -358,6 +364,10 @@ std::vector<Command> data_forms() {
          "in a .npz; default: y or y_train",
          "FILE", ""},
         {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
+        {"layout",
+         "npy: the axes of images of 4 dimensions: nhwc, channels last, or nchw, channels first; default: what the "
+         "shape tells",
+         "AXES", ""},
         {"masks",
          "images: a folder of PNG files with the images' names; a pixel's value, or index of the palette, is its label",
          "FOLDER", ""},

@@ -232,6 +232,8 @@ TEST_F(ImportTest, WrongImagesAreNamed) {
   refuse_idx(ExitCode::kBadData, {"/i:", "labels are [count]"}, images, images);
   refuse_idx(ExitCode::kBadData, {"short", "truncated", "after 175 of 176 bytes"},
              put("short", idx({10, 4, 4}, noise(159, 2))), labels);
+  refuse_idx(ExitCode::kBadData, {"first", "[10, 3, 4, 5]", "channels first"},
+             put("first", idx({10, 3, 4, 5}, noise(600, 2))), labels);
   refuse_idx(ExitCode::kBadData, {"long", "holds more than"}, put("long", idx({10, 4, 4}, noise(161, 2))), labels);
   refuse_idx(ExitCode::kBadData, {"head", "truncated", "after 6 of 16 bytes"},
              put("head", idx({10, 4, 4}, "").substr(0, 6)), labels);
