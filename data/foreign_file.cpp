@@ -120,6 +120,9 @@ class ForeignFile {
     header_.kind = images ? DataKind::kImages : DataKind::kTable;
     header_.images = x.shape;
     if (rank == 3) header_.images.push_back(1);
+    require((images && rank == 4) || layout_ == ImageLayout::kByShape, ExitCode::kConfig,
+            "data.hdf5.layout is set, but dataset '", samples_, "' of ", path_, " has shape ", x.shape,
+            ", in which no axis holds channels: leave it out");
     if (images && rank == 4)
       layout_ = layout_of(x.shape, layout_, cat(path_, ": dataset '", samples_, "'"),
                           "data.hdf5.layout: nchw or data.hdf5.layout: nhwc");

@@ -143,6 +143,10 @@ TEST_F(ForeignTest, ChannelsThatComeFirstAreTheSameImages) {
   EXPECT_EQ(inspect_dataset(out).image_shape, (Shape{5, 4, 3}));
   expect_error(ExitCode::kBadData, {"x.npy: has shape [2, 3, 5, 4]", "--layout nchw or --layout nhwc"},
                [&] { import(first, "2, 3, 5, 4", ImageLayout::kByShape); });
+  expect_error(ExitCode::kConfig, {"data.hdf5.layout is set", "leave it out"}, [&] {
+    put(first, {2, 15, 4});
+    open_foreign_file(path_, "x", "y", 1 << 20, "", ImageLayout::kChannelsLast);
+  });
   // Told by the shape: 1 or 3 channels, and a width that is no number of channels.
   put(first, {2, 3, 4, 5});
   EXPECT_EQ(read("x", "y").values[0].size(), 60u);
