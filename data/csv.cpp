@@ -11,7 +11,8 @@ constexpr size_t kCsvBlock = 1 << 20;
 constexpr int64_t kMostRowBytes = 16 << 20;
 }  // namespace
 
-CsvReader::CsvReader(const std::string& path, char separator) : input_(path), separator_(separator) {
+CsvReader::CsvReader(const std::string& path, char separator, TextEncoding encoding)
+    : input_(path), separator_(separator), encoding_(encoding) {
   fill();
   if (block_.starts_with("\xEF\xBB\xBF")) in_block_ = 3, at_ = 3;
 }
@@ -100,6 +101,23 @@ bool CsvReader::read_cell(std::string& cell) {
   }
 }
 
+void CsvReader::decode(std::string& cell, size_t column, int64_t begin, bool quoted) const {
+  if (std::all_of(cell.begin(), cell.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; })) return;
+  const int64_t bad = first_invalid(cell, encoding_);
+  if (bad < 0) {
+    if (encoding_ != TextEncoding::kUtf8) cell = in_utf8(cell, encoding_);
+    return;
+  }
+  const int64_t quotes = quoted ? 1 + std::count(cell.begin(), cell.begin() + bad, '"') : 0;
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  const auto byte = static_cast<uint8_t>(cell[static_cast<size_t>(bad)]);
+  const std::string hex{kDigits[byte >> 4], kDigits[byte & 15]};
+  throw Error(ExitCode::kBadData,
+              cat(path(), ":", row_line_, ": column ", column + 1, ": byte ", begin + quotes + bad, " of the table (0x",
+                  hex, ") is ", encoding_ == TextEncoding::kUtf8 ? "invalid UTF-8" : "no character of windows-1252",
+                  "; name the table's encoding (--encoding latin-1 or windows-1252), or convert it to UTF-8"));
+}
+
 bool CsvReader::next(std::vector<std::string>& cells) {
   while (peek() == '\n' || peek() == '\r') row_begin_ = at_, take();
   if (peek() < 0) return false;
@@ -109,7 +127,10 @@ bool CsvReader::next(std::vector<std::string>& cells) {
   bool more = true;
   for (; more; ++count) {
     if (cells.size() <= count) cells.emplace_back();
+    const int64_t begin = at_;
+    const bool quoted = peek() == '"';
     more = read_cell(cells[count]);
+    decode(cells[count], count, begin, quoted);
   }
   cells.resize(count);
   if (columns_ == 0) columns_ = count;

@@ -1,4 +1,5 @@
-// CsvReader: the rows of a CSV or TSV file (RFC 4180), plain or compressed, in bounded memory. Owns the input.
+// CsvReader: the rows of a CSV or TSV file (RFC 4180), plain or compressed, in bounded memory. Cells are given in
+// UTF-8, whatever the encoding of the file. Owns the input.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "data/input_stream.h"
+#include "data/valid_text.h"
 
 namespace lockstep {
 
@@ -14,15 +16,16 @@ namespace lockstep {
 class CsvReader {
  public:
   // Throws ExitCode::kMissingInput or kBadData.
-  CsvReader(const std::string& path, char separator);
+  CsvReader(const std::string& path, char separator, TextEncoding encoding = TextEncoding::kUtf8);
   // The next row; false at the end. Throws kBadData naming file and line: for a row that has not as many cells as the
-  // first, a quote within or after a cell that is not doubled, a quote that is never closed, bytes of zero, or a row of
-  // more than 16 MiB.
+  // first, a quote within or after a cell that is not doubled, a quote that is never closed, bytes of zero, bytes that
+  // are no characters in the encoding (with their offset), or a row of more than 16 MiB.
   bool next(std::vector<std::string>& cells);
   int64_t line() const { return row_line_; }  // where the row of the last next() begins, from 1
   const std::string& path() const { return input_.name(); }
   int64_t bytes_read() const { return input_.taken(); }  // as stored, of
   int64_t size() const { return input_.size(); }         // so many; 0: not known
+  Hash128 hash() const { return input_.hash(); }         // InputStream::hash; after the last row: of the whole table
   // The place behind the last row, and to go on there: to be called after the first row was read.
   struct Place {
     int64_t byte = 0, line = 1;
@@ -37,10 +40,13 @@ class CsvReader {
   int peek();  // the next byte, or -1 at the end
   int take();
   bool read_cell(std::string& cell);  // true where another cell of the row follows
+  // A cell that begins at this byte of the input, perhaps with a quote.
+  void decode(std::string& cell, size_t column, int64_t begin, bool quoted) const;
   [[noreturn]] void fail(const std::string& what) const;
 
   InputStream input_;
   char separator_;
+  TextEncoding encoding_;
   std::string block_;
   size_t in_block_ = 0;
   int64_t at_ = 0, line_ = 1, row_line_ = 1, row_begin_ = 0;

@@ -115,8 +115,15 @@ std::vector<Field> file_fields(DataOptions& o) {
       buckets_field(o),
       bucket_pool_field(o),
       field("hdf5.samples", o.hdf5.samples,
-            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width] or [n, "
-            "height, width, channels], or of features, numbers [n, features]")
+            "an HDF5 file of another program is read in place: its dataset of images, uint8 [n, height, width], [n, "
+            "height, width, channels] or [n, channels, height, width], or of features, numbers [n, features]")
+          .without_effect_on_math(),
+      enum_field("hdf5.layout", o.hdf5.layout,
+                 {{"by_shape", ImageLayout::kByShape},
+                  {"nhwc", ImageLayout::kChannelsLast},
+                  {"nchw", ImageLayout::kChannelsFirst}},
+                 "the axes of its images of 4 dimensions: nhwc, channels last, nchw, channels first, or what the shape "
+                 "tells")
           .without_effect_on_math(),
       field("hdf5.labels", o.hdf5.labels, "its dataset of labels, integers [n] from 0").without_effect_on_math(),
       field("memory", o.memory, "limit of data held in memory; a larger file is read in chunks")

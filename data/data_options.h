@@ -9,6 +9,7 @@
 
 #include "core/base/field.h"
 #include "data/augment.h"
+#include "data/image_layout.h"
 
 namespace lockstep {
 
@@ -48,7 +49,8 @@ struct DataOptions {
   int64_t memory = 1024;  // MiB
   struct Hdf5 {
     std::string samples = {}, labels = {};  // datasets of a file of another program; empty: the file is one of ours
-    std::string other_folder = {};          // not a key; set by a run, to its directory (open_foreign_file)
+    ImageLayout layout = ImageLayout::kByShape;
+    std::string other_folder = {};  // not a key; set by a run, to its directory (open_foreign_file)
   } hdf5 = {};
   struct Synthetic {
     int64_t tokens = 1 << 20;

@@ -8,6 +8,7 @@
 #include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
+#include "data/schema.h"
 #include "data/tokenizer/pieces.h"
 #include "data/tokenizer/tokenizer_file.h"
 
@@ -290,14 +291,22 @@ void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHea
   header.label_hashes = write_list(file, "labels", StoredType::kInt32, labels);
 }
 
-void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header) {
+void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header, const DataSchema* like) {
   FeatureMoments moments;
   for (double value : numbers) moments.add(value);
+  moments.settle();
+  header.target_mean = like ? like->target_mean : moments.mean;
+  header.target_std = like ? like->target_std : moments.scale();
+  header.target_offset = moments.offset(header.target_mean, header.target_std);
+  if (moments.beyond_doubles()) warn_of_lost_bits(file.path(), "the targets", moments.largest, header.target_std);
+  std::vector<float> stored;
+  for (double value : numbers) stored.push_back(static_cast<float>(value - header.target_offset));
+  write_stored_numbers(file, stored, header);
+}
+
+void write_stored_numbers(Hdf5File& file, const std::vector<float>& numbers, DatasetHeader& header) {
   header.target = TargetKind::kNumbers;
-  header.target_mean = moments.mean;
-  header.target_std = moments.scale();
-  header.label_hashes =
-      write_list(file, "targets", StoredType::kFloat32, std::vector<float>(numbers.begin(), numbers.end()));
+  header.label_hashes = write_list(file, "targets", StoredType::kFloat32, numbers);
 }
 
 void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends, DatasetHeader& h) {
@@ -327,7 +336,7 @@ DataSpec spec_of(const DatasetHeader& h, TensorSpec input, const std::string& un
 void DatasetFile::write_target(int64_t row, void* to) const {
   const auto i = static_cast<size_t>(row);
   if (header.target == TargetKind::kNumbers)
-    *static_cast<float*>(to) = static_cast<float>((numbers[i] - header.target_mean) / header.target_std);
+    *static_cast<float*>(to) = static_cast<float>((numbers[i] - header.target_centre()) / header.target_std);
   else if (header.target == TargetKind::kLabels) *static_cast<int32_t*>(to) = labels[i];
 }
 

@@ -19,6 +19,8 @@
 
 namespace lockstep {
 
+struct DataSchema;
+
 enum class DataKind : uint8_t { kTokens, kImages, kTable };
 // What the outputs for images and rows of tables are compared with: a label each, a mask each (a class for every
 // pixel), a number each, or boxes (data/box_files.h), which are stored, but no part of samples.
@@ -58,6 +60,9 @@ struct DatasetHeader {
   std::string columns;                   // tables: what the features are, as JSON (data/FORMAT.md); may be empty
   int64_t classes = 0;
   std::vector<double> mean, stddev;  // per channel, of values scaled to [0, 1]; per feature
+  // Tables: what was subtracted from each feature before it was rounded to 32 bits, so that large numbers of little
+  // spread, such as timestamps, keep their differences; empty: nothing.
+  std::vector<double> offset;
   TargetKind target = TargetKind::kLabels;
   std::vector<uint64_t> label_hashes;  // of /labels, /masks, /targets or /boxes
   int64_t ignored = -1;                // of masks: the value of pixels that are no targets; -1: there is none
@@ -65,9 +70,14 @@ struct DatasetHeader {
   std::vector<int64_t> target_ends;
   std::vector<uint64_t> target_end_hashes;
   double target_mean = 0, target_std = 1;  // of numbers
+  double target_offset = 0;                // likewise
 
   std::string level() const { return vocabulary ? std::string(to_text(vocabulary->level())) : "ids"; }
   Hash128 computed_identity() const;
+  double offset_of(size_t feature) const { return offset.empty() ? 0.0 : offset[feature]; }
+  // A stored number, less this, is its distance from the mean.
+  double centre(size_t feature) const { return mean[feature] - offset_of(feature); }
+  double target_centre() const { return target_mean - target_offset; }
 };
 
 // The spec of images or rows with an input of this shape, and targets as the header says.
@@ -105,9 +115,11 @@ class ChunkWriter {
 };
 
 // Write /labels, /targets, /boxes or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
-// deviation.
+// deviation, which are those of `like` where that is given, and the offset.
 void write_labels(Hdf5File& file, const std::vector<int32_t>& labels, DatasetHeader& header);
-void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header);
+void write_numbers(Hdf5File& file, const std::vector<double>& numbers, DatasetHeader& header,
+                   const DataSchema* like = nullptr);
+void write_stored_numbers(Hdf5File& file, const std::vector<float>& numbers, DatasetHeader& header);  // less the offset
 // Rows of kBoxValues numbers; `ends`: of each image's, in rows.
 void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends,
                  DatasetHeader& header);

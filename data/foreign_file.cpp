@@ -4,14 +4,17 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/io/half.h"
 #include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
+#include "data/input_stream.h"
 
 namespace lockstep {
 namespace {
@@ -71,13 +74,14 @@ bool can_be_written(const std::string& path) {
 class ForeignFile {
  public:
   ForeignFile(const std::string& path, const std::string& samples, const std::string& labels,
-              const std::string& other_folder)
+              const std::string& other_folder, ImageLayout layout)
       : file_(std::make_shared<const Hdf5File>(Hdf5File::open(path))),
         path_(path),
         other_folder_(other_folder),
         hashes_path_(hashes_path(path, samples, labels)),
         samples_(without_root(samples)),
-        labels_(without_root(labels)) {
+        labels_(without_root(labels)),
+        layout_(layout) {
     if (!other_folder.empty() && !is_file(hashes_path_)) {
       const std::string other = hashes_path(path, samples, labels, other_folder);
       if (is_file(other) || !can_be_written(hashes_path_)) hashes_path_ = other;
@@ -93,8 +97,9 @@ class ForeignFile {
     if (!read_hashes_file()) make_hashes();
     auto out = std::make_shared<DatasetFile>();
     out->path = path_;
+    RowSource samples = sample_rows(), labels = label_rows();
     out->header = std::move(header_);
-    open_labelled(sample_rows(), label_rows(), memory_bytes, *out);
+    open_labelled(std::move(samples), std::move(labels), memory_bytes, *out);
     return out;
   }
 
@@ -106,14 +111,22 @@ class ForeignFile {
     const bool images = x.type == StoredType::kUInt8 && (rank == 3 || rank == 4);
     require((images || rank == 2) && x.shape.numel() > 0, ExitCode::kBadData, path_, ": dataset '", samples_,
             "' holds ", x.type, " of shape ", x.shape,
-            "; images are uint8 [count, height, width] or [count, height, width, ",
-            "channels], features are numbers [count, features]");
+            "; images are uint8 [count, height, width], [count, height, width, channels] or [count, channels, height, "
+            "width], ",
+            "features are numbers [count, features]");
     require(y.shape == Shape{x.shape[0]} && is_integer(y.type), ExitCode::kBadData, path_, ": dataset '", labels_,
             "' holds ", y.type, " of shape ", y.shape, "; labels are integers, one for each of ", x.shape[0],
             " samples");
     header_.kind = images ? DataKind::kImages : DataKind::kTable;
     header_.images = x.shape;
     if (rank == 3) header_.images.push_back(1);
+    require((images && rank == 4) || layout_ == ImageLayout::kByShape, ExitCode::kConfig,
+            "data.hdf5.layout is set, but dataset '", samples_, "' of ", path_, " has shape ", x.shape,
+            ", in which no axis holds channels: leave it out");
+    if (images && rank == 4)
+      layout_ = layout_of(x.shape, layout_, cat(path_, ": dataset '", samples_, "'"),
+                          "data.hdf5.layout: nchw or data.hdf5.layout: nhwc");
+    if (images && rank == 4 && layout_ == ImageLayout::kChannelsFirst) header_.images = with_channels_last(x.shape);
     require(images || x.shape[1] <= kMostFeatures, ExitCode::kBadData, path_, ": dataset '", samples_, "' has ",
             x.shape[1], " features; at most ", kMostFeatures, " are possible");
     // A stored chunk is not cut, which would read it several times.
@@ -125,21 +138,39 @@ class ForeignFile {
     out.read = [file = file_, name = samples_](Range rows, uint8_t* to) {
       file->read(name, StoredType::kUInt8, rows, to);
     };
+    if (header_.kind == DataKind::kImages && layout_ == ImageLayout::kChannelsFirst)
+      out.read = [read = std::move(out.read), shape = header_.images, bytes = out.row_bytes()](Range rows,
+                                                                                               uint8_t* to) {
+        std::vector<uint8_t> stored(static_cast<size_t>(rows.size() * bytes));
+        read(rows, stored.data());
+        to_channels_last(stored.data(), rows.size(), shape, to);
+      };
     if (header_.kind == DataKind::kImages) return out;
     out.type = StoredType::kFloat32;
-    out.read = [file = file_, name = samples_, type = type_, columns = header_.images[1]](Range rows, uint8_t* to) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * columns * size_of(type)));
-      file->read(name, type, rows, bytes.data());
+    const auto columns = static_cast<size_t>(header_.images[1]);
+    const std::vector<double> offset = header_.offset.empty() ? std::vector<double>(columns) : header_.offset;
+    out.read = [numbers = numbers(), offset](Range rows, uint8_t* to) {
       auto* values = reinterpret_cast<float*>(to);
-      for (int64_t i = 0; i < rows.size() * columns; ++i) {
-        const double value = number_at(type, bytes.data(), i);
-        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, file->path(), ": dataset '",
-                name, "': feature ", i % columns, " of row ", rows.begin + i / columns, " is ", value,
-                ", which is not finite in 32 bits");
-        values[i] = static_cast<float>(value);
-      }
+      size_t i = 0;
+      for (double value : numbers(rows)) values[i] = static_cast<float>(value - offset[i % offset.size()]), ++i;
     };
     return out;
+  }
+
+  // Reads the features of some rows.
+  std::function<std::vector<double>(Range rows)> numbers() const {
+    return [file = file_, name = samples_, type = type_, columns = header_.images[1]](Range rows) {
+      std::vector<uint8_t> bytes(static_cast<size_t>(rows.size() * columns * size_of(type)));
+      file->read(name, type, rows, bytes.data());
+      std::vector<double> out;
+      for (int64_t i = 0; i < rows.size() * columns; ++i) {
+        out.push_back(number_at(type, bytes.data(), i));
+        require(std::abs(out.back()) <= std::numeric_limits<float>::max(), ExitCode::kBadData, file->path(),
+                ": dataset '", name, "': feature ", i % columns, " of row ", rows.begin + i / columns, " is ",
+                out.back(), ", which is not finite in 32 bits");
+      }
+      return out;
+    };
   }
 
   RowSource label_rows() const {
@@ -176,6 +207,45 @@ class ForeignFile {
     return out;
   }
 
+  // Features that 32 bits hold as they are have the mean and deviation of what they are rounded to; the others are read
+  // again, less their offsets.
+  void hash_features() {
+    DatasetHeader& h = header_;
+    const auto columns = static_cast<size_t>(h.images[1]);
+    std::vector<FeatureMoments> rounded(columns), exact(columns);
+    Hasher128 first, second;
+    RowSource source = sample_rows();
+    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+      auto* values = reinterpret_cast<float*>(to);
+      size_t i = 0;
+      const std::vector<double> read = numbers(rows);
+      first.update(read.data(), read.size() * sizeof read[0]);
+      for (double value : read) {
+        exact[i % columns].add(value);
+        values[i] = static_cast<float>(value);
+        rounded[i % columns].add(values[i]), ++i;
+      }
+    };
+    h.hashes = hash_chunks(source, [](const uint8_t*, int64_t) {});
+    for (size_t c = 0; c < columns; ++c) {
+      exact[c].settle();
+      const double offset = exact[c].offset(exact[c].mean, exact[c].scale());
+      const FeatureMoments& m = offset != 0 ? exact[c] : rounded[c];
+      h.mean.push_back(m.mean), h.stddev.push_back(m.scale()), h.offset.push_back(offset);
+      if (m.beyond_doubles())
+        warn_of_lost_bits(path_, cat("dataset '", samples_, "', feature ", c), m.largest, m.scale());
+    }
+    if (std::all_of(h.offset.begin(), h.offset.end(), [](double o) { return o == 0; })) return h.offset.clear();
+    source.read = [&, numbers = numbers()](Range rows, uint8_t* to) {
+      auto* values = reinterpret_cast<float*>(to);
+      const std::vector<double> read = numbers(rows);
+      second.update(read.data(), read.size() * sizeof read[0]);
+      for (size_t i = 0; i < read.size(); ++i) values[i] = static_cast<float>(read[i] - h.offset[i % columns]);
+    };
+    h.hashes = hash_chunks(source, [](const uint8_t*, int64_t) {});
+    require_same_pass(first.digest() == second.digest(), path_);
+  }
+
   void make_hashes() {
     log_info(cat(path_, ": is read once for the hashes of its chunks, which are kept in ", hashes_path_));
     DatasetHeader& h = header_;
@@ -191,12 +261,7 @@ class ForeignFile {
       });
       sums.moments(h.mean, h.stddev);
     } else {
-      std::vector<FeatureMoments> moments(static_cast<size_t>(last));
-      h.hashes = hash_chunks(sample_rows(), [&](const uint8_t* bytes, int64_t count) {
-        const auto* values = reinterpret_cast<const float*>(bytes);
-        for (int64_t i = 0; i < count * last; ++i) moments[static_cast<size_t>(i % last)].add(values[i]);
-      });
-      for (const FeatureMoments& m : moments) h.mean.push_back(m.mean), h.stddev.push_back(m.scale());
+      hash_features();
     }
     h.identity = h.computed_identity();
     try {
@@ -225,6 +290,7 @@ class ForeignFile {
     write("labels_hash", h.label_hashes);
     out.set_attribute("samples_hash", "mean", h.mean);
     out.set_attribute("samples_hash", "std", h.stddev);
+    if (!h.offset.empty()) out.set_attribute("samples_hash", "offset", h.offset);
     out.close();
     pending.commit();
   }
@@ -252,7 +318,9 @@ class ForeignFile {
     h.classes = count_attribute(in, "classes", h.images[0]);
     h.mean = in.doubles_attribute("samples_hash", "mean");
     h.stddev = in.doubles_attribute("samples_hash", "std");
-    good(static_cast<int64_t>(h.mean.size()) == h.images.back() && h.mean.size() == h.stddev.size());
+    if (in.has_attribute("samples_hash", "offset")) h.offset = in.doubles_attribute("samples_hash", "offset");
+    good(static_cast<int64_t>(h.mean.size()) == h.images.back() && h.mean.size() == h.stddev.size() &&
+         (h.offset.empty() || (h.offset.size() == h.mean.size() && h.kind == DataKind::kTable)));
     h.identity = h.computed_identity();
     good(in.string_attribute("", "identity") == to_hex(h.identity));
     return true;
@@ -261,6 +329,7 @@ class ForeignFile {
   std::shared_ptr<const Hdf5File> file_;
   std::string path_, other_folder_, hashes_path_, samples_, labels_;
   StoredType type_ = StoredType::kUInt8, label_type_ = StoredType::kInt32;
+  ImageLayout layout_;
   int64_t chunk_rows_ = 0;
   DatasetHeader header_;
 };
@@ -279,8 +348,8 @@ std::string hashes_path(const std::string& path, const std::string& samples, con
 
 std::shared_ptr<DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,
                                                const std::string& labels, int64_t memory_bytes,
-                                               const std::string& other_folder) {
-  return ForeignFile(path, samples, labels, other_folder).open(memory_bytes);
+                                               const std::string& other_folder, ImageLayout layout) {
+  return ForeignFile(path, samples, labels, other_folder, layout).open(memory_bytes);
 }
 
 }  // namespace lockstep

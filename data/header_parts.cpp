@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "data/box_files.h"
+#include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 
 namespace lockstep {
@@ -61,7 +63,24 @@ int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t ro
   return value;
 }
 
+void warn_of_lost_bits(const std::string& path, const std::string& what, double largest, double deviation) {
+  const double step = std::nextafter(largest, 2 * largest) - largest;
+  log_warning(cat(path, ": ", what, ": numbers up to ", largest, " are read in 64 bits, which tell them apart by ",
+                  step, ", ", step / deviation, " standard deviations; subtract a constant from them first"));
+}
+
 namespace {
+
+// Files of before offsets were stored may have lost what tells large numbers apart.
+void warn_of_old_numbers(const std::string& path, const std::string& what, double centre, double deviation) {
+  if (!FeatureMoments::loses_bits(std::abs(centre), deviation)) return;
+  const auto stored = static_cast<float>(std::abs(centre));
+  const double step = std::nextafter(stored, 2 * stored) - stored;
+  log_warning(cat(path, ": ", what, " has a mean of ", centre,
+                  " and is stored in 32 bits, which tell numbers apart by ", step, ", ", step / deviation,
+                  " standard deviations; import it again, or remove its file of hashes: such numbers are stored less "
+                  "their mean now"));
+}
 
 constexpr int64_t kMostTextBytes = 16 << 20;
 
@@ -84,8 +103,8 @@ std::vector<T> read_list(RowSource source, const std::vector<uint64_t>& hashes, 
 }
 
 std::vector<float> read_numbers(std::shared_ptr<const Hdf5File> file, const DatasetHeader& h) {
-  auto check_numbers = [path = file->path(), mean = h.target_mean, stddev = h.target_std](Range rows,
-                                                                                          const uint8_t* bytes) {
+  auto check_numbers = [path = file->path(), mean = h.target_centre(), stddev = h.target_std](Range rows,
+                                                                                              const uint8_t* bytes) {
     const auto* values = reinterpret_cast<const float*>(bytes);
     for (int64_t i = 0; i < rows.size(); ++i)
       require(std::isfinite(static_cast<float>((values[i] - mean) / stddev)), ExitCode::kBadData, path,
@@ -203,6 +222,12 @@ void read_numbers_header(const Hdf5File& file, DatasetHeader& h) {
   require(good, ExitCode::kBadData, file.path(), ": attributes 'mean' and 'std' of dataset 'targets' ",
           "do not give finite targets; both must be one finite number, and std above zero");
   h.target_mean = mean[0], h.target_std = stddev[0];
+  if (!file.has_attribute("targets", "offset"))
+    return warn_of_old_numbers(file.path(), "the targets", h.target_mean, h.target_std);
+  const auto offset = file.doubles_attribute("targets", "offset");
+  require(offset.size() == 1 && normalises(mean[0] - offset[0], stddev[0]), ExitCode::kBadData, file.path(),
+          ": attribute 'offset' of dataset 'targets' is no finite number");
+  h.target_offset = offset[0];
 }
 
 void read_masks_header(const Hdf5File& file, DatasetHeader& h) {
@@ -296,12 +321,17 @@ void read_labelled_header(const Hdf5File& file, DatasetHeader& h) {
   }
   h.mean = file.doubles_attribute(rows, "mean");
   h.stddev = file.doubles_attribute(rows, "std");
+  if (table && file.has_attribute(rows, "offset")) {
+    h.offset = file.doubles_attribute(rows, "offset");
+    require(h.offset.size() == h.mean.size(), ExitCode::kBadData, path, ": attribute 'offset' of dataset '", rows,
+            "' has ", h.offset.size(), " values; expected one per feature (", h.mean.size(), ")");
+  }
   const std::string each = table ? "feature" : "channel";
   require(static_cast<int64_t>(h.mean.size()) == h.images.back() && h.mean.size() == h.stddev.size(),
           ExitCode::kBadData, path, ": attributes 'mean' and 'std' of dataset '", rows, "' have ", h.mean.size(),
           " and ", h.stddev.size(), " values; expected one per ", each, " (", h.images.back(), ")");
   for (size_t c = 0; c < h.mean.size(); ++c)
-    require(normalises(h.mean[c], h.stddev[c]), ExitCode::kBadData, path, ": dataset '", rows, "', ", each, " ", c,
+    require(normalises(h.centre(c), h.stddev[c]), ExitCode::kBadData, path, ": dataset '", rows, "', ", each, " ", c,
             ": mean ", h.mean[c], " and std ", h.stddev[c],
             " do not give finite samples; both must be finite, and std above zero");
 }
@@ -310,10 +340,12 @@ void write_labelled_header(Hdf5File& file, const DatasetHeader& h) {
   if (h.target == TargetKind::kNumbers) {
     file.set_attribute("targets", "mean", std::vector<double>{h.target_mean});
     file.set_attribute("targets", "std", std::vector<double>{h.target_std});
+    if (h.target_offset != 0) file.set_attribute("targets", "offset", std::vector<double>{h.target_offset});
   }
   if (h.target == TargetKind::kMasks) file.set_attribute("masks", "ignore", h.ignored);
   file.set_attribute(rows_name(h.kind), "mean", h.mean);
   file.set_attribute(rows_name(h.kind), "std", h.stddev);
+  if (!h.offset.empty()) file.set_attribute(rows_name(h.kind), "offset", h.offset);
   write_classes(file, h);
   if (h.encoded) {
     file.set_attribute("", "channels", h.images[3]);
@@ -337,11 +369,13 @@ void hash_labelled(const DatasetHeader& h, Hasher128& hasher) {
   add(std::string("\n"));
   add(h.mean);
   add(h.stddev);
+  add(h.offset);
   add(h.hashes);
   if (h.encoded) add(h.end_hashes);
   add(h.label_hashes);
   add(h.target_end_hashes);
   if (h.target == TargetKind::kNumbers) add(std::vector<double>{h.target_mean, h.target_std});
+  if (h.target_offset != 0) add(std::vector<double>{h.target_offset});
 }
 
 namespace {
@@ -349,9 +383,14 @@ namespace {
 void open_rows(RowSource rows, int64_t memory_bytes, DatasetFile& out) {
   const DatasetHeader& h = out.header;
   StoredRows::Check check = [](Range, const uint8_t*) {};
-  if (h.kind == DataKind::kTable)
-    check = [path = out.path, columns = h.images[1], mean = h.mean, stddev = h.stddev](Range rows,
-                                                                                       const uint8_t* bytes) {
+  if (h.kind == DataKind::kTable) {
+    std::vector<double> centres;
+    for (size_t c = 0; c < h.mean.size(); ++c) {
+      centres.push_back(h.centre(c));
+      warn_of_old_numbers(out.path, cat("feature ", c), centres[c], h.stddev[c]);
+    }
+    check = [path = out.path, columns = h.images[1], mean = std::move(centres), stddev = h.stddev](
+                Range rows, const uint8_t* bytes) {
       const auto* values = reinterpret_cast<const float*>(bytes);
       for (int64_t i = 0; i < rows.size() * columns; ++i) {
         const auto c = static_cast<size_t>(i % columns);
@@ -360,6 +399,7 @@ void open_rows(RowSource rows, int64_t memory_bytes, DatasetFile& out) {
                 ", which cannot be normalised; import the table again");
       }
     };
+  }
   out.rows = std::make_unique<StoredRows>(std::move(rows), h.hashes, memory_bytes, check);
 }
 

@@ -19,6 +19,9 @@ std::vector<uint64_t> read_hashes(const Hdf5File& file, const std::string& of);
 // An attribute that says how many classes a dataset of `rows` rows has.
 int64_t count_attribute(const Hdf5File& file, const std::string& key, int64_t rows);
 
+// Says that 64 bits do not tell numbers of this magnitude apart to a thousandth of a standard deviation.
+void warn_of_lost_bits(const std::string& path, const std::string& what, double largest, double deviation);
+
 // Classes, their names, and the chunk hashes of targets; of what is read, of `samples` with a label each. `what`:
 // "images".
 void read_classes(const Hdf5File& file, int64_t samples, const std::string& what, DatasetHeader& header);

@@ -48,8 +48,8 @@ std::vector<ImageSource> images_in_folder(const std::string& folder, bool labell
 }
 
 // Images by a table with the columns `file` (within the folder) and `label`.
-std::vector<ImageSource> labelled_by_table(const std::string& table) {
-  CsvReader rows(table, csv_separator(table));
+std::vector<ImageSource> labelled_by_table(const std::string& table, TextEncoding encoding) {
+  CsvReader rows(table, csv_separator(table), encoding);
   std::vector<std::string> cells;
   require(rows.next(cells), ExitCode::kBadData, table, ": is empty");
   const auto column = [&](const char* name) {
@@ -175,7 +175,7 @@ std::vector<ImageSource> image_sources(const std::string& folder, const ImageOpt
   require(!masks || fs::is_directory(how.masks), ExitCode::kMissingInput, how.masks, ": is no folder");
   std::vector<ImageSource> out = boxes                ? with_boxes(folder, how, header)
                                  : how.labels.empty() ? images_in_folder(folder, !masks)
-                                                      : labelled_by_table(how.labels);
+                                                      : labelled_by_table(how.labels, how.encoding);
   const std::string& where = boxes ? how.boxes : how.labels.empty() ? folder : how.labels;
   require(!out.empty(), ExitCode::kBadData, where, ": holds no PNG or JPEG image");
   if (masks) {

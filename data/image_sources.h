@@ -21,6 +21,7 @@ struct ImageSource {
   std::pair<int64_t, int64_t> announced{};  // height and width that a file of boxes says; 0: nothing
   ImageInfo info;
   int64_t bytes = 0, mask_bytes = 0;  // of the files
+  uint64_t hash = 0;                  // of the image's file, as it was first read
 };
 
 // Of an image's name, that of its mask.

@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "data/dataset_file.h"
+#include "data/image_layout.h"
 #include "data/schema.h"
 #include "data/valid_text.h"
 #include "data/vocabulary.h"
@@ -57,7 +58,8 @@ struct JsonFields {
   // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
   // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
   std::string chat_template = {};
-  std::string label = {};  // with `text`: the label of the record: a text, an integer, true or false
+  std::string label = {};    // with `text`: the label of the record: a text, an integer, true or false
+  bool many_labels = false;  // as of TableOptions
   std::string chosen = {}, rejected = {};
 };
 // Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
@@ -71,6 +73,8 @@ void import_json(const std::vector<std::string>& inputs, const std::string& outp
 // another one, or without labels where that name is empty. Rows without text are left out.
 struct CsvTextColumns {
   std::string text = {}, label = {};
+  bool many_labels = false;  // as of TableOptions
+  TextEncoding encoding = TextEncoding::kUtf8;
 };
 void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
                      const ImportOptions& options = {});
@@ -99,6 +103,7 @@ struct ImageOptions {
   std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
   int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
   int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
+  TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`
 };
 // PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
 // PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
@@ -112,21 +117,29 @@ struct TableOptions {
   std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
   std::vector<std::string> leave_out = {};   // columns that are not imported
   bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+  // Texts of cells that stand for no value; empty: those of pandas' read_csv, and "?". An empty cell always stands for
+  // none. A column that has numbers beside other texts, more numbers than others, is an error unless it is one of
+  // `categories`.
+  std::vector<std::string> missing = {};
+  bool many_labels = false;  // more than kManyLabels different labels are meant, which is an error otherwise
+  TextEncoding encoding = TextEncoding::kUtf8;
 };
+constexpr int64_t kManyLabels = 1000;
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
-// Cells that are empty or NA, N/A, NaN, nan or null are missing, which is an error without fill_missing.
+// A cell without a value is an error without fill_missing.
 void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
                 const ImportOptions& options = {});
 
-// Arrays that NumPy saved: images uint8 [n, height, width] or [n, height, width, channels], or features, numbers
-// [n, features], which are normalised; and labels, integers [n], or numbers that a regression predicts, floating-point
-// [n].
+// Arrays that NumPy saved: images uint8 [n, height, width], [n, height, width, channels] or [n, channels, height,
+// width] (data/image_layout.h), or features, numbers [n, features], which are normalised; and labels, integers [n], or
+// numbers that a regression predicts, floating-point [n].
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options = {});
+                const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
 // The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
-                const std::string& output, const ImportOptions& options = {});
+                const std::string& output, const ImportOptions& options = {},
+                ImageLayout layout = ImageLayout::kByShape);
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
 // level "ids"; throws kBadData if the file holds images).

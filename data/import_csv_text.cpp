@@ -8,7 +8,6 @@
 #include "data/import_threads.h"
 #include "data/in_order.h"
 #include "data/made_records.h"
-#include "data/valid_text.h"
 
 namespace lockstep {
 namespace {
@@ -45,9 +44,10 @@ class TextTableImport {
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
         encoders_(record_encoders(vocabulary_, threads_)),
-        rows_(table, csv_separator(table)),
+        rows_(table, csv_separator(table), columns.encoding),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0,
-                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label)),
+                made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
+                            columns.encoding == TextEncoding::kUtf8 ? "" : cat(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, {table})) {
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
@@ -75,6 +75,7 @@ class TextTableImport {
     require(writer_.records() > 0, ExitCode::kBadData, rows_.path(), ": holds no record",
             empty_ > 0 ? cat("; ", empty_, " rows without text were left out") : "");
     if (empty_ > 0) log_warning(cat(rows_.path(), ": left out: ", empty_, " rows without text"));
+    writer_.require_few_labels(cat(rows_.path(), ": column '", columns_.label, "'"), columns_.many_labels);
     if (saves.any()) save(rows_.place());
     writer_.finish(options_.writing);
   }
@@ -106,10 +107,6 @@ class TextTableImport {
         continue;
       }
       try {
-        std::string valid;
-        ValidText check(InvalidBytes::kRefuse, "holds text", "; convert the file to UTF-8");
-        check.add(row.text, valid);
-        check.finish(valid);
         std::vector<TextPiece> pieces{{std::move(row.text), true}};
         if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
         rows.made.add(encoder, pieces, {.label = row.label, .line = row.line});

@@ -88,6 +88,11 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
           "; labels are [count]");
   require(shape[0] == labels.shape()[0], ExitCode::kBadData, images_path, ": holds ", shape[0], " images, but ",
           labels_path, " holds ", labels.shape()[0], " labels");
+  const bool first = shape.rank() == 4 && (shape[1] == 1 || shape[1] == 3) && shape[3] > 4;
+  require(
+      !first, ExitCode::kBadData, images_path, ": has shape ", shape,
+      ", with channels first; IDX files hold images as [count, height, width, channels]: save it so, or as an array "
+      "of NumPy, which is imported either way (data import npy)");
   if (shape.rank() == 3) shape.push_back(1);
   int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
   require(image_bytes <= 1 << 28, ExitCode::kBadData, images_path, ": images of ", image_bytes,

@@ -14,6 +14,7 @@
 #include "data/import.h"
 #include "data/import_threads.h"
 #include "data/in_order.h"
+#include "data/input_stream.h"
 #include "data/partial_output.h"
 
 namespace lockstep {
@@ -41,6 +42,7 @@ class FolderImport {
     for_each_image(import_threads(options_), images_.size(), [&](size_t i) {
       const std::string bytes = content(path(i));
       images_[i].bytes = static_cast<int64_t>(bytes.size());
+      images_[i].hash = hash64(bytes);
       images_[i].info = image_info(bytes, path(i));
       const auto [height, width] = images_[i].announced;
       require(height == 0 || (images_[i].info.height == height && images_[i].info.width == width), ExitCode::kBadData,
@@ -195,23 +197,19 @@ class FolderImport {
   void load(Loaded& out, bool encoded) const {
     const size_t i = out.index;
     out.file = content(path(i));
+    require_same_pass(hash64(out.file) == images_[i].hash, path(i));
     ByteImage image = decode_image(out.file, channels_, path(i));
-    const ImageInfo& info = images_[i].info;
-    require(same(out.file, images_[i].bytes) && image.height == info.height && image.width == info.width,
-            ExitCode::kBadData, path(i), ": changed during the import");
     out.sums = ChannelSums(channels_);
     out.sums.add(image.bytes.data(), image.height * image.width);
     if (!encoded) out.file.clear(), out.pixels = std::move(image.bytes);
     if (has_masks()) load_mask(i, out);
   }
 
-  static bool same(const std::string& file, int64_t bytes) { return static_cast<int64_t>(file.size()) == bytes; }
-
   void load_mask(size_t i, Loaded& out) const {
     const std::string path = mask_path(i);
     out.mask_file = content(path);
     ByteImage mask = decode_mask(out.mask_file, path);
-    require(same(out.mask_file, images_[i].mask_bytes), ExitCode::kBadData, path, ": changed during the import");
+    require_same_pass(static_cast<int64_t>(out.mask_file.size()) == images_[i].mask_bytes, path);
     const ImageInfo& info = images_[i].info;
     require(mask.height == info.height && mask.width == info.width, ExitCode::kBadData, path, ": has ", mask.height,
             " x ", mask.width, " pixels, but ", images_[i].name, " has ", info.height, " x ", info.width);

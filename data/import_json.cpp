@@ -130,6 +130,7 @@ class JsonImport {
     if (bad_ + empty_ > 0)
       log_warning(
           cat("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
+    writer_.require_few_labels(cat(first, ": field \"", fields_.label, "\""), fields_.many_labels);
     if (saves.any()) save(inputs_.size(), 0, 0);
     writer_.finish(options_.writing);
   }

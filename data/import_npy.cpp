@@ -5,12 +5,15 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/io/half.h"
 #include "core/io/numpy_file.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
+#include "data/header_parts.h"
 #include "data/import.h"
+#include "data/input_stream.h"
 #include "data/partial_output.h"
 
 namespace lockstep {
@@ -34,9 +37,10 @@ class Numbers {
     to.resize(static_cast<size_t>(count * array_.item));
     file_.read(array_, {begin * array_.item, (begin + count) * array_.item}, to.data());
   }
-  std::vector<double> numbers(int64_t begin, int64_t count) const {
+  std::vector<double> numbers(int64_t begin, int64_t count, Hasher128* hasher = nullptr) const {
     std::vector<uint8_t> bytes;
     read(begin, count, bytes);
+    if (hasher) hasher->update(bytes.data(), bytes.size());
     std::vector<double> out;
     for (int64_t i = 0; i < count; ++i) out.push_back(number(bytes.data() + i * array_.item));
     return out;
@@ -89,18 +93,26 @@ std::vector<double> numbers_in(const Numbers& array) {
 
 class ArrayImport {
  public:
-  ArrayImport(const Numbers& array, const ImportOptions& options)
-      : array_(array), options_(options), count_(array.shape()[0]), row_(array.shape().numel() / count_) {}
+  ArrayImport(const Numbers& array, const ImportOptions& options, ImageLayout layout)
+      : array_(array),
+        options_(options),
+        layout_(layout),
+        count_(array.shape()[0]),
+        row_(array.shape().numel() / count_) {}
 
   void write(Hdf5File& file, DatasetHeader& header) {
     const Shape& shape = array_.shape();
     const bool images = array_.type() == "u1" && (shape.rank() == 3 || shape.rank() == 4);
     require(images || shape.rank() == 2, ExitCode::kBadData, array_.place(), ": has shape ", shape, " and type ",
-            array_.type(), "; images are uint8 [count, height, width] or [count, height, width, channels], features ",
-            "are numbers [count, features]");
+            array_.type(), "; images are uint8 [count, height, width], [count, height, width, channels] or [count, ",
+            "channels, height, width], features are numbers [count, features]");
+    require(shape.rank() == 4 || layout_ == ImageLayout::kByShape, ExitCode::kUsage, array_.place(), ": has shape ",
+            shape, ", in which no axis holds channels: leave --layout out");
     header.kind = images ? DataKind::kImages : DataKind::kTable;
     header.images = shape;
     if (shape.rank() == 3) header.images.push_back(1);
+    else if (images) layout_ = layout_of(shape, layout_, array_.place(), "--layout nchw or --layout nhwc");
+    if (layout_ == ImageLayout::kChannelsFirst) header.images = with_channels_last(shape);
     images ? write_images(file, header) : write_features(file, header);
   }
 
@@ -111,10 +123,12 @@ class ArrayImport {
     const int64_t step = images_per_chunk(row_), channels = header.images[3];
     ChunkWriter writer(file, "images", StoredType::kUInt8, header.images, step);
     ChannelSums sums(channels);
-    std::vector<uint8_t> bytes;
+    std::vector<uint8_t> bytes, stored;
+    const bool first = layout_ == ImageLayout::kChannelsFirst;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
-      array_.read(at * row_, now * row_, bytes);
+      array_.read(at * row_, now * row_, first ? stored : bytes);
+      if (first) bytes.resize(stored.size()), to_channels_last(stored.data(), now, header.images, bytes.data());
       sums.add(bytes.data(), now * row_ / channels);
       writer.append(bytes.data(), now);
       progress(at + now);
@@ -127,28 +141,41 @@ class ArrayImport {
     require(row_ <= kMostFeatures, ExitCode::kBadData, array_.place(), ": has ", row_, " features; at most ",
             kMostFeatures, " are possible");
     const int64_t step = images_per_chunk(4 * row_);
+    const auto columns = static_cast<size_t>(row_);
+    std::vector<FeatureMoments> moments(columns);
+    Hasher128 first, second;
+    for (int64_t at = 0; at < count_; at += step) {
+      const int64_t now = std::min(step, count_ - at);
+      size_t i = 0;
+      for (double value : array_.numbers(at * row_, now * row_, &first)) {
+        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array_.place(), ": feature ",
+                i % columns, " of row ", at + static_cast<int64_t>(i / columns), " is ", value,
+                ", which is not finite in 32 bits");
+        moments[i++ % columns].add(value);
+      }
+      progress((at + now) / 2);
+    }
+    for (FeatureMoments& m : moments) {
+      m.settle();
+      header.mean.push_back(m.mean);
+      header.stddev.push_back(m.scale());
+      header.offset.push_back(m.offset(m.mean, m.scale()));
+      if (m.beyond_doubles())
+        warn_of_lost_bits(array_.place(), cat("feature ", header.mean.size() - 1), m.largest, m.scale());
+    }
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, step);
-    std::vector<FeatureMoments> moments(static_cast<size_t>(row_));
     std::vector<float> values;
     for (int64_t at = 0; at < count_; at += step) {
       const int64_t now = std::min(step, count_ - at);
       values.clear();
-      for (double value : array_.numbers(at * row_, now * row_)) {
-        const auto c = values.size() % moments.size();
-        const int64_t row = at + static_cast<int64_t>(values.size() / moments.size());
-        require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, array_.place(), ": feature ",
-                c, " of row ", row, " is ", value, ", which is not finite in 32 bits");
-        moments[c].add(value);
-        values.push_back(static_cast<float>(value));
-      }
+      for (double value : array_.numbers(at * row_, now * row_, &second))
+        values.push_back(static_cast<float>(value - header.offset[values.size() % columns]));
       writer.append(values.data(), now);
-      progress(at + now);
+      progress((count_ + at + now) / 2);
     }
+    require_same_pass(first.digest() == second.digest(), array_.place());
     header.hashes = writer.finish();
-    for (const FeatureMoments& m : moments) {
-      header.mean.push_back(m.mean);
-      header.stddev.push_back(m.scale());
-    }
+    if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
   }
 
   void progress(int64_t rows) const {
@@ -157,22 +184,26 @@ class ArrayImport {
 
   const Numbers& array_;
   const ImportOptions& options_;
+  ImageLayout layout_;
   int64_t count_, row_;
 };
 
 void import_arrays(const Numbers& samples, const Numbers& labels, const std::string& output,
-                   const ImportOptions& options) {
+                   const ImportOptions& options, ImageLayout layout) {
   PartialOutput pending(output, options.force);
   const bool regression = labels.type()[0] == 'f';
-  const std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(labels);
+  std::vector<int32_t> values = regression ? std::vector<int32_t>() : labels_in(labels);
   const std::vector<double> numbers = regression ? numbers_in(labels) : std::vector<double>();
   require(samples.shape()[0] == labels.shape()[0], ExitCode::kBadData, samples.place(), ": holds ", samples.shape()[0],
           " samples, but ", labels.place(), " holds ", labels.shape()[0], " labels");
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
   if (!regression) header.classes = 1 + *std::max_element(values.begin(), values.end());
-  ArrayImport(samples, options).write(file, header);
-  if (regression) write_numbers(file, numbers, header);
+  ArrayImport(samples, options, layout).write(file, header);
+  const LikeData* like = options.like.get();
+  if (regression) header.target = TargetKind::kNumbers;
+  if (like) fit_to(header, values, *like, samples.place());
+  if (regression) write_numbers(file, numbers, header, like ? &like->schema : nullptr);
   else write_labels(file, values, header);
   write_dataset_header(file, header);
   file.close();
@@ -200,7 +231,7 @@ std::string name_in(const NumpyFile& file, const std::string& path, const std::s
 }  // namespace
 
 void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
-                const ImportOptions& options) {
+                const ImportOptions& options, ImageLayout layout) {
   const auto open = [](const std::string& path) {
     NumpyFile file(path);
     require(file.names() == std::vector<std::string>{""}, ExitCode::kBadData, path,
@@ -208,15 +239,15 @@ void import_npy(const std::string& samples, const std::string& labels, const std
     return file;
   };
   const NumpyFile x = open(samples), y = open(labels);
-  import_arrays({x, ""}, {y, ""}, output, options);
+  import_arrays({x, ""}, {y, ""}, output, options, layout);
 }
 
 void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
-                const std::string& output, const ImportOptions& options) {
+                const std::string& output, const ImportOptions& options, ImageLayout layout) {
   const NumpyFile file(archive);
   const Numbers y(file, name_in(file, archive, labels, {"y", "y_train"}, "--labels"));
   const Numbers x(file, name_in(file, archive, samples, {"x", "x_train"}, "--samples"));
-  import_arrays(x, y, output, options);
+  import_arrays(x, y, output, options, layout);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "data/channel_sums.h"
 #include "data/csv.h"
 #include "data/dataset_file.h"
+#include "data/header_parts.h"
 #include "data/import.h"
 #include "data/import_threads.h"
 #include "data/in_order.h"
@@ -22,15 +24,15 @@
 namespace lockstep {
 namespace {
 
-bool is_missing(const std::string& cell) {
-  return cell.empty() || cell == "NA" || cell == "N/A" || cell == "NaN" || cell == "nan" || cell == "null";
+std::string_view without_spaces(std::string_view cell) {
+  const size_t begin = cell.find_first_not_of(' ');
+  return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
 }
 
 // The number that a cell is, spaces around it aside; nothing where it is none.
 std::optional<double> number_in(std::string_view cell) {
-  const size_t begin = cell.find_first_not_of(' ');
-  if (begin == cell.npos) return std::nullopt;
-  cell = cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
+  cell = without_spaces(cell);
+  if (cell.empty()) return std::nullopt;
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
@@ -42,19 +44,54 @@ bool is_float(const std::optional<double>& number) {
   return number && std::abs(*number) <= std::numeric_limits<float>::max();
 }
 
+// The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
+// read_csv and "?"; and the numbers that these are.
+class MissingTexts {
+ public:
+  explicit MissingTexts(const std::vector<std::string>& named) {
+    constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
+                                      "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
+                                      "None",   "n/a",      "nan",  "null",    "?"};
+    if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
+    for (const std::string& text : named) {
+      texts_.emplace(without_spaces(text));
+      const std::optional<double> number = number_in(text);
+      if (number && std::isfinite(*number)) numbers_.insert(*number);
+    }
+    for (const std::string& text : texts_)
+      if (!text.empty()) begins_[static_cast<uint8_t>(text[0])] = true;
+  }
+  bool holds(std::string_view cell) const {
+    cell = without_spaces(cell);
+    if (cell.empty()) return true;
+    if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
+    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell);
+    return number && numbers_.contains(*number);
+  }
+
+ private:
+  std::set<std::string, std::less<>> texts_;
+  std::set<double> numbers_;
+  std::array<bool, 256> begins_{};  // whether one of the texts begins with this byte
+};
+
 // What the first pass finds out of a column. It is one of numbers until a cell is none.
 struct Column {
   std::string name;
   bool used = true, categories = false;
-  int64_t first_line = 0;  // of the cell that makes it one of categories
+  bool named = false;               // by TableOptions::categories
+  int64_t numbers = 0, others = 0;  // of its values, where it is not named
+  std::string other;                // the first one that is no number, which makes it one of categories, and
+  int64_t other_line = 0;           // where it stands
   int64_t missing = 0, missing_line = 0;
   FeatureMoments moments;
   bool given = false;           // by ImportOptions::like, and so are
   double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
+  double offset = 0;            // DatasetHeader::offset, of numbers; likewise
   std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
   std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
-  bool too_many = false;
-  int64_t feature = 0;  // its first
+  int64_t too_many_line = 0;                        // where there are more texts than features are possible
+  int64_t feature = 0;                              // its first
 
   int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
 };
@@ -78,8 +115,8 @@ constexpr size_t kRowBytesAtOnce = 256 << 10;
 class TableImport {
  public:
   TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
-      : path_(path), options_(options), import_(import), threads_(import_threads(import)) {
-    CsvReader rows(path, csv_separator(path));
+      : path_(path), options_(options), import_(import), threads_(import_threads(import)), missing_(options.missing) {
+    CsvReader rows(path, csv_separator(path), options.encoding);
     std::vector<std::string> cells;
     require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
     name_columns(cells);
@@ -97,6 +134,7 @@ class TableImport {
           progress(some.done / 2, rows.size());
         });
     require(count_ > 0, ExitCode::kBadData, path, ": has no rows below the names of the columns");
+    hash_ = rows.hash();
     conclude();
   }
 
@@ -110,26 +148,24 @@ class TableImport {
     ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
     std::vector<int32_t> labels;
     std::vector<double> numbers;
-    CsvReader rows(path_, csv_separator(path_));
+    CsvReader rows(path_, csv_separator(path_), options_.encoding);
     std::vector<std::string> names;
     rows.next(names);
     in_order<TableRows>(
         threads_, [&](TableRows& some) { return next(rows, some); }, [&](TableRows& some, int) { make(some); },
         [&](TableRows& some) {
           done += static_cast<int64_t>(some.rows.size());
-          require(done <= count_, ExitCode::kBadData, path_, ": changed during the import");
+          require_same_pass(done <= count_, path_);
           writer.append(some.features.data(), static_cast<int64_t>(some.rows.size()));
           labels.insert(labels.end(), some.labels.begin(), some.labels.end());
           numbers.insert(numbers.end(), some.targets.begin(), some.targets.end());
           progress((rows.size() + some.done) / 2, rows.size());
         });
-    require(done == count_, ExitCode::kBadData, path_, ": changed during the import");
+    require_same_pass(done == count_ && rows.hash() == hash_, path_);
     header.hashes = writer.finish();
     if (regression()) {
       warn_of_order(numbers);
-      write_numbers(file, numbers, header);
-      if (const LikeData* like = import_.like.get())
-        header.target_mean = like->schema.target_mean, header.target_std = like->schema.target_std;
+      write_numbers(file, numbers, header, import_.like ? &import_.like->schema : nullptr);
     } else {
       warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
@@ -138,7 +174,9 @@ class TableImport {
       const Column& c = columns_[i];
       header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
       header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.std);
+      header.offset.resize(header.mean.size(), c.categories ? 0.0 : c.offset);
     }
+    if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
   }
 
  private:
@@ -167,7 +205,8 @@ class TableImport {
 
   void choose_columns() {
     for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
-    for (const std::string& name : options_.categories) columns_[column(name)].categories = true;
+    for (const std::string& name : options_.categories)
+      columns_[column(name)].categories = columns_[column(name)].named = true;
     for (size_t i = 0; i < columns_.size(); ++i)
       if (columns_[i].used) order_.push_back(i);
   }
@@ -191,6 +230,10 @@ class TableImport {
       c.used = c.given = true;
       c.categories = given.type == TableColumn::Type::kCategory;
       c.mean = of.mean[feature], c.std = of.stddev[feature];
+      if (given.missing_texts) {
+        options_.missing = *given.missing_texts;
+        missing_ = MissingTexts(options_.missing);
+      }
       c.texts.insert(given.values.begin(), given.values.end());
       feature += static_cast<size_t>(c.features());
       order_.push_back(i);
@@ -210,6 +253,12 @@ class TableImport {
     return static_cast<int64_t>(bytes);
   }
 
+  // What an earlier table had as a category or a label stands for itself.
+  bool is_missing(const Column& c, const std::string& cell) const {
+    if (!cell.empty() && c.given && c.categories && c.texts.contains(cell)) return false;
+    return missing_.holds(cell);
+  }
+
   // Features and targets of the rows.
   void make(TableRows& some) const {
     some.features.resize(some.rows.size() * static_cast<size_t>(features_));
@@ -219,7 +268,7 @@ class TableImport {
       const auto label = classes_.find(target);
       const std::optional<double> number = number_in(target);
       const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
-      require(same, ExitCode::kBadData, path_, ":", row.line, ": changed during the import");
+      require_same_pass(same, cat(path_, ":", row.line));
       if (regression()) some.targets.push_back(*number);
       else some.labels.push_back(label->second);
       features += features_;
@@ -231,8 +280,9 @@ class TableImport {
     const auto place = [&](const Column& c) { return cat(path_, ":", line, ": column '", c.name, "' "); };
     ++count_;
     const std::string& target = cells[target_];
-    require(!is_missing(target), ExitCode::kBadData, place(columns_[target_]), "has no ",
-            regression() ? "target" : "label");
+    require(!missing_.holds(target) || (import_.like && !target.empty() && labels_.contains(target)),
+            ExitCode::kBadData, place(columns_[target_]), "has no ", regression() ? "target" : "label",
+            stands_for_none(target));
     require(!regression() || is_float(numbers[target_]), ExitCode::kBadData, place(columns_[target_]), "holds '",
             target, "', which is no number that is finite in 32 bits; --label is for classes");
     require(regression() || !import_.like || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]),
@@ -242,9 +292,9 @@ class TableImport {
             "has more than ", kMostClasses, " different labels");
     for (size_t i : order_) {
       Column& c = columns_[i];
-      if (is_missing(cells[i])) {
-        require(options_.fill_missing, ExitCode::kBadData, place(c),
-                "has no value; --fill-missing fills such cells, --leave-out leaves the column out");
+      if (is_missing(c, cells[i])) {
+        require(options_.fill_missing, ExitCode::kBadData, place(c), "has no value", stands_for_none(cells[i]),
+                "; --fill-missing fills such cells, --leave-out leaves the column out");
         ++c.missing;
         continue;
       }
@@ -255,17 +305,14 @@ class TableImport {
         require(known, ExitCode::kBadData, place(c), "holds '", cells[i], "', which is no ",
                 c.categories ? "category of the column in " : "number that can be normalised as in ",
                 import_.like->name);
+        if (!c.categories) c.moments.add(*number);
         continue;
       }
-      if (!number && !c.categories) c.categories = true, c.first_line = line;
+      ++(number ? c.numbers : c.others);
+      if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
       if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
-      else if (!c.too_many) c.too_many = !c.texts.contains(cells[i]);
-      if (c.categories) {
-        require(!c.too_many, ExitCode::kBadData, place(c), "has more than ", kMostFeatures, " different values",
-                c.first_line > 0 ? cat(" and is no column of numbers because of line ", c.first_line) : "",
-                "; --leave-out leaves it out");
-        continue;
-      }
+      else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
+      if (c.categories) continue;
       const double value = number.value_or(0);
       require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, place(c), "holds '", cells[i],
               "', which is not finite in 32 bits");
@@ -273,17 +320,44 @@ class TableImport {
     }
   }
 
+  static std::string stands_for_none(const std::string& cell) {
+    return cell.empty() ? "" : cat(" ('", cell, "' stands for none; --missing names the texts that do)");
+  }
+
+  // Refuses columns that became categories though nobody may have meant it.
+  void require_meant(const Column& c) const {
+    if (!c.categories || c.given) return;
+    require(c.named || c.numbers <= c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '", c.name,
+            "' holds '", c.other, "', but ", c.numbers, " of its ", c.numbers + c.others,
+            " values are numbers: correct such cells, name their texts in --missing where they stand for no value, or "
+            "the column in --categories where each of its values is a category");
+    require(c.too_many_line == 0, ExitCode::kBadData, path_, ":", c.too_many_line, ": column '", c.name,
+            "' has more than ", kMostFeatures, " different values",
+            c.other_line > 0 ? cat(" and is no column of numbers because of line ", c.other_line) : "",
+            "; --leave-out leaves it out");
+  }
+
   void conclude() {
+    const auto labels = static_cast<int64_t>(labels_.size());
+    const std::string& target = columns_[target_].name;
+    require(import_.like || options_.many_labels || labels <= kManyLabels, ExitCode::kBadData, path_, ": column '",
+            target, "' has ", labels, " different labels in ", count_, " rows: --target ", target,
+            " predicts its numbers, --many-labels makes a class of each");
     if (import_.like) class_names_ = import_.like->schema.class_names;
     else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
     for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
       classes_.emplace(class_names_[i], static_cast<int32_t>(i));
     for (size_t i : order_) {
       Column& c = columns_[i];
+      require_meant(c);
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
               ": column '", c.name, "' has missing values, but none is in ", import_.like->name);
       if (c.categories && c.missing > 0) c.texts.insert("");
+      c.moments.settle();
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
+      c.offset = c.moments.offset(c.mean, c.std);
+      if (!c.categories && c.moments.beyond_doubles())
+        warn_of_lost_bits(path_, cat("column '", c.name, "'"), c.moments.largest, c.std);
       require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
               "' has no value in any row; --leave-out leaves it out");
       c.feature = features_;
@@ -307,13 +381,13 @@ class TableImport {
       const Column& c = columns_[i];
       float* to = row + c.feature;
       if (c.categories) {
-        const auto at = c.places.find(is_missing(cells[i]) ? "" : cells[i]);
+        const auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
         if (at == c.places.end()) return false;
         to[at->second] = 1;
       } else {
-        const std::optional<double> value = is_missing(cells[i]) ? c.mean : number_in(cells[i]);
+        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_in(cells[i]);
         if (!is_float(value)) return false;
-        *to = static_cast<float>(*value);
+        *to = static_cast<float>(*value - c.offset);
       }
     }
     return true;
@@ -325,6 +399,9 @@ class TableImport {
       const Column& c = columns_[i];
       JsonObject o{{"name", c.name}, {"type", c.categories ? "category" : "number"}, {"missing", c.missing}};
       if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
+      if (!options_.missing.empty())
+        o.emplace_back(kMissingTexts,
+                       json_array(std::vector<JsonValue>(options_.missing.begin(), options_.missing.end())));
       out.push_back(std::move(o));
     }
     if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
@@ -346,6 +423,7 @@ class TableImport {
   TableOptions options_;
   const ImportOptions& import_;
   const int threads_;
+  MissingTexts missing_;
   std::vector<Column> columns_;
   std::vector<size_t> order_;  // the columns that have features, in the order of these
   size_t target_ = 0;          // the column of the labels or targets
@@ -353,6 +431,7 @@ class TableImport {
   std::vector<std::string> class_names_;
   std::map<std::string, int32_t> classes_;
   int64_t count_ = 0, features_ = 0;
+  Hash128 hash_;  // of what the first pass read
 };
 
 }  // namespace

@@ -41,6 +41,8 @@ struct InputBlock {
   int64_t done = 0;     // bytes of all inputs so far, as stored
   TextPosition behind;  // where the reading goes on after it
   TextBlock text;
+  // Where the block is the last one of an input that was read from its begin: of the whole input.
+  std::optional<Hash128> hash{};
 };
 
 // Reads the inputs by blocks.
@@ -87,6 +89,7 @@ class BlockReader {
     }
     block.done = before_ + stream_->taken();
     if (block.last) {
+      if (from_begin_) block.hash = stream_->hash();
       before_ = block.done;
       at_ = {at_.input + 1};
       stream_.reset();
@@ -100,6 +103,7 @@ class BlockReader {
     const TextInput& from = inputs_[at_.input];
     stream_.emplace(from.path, from.name);
     stream_->skip(at_.byte);
+    from_begin_ = at_.byte == 0;
     utf8_.emplace(valid_.value_or(InvalidBytes::kRefuse), from.name, advice_);
     utf8_->begin_at(at_.byte);
   }
@@ -113,6 +117,7 @@ class BlockReader {
   std::optional<InputStream> stream_;
   std::optional<ValidText> utf8_;
   std::vector<char> bytes_;
+  bool from_begin_ = true;
 };
 
 constexpr const char* kAdviceForCharacters = "; convert the file to UTF-8, or import it at byte level (--level byte)";
@@ -127,8 +132,9 @@ void for_each_character(std::string_view text, Use use) {
       use(reader.code_point(), static_cast<int64_t>(i + 1) - reader.length());
 }
 
-// The characters of a text.
-Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallback& progress, int64_t total) {
+// The characters of a text. `hashes`: those of the inputs, one behind the other.
+Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallback& progress, int64_t total,
+                         std::vector<Hash128>& hashes) {
   std::vector<std::vector<bool>> seen(static_cast<size_t>(threads), std::vector<bool>(kCodePoints));
   BlockReader reader(inputs, InvalidBytes::kRefuse, false, kAdviceForCharacters);
   in_order<InputBlock>(
@@ -138,6 +144,7 @@ Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallba
         for_each_character(block.text.text, [&](uint32_t c, int64_t) { mine[c] = true; });
       },
       [&](InputBlock& block) {
+        if (block.hash) hashes.push_back(*block.hash);
         if (progress) progress(block.done, total);
       });
   std::vector<uint32_t> points;
@@ -150,13 +157,13 @@ Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallba
 
 class TextImport {
  public:
-  // `given`: the vocabulary is not one that was made of the inputs.
-  TextImport(const Inputs& inputs, const std::string& output, const Vocabulary& vocabulary, bool given,
-             const ImportOptions& options, const std::string& made_of)
+  // `surveyed`: the hashes of the inputs of which the vocabulary was made; empty: it is a given one.
+  TextImport(const Inputs& inputs, const std::string& output, const Vocabulary& vocabulary,
+             std::vector<Hash128> surveyed, const ImportOptions& options, const std::string& made_of)
       : inputs_(inputs),
         options_(options),
         vocabulary_(vocabulary),
-        given_(given),
+        surveyed_(std::move(surveyed)),
         threads_(import_threads(options)),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary), 0, made_of) {
     if (const BytePairs* pairs = vocabulary.pairs()) {
@@ -218,13 +225,15 @@ class TextImport {
   }
 
   [[noreturn]] void refuse(const InputBlock& block, uint32_t c, int64_t at) const {
-    require(given_, ExitCode::kBadData, block.from->name, ": changed while it was imported; import it again");
+    require_same_pass(surveyed_.empty(), block.from->name);
     throw Error(ExitCode::kBadData, cat(block.from->name, ": the character ", character_text(c), " at byte ",
                                         block.begin + at, " is not in the given vocabulary of ", vocabulary_.size(),
                                         " characters; remove or replace it, or import without --vocabulary"));
   }
 
   void write(InputBlock& block) {
+    if (block.hash && !surveyed_.empty())
+      require_same_pass(*block.hash == surveyed_[static_cast<size_t>(block.from - inputs_.data())], block.from->name);
     if (!joiner_) return writer_.add(block.text.ids);
     try {
       joiner_->add(block.text, ids_);
@@ -247,7 +256,7 @@ class TextImport {
   const Inputs& inputs_;
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
-  const bool given_;
+  const std::vector<Hash128> surveyed_;
   const int threads_;
   TokenWriter writer_;
   const AddedToken* separator_ = nullptr;
@@ -292,18 +301,20 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
     if (!standard || kept) bytes += InputStream(inputs.back().path, inputs.back().name).size();
   }
   const int64_t total = piped && !kept ? 0 : bytes * (surveys ? 2 : 1);
+  std::vector<Hash128> surveyed;
   Vocabulary vocabulary = level == TextLevel::kByte ? Vocabulary::bytes()
-                          : surveys ? vocabulary_in(inputs, import_threads(options), options.progress, total)
+                          : surveys ? vocabulary_in(inputs, import_threads(options), options.progress, total, surveyed)
                                     : *options.vocabulary;
   const std::string how = cat("text, special tokens ", options.special_tokens, ", invalid bytes ",
                               options.invalid == InvalidBytes::kReplace ? "replaced" : "refused");
-  TextImport import(inputs, output, vocabulary, options.vocabulary != nullptr, options,
+  TextImport import(inputs, output, vocabulary, std::move(surveyed), options,
                     made_of(how, vocabulary, options.separator, paths));
   import.run(surveys ? bytes : 0, total);
 }
 
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
-  return std::make_unique<Vocabulary>(vocabulary_in({{path, path}}, import_threads({}), {}, 0));
+  std::vector<Hash128> hashes;
+  return std::make_unique<Vocabulary>(vocabulary_in({{path, path}}, import_threads({}), {}, 0, hashes));
 }
 
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {

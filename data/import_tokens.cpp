@@ -3,10 +3,12 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/partition.h"
 #include "core/base/plain_file.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/input_stream.h"
 #include "data/token_writer.h"
 
 namespace lockstep {
@@ -204,18 +206,25 @@ void import_ids(const std::vector<std::string>& inputs, int64_t bytes, const std
     done += more;
     if (options.progress) options.progress(std::min(done, total), total);
   };
-  if (size == 0)
-    for (const std::string& path : inputs)
-      visit(path, {[&](const auto& ids) {
-                     if (!ids.empty()) size = std::max<int64_t>(size, 1 + *std::max_element(ids.begin(), ids.end()));
-                   },
-                   [] {}, count});
+  std::vector<Hash128> hashes;  // of each input's ids, as the first pass read them
+  for (const std::string& path : passes == 2 ? inputs : std::vector<std::string>()) {
+    Hasher128 hasher;
+    visit(path, {[&](const auto& ids) {
+                   hasher.update(ids.data(), ids.size() * sizeof ids[0]);
+                   if (!ids.empty()) size = std::max<int64_t>(size, 1 + *std::max_element(ids.begin(), ids.end()));
+                 },
+                 [] {}, count});
+    hashes.push_back(hasher.digest());
+  }
   require(size > 0, ExitCode::kBadData, inputs[0], ": holds no token");
   TokenWriter writer(output, options.force,
                      options.vocabulary ? std::make_unique<Vocabulary>(*options.vocabulary) : nullptr, size);
   int64_t begin = 0;  // of the current record
-  for (const std::string& path : inputs)
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string& path = inputs[i];
+    Hasher128 hasher;
     visit(path, {[&](const auto& ids) {
+                   hasher.update(ids.data(), ids.size() * sizeof ids[0]);
                    const auto beyond = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id >= size; });
                    require(beyond == ids.end(), ExitCode::kBadData, path, ": token ",
                            writer.tokens() + (beyond - ids.begin()), " of the output is ",
@@ -227,6 +236,8 @@ void import_ids(const std::vector<std::string>& inputs, int64_t bytes, const std
                    begin = writer.tokens();
                  },
                  count});
+    require_same_pass(hashes.empty() || hasher.digest() == hashes[i], path);
+  }
   require(writer.tokens() > 0, ExitCode::kBadData, inputs[0], ": holds no token");
   require(size <= std::max(kMostClasses, writer.tokens()), ExitCode::kBadData, inputs[0], ": has a vocabulary of ",
           size, " ids; a dataset of ", writer.tokens(), " tokens may have ", std::max(kMostClasses, writer.tokens()));

@@ -68,7 +68,12 @@ size_t InputStream::fill() {
 }
 
 size_t InputStream::read(void* to, size_t room) {
-  auto* out = static_cast<uint8_t*>(to);
+  const size_t got = next(static_cast<uint8_t*>(to), room);
+  hasher_.update(to, got);
+  return got;
+}
+
+size_t InputStream::next(uint8_t* out, size_t room) {
   while (room > 0) {
     if (begin_ == end_ && fill() == 0) {
       require(!decoder_ || between_, ExitCode::kBadData, name_, ": ", format_, " data is truncated: it ends after ",
@@ -103,6 +108,12 @@ size_t InputStream::read(void* to, size_t room) {
     if (step.made > 0) return step.made;
   }
   return 0;
+}
+
+void require_same_pass(bool same, const std::string& name) {
+  require(same, ExitCode::kBadData, name,
+          ": changed during the import: what was read first differs from what was read then; import it again when no "
+          "other program writes it");
 }
 
 void InputStream::skip(int64_t bytes) {

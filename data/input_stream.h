@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/base/plain_file.h"
 #include "core/io/deflate.h"
 
@@ -25,6 +26,9 @@ class InputStream {
   // The next bytes, up to `room`; 0 at the end. Throws ExitCode::kBadData where the compressed data is truncated or
   // damaged, has other bytes behind it, or expands to more than 500 times its size (a decompression bomb).
   size_t read(void* to, size_t room);
+  // XXH3-128 of the bytes that read() has given. An input that is read in several passes is compared by it: between
+  // them another program may have replaced the file.
+  Hash128 hash() const { return hasher_.digest(); }
   // Passes over the next bytes, without reading them where the input is a plain file. Throws kBadData where it ends
   // before.
   void skip(int64_t bytes);
@@ -34,6 +38,7 @@ class InputStream {
 
  private:
   size_t fill();  // stored_, once it is used up; the bytes it got
+  size_t next(uint8_t* out, size_t room);
 
   std::string name_;
   Descriptor descriptor_;
@@ -43,7 +48,11 @@ class InputStream {
   std::unique_ptr<Decoder> decoder_;
   const char* format_ = "";
   bool between_ = true;  // of two compressed streams
+  Hasher128 hasher_;
 };
+
+// Throws ExitCode::kBadData where two passes over an input have read different bytes.
+void require_same_pass(bool same, const std::string& name);
 
 // data/zstd_decoder.cpp, or data/zstd_absent.cpp in a build without the package: null.
 std::unique_ptr<Decoder> zstd_decoder();

@@ -190,7 +190,7 @@ DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& p
       report.with_boxes += !file->boxes_of(i).empty();
     if (h.target == TargetKind::kNumbers) {
       const auto [least, most] = std::minmax_element(file->numbers.begin(), file->numbers.end());
-      report.target_least = *least, report.target_most = *most;
+      report.target_least = *least + h.target_offset, report.target_most = *most + h.target_offset;
       report.target_mean = h.target_mean, report.target_std = h.target_std;
     }
   }

@@ -12,7 +12,8 @@ namespace {
 // What the output is, as more inputs are looked at.
 class Merged {
  public:
-  explicit Merged(const std::string& first) : first_(first) {}
+  // keeps_first: mean, deviation and offsets are those of the first input.
+  Merged(const std::string& first, bool keeps_first) : first_(first), keeps_first_(keeps_first) {}
 
   void add(const std::string& path) {
     const auto file = open_dataset_file(path, kCopyMemory);
@@ -24,6 +25,7 @@ class Merged {
       require_alike(path, h);
       header.classes = std::max(header.classes, h.classes);
       header.columns = joined_columns(path, h.columns);
+      if (!keeps_first_) join_offsets(h);
     }
     samples += sample_count(h);
     rows += file->rows->size();
@@ -128,7 +130,16 @@ class Merged {
     return o;
   }
 
+  // Of each feature, and of targets, the first that there is.
+  void join_offsets(const DatasetHeader& h) {
+    if (header.offset.empty()) header.offset = h.offset;
+    for (size_t c = 0; c < h.offset.size(); ++c)
+      if (header.offset[c] == 0) header.offset[c] = h.offset[c];
+    if (header.target_offset == 0) header.target_offset = h.target_offset;
+  }
+
   std::string first_;
+  bool keeps_first_;
   bool has_records_ = false;
   int64_t inputs_ = 0;
 };
@@ -136,7 +147,7 @@ class Merged {
 }  // namespace
 
 void merge_datasets(const std::vector<std::string>& inputs, const std::string& output, const MergeOptions& options) {
-  Merged merged(inputs.front());
+  Merged merged(inputs.front(), options.keep_normalization);
   for (const std::string& path : inputs) merged.add(path);
   const auto writer = make_sample_writer({output, options.force, described_as(merged.header), merged.samples,
                                           merged.rows, merged.mask_rows, !options.keep_normalization});

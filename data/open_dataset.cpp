@@ -181,8 +181,9 @@ Datasets parts_of_fitted(const std::shared_ptr<DatasetFile>& file, const DataOpt
 Datasets file_part(const std::string& path, const DataOptions& o, uint64_t seed) {
   const DataOptions::Hdf5& named = o.hdf5;
   if (!named.samples.empty() || !named.labels.empty())
-    return parts_of_fitted(open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder), o,
-                           seed);
+    return parts_of_fitted(
+        open_foreign_file(path, named.samples, named.labels, o.memory << 20, named.other_folder, named.layout), o,
+        seed);
   auto file = open_dataset_file(path, o.memory << 20);
   const int64_t count = sample_count(file->header);
   int64_t used = count;

@@ -61,7 +61,7 @@ class TokenCopy final : public SampleWriter {
 // The targets of images and of rows of tables: what is copied waits in memory, but for masks.
 class TargetCopy {
  public:
-  TargetCopy(Hdf5File& file, const NewDataset& d) : path_(d.path) {
+  TargetCopy(Hdf5File& file, const NewDataset& d) : path_(d.path), offset_(d.header.target_offset) {
     const DatasetHeader& h = d.header;
     if (h.target != TargetKind::kMasks) return;
     const Shape shape = h.encoded ? Shape{d.mask_rows} : Shape{d.mask_rows, h.images[1], h.images[2]};
@@ -72,7 +72,8 @@ class TargetCopy {
     const DatasetHeader& h = file.header;
     for (int64_t i = samples.begin; i < samples.end; ++i) {
       if (h.target == TargetKind::kLabels) labels_.push_back(label_of(file, i, labels));
-      if (h.target == TargetKind::kNumbers) numbers_.push_back(file.numbers[static_cast<size_t>(i)]);
+      if (h.target == TargetKind::kNumbers)
+        numbers_.push_back(static_cast<float>(file.numbers[static_cast<size_t>(i)] + (h.target_offset - offset_)));
       if (h.target == TargetKind::kBoxes) append_boxes(file.boxes_of(i), labels);
       if (h.target == TargetKind::kMasks && h.encoded)
         ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part_of(h.target_ends, i).size());
@@ -90,10 +91,10 @@ class TargetCopy {
       return write_boxes(file, boxes_, ends_, h);
     }
     if (h.target == TargetKind::kNumbers) {
-      const double mean = h.target_mean, stddev = h.target_std;
-      write_numbers(file, numbers_, h);
-      if (!measures) h.target_mean = mean, h.target_std = stddev;
-      return;
+      FeatureMoments moments;
+      for (float number : numbers_) moments.add(number);
+      if (measures) h.target_mean = moments.mean + offset_, h.target_std = moments.scale();
+      return write_stored_numbers(file, numbers_, h);
     }
     h.label_hashes = masks_->finish();
     if (h.encoded) h.target_end_hashes = write_ends(file, "mask_ends", ends_);
@@ -110,7 +111,8 @@ class TargetCopy {
 
   std::string path_;
   std::vector<int32_t> labels_;
-  std::vector<double> numbers_;
+  double offset_;  // of the numbers, which are stored less that
+  std::vector<float> numbers_;
   std::vector<float> boxes_;
   std::vector<int64_t> ends_;  // of boxes, or of masks' bytes
   std::unique_ptr<ChunkWriter> masks_;
@@ -139,6 +141,7 @@ class LabelledCopy final : public SampleWriter {
     for (int64_t i = samples.begin; header_.encoded && i < samples.end; ++i)
       ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part_of(file.header.ends, i).size());
     file.rows->visit(rows_of(file.header, samples), [&](Range piece, const uint8_t* bytes) {
+      if (header_.offset != file.header.offset) bytes = moved(file.header, bytes, piece.size());
       rows_.append(bytes, piece.size());
       if (measures_ && !header_.encoded) measure(bytes, piece.size());
     });
@@ -170,6 +173,15 @@ class LabelledCopy final : public SampleWriter {
     const auto* values = reinterpret_cast<const float*>(bytes);
     for (size_t i = 0; i < static_cast<size_t>(rows) * columns; ++i) moments_[i % columns].add(values[i]);
   }
+  // Rows of a table whose features are stored less other offsets than here.
+  const uint8_t* moved(const DatasetHeader& from, const uint8_t* bytes, int64_t rows) {
+    const auto columns = moments_.size();
+    const auto* values = reinterpret_cast<const float*>(bytes);
+    moved_.assign(values, values + static_cast<size_t>(rows) * columns);
+    for (size_t i = 0; i < moved_.size(); ++i)
+      moved_[i] = static_cast<float>(moved_[i] + (from.offset_of(i % columns) - header_.offset_of(i % columns)));
+    return reinterpret_cast<const uint8_t*>(moved_.data());
+  }
   void set_moments() {
     if (header_.kind == DataKind::kImages) {
       header_.mean.clear(), header_.stddev.clear();
@@ -177,7 +189,7 @@ class LabelledCopy final : public SampleWriter {
     }
     for (size_t c = 0; c < moments_.size(); ++c)
       if (header_.mean[c] != 0 || header_.stddev[c] != 1)  // else a category's, which stays as it is
-        header_.mean[c] = moments_[c].mean, header_.stddev[c] = moments_[c].scale();
+        header_.mean[c] = moments_[c].mean + header_.offset_of(c), header_.stddev[c] = moments_[c].scale();
   }
 
   PartialOutput pending_;
@@ -188,6 +200,7 @@ class LabelledCopy final : public SampleWriter {
   bool measures_;
   ChannelSums sums_;
   std::vector<FeatureMoments> moments_;
+  std::vector<float> moved_;
   std::vector<int64_t> ends_;
 };
 
@@ -229,10 +242,10 @@ DatasetHeader described_as(const DatasetHeader& h) {
   out.class_names = h.class_names;
   out.columns = h.columns;
   out.classes = h.classes;
-  out.mean = h.mean, out.stddev = h.stddev;
+  out.mean = h.mean, out.stddev = h.stddev, out.offset = h.offset;
   out.target = h.target;
   out.ignored = h.ignored;
-  out.target_mean = h.target_mean, out.target_std = h.target_std;
+  out.target_mean = h.target_mean, out.target_std = h.target_std, out.target_offset = h.target_offset;
   out.records.labelled = h.records.labelled;
   out.records.paired = h.records.paired;
   return out;

@@ -123,11 +123,12 @@ class Fitting {
     }
     require(features == static_cast<int64_t>(h_.mean.size()), ExitCode::kBadData, where_,
             ": its 'columns' do not describe its features");
-    std::vector<double> mean, stddev;  // the file's own
+    std::vector<double> mean, stddev, offset;  // the file's own
     const auto take = [&](int64_t feature) {
       feature_of.push_back(feature);
       mean.push_back(feature < 0 ? 0 : h_.mean[static_cast<size_t>(feature)]);
       stddev.push_back(feature < 0 ? 1 : h_.stddev[static_cast<size_t>(feature)]);
+      offset.push_back(feature < 0 ? 0 : h_.offset_of(static_cast<size_t>(feature)));
     };
     const std::string again = cat("import the table with --like ", like_.name);
     for (const TableColumn& theirs : parse_columns(of_.columns, like_.name)) {
@@ -158,7 +159,7 @@ class Fitting {
         take(place == ours.values.end() ? -1 : at->second.feature + (place - ours.values.begin()));
       }
     }
-    h_.mean = std::move(mean), h_.stddev = std::move(stddev);
+    h_.mean = std::move(mean), h_.stddev = std::move(stddev), h_.offset = std::move(offset);
     h_.columns = of_.columns;
   }
 
@@ -228,6 +229,7 @@ std::vector<TableColumn> parse_columns(const std::string& columns, std::string_v
              : type == "category" ? TableColumn::Type::kCategory
                                   : TableColumn::Type::kTarget;
     if (type == "category") c.values = list_of<std::string>(*object, "values", where);
+    if (find_member(*object, kMissingTexts)) c.missing_texts = list_of<std::string>(*object, kMissingTexts, where);
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "data/dataset_file.h"
 
 namespace lockstep {
+
+constexpr const char* kMissingTexts = "missing_texts";  // of a column's description: TableOptions::missing, if given
 
 struct DataSchema {
   DataKind kind = DataKind::kTokens;
@@ -31,6 +34,8 @@ struct TableColumn {
   enum class Type : uint8_t { kNumber, kCategory, kTarget } type = Type::kNumber;
   std::vector<std::string> values;  // of categories, one feature each
   int64_t missing = 0;              // cells that were filled
+  // The texts that stood for no value in the table, where they were not the usual ones.
+  std::optional<std::vector<std::string>> missing_texts = {};
 
   int64_t features() const;
 };

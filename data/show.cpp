@@ -167,7 +167,7 @@ std::optional<ShownImage> show_image(const std::string& path, int64_t index) {
     out.boxes.assign(boxes.begin(), boxes.end());
     draw(boxes, image);
   } else if (h.target == TargetKind::kNumbers) {
-    out.number = file->numbers[static_cast<size_t>(index)];
+    out.number = file->numbers[static_cast<size_t>(index)] + h.target_offset;
   } else {
     out.label = file->labels[static_cast<size_t>(index)];
     if (!h.class_names.empty()) out.class_name = h.class_names[static_cast<size_t>(out.label)];

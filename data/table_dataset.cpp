@@ -9,6 +9,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) 
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
   spec_ = spec_of(h, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
+  for (size_t c = 0; c < h.mean.size(); ++c) centres_.push_back(h.centre(c));
 }
 
 void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
@@ -21,7 +22,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
     const std::vector<int64_t>& stored = file_->feature_of;
     for (size_t c = 0; c < h.mean.size(); ++c) {
       const int64_t at = stored.empty() ? static_cast<int64_t>(c) : stored[c];
-      out[c] = static_cast<float>(((at < 0 ? 0 : values[at]) - h.mean[c]) / h.stddev[c]);
+      out[c] = static_cast<float>(((at < 0 ? 0 : values[at]) - centres_[c]) / h.stddev[c]);
     }
   });
   file_->write_target(row, sample[1]);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/base/partition.h"
 #include "data/dataset.h"
@@ -23,6 +24,7 @@ class TableDataset final : public Dataset {
  private:
   std::shared_ptr<const DatasetFile> file_;
   Range part_;
+  std::vector<double> centres_;  // of the features: DatasetHeader::centre
   DataSpec spec_;
 };
 

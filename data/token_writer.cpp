@@ -102,6 +102,12 @@ void TokenWriter::end_record(const std::string& label) {
   end_record();
 }
 
+void TokenWriter::require_few_labels(const std::string& where, bool many_are_meant) const {
+  const auto labels = static_cast<int64_t>(label_numbers_.size());
+  require(many_are_meant || labels <= kManyLabels, ExitCode::kBadData, where, " has ", labels, " different labels in ",
+          records_, " records; --many-labels makes a class of each");
+}
+
 void TokenWriter::set_classes(int64_t classes, std::vector<std::string> names) {
   check(records_ == 0 && classes > 0, "labels below ", classes, " after ", records_, " records");
   classes_ = classes;

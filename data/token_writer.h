@@ -31,6 +31,8 @@ class TokenWriter {
   // The same of a record with a label; then every record has one. They are numbered as index_of_labels does, in the
   // end; until then each takes 4 bytes of memory. Throws kBadData where there are more than kMostClasses.
   void end_record(const std::string& label);
+  // Throws kBadData naming `where`, a column or field, for more than kManyLabels different ones that are not meant.
+  void require_few_labels(const std::string& where, bool many_are_meant) const;
   // Labels whose numbers and names stand before: to be called before the first record; then every record has one.
   void set_classes(int64_t classes, std::vector<std::string> names);
   void end_record(int32_t label);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "data/vocabulary.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,42 @@ bool is_ascii(std::string_view eight) {
   return (word & 0x8080808080808080u) == 0;
 }
 
+// Of the bytes 0x80 to 0x9F in windows-1252; 0: no character. All others are Latin-1's, whose bytes are code points.
+constexpr uint16_t kWindows1252[32] = {0x20AC, 0,      0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021,
+                                       0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0,      0x017D, 0,
+                                       0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                       0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0,      0x017E, 0x0178};
+
+uint32_t code_point_of(uint8_t byte, TextEncoding encoding) {
+  const bool other = encoding == TextEncoding::kWindows1252 && byte >= 0x80 && byte < 0xA0;
+  return other ? kWindows1252[byte - 0x80] : byte;
+}
+
 }  // namespace
+
+int64_t first_invalid(std::string_view text, TextEncoding encoding) {
+  size_t at = 0;
+  while (at < text.size()) {
+    if (text.size() - at >= 8 && is_ascii(text.substr(at))) {
+      at += 8;
+      continue;
+    }
+    Character c{1, Character::Kind::kWhole};
+    if (encoding == TextEncoding::kUtf8) c = character_at(text, at);
+    else if (const auto byte = static_cast<uint8_t>(text[at]); byte >= 0x80 && code_point_of(byte, encoding) == 0)
+      c.kind = Character::Kind::kInvalid;
+    if (c.kind != Character::Kind::kWhole) return static_cast<int64_t>(at);
+    at += c.bytes;
+  }
+  return -1;
+}
+
+std::string in_utf8(std::string_view text, TextEncoding encoding) {
+  if (encoding == TextEncoding::kUtf8) return std::string(text);
+  std::string out;
+  for (char c : text) out += to_utf8(code_point_of(static_cast<uint8_t>(c), encoding));
+  return out;
+}
 
 void ValidText::invalid(int64_t offset, std::string& text) const {
   require(invalid_ == InvalidBytes::kReplace, ExitCode::kBadData, where_, ": invalid UTF-8 at byte ", offset, advice_);

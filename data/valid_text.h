@@ -12,6 +12,14 @@ enum class InvalidBytes : uint8_t {
   kReplace  // by U+FFFD, one for each longest beginning of a character, as Python's bytes.decode("utf-8", "replace")
 };
 
+// How the bytes of a table are characters.
+enum class TextEncoding : uint8_t { kUtf8, kLatin1, kWindows1252 };
+
+// The first byte of `text` that is no part of a character in this encoding; -1 where there is none.
+int64_t first_invalid(std::string_view text, TextEncoding encoding);
+// The same characters in UTF-8, of text without such a byte.
+std::string in_utf8(std::string_view text, TextEncoding encoding);
+
 class ValidText {
  public:
   // where: of the text, for messages. advice: what to do about invalid bytes; it ends the message.

@@ -286,7 +286,10 @@ const ZipMember* ZipReader::find(std::string_view name) const {
 void ZipReader::read(const ZipMember& m, int64_t offset, void* to, int64_t count) const {
   check(0 <= offset && 0 <= count && count <= m.bytes - offset, "bytes [", offset, ", ", offset + count,
         ") of a member of ", m.bytes);
-  if (!m.deflated) return file_.read(m.begin + offset, to, count);
+  if (!m.deflated) {
+    file_.read(m.begin + offset, to, count);
+    return add_to_sum(m, offset, static_cast<const uint8_t*>(to), count);
+  }
   if (!inflation_ || inflation_->member != &m || inflation_->made > offset) inflation_ = std::make_unique<Inflation>(m);
   std::vector<uint8_t> skipped;
   while (inflation_->made < offset) {
@@ -294,6 +297,16 @@ void ZipReader::read(const ZipMember& m, int64_t offset, void* to, int64_t count
     inflation_->next(file_, skipped.data(), static_cast<int64_t>(skipped.size()));
   }
   inflation_->next(file_, static_cast<uint8_t*>(to), count);
+}
+
+void ZipReader::add_to_sum(const ZipMember& m, int64_t offset, const uint8_t* bytes, int64_t count) const {
+  Sum& sum = sums_[&m];
+  const int64_t known = sum.bytes - offset;  // of these bytes
+  if (known < 0 || known >= count) return;
+  sum.crc = crc32(bytes + known, static_cast<size_t>(count - known), sum.crc);
+  sum.bytes = offset + count;
+  require(sum.bytes < m.bytes || sum.crc == m.crc, ExitCode::kBadData, path(), ": member ", m.name,
+          ": is damaged: its checksum differs from the archive's; fetch or save the file again");
 }
 
 struct ZipWriter::State {

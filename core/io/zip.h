@@ -39,12 +39,17 @@ class ZipReader {
   const ZipMember* find(std::string_view name) const;                 // null where there is none
 
   // Bytes [offset, offset + count) of a member. Those of a deflated one are decompressed from where the last reading of
-  // it ended, or from its begin. Throws kBadData; a wrong checksum is found where a reading from the begin arrives at
-  // the end.
+  // it ended, or from its begin. Throws kBadData; a wrong checksum is found where a reading from the begin, of a stored
+  // member in pieces that follow each other, arrives at the end for the first time.
   void read(const ZipMember& member, int64_t offset, void* to, int64_t count) const;
 
  private:
   struct Inflation;
+  struct Sum {
+    int64_t bytes = 0;  // of the member's begin that were read, whose checksum is
+    uint32_t crc = 0;
+  };
+  void add_to_sum(const ZipMember& member, int64_t offset, const uint8_t* bytes, int64_t count) const;
   void read_directory();
   void require_local(ZipMember& member) const;
 
@@ -52,6 +57,7 @@ class ZipReader {
   std::vector<ZipMember> members_;
   std::map<std::string, size_t, std::less<>> by_name_;
   mutable std::unique_ptr<Inflation> inflation_;  // of the deflated member read last
+  mutable std::map<const ZipMember*, Sum> sums_;  // of stored members
 };
 
 // Writes an archive of stored members. It appears when it is complete, by PendingFile (core/io/pending_file.h), whose

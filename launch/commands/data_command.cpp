@@ -67,6 +67,7 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
           "data import json: --template says how --messages, or --chosen and --rejected, become a text");
   fields.chat_template = chat;
   fields.label = a.text("label");
+  fields.many_labels = a.has("many-labels");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
   options.vocabulary = named_vocabulary(a, "json", options);
@@ -96,6 +97,15 @@ void import_megatron_files(const Arguments& a, const Inputs& inputs, const std::
   import_megatron(inputs, output, tokens, options);
 }
 
+// Of --encoding.
+TextEncoding encoding_of(const Arguments& a) {
+  const std::string& name = a.text("encoding");
+  if (name.empty() || name == "utf-8") return TextEncoding::kUtf8;
+  require(name == "latin-1" || name == "windows-1252", ExitCode::kUsage, "--encoding ", name,
+          ": must be utf-8, latin-1 or windows-1252");
+  return name == "latin-1" ? TextEncoding::kLatin1 : TextEncoding::kWindows1252;
+}
+
 void import_image_folder(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import images: give the folder and the output");
   ImageOptions how{a.text("labels"), a.has("keep-encoded"), a.text("masks"), a.text("boxes")};
@@ -108,17 +118,24 @@ void import_image_folder(const Arguments& a, const Inputs& inputs, const std::st
   require(counts || how.classes == 0, ExitCode::kUsage,
           "data import images: --classes is for --masks and --boxes of a folder");
   if (!ignored.empty()) how.ignored = a.integer("ignore", 0, 255);
+  how.encoding = encoding_of(a);
   import_images(inputs[0], output, how, options);
 }
 
 void import_npy_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   const std::string &samples = a.text("samples"), &labels = a.text("labels");
-  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options);
+  const std::string& axes = a.text("layout");
+  require(axes.empty() || axes == "nchw" || axes == "nhwc", ExitCode::kUsage, "--layout ", axes,
+          ": must be nchw or nhwc");
+  const ImageLayout layout = axes.empty()     ? ImageLayout::kByShape
+                             : axes == "nchw" ? ImageLayout::kChannelsFirst
+                                              : ImageLayout::kChannelsLast;
+  if (inputs.size() == 1) return import_npz(inputs[0], samples, labels, output, options, layout);
   require(inputs.size() == 2, ExitCode::kUsage,
           "data import npy: give the samples, the labels and the output, or one .npz and the output");
   require(samples.empty() && labels.empty(), ExitCode::kUsage,
           "data import npy: --samples and --labels are for a .npz");
-  import_npy(inputs[0], inputs[1], output, options);
+  import_npy(inputs[0], inputs[1], output, options, layout);
 }
 
 std::vector<std::string> names_in(const std::string& list) {
@@ -133,24 +150,25 @@ std::vector<std::string> names_in(const std::string& list) {
 void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   require(inputs.size() == 1, ExitCode::kUsage, "data import csv: give the table and the output");
   if (!a.text("text").empty()) {
-    for (const char* other : {"categories", "leave-out", "target"})
+    for (const char* other : {"categories", "leave-out", "target", "missing"})
       require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
     require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
     options.vocabulary = named_vocabulary(a, "csv", options);
     options.separator = a.text("separator");
-    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label")}, options);
+    return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a)},
+                           options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
           "data import csv: one of --label COLUMN and --target COLUMN is needed");
-  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty();
-  require(
-      a.text("like").empty() || !chooses, ExitCode::kUsage,
-      "data import csv: --categories and --leave-out are what the file of --like was imported with: leave them out");
+  const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();
+  require(a.text("like").empty() || !chooses, ExitCode::kUsage,
+          "data import csv: --categories, --leave-out and --missing are what the file of --like was imported with: "
+          "leave them out");
   import_csv(inputs[0], output,
              {a.text("label"), a.text("target"), names_in(a.text("categories")), names_in(a.text("leave-out")),
-              a.has("fill-missing")},
+              a.has("fill-missing"), names_in(a.text("missing")), a.has("many-labels"), encoding_of(a)},
              options);
 }
 
@@ -167,8 +185,8 @@ const ImportFormat kFormats[] = {
     {"json",
      "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files,
-     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "skip-bad", "vocabulary",
-      "tokenizer", "separator"}},
+     {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "many-labels", "skip-bad",
+      "vocabulary", "tokenizer", "separator"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -181,16 +199,17 @@ const ImportFormat kFormats[] = {
     {"images",
      "INPUT is a folder of PNG and JPEG files; the subfolder that one lies in is its label",
      import_image_folder,
-     {"labels", "masks", "ignore", "boxes", "keep-encoded"}},
+     {"labels", "encoding", "masks", "ignore", "boxes", "keep-encoded"}},
     {"csv",
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
-     {"label", "target", "text", "categories", "leave-out", "fill-missing", "vocabulary", "tokenizer", "separator"}},
+     {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding", "fill-missing",
+      "like", "vocabulary", "tokenizer", "separator"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
      import_npy_files,
-     {"samples", "labels"}}};
+     {"samples", "labels", "layout"}}};
 
 // Refuses options that another format reads.
 void refuse_options(const Arguments& a, const ImportFormat& format) {
@@ -363,6 +382,10 @@ std::vector<Command> data_forms() {
          "in a .npz; default: y or y_train",
          "FILE", ""},
         {"samples", "npy: the array of images or features in a .npz; default: x or x_train", "NAME", ""},
+        {"layout",
+         "npy: the axes of images of 4 dimensions: nhwc, channels last, or nchw, channels first; default: what the "
+         "shape tells",
+         "AXES", ""},
         {"masks",
          "images: a folder of PNG files with the images' names; a pixel's value, or index of the palette, is its label",
          "FOLDER", ""},
@@ -373,10 +396,19 @@ std::vector<Command> data_forms() {
         {"ignore", "images: the value of a mask's pixels that have no part in loss and metric", "N", ""},
         {"keep-encoded", "images: store files as they are, though all have one size"},
         {"label", "csv, json: the column or field that holds the labels; json: of the texts of --field", "NAME", ""},
+        {"many-labels", "csv, json: more than 1000 different labels are meant, each as a class; else an error"},
         {"target", "csv: the column that holds the numbers to predict, in place of labels", "COLUMN", ""},
         {"text", "csv: the column that holds texts, of which records are made in the place of a table", "COLUMN", ""},
-        {"categories", "csv: columns of numbers that are categories", "COLUMN,...", ""},
+        {"categories", "csv: columns that are categories though they hold numbers", "COLUMN,...", ""},
         {"leave-out", "csv: columns that are not imported", "COLUMN,...", ""},
+        {"missing",
+         "csv: cells that stand for no value, beside empty ones; default: NA, N/A, n/a, #N/A, <NA>, NaN, NULL, None, ? "
+         "and the like",
+         "TEXT,...", ""},
+        {"encoding",
+         "csv, and the table of images' --labels: how its bytes are characters: utf-8 (default), latin-1 or "
+         "windows-1252",
+         "NAME", ""},
         {"fill-missing", "csv: a missing number becomes the mean, a missing category one of its own; else an error"},
         {"like",
          "normalisation, numbers of labels, columns, categories and vocabulary of an earlier import or of a run, so "

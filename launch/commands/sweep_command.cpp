@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "comm/mpi_comm.h"
@@ -16,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
+#include "data/data_identity.h"
 #include "launch/artifacts/files.h"
 #include "launch/cluster/child_process.h"
 #include "launch/commands/command_line.h"
@@ -81,7 +83,9 @@ Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, i
 // process is asked to stop or ends.
 class Sweep {
  public:
-  Sweep(const SweepRecord& record, Share share) : record_(record), share_(std::move(share)) {
+  // `data`: that of each point of the grid.
+  Sweep(SweepRecord& record, Share share, const std::vector<DataOptions>& data)
+      : record_(record), share_(std::move(share)), data_(data) {
     for (int slot = share_.jobs; slot-- > 0;) free_slots_.push_back(slot);
     ::sigemptyset(&awaited_);
     std::signal(SIGCHLD, SIG_DFL);  // ignored, children would leave no exit code
@@ -129,8 +133,20 @@ class Sweep {
     Clock::time_point since;
   };
 
+  std::string named(int64_t point) const {
+    return cat("point ", SweepRecord::name(point), " (", record_.spec().grid.text(point), ")");
+  }
+
   void start(int64_t point) {
     make_folder(record_.point_dir(point));
+    try {
+      record_.require_same_data(file_identities(data_[static_cast<size_t>(point)]));
+    } catch (const Error& e) {
+      const int code = static_cast<int>(e.code());
+      record_.write_end(point, {code, record_.end_of(point).value_or(PointEnd()).seconds});
+      failures_[point] = code;
+      return log_warning(cat(named(point), ": not started: ", e.what(), "; ", ++done_, " of ", total_));
+    }
     const Descriptor log = open_to_append(record_.log(point));
     if (!log) fail_write(record_.log(point), errno);
     const Words words = command_of(record_.spec(), record_.point_dir(point), point, share_.threads);
@@ -171,7 +187,7 @@ class Sweep {
     const PointEnd end{stopped ? static_cast<int>(ExitCode::kSaved) : code,
                        seconds_of_run(r.since) + (before ? before->seconds : 0)};
     record_.write_end(r.point, end);
-    const std::string what = cat("point ", SweepRecord::name(r.point), " (", record_.spec().grid.text(r.point), ")");
+    const std::string what = named(r.point);
     if (stopped && stopping_) {
       interrupted_ = true;
       return log_info(cat(what, ": stopped"));
@@ -190,8 +206,9 @@ class Sweep {
                     ", see ", record_.log(r.point), of));
   }
 
-  const SweepRecord& record_;
+  SweepRecord& record_;
   const Share share_;
+  const std::vector<DataOptions>& data_;
   sigset_t awaited_ = {}, before_ = {};
   std::vector<int> free_slots_;
   std::map<pid_t, Running> running_;
@@ -208,14 +225,15 @@ void print_results(const SweepRecord& record, bool as_json) {
 }
 
 // Loads the settings of each point; an error names the point. Returns the hash of what shapes their
-// results, and of how far they train.
-std::string check_points(const App& app, const SweepSpec& spec) {
+// results, and of how far they train. Appends the data of each to `data`.
+std::string check_points(const App& app, const SweepSpec& spec, std::vector<DataOptions>& data) {
   Hasher128 all;
   for (int64_t p = 0; p < spec.grid.points(); ++p) {
     try {
       const auto s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
       const std::string text = cat(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
       all.update(text.data(), text.size());
+      data.push_back(s->data);
     } catch (const Error& e) {
       throw Error(e.code(), cat("point ", SweepRecord::name(p), " (", spec.grid.text(p), "): ", e.what()));
     }
@@ -280,7 +298,8 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
   const int64_t point = one ? a.integer("array", 0, spec.grid.points() - 1) : 0;
   const int64_t jobs = a.integer("jobs", 0, 4096);
 
-  spec.configuration = check_points(app, spec);
+  std::vector<DataOptions> data;
+  spec.configuration = check_points(app, spec, data);
   const auto settings = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(0)), spec.ranks);
   const std::string dir = a.text("dir").empty() ? settings->run.dir + "-sweep" : a.text("dir");
   const Share share = share_of(*settings, one ? 1 : jobs, spec.ranks);
@@ -288,13 +307,16 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
     print_plan(spec, dir, a.has("json"), share.threads);
     return 0;
   }
-  const SweepRecord record(dir, spec, one);
+  std::set<std::vector<std::string>> seen;  // most points have the same files
+  for (const DataOptions& o : data)
+    if (seen.insert(named_files(o)).second) spec.data.merge(file_identities(o));
+  SweepRecord record(dir, spec, one);
   std::vector<int64_t> points;
   for (int64_t p = 0; p < spec.grid.points(); ++p)
     if (!one || p == point) points.push_back(p);
   if (!one)
     log_info(cat(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
-  const int code = Sweep(record, share).run(points);
+  const int code = Sweep(record, share, data).run(points);
   if (!one && code != static_cast<int>(ExitCode::kSaved)) print_results(record, a.has("json"));
   return code;
 }

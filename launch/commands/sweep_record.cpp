@@ -22,6 +22,7 @@ namespace {
 
 constexpr int64_t kSweepVersion = 1;
 constexpr size_t kMostBytes = size_t{1} << 28;  // of sweep.json
+constexpr const char* kData = "data";           // its list of dataset files
 
 std::string shortest(double v) {
   char text[64];
@@ -64,8 +65,29 @@ JsonObject SweepRecord::head() const {
   std::vector<JsonObject> grid;
   for (const SweepKey& k : spec_.grid.keys)
     for (const std::string& value : k.values) grid.push_back({{"key", k.key}, {"value", value}, {"swept", k.swept}});
+  std::vector<JsonObject> data;
+  for (const auto& [file, identity] : spec_.data) data.push_back({{"path", file}, {"identity", identity}});
   return {{"version", kSweepVersion},      {"file", spec_.file},       {"ranks", static_cast<int64_t>(spec_.ranks)},
-          {"points", spec_.grid.points()}, {"grid", json_array(grid)}, {"configuration", spec_.configuration}};
+          {"points", spec_.grid.points()}, {"grid", json_array(grid)}, {"configuration", spec_.configuration},
+          {kData, json_array(data)}};
+}
+
+// Nothing of a sweep that began before these were kept.
+void SweepRecord::read_data(const JsonObject& there) {
+  if (!find_member(there, kData)) return;
+  const bool read = visit_json_list(json_text(there, kData, path()), [&](JsonObject&& o) {
+    spec_.data[json_text(o, "path", path())] = json_text(o, "identity", path());
+  });
+  require(read, ExitCode::kBadData, path(), ": is damaged: its '", kData, "' is no list of files");
+}
+
+void SweepRecord::require_same_data(const std::map<std::string, std::string>& now) {
+  for (const auto& [file, identity] : now) {
+    const auto [before, is_new] = spec_.data.emplace(file, identity);
+    require(before->second == identity, ExitCode::kBadData, file, ": changed since the sweep began: its identity is ",
+            identity, ", and was ", before->second,
+            ", so that results could not be compared; restore the file, or choose another --dir for a new sweep");
+  }
 }
 
 void SweepRecord::lock(bool together) {
@@ -90,7 +112,9 @@ SweepRecord::SweepRecord(std::string dir, SweepSpec spec, bool together)
   const auto there = parse_json_object(before);
   require(there.has_value(), ExitCode::kBadData, path(), ": is damaged: it is no JSON object");
   const JsonObject mine = parse_json_object(json_line(head())).value();  // in the form of what was read
+  read_data(*there);
   for (const auto& [key, value] : mine) {
+    if (key == kData) continue;  // compared before each point
     const JsonValue* other = find_member(*there, key);
     require(other && *other == value, ExitCode::kOutputLocked, dir_, " holds another sweep: its ",
             key == "grid" || key == "points"
@@ -110,6 +134,7 @@ SweepRecord::SweepRecord(std::string dir) : dir_(std::move(dir)) {
   spec_.file = json_text(*there, "file", path());
   spec_.configuration = json_text(*there, "configuration", path());
   spec_.ranks = static_cast<int>(json_int(*there, "ranks", path()));
+  read_data(*there);
   const bool read = visit_json_list(json_text(*there, "grid", path()), [&](JsonObject&& o) {
     const std::string key = json_text(o, "key", path());
     const bool swept = json_bool(o, "swept").value_or(true);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct SweepSpec {
   int ranks = 1;
   SweepGrid grid;
   std::string configuration;  // hash of what shapes the results of all points
+  // The dataset files and their identities (data/data_identity.h), as they were when the sweep began.
+  std::map<std::string, std::string> data = {};
 };
 
 struct PointEnd {
@@ -44,6 +47,9 @@ class SweepRecord {
   explicit SweepRecord(std::string dir);
 
   const SweepSpec& spec() const { return spec_; }
+  // `now`: files of a point that is to start. Throws ExitCode::kBadData naming the first one that is not what it was
+  // when the sweep began; those of which nothing was known are remembered.
+  void require_same_data(const std::map<std::string, std::string>& now);
   const std::string& dir() const { return dir_; }
   static std::string name(int64_t point);  // "007"
   std::string point_dir(int64_t point) const { return dir_ + "/" + name(point); }
@@ -62,6 +68,7 @@ class SweepRecord {
  private:
   std::string path() const { return dir_ + "/sweep.json"; }
   JsonObject head() const;
+  void read_data(const JsonObject& there);
   std::vector<std::vector<std::string>> cells(const std::vector<PointResult>& results, bool exact) const;
   void lock(bool together);
 

@@ -90,6 +90,76 @@ TEST_F(ForeignTest, ImagesAndFeaturesAreWhatH5pyWrote) {
   expect_close(read("features/half", "labels").values, expected, 2e-3);
 }
 
+TEST_F(ForeignTest, LargeNumbersKeepTheirDifferences) {
+  constexpr int64_t kTimes = 200;
+  std::vector<int64_t> times;
+  for (int64_t i = 0; i < kTimes; ++i) times.insert(times.end(), {1700000000000 + 7 * i, i % 5});
+  Hdf5File file = Hdf5File::create(path_);
+  file.write_all("x", StoredType::kInt64, {kTimes, 2}, times.data());
+  file.write_all("y", StoredType::kInt32, {kTimes}, std::vector<int32_t>(kTimes).data());
+  file.close();
+  for (int again = 0; again < 2; ++again) {  // the hashes are made, then read
+    const Read rows = read("x", "y");
+    for (size_t i = 0; i < kTimes; ++i)  // numpy: (x - x.mean()) / x.std()
+      EXPECT_NEAR(rows.values[i][0], (static_cast<double>(i) - 99.5) / std::sqrt((kTimes * kTimes - 1) / 12.0), 1e-6);
+  }
+}
+
+TEST_F(ForeignTest, ChannelsThatComeFirstAreTheSameImages) {
+  // numpy: first = last.transpose(0, 3, 1, 2)
+  std::vector<uint8_t> last, first;
+  for (int i = 0; i < 2 * 5 * 4 * 3; ++i) last.push_back(static_cast<uint8_t>(i * 11));
+  for (size_t n = 0; n < 2; ++n)
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t p = 0; p < 20; ++p) first.push_back(last[(n * 20 + p) * 3 + c]);
+  const auto put = [&](const std::vector<uint8_t>& bytes, const Shape& shape) {
+    std::filesystem::remove(hashes_path(path_, "x", "y"));
+    Hdf5File file = Hdf5File::create(path_);
+    file.write_all("x", StoredType::kUInt8, shape, bytes.data());
+    file.write_all("y", StoredType::kInt32, {2}, std::vector<int32_t>{0, 1}.data());
+    file.close();
+  };
+  const auto npy = [&](const std::string& name, const std::string& type, const std::string& shape,
+                       const std::string& bytes) {
+    std::string head = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }\n";
+    const auto size = static_cast<char>(head.size());
+    write_file(folder_ / name, std::string("\x93NUMPY\1\0", 8) + size + '\0' + head + bytes);
+    return folder_ / name;
+  };
+  const std::string labels = npy("y.npy", "<i4", "2,", std::string("\0\0\0\0\1\0\0\0", 8)), out = folder_ / "out.h5";
+  const auto import = [&](const std::vector<uint8_t>& bytes, const std::string& shape, ImageLayout layout) {
+    import_npy(npy("x.npy", "|u1", shape, {bytes.begin(), bytes.end()}), labels, out, {.force = true}, layout);
+    return inspect_dataset(out);
+  };
+  put(last, {2, 5, 4, 3});
+  const Read wanted = read("x", "y");
+  EXPECT_EQ(wanted.values[0].size(), 60u);
+  put(first, {2, 3, 5, 4});
+  refused(ExitCode::kBadData, {"dataset 'x'", "[2, 3, 5, 4]", "data.hdf5.layout: nchw"}, "x", "y");
+  const auto given = open_foreign_file(path_, "x", "y", 1 << 20, "", ImageLayout::kChannelsFirst);
+  EXPECT_EQ(given->header.identity, wanted.identity);
+  EXPECT_EQ(import(last, "2, 5, 4, 3", ImageLayout::kByShape).identity, wanted.identity);
+  EXPECT_EQ(import(first, "2, 3, 5, 4", ImageLayout::kChannelsFirst).identity, wanted.identity);
+  EXPECT_EQ(inspect_dataset(out).image_shape, (Shape{5, 4, 3}));
+  expect_error(ExitCode::kBadData, {"x.npy: has shape [2, 3, 5, 4]", "--layout nchw or --layout nhwc"},
+               [&] { import(first, "2, 3, 5, 4", ImageLayout::kByShape); });
+  expect_error(ExitCode::kConfig, {"data.hdf5.layout is set", "leave it out"}, [&] {
+    put(first, {2, 15, 4});
+    open_foreign_file(path_, "x", "y", 1 << 20, "", ImageLayout::kChannelsLast);
+  });
+  // Told by the shape: 1 or 3 channels, and a width that is no number of channels.
+  put(first, {2, 3, 4, 5});
+  EXPECT_EQ(read("x", "y").values[0].size(), 60u);
+  const auto told = open_foreign_file(path_, "x", "y", 1 << 20);
+  EXPECT_EQ(told->header.images, (Shape{2, 4, 5, 3}));
+  EXPECT_EQ(import(first, "2, 3, 4, 5", ImageLayout::kByShape).identity, told->header.identity);
+  for (const Shape& shape : {Shape{2, 3, 5, 3}, Shape{2, 1, 5, 1}, Shape{2, 5, 4, 2}, Shape{2, 4, 5, 5}})
+    expect_error(ExitCode::kBadData, {"place: has shape", "give ADVICE"},
+                 [&] { layout_of(shape, ImageLayout::kByShape, "place", "ADVICE"); });
+  expect_error(ExitCode::kUsage, {"x.npy", "leave --layout out"},
+               [&] { import(first, "2, 12, 5", ImageLayout::kChannelsFirst); });
+}
+
 TEST_F(ForeignTest, ItIsTheDatasetThatAnImportMakes) {
   std::string pixels, labels;
   for (size_t i = 0; i < kSamples * 20; ++i) pixels += static_cast<char>(i * 7 % 256);

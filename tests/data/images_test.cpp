@@ -139,6 +139,22 @@ TEST_F(ImagesTest, AnImportThatIsKilledGoesOn) {
   }
 }
 
+TEST_F(ImagesTest, AnImageThatIsReplacedBetweenThePassesIsRefused) {
+  const ByteImage image = decode_image(fixture("rgb.png"), 3, "rgb.png");
+  ByteImage other = image;
+  for (uint8_t& b : other.bytes) b ^= 1;
+  ASSERT_EQ(encode_png(image).size(), encode_png(other).size()) << "a size alone would tell";
+  const auto both = [&](int64_t done, int64_t total) {  // whichever is the second one
+    for (const char* name : {"/cat/0.png", "/cat/1.png"}) replaces_once(in_ + name, encode_png(other))(done, total);
+  };
+  for (bool encoded : {false, true}) {
+    for (const char* name : {"cat/0.png", "cat/1.png"}) put(name, encode_png(image));
+    expect_error(ExitCode::kBadData, {".png: changed during the import"},
+                 [&] { import_images(in_, out_, {.keep_encoded = encoded}, {.progress = both, .threads = 1}); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+}
+
 TEST_F(ImagesTest, ImportsBySubfolderInAnOrderThatMixesLabels) {
   put_images();
   import_images(in_, out_);
@@ -284,6 +300,39 @@ TEST(Csv, ReadsQuotesAndNamesTheLineOfWhatIsWrong) {
   expect_error(ExitCode::kBadData, {"line 2", "never closed"}, [&] { rows_of("a\n\"x\n\n"); });
   expect_error(ExitCode::kBadData, {"t.csv:2", "closing quote"}, [&] { rows_of("a\n\"x\"y\n"); });
   expect_error(ExitCode::kBadData, {"t.csv:2", "zero"}, [&] { rows_of(std::string("a\n\0\n", 4)); });
+}
+
+TEST(Csv, BytesAreCharactersInTheEncodingOfTheTable) {
+  TemporaryFolder folder;
+  const auto cells_of = [&](const std::string& text, TextEncoding encoding) {
+    write_file(folder / "t.csv", text);
+    CsvReader reader(folder / "t.csv", ',', encoding);
+    std::vector<std::string> all;
+    for (std::vector<std::string> cells; reader.next(cells);) all.insert(all.end(), cells.begin(), cells.end());
+    return all;
+  };
+  using Cells = std::vector<std::string>;
+  const std::string latin = "caf\xe9,\xf6\n\"\xe9,\"\"\xf6\",x\n";
+  EXPECT_EQ(cells_of(latin, TextEncoding::kLatin1), (Cells{"café", "ö", "é,\"ö", "x"}));
+  EXPECT_EQ(cells_of("\x80\x9f\x93,\xff\n", TextEncoding::kWindows1252), (Cells{"€Ÿ“", "ÿ"}));
+  EXPECT_EQ(cells_of("café,漢字🙂\n", TextEncoding::kUtf8), (Cells{"café", "漢字🙂"}));
+  const auto refuse = [&](std::initializer_list<std::string> parts, const std::string& text, TextEncoding encoding) {
+    expect_error(ExitCode::kBadData, parts, [&] { cells_of(text, encoding); });
+  };
+  refuse({"t.csv:1: column 1: byte 3 of the table (0xE9) is invalid UTF-8", "--encoding latin-1"}, latin,
+         TextEncoding::kUtf8);
+  refuse({"t.csv:2: column 1: byte 12 of the table (0xF6)"}, "a,b\n\"x,\"\"y\"\"\xf6\",x\n", TextEncoding::kUtf8);
+  refuse({"t.csv:2: column 1: byte 5 of the table (0xC3)"},
+         "\xEF\xBB\xBF"
+         "a\n\xc3\n",
+         TextEncoding::kUtf8);
+  refuse({"byte 1 of the table (0x81) is no character of windows-1252"}, "a\x81\n", TextEncoding::kWindows1252);
+  // Every byte, as Python's codecs latin-1 and cp1252 decode them: U+0080 and U+20AC, ...
+  std::string bytes;
+  for (int b = 1; b < 256; ++b)
+    if (b != ',' && b != '"' && b != '\n' && b != '\r') bytes += static_cast<char>(b);
+  const std::string decoded = cells_of(bytes + "\n", TextEncoding::kLatin1)[0];
+  EXPECT_EQ(decoded.size(), bytes.size() + 128) << "each of the upper half takes two bytes in UTF-8";
 }
 
 ByteImage square(int64_t side) {

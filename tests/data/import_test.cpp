@@ -156,6 +156,15 @@ TEST_F(ImportTest, WrongTextIsNamed) {
   expect_error(ExitCode::kUsage, {"name at least one"}, [&] { import_text({}, out_, TextLevel::kChar); });
 }
 
+TEST_F(ImportTest, AnInputThatIsReplacedBetweenThePassesIsRefused) {
+  const std::string path = put("a.txt", "one text"), other = "eno text";  // of the same characters
+  expect_error(ExitCode::kBadData, {"a.txt: changed during the import"},
+               [&] { import_text({path}, out_, TextLevel::kChar, {.progress = replaces_once(path, other)}); });
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  import_text({path}, out_, TextLevel::kByte, {.progress = replaces_once(path, "x")});  // is read once
+  EXPECT_EQ(inspect_dataset(out_).count, 8);
+}
+
 TEST_F(ImportTest, AFullDiskLeavesTheEarlierOutput) {
   auto input = put("a.txt", noise(3 << 20, 1));
   for (uint64_t limit : {0, 1000, 100000, 3145000}) {
@@ -223,6 +232,8 @@ TEST_F(ImportTest, WrongImagesAreNamed) {
   refuse_idx(ExitCode::kBadData, {"/i:", "labels are [count]"}, images, images);
   refuse_idx(ExitCode::kBadData, {"short", "truncated", "after 175 of 176 bytes"},
              put("short", idx({10, 4, 4}, noise(159, 2))), labels);
+  refuse_idx(ExitCode::kBadData, {"first", "[10, 3, 4, 5]", "channels first"},
+             put("first", idx({10, 3, 4, 5}, noise(600, 2))), labels);
   refuse_idx(ExitCode::kBadData, {"long", "holds more than"}, put("long", idx({10, 4, 4}, noise(161, 2))), labels);
   refuse_idx(ExitCode::kBadData, {"head", "truncated", "after 6 of 16 bytes"},
              put("head", idx({10, 4, 4}, "").substr(0, 6)), labels);

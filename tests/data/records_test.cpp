@@ -383,6 +383,14 @@ TEST_F(RecordsTest, FilesOfLlmC) {
   EXPECT_EQ(got[0].ids, (std::vector<int32_t>{7, 1, 2}));
   EXPECT_EQ(got[2].ids, (std::vector<int32_t>{7, 600}));
   EXPECT_EQ(inspect_dataset(out_).level, "ids");
+  // A file that is replaced between the passes, by one with the same largest id.
+  const std::vector<uint16_t> other = {7, 1, 2, 7, 4, 7, 600};
+  expect_error(ExitCode::kBadData, {"a.bin: changed during the import"}, [&] {
+    const std::string path = folder_ / "a.bin";
+    import_llmc({path}, out_, {},
+                {.force = true, .progress = replaces_once(path, llmc(20240520, 1, 7, bytes_of(other)))});
+  });
+  put("a.bin", llmc(20240520, 1, 7, bytes_of(ids)));
   const std::string wide = put("b.bin", llmc(20240801, 7, 2, bytes_of(std::vector<uint32_t>{70000, 3})));
   import_llmc({wide, narrow}, out_, {}, {.force = true});
   EXPECT_EQ(inspect_dataset(out_).vocabulary, 70001);
@@ -575,7 +583,8 @@ TEST_F(RecordsTest, LabelsThatAreNoneAreRefused) {
   refused({"in.csv:1: has no column 'y'"}, "t,x\na,b\n");
   refused({"in.csv:1: has two columns 't'"}, "t,y,t\na,b,c\n");
   refused({"in.csv:3: column 'y' holds no label"}, "t,y\na,b\nc,\n");
-  refused({"in.csv:2: column 't' holds text: invalid UTF-8 at byte 1"}, "t,y\na\xff,b\n");
+  refused({"in.csv:2: column 1: byte 5 of the table (0xFF) is invalid UTF-8", "--encoding"}, "t,y\na\xff,b\n");
+  refused({"in.csv:2: column 2: byte 6"}, "t,y\na,\xe9\n");
   refused({"holds no record; 1 rows without text"}, "t,y\n,b\n");
 }
 

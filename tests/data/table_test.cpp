@@ -4,12 +4,16 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
+#include <sstream>
 
 #include "core/io/zip.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/open_dataset.h"
+#include "data/rearrange.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -88,6 +92,76 @@ TEST_F(TableTest, MissingValuesAreRefusedOrFilled) {
   std::filesystem::remove(out_);
   refuse({"t.csv:2", "'y'", "no label"}, "x,y\n1,\n", {.label = "y", .fill_missing = true});
   refuse({"'x'", "no value in any row"}, "x,z,y\n,1,0\n", {.label = "y", .fill_missing = true});
+}
+
+TEST_F(TableTest, TheUsualTextsStandForMissingValues) {
+  // Those that pandas.read_csv takes for missing ones (pandas._libs.parsers.STR_NA_VALUES), and "?".
+  const std::vector<std::string> usual = {"",     "#N/A", "#N/A N/A", "#NA",     "-1.#IND", "-1.#QNAN", "-NaN",
+                                          "-nan", "<NA>", "1.#IND",   "1.#QNAN", "N/A",     "NA",       "NULL",
+                                          "NaN",  "None", "n/a",      "nan",     "null",    "?",        " ? "};
+  std::string text = "x,c,y\n1,a,0\n3,b,1\n";
+  for (const std::string& missing : usual) {
+    text += missing + "," + missing + ",0\n";
+    refuse({"t.csv:3", "'x'", "has no value", "--fill-missing"}, "x,y\n1,0\n" + missing + ",0\n");
+    refuse({"t.csv:3", "'y'", "has no label"}, "x,y\n1,0\n1," + missing + "\n");
+  }
+  import(text, {.label = "y", .fill_missing = true});
+  const auto rows = samples();
+  ASSERT_EQ(rows.size(), 2 + usual.size());
+  for (size_t r = 0; r < rows.size(); ++r)  // the mean, and a category of its own
+    EXPECT_EQ(rows[r], r == 0   ? (std::vector<float>{-1, 0, 1, 0})
+                       : r == 1 ? (std::vector<float>{1, 0, 0, 1})
+                                : (std::vector<float>{0, 1, 0, 0}));
+  // Others in their place; a number in any spelling. They are the file's, so that --like knows them.
+  const std::string first = folder_ / "first.h5", coded = "x,c,y\n1,None,0\n3,b,1\n-999,b,0\n-999.0,none,0\n";
+  import(coded, {.label = "y", .fill_missing = true, .missing = { "-999", "none" }});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 0, 1, 0}, {1, 0, 0, 1}, {0, 0, 0, 1}, {0, 1, 0, 0}}));
+  std::filesystem::rename(out_, first);
+  import("x,c,y\n-999,None,0\n", {.label = "y", .fill_missing = true, .like = first});
+  EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{0, 0, 1, 0}}));
+}
+
+TEST_F(TableTest, OddCellsAmongNumbersAreRefused) {
+  const std::string text = "x,y\n1,0\n2,1\noops,0\n4,1\nah,0\n";
+  refuse({"t.csv:4: column 'x' holds 'oops', but 3 of its 5 values are numbers", "--missing", "--categories"}, text);
+  import(text, {.label = "y", .categories = { "x" }});
+  EXPECT_EQ(samples()[0].size(), 5u);
+  import(text, {.label = "y", .fill_missing = true, .missing = { "oops", "ah" }});
+  EXPECT_NEAR(samples()[2][0], 0, 1e-6) << "the mean";
+  import("x,y\nA1,0\n2,1\nB3,0\n", {.label = "y"});  // codes, some of which are numbers
+  EXPECT_EQ(samples()[0].size(), 3u);
+  std::filesystem::remove(out_);
+  std::string many = "x,y\n";
+  for (int i = 0; i < 5000; ++i) many += cat(i == 4500 ? "odd" : cat(i), ",0\n");
+  refuse({"t.csv:4502: column 'x' holds 'odd', but 4999 of its 5000 values are numbers"}, many);
+}
+
+TEST_F(TableTest, ThousandsOfLabelsAreToBeMeant) {
+  std::string text = "x,y\n";
+  for (int i = 0; i < 1001; ++i) text += cat(i % 3, ",", i, ".5\n");
+  refuse({"column 'y' has 1001 different labels in 1001 rows", "--target y", "--many-labels"}, text);
+  import(text, {.label = "y", .many_labels = true});
+  EXPECT_EQ(inspect_dataset(out_).classes, 1001);
+  const std::string table = folder_ / "t.csv", lines = folder_ / "t.jsonl";
+  expect_error(ExitCode::kBadData, {"t.csv: column 'y' has 1001 different labels in 1001 records", "--many-labels"},
+               [&] {
+                 import_csv_text(table, out_, {"x", "y"}, {.force = true});
+               });
+  import_csv_text(table, out_, {"x", "y", true}, {.force = true});
+  EXPECT_EQ(inspect_dataset(out_).classes, 1001);
+  text.clear();
+  for (int i = 0; i < 1001; ++i) text += cat("{\"t\": \"a\", \"y\": ", i, "}\n");
+  write_file(lines, text);
+  expect_error(ExitCode::kBadData, {"t.jsonl: field \"y\" has 1001 different labels", "--many-labels"},
+               [&] { import_json({lines}, out_, {.text = "t", .label = "y"}, 0, {.force = true}); });
+  import_json({lines}, out_, {.text = "t", .label = "y", .many_labels = true}, 0, {.force = true});
+}
+
+TEST_F(TableTest, LettersOfAnotherEncodingStayDifferent) {
+  const std::string text = "x,y\n1,Caf\xe9\n2,K\xf6ln\n";
+  refuse({"t.csv:2: column 2: byte 9 of the table (0xE9) is invalid UTF-8", "--encoding latin-1"}, text);
+  import(text, {.label = "y", .encoding = TextEncoding::kLatin1});
+  EXPECT_EQ(inspect_dataset(out_).class_names, (std::vector<std::string>{"Café", "Köln"}));
 }
 
 TEST_F(TableTest, NumbersCanBeTheTargets) {
@@ -184,6 +258,15 @@ TEST_F(TableTest, ATableImportedByItselfIsFittedWhenItIsOpened) {
              {.label = "y", .fill_missing = true});
 }
 
+TEST_F(TableTest, ATableThatIsReplacedBetweenThePassesIsRefused) {
+  const std::string path = folder_ / "t.csv";
+  write_file(path, "x,y\n1,0\n2,1\n3,0\n");
+  expect_error(ExitCode::kBadData, {"t.csv: changed during the import"}, [&] {
+    import_csv(path, out_, {.label = "y"}, {.progress = replaces_once(path, "x,y\n1,0\n900000,1\n3,0\n")});
+  });
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
 TEST_F(TableTest, ADamagedTargetIsRefused) {
   import("x,y\n1,4.25\n3,1\n", {.target = "y"});
   const float value = 4.25f;
@@ -236,6 +319,105 @@ TEST_F(TableTest, AWideTableComesBack) {
   EXPECT_EQ(samples()[0].size(), 4096u);
 }
 
+// 200 timestamps in milliseconds, 7 apart, as a feature and as a target. (x - x.mean()) / x.std() of NumPy in fp64.
+constexpr int kTimes = 200;
+int64_t time_at(int i) { return 1700000000000 + 7 * i; }
+std::string times_table() {
+  std::string out = "t,small,y\n";
+  for (int i = 0; i < kTimes; ++i) out += cat(time_at(i), ",", i % 7, ",", time_at(i), "\n");
+  return out;
+}
+double normalised_time(int i) { return (i - (kTimes - 1) / 2.0) / std::sqrt((kTimes * kTimes - 1) / 12.0); }
+
+TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
+  import(times_table(), {.target = "y"});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  Datasets data = open_datasets(o, 1);
+  for (int i = 0; i < kTimes; ++i) {
+    std::array<float, 2> features{};
+    float target = 0;
+    data.train->read(0, i, std::array<void*, 2>{features.data(), &target});
+    EXPECT_NEAR(features[0], normalised_time(i), 1e-6);
+    EXPECT_NEAR(target, normalised_time(i), 1e-6);
+  }
+  const DatasetHeader h = read_dataset_header(Hdf5File::open(out_));
+  const double mean = static_cast<double>(time_at(0)) + 7 * 99.5;
+  EXPECT_EQ(h.offset, (std::vector<double>{h.mean[0], 0})) << "small numbers are stored as they are";
+  EXPECT_NEAR(h.mean[0], mean, 1e-3);
+  EXPECT_NEAR(data.train->spec().target_mean, mean, 1e-3);
+  EXPECT_NEAR(data.train->spec().target_std, 7 * std::sqrt((kTimes * kTimes - 1) / 12.0), 1e-6);
+  const DatasetReport report = inspect_dataset(out_);
+  EXPECT_NEAR(report.target_least, static_cast<double>(time_at(0)), 1e-3);
+  EXPECT_EQ(report.duplicates, 0);
+  // A second table is normalised as the first; what is split and merged keeps its samples.
+  const std::string first = folder_ / "first.h5", merged = folder_ / "merged.h5";
+  std::filesystem::rename(out_, first);
+  import(cat("t,small,y\n", time_at(3), ",3,", time_at(3), "\n"), {.target = "y", .like = first});
+  EXPECT_NEAR(samples()[0][0], normalised_time(3), 1e-6);
+  std::vector<SplitPart> parts{{folder_ / "a.h5", 0.5}, {folder_ / "b.h5", 0.5}};
+  split_dataset(first, parts, {});
+  merge_datasets({parts[1].path, parts[0].path}, merged, {});
+  EXPECT_NEAR(read_dataset_header(Hdf5File::open(merged)).stddev[0], h.stddev[0], 1e-5);
+  EXPECT_EQ(inspect_dataset(merged).duplicates, 0);
+  // One that is stored less another number.
+  import(cat("t,small,y\n", time_at(1000), ",3,", time_at(1000), "\n", time_at(1001), ",3,", time_at(0), "\n"),
+         {.target = "y"});
+  std::filesystem::remove(merged);
+  merge_datasets({first, out_}, merged, {.keep_normalization = true});
+  std::filesystem::rename(merged, out_);
+  EXPECT_NEAR(samples()[200][0], normalised_time(1000), 1e-5);
+  EXPECT_NEAR(samples()[201][0], normalised_time(1001), 1e-5);
+}
+
+TEST_F(TableTest, FeaturesAndTargetsAreThoseOfPandas) {  // tests/data/tables/make_golden.py
+  import(content(std::string(LOCKSTEP_TABLES) + "/table.csv"), {.target = "until", .fill_missing = true});
+  DataOptions o;
+  o.path = out_;
+  o.measured = DataPart::kAll;
+  const Datasets data = open_datasets(o, 1);
+  std::istringstream golden(content(std::string(LOCKSTEP_TABLES) + "/golden.txt"));
+  ASSERT_EQ(data.train->size(), 60);
+  for (int64_t i = 0; i < 60; ++i) {
+    std::array<float, 8> row{};  // seven features, and the target
+    data.train->read(0, i, std::array<void*, 2>{row.data(), &row[7]});
+    for (float value : row) {
+      double wanted = NAN;
+      golden >> wanted;
+      EXPECT_NEAR(value, wanted, 1e-6) << "row " << i;
+    }
+  }
+}
+
+TEST_F(TableTest, AFileOfBeforeThatHasLostBitsSaysSo) {
+  const auto warnings = [&](const std::function<void()>& action) {
+    ::testing::internal::CaptureStderr();
+    action();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(warnings([&] { import(times_table()); }), "") << "a file of now";
+  Hdf5File file = Hdf5File::create(out_);
+  DatasetHeader h;
+  h.kind = DataKind::kTable, h.images = {2, 1}, h.classes = 1, h.mean = {1.7e12}, h.stddev = {404};
+  ChunkWriter writer(file, "features", StoredType::kFloat32, h.images, 2);
+  const std::array<float, 2> rows{1.7e12f, 1.7e12f};
+  writer.append(rows.data(), 2);
+  h.hashes = writer.finish();
+  write_labels(file, {0, 0}, h);
+  write_dataset_header(file, h);
+  file.close();
+  const std::string said = warnings([&] { samples(); });
+  EXPECT_NE(said.find("out.h5: feature 0 has a mean of 1.7e+12 and is stored in 32 bits"), said.npos) << said;
+  EXPECT_NE(said.find("import it again"), said.npos) << said;
+  // Nanoseconds, 7 apart, are more than 64 bits of a floating-point number tell apart.
+  std::string text = "t,y\n";
+  for (int i = 0; i < 50; ++i) text += cat(1700000000000000000 + 7 * i, ",", i % 2, "\n");
+  const std::string of_import = warnings([&] { import(text); });
+  EXPECT_NE(of_import.find("column 't': numbers up to 17000000000000"), said.npos) << of_import;
+  EXPECT_NE(of_import.find("are read in 64 bits"), said.npos) << of_import;
+}
+
 std::string npy(const std::string& type, const std::string& shape, const std::string& values) {
   std::string head = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
   while ((10 + head.size() + 1) % 64 != 0) head += ' ';
@@ -266,6 +448,26 @@ TEST_F(TableTest, ArraysOfNumPyBecomeImagesOrFeatures) {
   import(npy("<f8", "2, 3", bytes_of<double>({1, 5, -2, 3, 5, 2})), npy("<f4", "2,", bytes_of<float>({0.5f, -1.5f})));
   EXPECT_EQ(inspect_dataset(out_).target_mean, -0.5);
   EXPECT_EQ(inspect_dataset(out_).target_std, 1);
+  // Large numbers keep their differences, of integers and of floating-point numbers.
+  for (const bool integers : {true, false}) {
+    std::vector<int64_t> whole;
+    std::vector<double> real;
+    for (int i = 0; i < kTimes; ++i) whole.push_back(time_at(i)), real.push_back(static_cast<double>(time_at(i)));
+    const std::string values(reinterpret_cast<const char*>(whole.data()), whole.size() * 8),
+        doubles(reinterpret_cast<const char*>(real.data()), real.size() * 8);
+    import(npy(integers ? "<i8" : "<f8", cat(kTimes, ", 1"), integers ? values : doubles),
+           npy("<i8", cat(kTimes, ","), std::string(kTimes * 8, '\0')));
+    const auto rows = samples();
+    for (int i = 0; i < kTimes; ++i) EXPECT_NEAR(rows[static_cast<size_t>(i)][0], normalised_time(i), 1e-6);
+  }
+  // Features are read twice; an array that is replaced in between is refused.
+  write_file(x, npy("<f8", "2, 1", bytes_of<double>({1, 2})));
+  write_file(y, two);
+  expect_error(ExitCode::kBadData, {"x.npy: changed during the import"}, [&] {
+    import_npy(x, y, out_, {.force = true, .progress = [&](int64_t, int64_t) {
+                              std::ofstream(x, std::ios::in | std::ios::binary).seekp(-8, std::ios::end) << "9";
+                            }});
+  });
   std::filesystem::remove(out_);
   const auto refuse_array = [&](std::initializer_list<std::string> parts, const std::string& samples,
                                 const std::string& labels) {
@@ -324,6 +526,16 @@ TEST_F(TableTest, ArraysOfAnArchiveAreChosenByName) {
   refuse_archive({"d.npz: array x", "at least one sample"}, {{"x.npy", npy("<f4", "", "1234")}, {"y.npy", labels}});
   refuse_archive({"d.npz", "member x.txt is no array"}, {{"x.txt", images}, {"y.npy", labels}});
   import({{"x.npy", images}, { "y.npy", labels }});
+  std::filesystem::remove(out_);
+  const std::string whole = content(path);
+  for (const std::string& part : {std::string("\0\xff\xff\0", 4), bytes_of<int64_t>({1, 0})}) {  // pixels, labels
+    write_file(path, whole);
+    flip_byte_of(path, part.data(), part.size(), 0);
+    expect_error(ExitCode::kBadData, {"d.npz: member ", ".npy: is damaged: its checksum differs"},
+                 [&] { import_npz(path, "", "", out_); });
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  }
+  write_file(path, whole);
   write_file(out_ + ".npy", labels);
   expect_error(ExitCode::kBadData, {"d.npz: is an archive"}, [&] { import_npy(path, out_ + ".npy", out_); });
 }

@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -63,6 +65,16 @@ inline std::string content(const std::string& path) {
 
 inline void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+}
+
+// For an import's progress: at the first call another file takes the place of `path`, as where a program writes a new
+// file and renames it.
+inline std::function<void(int64_t, int64_t)> replaces_once(std::string path, std::string text) {
+  return [path = std::move(path), text = std::move(text), done = false](int64_t, int64_t) mutable {
+    if (std::exchange(done, true)) return;
+    write_file(path + ".new", text);
+    std::filesystem::rename(path + ".new", path);
+  };
 }
 
 // Flips a bit of byte `offset` within the place where `bytes` lie in the file.

@@ -174,6 +174,32 @@ echo "1,2" >>table.csv
 refuses "a ragged table" 65 'table.csv:62: has 2 cells' lockstep data import csv table.csv ragged.h5 --label label
 refuses "no label" 64 '.*one of --label COLUMN and --target COLUMN is needed' lockstep data import csv table.csv ragged.h5
 
+# What would become another number or label without a word.
+printf 'size,town\n1,K\366ln\n2,Orl\351ans\n' >latin.csv
+refuses "Latin-1" 65 'latin.csv:2: column 2: byte 13 of the table \(0xF6\) is invalid UTF-8; .*--encoding' \
+  lockstep data import csv latin.csv latin.h5 --label town
+succeeds "Latin-1 by name" lockstep data import csv latin.csv latin.h5 --label town --encoding latin-1
+expect "its letters" grep -q '1 (Köln), 1 (Orléans)' out
+refuses "another encoding" 64 '--encoding ebcdic: must be utf-8, latin-1 or windows-1252' \
+  lockstep data import csv latin.csv no.h5 --label town --encoding ebcdic
+printf 'size,id,label\n1,7,a\n?,8,b\n3,9x,a\n-1,10,a\n' >odd.csv
+refuses "a usual text for missing" 65 "odd.csv:3: column 'size' has no value \('\?' stands for none" \
+  lockstep data import csv odd.csv odd.h5 --label label --leave-out id
+refuses "an odd cell" 65 "odd.csv:4: column 'id' holds '9x', but 3 of its 4 values are numbers" \
+  lockstep data import csv odd.csv odd.h5 --label label --fill-missing
+succeeds "both are meant" lockstep data import csv odd.csv odd.h5 --label label --fill-missing --categories id --missing '?,-1'
+expect "two are missing" grep -q '"name":"size","type":"number","missing":2,"missing_texts":\["?","-1"\]' out
+refuses "missing texts of another table" 64 '.*--missing are what the file of --like was imported with' \
+  lockstep data import csv odd.csv no.h5 --label label --like odd.h5 --missing x
+{
+  echo "x,price"
+  seq 1001 | awk '{ print $1 % 7 "," $1 + 0.5 }'
+} >many.csv
+refuses "numbers as labels" 65 "many.csv: column 'price' has 1001 different labels in 1001 rows: --target price" \
+  lockstep data import csv many.csv many.h5 --label price
+succeeds "labels that are meant" lockstep data import csv many.csv many.h5 --label price --many-labels
+refuses "a layout that is none" 64 '--layout hwc: must be nchw or nhwc' lockstep data import npy x.npy y.npy no.h5 --layout hwc
+
 # Archives of NumPy: x and y, x_train and y_train, or arrays that are named.
 succeeds "an archive" lockstep data import npy "$archives/features.npz" features.h5 --json
 expect "two samples of two features" grep -q '"rows":2,"shape":\[2\]' out

@@ -91,6 +91,30 @@ same "the bits of a run that was not stopped" "$(digest whole1)" "$(digest long/
 same "the bits of one that was not started then" "$(digest whole3)" "$(digest long/002)"
 same "every step once" "1500 1500 1500" "$(for p in 000 001 002; do steps_of long/$p; done | xargs)"
 
+# Data that another program replaces: by the tasks of a job array, and while a sweep runs.
+make_text other.txt 2301
+lockstep data import text other.txt other.h5 >/dev/null 2>&1
+cp text.h5 kept.h5
+succeeds "array with new data" lockstep sweep text.yaml seed=1,2 --dir newdata --array 0
+cp other.h5 text.h5
+run lockstep sweep text.yaml seed=1,2 --dir newdata --array 1
+same "array with new data: exit 65" 65 "$code"
+expect "array with new data: the file is named" \
+  grep -qE '^warning: point 001 \(seed=2\): not started: text.h5: changed since the sweep began: its identity is [0-9a-f]{32}, and was ' err
+same "new data: 65" 65 "$(code_of newdata/001)"
+if [ -e newdata/001/metrics.jsonl ]; then problem "new data: the point was started"; fi
+cp kept.h5 text.h5
+succeeds "the data is back" lockstep sweep text.yaml seed=1,2 --dir newdata
+"$binary" sweep text.yaml "${long[@]}" --dir moving --jobs 1 >out 2>err &
+pid=$!
+until_started moving/000 "$pid"
+cp other.h5 new.h5 && mv new.h5 text.h5
+code=0
+wait "$pid" || code=$?
+same "replaced meanwhile: exit 65" 65 "$code"
+same "replaced meanwhile: the points" "0 65 65" "$(for p in 000 001 002; do code_of moving/$p; done | xargs)"
+cp kept.h5 text.h5
+
 if with_mpi; then
   succeeds "ranks as processes" lockstep sweep text.yaml seed=1,3 train.steps=20 schedule.steps=30 --dir ranks --ranks 2 --jobs 1
   expect "ranks as processes: both" test "$(grep -c 'validation loss' err)" -eq 2
