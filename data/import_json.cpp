@@ -38,6 +38,17 @@ std::string label_field(const JsonObject& object, const std::string& name) {
   return *text;
 }
 
+// Whether a message may be learnt: its member "weight" is 0 or 1; where it is absent or null, 1.
+bool is_learnt(const JsonObject& message) {
+  const JsonValue* value = find_member(message, "weight");
+  if (!value || std::holds_alternative<std::nullptr_t>(*value)) return true;
+  const bool number = std::holds_alternative<int64_t>(*value) || std::holds_alternative<double>(*value);
+  const double weight = number ? number_of(message, "weight") : -1;
+  require(weight == 0 || weight == 1, ExitCode::kBadData, "has the weight ", json_text_of(*value).substr(0, 40),
+          "; a weight is 0, for a message that is not learnt, or 1");
+  return weight == 1;
+}
+
 // The messages of a conversation.
 std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
   const JsonValue* value = find_member(object, name);
@@ -51,7 +62,7 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
     const auto message = text ? parse_json_object(text->text) : std::nullopt;
     require(message.has_value(), ExitCode::kBadData, "message ", out.size(), " of \"", name, "\" is no object");
     try {
-      out.push_back({text_field(*message, "role"), text_field(*message, "content")});
+      out.push_back({text_field(*message, "role"), text_field(*message, "content"), is_learnt(*message)});
     } catch (const Error& e) {
       throw e.with_message(cat("message ", out.size(), " of \"", name, "\" ", e.what()));
     }
@@ -143,7 +154,7 @@ class JsonImport {
   // What the output is a function of; --skip-bad is no part of it, so that an import that failed for a bad line can go
   // on with more of them.
   std::string description() const {
-    std::string how = "JSON lines, fields";
+    std::string how = "JSON lines with weights, fields";
     for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
                                     fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);
@@ -238,7 +249,9 @@ class JsonImport {
     made.add(encoder, pieces, std::move(about));
     if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
     made.drop_last();
-    throw Error(ExitCode::kBadData, cat(what, "holds no answer, so that no token would be learnt"));
+    throw Error(ExitCode::kBadData,
+                cat(what, "holds no answer", template_ ? ", or none with a weight other than 0" : "",
+                    ", so that no token would be learnt"));
   }
 
   void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {

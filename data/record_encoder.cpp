@@ -146,7 +146,7 @@ std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<Chat
   put(how.begin, false);
   const size_t role = how.head.find("{role}");
   for (const ChatMessage& message : messages) {
-    const bool target = message.role == "assistant";
+    const bool target = message.role == "assistant" && message.learnt;
     put(std::string_view(how.head).substr(0, role), false);
     out.push_back({message.role, false, false});
     put(std::string_view(how.head).substr(role + 6), false);

@@ -44,10 +44,11 @@ class RecordEncoder {
 
 struct ChatMessage {
   std::string role, content;
+  bool learnt = true;  // false: none of its tokens is a target, whatever the role
 };
 
 // How the messages of a conversation become one text: `begin`, then for each message `head` with its role in the place
-// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages are targets.
+// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages that are learnt are targets.
 struct ChatTemplate {
   std::string name, begin, head, end, tail;
   std::vector<std::string> special;  // the special tokens among those texts

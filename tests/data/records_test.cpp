@@ -112,6 +112,28 @@ TEST_F(RecordsTest, TextPromptsAndConversationsAsBytes) {
   EXPECT_EQ(show_text(out_, 1).text, std::string(44, 'x') + "y") << "without records, stretches of 256 tokens";
 }
 
+TEST_F(RecordsTest, AMessageOfWeightZeroIsNotLearnt) {
+  const auto chat = [](const std::string& first, const std::string& second) {
+    return cat(R"({"m": [{"role": "user", "content": "a", "weight": 1}, {"role": "assistant", "content": "b")", first,
+               R"(}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d")", second, "}]}\n");
+  };
+  const JsonFields fields{.messages = "m", .chat_template = "plain"};
+  const auto marks = [&](const std::string& first, const std::string& second) {
+    const auto got = import({put("w.jsonl", chat(first, second))}, fields);
+    EXPECT_EQ(text_of(got[0]), "user: a\nassistant: b\nuser: c\nassistant: d\n") << "the text is the same";
+    return got[0].marks.substr(19, 2) + got[0].marks.substr(40);
+  };
+  EXPECT_EQ(marks("", ""), "1111");
+  EXPECT_EQ(marks(R"(, "weight": 0)", ""), "0011");
+  EXPECT_EQ(marks(R"(, "weight": 1.0)", R"(, "weight": 0.0)"), "1100") << "as tables of numbers write it";
+  EXPECT_EQ(marks(R"(, "weight": null)", R"(, "weight": 1)"), "1111") << "as tables write what is absent";
+  for (const std::string bad : {"0.5", "2", "-1", "true", "\"0\"", "[]"})
+    refuse({"w.jsonl:2: message 3 of \"m\" has the weight ", "a weight is 0"},
+           put("w.jsonl", chat("", "") + chat("", cat(R"(, "weight": )", bad))), fields);
+  refuse({"w.jsonl:1: holds no answer, or none with a weight other than 0"},
+         put("w.jsonl", chat(R"(, "weight": 0)", R"(, "weight": 0)")), fields);
+}
+
 // Ids and masks by transformers' apply_chat_template (tests/data/chat/make_golden.py).
 TEST_F(RecordsTest, TemplatesGiveTheIdsAndMasksOfTransformers) {
   const std::string golden = LOCKSTEP_CHAT_GOLDEN;
