@@ -121,10 +121,32 @@ const std::vector<ChatTemplate>& chat_templates() {
 
 namespace {
 
+// The characters that Python's str.strip() removes, and so Jinja's filter `trim`.
+bool is_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// The code point of the character that begins at a byte of valid UTF-8.
+uint32_t character_at(std::string_view text, size_t at) {
+  Utf8Reader reader;
+  while (at < text.size() && reader.next(static_cast<uint8_t>(text[at])) == Utf8Reader::Result::kMore) ++at;
+  return reader.code_point();
+}
+
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\r\v\f";
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  const auto continues = [&](size_t at) { return (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80; };
+  size_t begin = 0, end = text.size();
+  while (begin < end && is_space(character_at(text, begin))) do
+      ++begin;
+    while (begin < end && continues(begin));
+  while (end > begin) {
+    size_t last = end - 1;
+    while (last > begin && continues(last)) --last;
+    if (!is_space(character_at(text, last))) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct ChatMessage {
 struct ChatTemplate {
   std::string name, begin, head, end, tail;
   std::vector<std::string> special;  // the special tokens among those texts
-  bool trims = false;                // white space around a content is left out
+  bool trims = false;                // white space around a content is left out: what Python's str.strip() removes
 };
 const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
 std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages);

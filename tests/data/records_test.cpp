@@ -173,7 +173,7 @@ TEST_F(RecordsTest, PairsOfConversationsHaveTheIdsAndMasksOfTransformers) {
   std::vector<std::string> chats;
   LineReader lines(golden + "/chats.jsonl");
   for (std::string_view line; lines.next(line);) chats.push_back(text_of(*parse_json_object(line), "messages"));
-  ASSERT_EQ(chats.size(), 4u);
+  ASSERT_EQ(chats.size(), 7u);
   std::string pairs;
   for (const size_t i : {1u, 3u, 0u}) pairs += cat("{\"a\": ", chats[i], ", \"b\": ", chats[(i + 1) % 4], "}\n");
   // The same in three fields: what both begin with is the prompt.
