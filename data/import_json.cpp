@@ -94,6 +94,20 @@ std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::s
   return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
 }
 
+// The template of conversations; null where records are texts.
+const ChatTemplate* template_of(const JsonFields& fields) {
+  if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
+  const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
+  const ChatTemplate* found = nullptr;
+  std::string names;
+  for (const ChatTemplate& t : chat_templates()) {
+    if (t.name == wanted) found = &t;
+    names += cat(names.empty() ? "" : ", ", t.name);
+  }
+  require(found != nullptr, ExitCode::kUsage, "there is no template ", wanted, "; there are ", names);
+  return found;
+}
+
 class JsonImport {
  public:
   JsonImport(const std::vector<std::string>& inputs, const JsonFields& fields, int64_t skip_bad,
@@ -104,20 +118,13 @@ class JsonImport {
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
-        encoders_(record_encoders(vocabulary_, threads_)),
+        template_(template_of(fields)),
+        encoders_(record_encoders(vocabulary_, threads_, reserved())),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (paired()) writer_.set_paired();
-    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty())) {
-      const std::string wanted = fields.chat_template.empty() ? "chatml" : fields.chat_template;
-      std::string names;
-      for (const ChatTemplate& t : chat_templates()) {
-        if (t.name == wanted) template_ = &t;
-        names += cat(names.empty() ? "" : ", ", t.name);
-      }
-      require(template_ != nullptr, ExitCode::kUsage, "there is no template ", wanted, "; there are ", names);
+    if (template_)
       for (const std::string& token : template_->special)
         encoders_[0]->need_token(token, cat("the template ", template_->name));
-    }
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
@@ -225,6 +232,14 @@ class JsonImport {
     log_warning(cat(what, "; left out"));
   }
 
+  // What messages never become: the template's tokens, and the separator behind a conversation.
+  std::vector<std::string> reserved() const {
+    if (!template_) return {};
+    std::vector<std::string> out = template_->special;
+    if (!options_.separator.empty()) out.push_back(options_.separator);
+    return out;
+  }
+
   bool paired() const { return !fields_.chosen.empty(); }
 
   // Of a record of a pair: the prompt, where there is one, and the field of its answer.
@@ -293,9 +308,9 @@ class JsonImport {
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
   const int threads_;
+  const ChatTemplate* const template_;                    // null: records are texts
   std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
   TokenWriter writer_;
-  const ChatTemplate* template_ = nullptr;
   int64_t bad_ = 0, empty_ = 0;
   // Of next():
   std::optional<LineReader> reader_;

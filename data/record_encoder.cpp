@@ -8,8 +8,17 @@
 
 namespace lockstep {
 
-RecordEncoder::RecordEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
-  if (vocabulary.pairs()) pairs_.emplace(*vocabulary.pairs());
+RecordEncoder::RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved)
+    : vocabulary_(vocabulary), reserved_(std::move(reserved)) {
+  if (vocabulary.pairs()) restart_pairs();
+  for (const std::string& token : reserved_) reserved_ids_.push_back(vocabulary.special(token));
+}
+
+// A user-defined piece of SentencePiece is always found in a text.
+void RecordEncoder::refuse_reserved(std::span<const int32_t> ids) const {
+  for (size_t i = 0; i < reserved_.size(); ++i)
+    require(std::find(ids.begin(), ids.end(), reserved_ids_[i]) == ids.end(), ExitCode::kBadData, "spells out ",
+            reserved_[i], " in a message, and this tokenizer has no other tokens for that text; change the text");
 }
 
 void RecordEncoder::need_token(const std::string& text, std::string_view what) const {
@@ -62,7 +71,7 @@ void RecordEncoder::encode_normal(const std::string& text, const std::vector<uin
       pairs_->add(text, ids);
       pairs_->finish(ids);
     } catch (...) {
-      pairs_.emplace(*vocabulary_.pairs());  // what it holds of this text must not come into the next one
+      restart_pairs();  // what it holds of this text must not come into the next one
       throw;
     }
   } else {
@@ -86,7 +95,9 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
   std::string text;
   std::vector<uint8_t> marks;  // of its bytes
   const auto flush = [&] {
+    const size_t before = ids.size();
     if (!text.empty()) encode_text(text, marks, ids, targets);
+    refuse_reserved(std::span(ids).subspan(before));
     text.clear();
     marks.clear();
   };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -87,6 +88,22 @@ TEST(Pieces, OfARecordAreTargetsWhereItsBytesAre) {
   EXPECT_EQ(prompt, " The dog");
   EXPECT_EQ(answer, " \xF0\x9F\x98\x80 reads") << "the bytes of a character have its mark";
   EXPECT_EQ(targets.back(), 1);
+}
+
+// The library finds user-defined pieces in every text; where one is a token of a template, such a text is refused.
+TEST(Pieces, ThatAreReservedAreRefusedInAText) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
+  RecordEncoder encoder(vocabulary, {"<sep>"});
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> targets;
+  encoder.encode({{"The dog <sep"}, {"<sep>", true, true}}, ids, targets);
+  EXPECT_EQ(ids.back(), vocabulary.special("<sep>"));
+  expect_error(ExitCode::kBadData, {"spells out <sep> in a message"},
+               [&] { encoder.encode({{"The dog <sep> reads"}}, ids, targets); });
+  ids.clear();
+  RecordEncoder(vocabulary).encode({{"The dog <sep> reads"}}, ids, targets);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), vocabulary.special("<sep>")), 1);
 }
 
 // A field of bytes, whose length is below 128.
