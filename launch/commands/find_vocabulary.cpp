@@ -6,7 +6,6 @@
 #include "core/io/checkpoint.h"
 #include "data/import.h"
 #include "data/tokenizer/pieces.h"
-#include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +19,7 @@ std::string piece_model_in(const std::string& from) {
 
 }  // namespace
 
-std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file) {
+std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file, LengthRules rules) {
   std::error_code error;
   std::unique_ptr<Vocabulary> found;
   const bool folder = std::filesystem::is_directory(from, error);
@@ -33,12 +32,20 @@ std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, Plain
             ": has no vocabulary, because its ids come from another tokenizer (level ids)");
   } else if (folder || file == PlainFile::kJson) {
     const std::string model = piece_model_in(from);
-    found = std::make_unique<Vocabulary>(model.empty() ? Vocabulary::byte_pairs(read_tokenizer(from))
+    found = std::make_unique<Vocabulary>(model.empty() ? Vocabulary::byte_pairs(read_tokenizer(from, rules))
                                                        : Vocabulary::pieces(PieceModel::read(model)));
   } else {
     found = vocabulary_of_text(from);
   }
   return found;
+}
+
+Option whole_texts_option() {
+  return {"whole-texts", "encode texts whole though tokenizer.json has truncation or padding, which is else refused"};
+}
+
+LengthRules length_rules(const Arguments& arguments) {
+  return arguments.has("whole-texts") ? LengthRules::kIgnore : LengthRules::kRefuse;
 }
 
 Option invalid_option() {
