@@ -51,7 +51,8 @@ void import_text(const std::vector<std::string>& inputs, const std::string& outp
                  const ImportOptions& options = {});
 
 // JSON lines: one object a line, of which one record is made (data/record_encoder.h). One of these is set: `text`;
-// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content";
+// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content",
+// and perhaps a "weight", 1 or 0, where 0 makes the message no target;
 // `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
 struct JsonFields {
   std::string text = {}, prompt = {}, completion = {}, messages = {};

@@ -38,6 +38,17 @@ std::string label_field(const JsonObject& object, const std::string& name) {
   return *text;
 }
 
+// Whether a message may be learnt: its member "weight" is 0 or 1; where it is absent or null, 1.
+bool is_learnt(const JsonObject& message) {
+  const JsonValue* value = find_member(message, "weight");
+  if (!value || std::holds_alternative<std::nullptr_t>(*value)) return true;
+  const bool number = std::holds_alternative<int64_t>(*value) || std::holds_alternative<double>(*value);
+  const double weight = number ? number_of(message, "weight") : -1;
+  require(weight == 0 || weight == 1, ExitCode::kBadData, "has the weight ", json_text_of(*value).substr(0, 40),
+          "; a weight is 0, for a message that is not learnt, or 1");
+  return weight == 1;
+}
+
 }  // namespace
 
 std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
@@ -52,7 +63,7 @@ std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string
     const auto message = text ? parse_json_object(text->text) : std::nullopt;
     require(message.has_value(), ExitCode::kBadData, "message ", out.size(), " of \"", name, "\" is no object");
     try {
-      out.push_back({text_field(*message, "role"), text_field(*message, "content")});
+      out.push_back({text_field(*message, "role"), text_field(*message, "content"), is_learnt(*message)});
     } catch (const Error& e) {
       throw e.with_message(cat("message ", out.size(), " of \"", name, "\" ", e.what()));
     }
@@ -86,6 +97,12 @@ std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::s
   return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
 }
 
+// The template of conversations; null where records are texts.
+const ChatTemplate* template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
+  if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
+  return &chat_template(fields.chat_template, vocabulary);
+}
+
 class JsonImport {
  public:
   JsonImport(const std::vector<std::string>& inputs, const JsonFields& fields, int64_t skip_bad,
@@ -96,12 +113,11 @@ class JsonImport {
         options_(options),
         vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
         threads_(import_threads(options)),
-        encoders_(record_encoders(vocabulary_, threads_)),
+        template_(template_of(fields, vocabulary_)),
+        encoders_(record_encoders(vocabulary_, threads_, reserved())),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (paired()) writer_.set_paired();
     writer_.set_like(options.like);
-    if (!fields.messages.empty() || (paired() && !fields.chat_template.empty()))
-      template_ = &chat_template(fields.chat_template, vocabulary_);
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
@@ -139,7 +155,7 @@ class JsonImport {
   // What the output is a function of; --skip-bad is no part of it, so that an import that failed for a bad line can go
   // on with more of them.
   std::string description() const {
-    std::string how = "JSON lines, fields";
+    std::string how = "JSON lines with weights, fields";
     for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
                                     fields_.chosen, fields_.rejected})
       how += " " + json_text_of(name);
@@ -210,6 +226,14 @@ class JsonImport {
     log_warning(cat(what, "; left out"));
   }
 
+  // What messages never become: the template's tokens, and the separator behind a conversation.
+  std::vector<std::string> reserved() const {
+    if (!template_) return {};
+    std::vector<std::string> out = template_->special;
+    if (!options_.separator.empty()) out.push_back(options_.separator);
+    return out;
+  }
+
   bool paired() const { return !fields_.chosen.empty(); }
 
   // Of a record of a pair: the prompt, where there is one, and the field of its answer.
@@ -234,7 +258,9 @@ class JsonImport {
     made.add(encoder, pieces, std::move(about));
     if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
     made.drop_last();
-    throw Error(ExitCode::kBadData, cat(what, "holds no answer, so that no token would be learnt"));
+    throw Error(ExitCode::kBadData,
+                cat(what, "holds no answer", template_ ? ", or none with a weight other than 0" : "",
+                    ", so that no token would be learnt"));
   }
 
   void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
@@ -276,9 +302,9 @@ class JsonImport {
   const ImportOptions& options_;
   const Vocabulary vocabulary_;
   const int threads_;
+  const ChatTemplate* const template_;                    // null: records are texts
   std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
   TokenWriter writer_;
-  const ChatTemplate* template_ = nullptr;
   int64_t bad_ = 0, empty_ = 0;
   // Of next():
   std::optional<LineReader> reader_;

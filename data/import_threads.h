@@ -20,7 +20,9 @@ inline int import_threads(const ImportOptions& options) {
 // begins anew, where one of these is standard input.
 inline std::string made_of(const std::string& how, const Vocabulary& vocabulary, const std::string& separator,
                            const std::vector<std::string>& inputs) {
-  std::string out = cat(how, "\nvocabulary ", hash128(vocabulary_text(&vocabulary)), "\nseparator ", separator, "\n");
+  // Earlier versions let the SentencePiece library choose among equal cuts.
+  std::string out = cat(how, "\nvocabulary ", hash128(vocabulary_text(&vocabulary)),
+                        vocabulary.pieces() ? ", own search" : "", "\nseparator ", separator, "\n");
   for (const std::string& path : inputs) {
     if (path == "-") return "";
     out += described_input(path);

@@ -14,10 +14,11 @@
 
 namespace lockstep {
 
-// One for each thread.
-inline std::vector<std::unique_ptr<RecordEncoder>> record_encoders(const Vocabulary& vocabulary, int threads) {
+// One for each thread; `reserved` as of RecordEncoder.
+inline std::vector<std::unique_ptr<RecordEncoder>> record_encoders(const Vocabulary& vocabulary, int threads,
+                                                                   const std::vector<std::string>& reserved = {}) {
   std::vector<std::unique_ptr<RecordEncoder>> out;
-  for (int i = 0; i < threads; ++i) out.push_back(std::make_unique<RecordEncoder>(vocabulary));
+  for (int i = 0; i < threads; ++i) out.push_back(std::make_unique<RecordEncoder>(vocabulary, reserved));
   return out;
 }
 

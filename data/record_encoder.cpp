@@ -8,8 +8,17 @@
 
 namespace lockstep {
 
-RecordEncoder::RecordEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
-  if (vocabulary.pairs()) pairs_.emplace(*vocabulary.pairs());
+RecordEncoder::RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved)
+    : vocabulary_(vocabulary), reserved_(std::move(reserved)) {
+  if (vocabulary.pairs()) restart_pairs();
+  for (const std::string& token : reserved_) reserved_ids_.push_back(vocabulary.special(token));
+}
+
+// A user-defined piece of SentencePiece is always found in a text.
+void RecordEncoder::refuse_reserved(std::span<const int32_t> ids) const {
+  for (size_t i = 0; i < reserved_.size(); ++i)
+    require(std::find(ids.begin(), ids.end(), reserved_ids_[i]) == ids.end(), ExitCode::kBadData, "spells out ",
+            reserved_[i], " in a message, and this tokenizer has no other tokens for that text; change the text");
 }
 
 void RecordEncoder::need_token(const std::string& text, std::string_view what) const {
@@ -62,7 +71,7 @@ void RecordEncoder::encode_normal(const std::string& text, const std::vector<uin
       pairs_->add(text, ids);
       pairs_->finish(ids);
     } catch (...) {
-      pairs_.emplace(*vocabulary_.pairs());  // what it holds of this text must not come into the next one
+      restart_pairs();  // what it holds of this text must not come into the next one
       throw;
     }
   } else {
@@ -86,7 +95,9 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
   std::string text;
   std::vector<uint8_t> marks;  // of its bytes
   const auto flush = [&] {
+    const size_t before = ids.size();
     if (!text.empty()) encode_text(text, marks, ids, targets);
+    refuse_reserved(std::span(ids).subspan(before));
     text.clear();
     marks.clear();
   };
@@ -121,10 +132,32 @@ const std::vector<ChatTemplate>& chat_templates() {
 
 namespace {
 
+// The characters that Python's str.strip() removes, and so Jinja's filter `trim`.
+bool is_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// The code point of the character that begins at a byte of valid UTF-8.
+uint32_t character_at(std::string_view text, size_t at) {
+  Utf8Reader reader;
+  while (at < text.size() && reader.next(static_cast<uint8_t>(text[at])) == Utf8Reader::Result::kMore) ++at;
+  return reader.code_point();
+}
+
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\r\v\f";
-  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+  const auto continues = [&](size_t at) { return (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80; };
+  size_t begin = 0, end = text.size();
+  while (begin < end && is_space(character_at(text, begin))) do
+      ++begin;
+    while (begin < end && continues(begin));
+  while (end > begin) {
+    size_t last = end - 1;
+    while (last > begin && continues(last)) --last;
+    if (!is_space(character_at(text, last))) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace
@@ -165,7 +198,7 @@ std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<Chat
     put(std::string_view(how.head).substr(role + 6), false);
   };
   for (const ChatMessage& message : messages) {
-    const bool target = message.role == "assistant";
+    const bool target = message.role == "assistant" && message.learnt;
     put_head(message.role);
     out.push_back(
         {std::string(how.trims ? trimmed(message.content) : std::string_view(message.content)), target, false});

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,10 +24,12 @@ struct TextPiece {
 
 class RecordEncoder {
  public:
-  explicit RecordEncoder(const Vocabulary& vocabulary);
+  // reserved: tokens that pieces with `special` alone become. Other added tokens that the tokenizer does not call
+  // special are looked for in every text.
+  explicit RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved = {});
   // Appends ids and marks (1: target). Pieces between special tokens are encoded as one text, so that the ids are those
   // of the whole; a token that holds a byte of a target is one. Throws ExitCode::kBadData for a character that is not
-  // in the vocabulary.
+  // in the vocabulary, and for a text that this tokenizer can only encode with a reserved token.
   void encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
   // Throws ExitCode::kUsage naming `what` where the tokenizer has no such token. Without byte pairs all text is spelt.
   void need_token(const std::string& text, std::string_view what) const;
@@ -36,23 +39,28 @@ class RecordEncoder {
                    std::vector<uint8_t>& targets);
   void encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                      std::vector<uint8_t>& targets);
+  void restart_pairs() { pairs_.emplace(*vocabulary_.pairs(), false, reserved_); }
+  void refuse_reserved(std::span<const int32_t> ids) const;
   size_t bytes_of(int32_t id) const;
   bool spells_all() const;  // there are no special tokens
 
   const Vocabulary& vocabulary_;
+  const std::vector<std::string> reserved_;
+  std::vector<int32_t> reserved_ids_;
   std::optional<BpeEncoder> pairs_;
 };
 
 struct ChatMessage {
   std::string role, content;
+  bool learnt = true;  // false: none of its tokens is a target, whatever the role
 };
 
 // How the messages of a conversation become one text: `begin`, then for each message `head` with its role in the place
-// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages are targets.
+// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages that are learnt are targets.
 struct ChatTemplate {
   std::string name, begin, head, end, tail;
   std::vector<std::string> special;  // the special tokens among those texts
-  bool trims = false;                // white space around a content is left out
+  bool trims = false;                // white space around a content is left out: what Python's str.strip() removes
 };
 const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
 // Empty: chatml. Throws ExitCode::kUsage for another name, and where the tokenizer lacks one of the special tokens.

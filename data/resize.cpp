@@ -64,17 +64,31 @@ void along_x(const uint8_t* from, int64_t row_bytes, int64_t rows, int64_t chann
     }
 }
 
-void along_y(const uint8_t* from, int64_t first_row, int64_t row_bytes, const Taps& taps, uint8_t* to) {
-  std::vector<uint32_t> sums(static_cast<size_t>(row_bytes));
+auto along_x_of(int64_t channels) { return channels == 3 ? along_x<3> : channels == 1 ? along_x<1> : along_x<0>; }
+
+// Columns of `from`, `width_bytes` of each row of `row_bytes`, resampled along y. `from` is row number `first_row`.
+void along_y(const uint8_t* from, int64_t first_row, int64_t row_bytes, int64_t width_bytes, const Taps& taps,
+             uint8_t* to) {
+  std::vector<uint32_t> sums(static_cast<size_t>(width_bytes));
   for (size_t y = 0; y < taps.first.size(); ++y) {
     std::fill(sums.begin(), sums.end(), kHalf);
     for (int64_t i = 0; i < taps.count[y]; ++i) {
       const uint32_t weight = taps.weights[y * static_cast<size_t>(taps.most) + static_cast<size_t>(i)];
       const uint8_t* row = from + (taps.first[y] + i - first_row) * row_bytes;
-      for (int64_t x = 0; x < row_bytes; ++x) sums[static_cast<size_t>(x)] += row[x] * weight;
+      for (int64_t x = 0; x < width_bytes; ++x) sums[static_cast<size_t>(x)] += row[x] * weight;
     }
     for (uint32_t sum : sums) *to++ = rounded(sum);
   }
+}
+
+// Resamples along both axes, y first.
+void along_y_and_x(const uint8_t* pixels, int64_t image_width, int64_t channels, Taps x, const Taps& y, uint8_t* to) {
+  const int64_t first = x.first.front(), width_bytes = (x.first.back() + x.count.back() - first) * channels;
+  const int64_t height = std::ssize(y.first);
+  std::vector<uint8_t> low(static_cast<size_t>(height * width_bytes));
+  along_y(pixels + first * channels, 0, image_width * channels, width_bytes, y, low.data());
+  for (int64_t& at : x.first) at -= first;
+  along_x_of(channels)(low.data(), width_bytes, height, channels, x, to);
 }
 
 void check_box(int64_t image_height, int64_t image_width, const Box& box, int64_t height, int64_t width) {
@@ -91,13 +105,17 @@ ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_widt
   ByteImage out{height, width, channels, std::vector<uint8_t>(static_cast<size_t>(height * width * channels))};
   const Taps x = taps_of(box.left, box.right, image_width, width);
   const Taps y = taps_of(box.top, box.bottom, image_height, height);
+  const bool both = (box.left != 0 || box.right != width) && (box.top != 0 || box.bottom != height);
+  if (both && height < image_height && image_height - height > 2 * (image_width - width)) {
+    along_y_and_x(pixels, image_width, channels, x, y, out.bytes.data());
+    return out;
+  }
   const int64_t first = y.first.front(), last = y.first.back() + y.count.back(), row_bytes = width * channels;
   std::vector<uint8_t> narrow;
   const uint8_t* rows = pixels + first * image_width * channels;
   if (box.left != 0 || box.right != width) {
     narrow.resize(static_cast<size_t>((last - first) * row_bytes));
-    const auto resample = channels == 3 ? along_x<3> : channels == 1 ? along_x<1> : along_x<0>;
-    resample(rows, image_width * channels, last - first, channels, x, narrow.data());
+    along_x_of(channels)(rows, image_width * channels, last - first, channels, x, narrow.data());
     rows = narrow.data();
   } else if (image_width != width) {  // the box's columns are the output's
     narrow.resize(static_cast<size_t>((last - first) * row_bytes));
@@ -106,7 +124,7 @@ ByteImage resize(const uint8_t* pixels, int64_t image_height, int64_t image_widt
     rows = narrow.data();
   }
   if (box.top == 0 && box.bottom == height) std::copy_n(rows, out.bytes.size(), out.bytes.data());
-  else along_y(rows, first, row_bytes, y, out.bytes.data());
+  else along_y(rows, first, row_bytes, row_bytes, y, out.bytes.data());
   return out;
 }
 

@@ -67,8 +67,8 @@ struct WordEnds {
 class BpeEncoder {
  public:
   // special_tokens: those that are special are looked for, too, so that "<|endoftext|>" in the text is that token. The
-  // other added tokens always are.
-  explicit BpeEncoder(const BytePairs& pairs, bool special_tokens = false);
+  // other added tokens always are, but for those in `reserved`.
+  explicit BpeEncoder(const BytePairs& pairs, bool special_tokens = false, std::span<const std::string> reserved = {});
   // Appends the ids of a piece of text, whole characters of UTF-8, as far as no later piece can change them; finish()
   // appends the rest, and a new text begins. The ids of a text are the same however it is cut.
   // `ends` gets the ends of the words that were encoded.

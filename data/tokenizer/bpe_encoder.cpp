@@ -15,10 +15,11 @@ constexpr size_t kMostSlots = 1 << 17;
 
 }  // namespace
 
-BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens)
+BpeEncoder::BpeEncoder(const BytePairs& pairs, bool special_tokens, std::span<const std::string> reserved)
     : pairs_(pairs), splitter_(pairs.patterns_), known_(kFirstSlots) {
   for (const AddedToken& a : pairs.tables_.added) {
     if (a.special && !special_tokens) continue;
+    if (std::find(reserved.begin(), reserved.end(), a.text) != reserved.end()) continue;
     added_.emplace(a.text, &a);
     begins_added_[static_cast<uint8_t>(a.text[0])] = true;
     if (std::find(lengths_.begin(), lengths_.end(), a.text.size()) == lengths_.end()) lengths_.push_back(a.text.size());

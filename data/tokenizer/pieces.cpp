@@ -134,8 +134,10 @@ PieceModel::Piece piece_of(std::string_view message, std::string_view where) {
   PieceModel::Piece out;
   for (Fields f(message, where); f.next();) {
     if (f.number() == 1) out.text = f.bytes();
-    if (f.number() == 2)
-      require(std::abs(f.number_of_4_bytes()) < 1e9f, ExitCode::kBadData, where, ": the score of a piece is no number");
+    if (f.number() == 2) {
+      out.score = f.number_of_4_bytes();
+      require(std::abs(out.score) < 1e9f, ExitCode::kBadData, where, ": the score of a piece is no number");
+    }
     if (f.number() == 3) {
       require(f.value() >= 1 && f.value() <= 6, ExitCode::kBadData, where, ": a piece has the unknown type ",
               f.value());
@@ -169,7 +171,7 @@ std::vector<PieceModel::Piece> checked_pieces(std::string_view bytes, std::strin
   std::unordered_set<std::string_view> names;
   size_t unknown = 0, spelt = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    const auto& [text, type] = out[i];
+    const auto& [text, type, score] = out[i];
     const std::string shown = escaped(text.substr(0, 40), Lines::kEscape);
     require(!text.empty() && text.size() <= kLongestPiece && is_utf8(text), ExitCode::kBadData, where, ": piece ", i,
             " ('", shown, "') is no text of 1 to ", kLongestPiece, " bytes in UTF-8");
@@ -186,6 +188,53 @@ std::vector<PieceModel::Piece> checked_pieces(std::string_view bytes, std::strin
   require(!trainer.empty(), ExitCode::kBadData, where, ": does not say how it was trained; is it cut short?");
   check_trainer(trainer, spelt > 0, where);
   return out;
+}
+
+namespace {
+
+constexpr uint64_t kModelType = 3, kCharacters = 4;  // of a trainer's message
+
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 128; value >>= 7) out += static_cast<char>(value | 128);
+  return out + static_cast<char>(value);
+}
+std::string field(uint64_t number, std::string_view bytes) {
+  return cat(varint(number << 3 | 2), varint(bytes.size()), bytes);
+}
+std::string field(uint64_t number, uint64_t value) { return varint(number << 3) + varint(value); }
+
+}  // namespace
+
+bool is_unigram(std::string_view bytes) {
+  uint64_t type = 1;
+  for (Fields f(bytes, ""); f.next();)
+    if (f.number() == 2)
+      for (Fields trainer(f.bytes(), ""); trainer.next();)
+        if (trainer.number() == kModelType) type = trainer.value();
+  return type == 1;
+}
+
+std::string characters_model(std::string_view bytes, const std::vector<PieceModel::Piece>& pieces) {
+  using Type = PieceModel::Type;
+  std::string out;
+  std::unordered_set<std::string> names;
+  const auto add = [&](const std::string& text, Type type) {
+    if (names.insert(text).second) out += field(1, field(1, text) + field(3, static_cast<uint64_t>(type)));
+  };
+  for (const auto& [text, type, score] : pieces)
+    if (type == Type::kUnknown || type == Type::kUserDefined || type == Type::kByte) add(text, type);
+  for (const auto& [text, type, score] : pieces) {
+    if (type != Type::kNormal && type != Type::kUserDefined) continue;
+    Utf8Reader reader;
+    for (char byte : text)
+      if (reader.next(static_cast<uint8_t>(byte)) == Utf8Reader::Result::kCodePoint)
+        add(to_utf8(reader.code_point()), Type::kNormal);
+  }
+  for (Fields f(bytes, ""); f.next();)
+    if (f.number() == 2 || f.number() == 3) out += field(f.number(), f.bytes());
+  return out +
+         field(2, field(kModelType, kCharacters));  // a message that is there twice is one, and the last value counts
 }
 
 std::shared_ptr<const PieceModel> PieceModel::read(const std::string& path) {

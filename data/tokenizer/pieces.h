@@ -1,5 +1,6 @@
 // PieceModel: a SentencePiece model (Kudo and Richardson, 2018; unigram or BPE, with or without byte fallback),
-// immutable and shared, by its library where the build has it. Callable from any thread.
+// immutable and shared, by its library where the build has it; which of several equal cuts a unigram model makes is no
+// matter of the library's version (data/tokenizer/unigram.h). Callable from any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ class PieceModel {
   struct Piece {
     std::string text;  // a space is U+2581
     Type type = Type::kNormal;
+    float score = 0;
   };
   // What a token stands for: bytes [begin, end) of the text; of a character that is spelt in bytes all but the last
   // token have none.
@@ -37,6 +39,7 @@ class PieceModel {
   virtual std::string decode(const std::vector<int32_t>& ids) const = 0;
 
   const std::string& bytes() const { return bytes_; }
+  const std::vector<Piece>& pieces() const { return pieces_; }
   int64_t size() const { return static_cast<int64_t>(pieces_.size()); }
   // Of a token within a text: with its space in front, a byte as itself, nothing of a control piece.
   std::string text_of(int32_t id) const;
@@ -58,5 +61,10 @@ class PieceModel {
 // names that differ, one unknown piece, all bytes or none, and tables of normalisation that do not lead outside.
 // Throws ExitCode::kBadData naming `where`.
 std::vector<PieceModel::Piece> checked_pieces(std::string_view bytes, std::string_view where);
+
+// Of a model that was checked: whether it is a unigram model; and a model that brings a text into the same normal form,
+// but cuts it into characters, user-defined pieces and, with byte fallback, the bytes of characters in no piece.
+bool is_unigram(std::string_view bytes);
+std::string characters_model(std::string_view bytes, const std::vector<PieceModel::Piece>& pieces);
 
 }  // namespace lockstep

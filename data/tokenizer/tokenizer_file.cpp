@@ -21,8 +21,13 @@ class JsonReader {
  public:
   explicit JsonReader(std::string_view where) : where_(where) {}
 
-  BpeTables read(std::string_view text) {
+  BpeTables read(std::string_view text, LengthRules rules) {
     const JsonObject whole = object(text, "is no JSON object, or has a key twice");
+    for (const char* key : {"truncation", "padding"})
+      if (rules == LengthRules::kRefuse && !is_absent(whole, key))
+        refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
+               ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
+               "\" null in a copy of the file");
     if (!is_absent(whole, "normalizer")) {
       refuse(type_of(whole, "normalizer") != "NFC", "has a normalizer (", type_of(whole, "normalizer"),
              "); NFC is supported, or none");
@@ -233,8 +238,9 @@ std::string content_of(const std::string& path) { return InputFile(path).text(kL
 
 }  // namespace
 
-std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std::string_view where) {
-  return std::make_shared<const BytePairs>(JsonReader(where).read(text), where);
+std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std::string_view where,
+                                                      LengthRules rules) {
+  return std::make_shared<const BytePairs>(JsonReader(where).read(text, rules), where);
 }
 
 std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::string_view merges,
@@ -261,14 +267,14 @@ bool has_tokenizer_files(const std::string& folder) {
   return false;
 }
 
-std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path) {
+std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path, LengthRules rules) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return parse_tokenizer_json(content_of(path), path);
+  if (!fs::is_directory(path, error)) return parse_tokenizer_json(content_of(path), path, rules);
   require(has_tokenizer_files(path), ExitCode::kMissingInput, path,
           ": has neither tokenizer.json, nor encoder.json and ", "vocab.bpe, nor vocab.json and merges.txt");
   const auto within = [&](const char* name) { return (fs::path(path) / name).string(); };
   if (const std::string json = within("tokenizer.json"); fs::exists(json, error))
-    return parse_tokenizer_json(content_of(json), json);
+    return parse_tokenizer_json(content_of(json), json, rules);
   const bool gpt2 = fs::exists(within("encoder.json"), error);
   return parse_tables(content_of(within(gpt2 ? "encoder.json" : "vocab.json")),
                       content_of(within(gpt2 ? "vocab.bpe" : "merges.txt")), path);
@@ -326,9 +332,10 @@ std::string piece_model_in(const std::string& path) {
 
 bool has_tokenizer(const std::string& folder) { return has_tokenizer_files(folder) || !piece_model_in(folder).empty(); }
 
-Vocabulary vocabulary_of_tokenizer(const std::string& path) {
+Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
   const std::string model = piece_model_in(path);
-  return model.empty() ? Vocabulary::byte_pairs(read_tokenizer(path)) : Vocabulary::pieces(PieceModel::read(model));
+  return model.empty() ? Vocabulary::byte_pairs(read_tokenizer(path, rules))
+                       : Vocabulary::pieces(PieceModel::read(model));
 }
 
 }  // namespace lockstep

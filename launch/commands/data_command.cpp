@@ -23,20 +23,20 @@ using Inputs = std::vector<std::string>;
 
 // The vocabulary that --vocabulary or --tokenizer names; null for none.
 std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std::string& format,
-                                                   const ImportOptions& options) {
+                                                   const ImportOptions& options, LengthRules rules) {
   const std::string &characters = a.text("vocabulary"), &tokenizer = a.text("tokenizer");
   require(characters.empty() || tokenizer.empty(), ExitCode::kUsage, "data import ", format,
           ": --vocabulary and --tokenizer exclude each other");
   const std::string& from = characters.empty() ? tokenizer : characters;
   if (from.empty()) return options.like ? options.like->vocabulary : nullptr;
-  return find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText);
+  return find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText, rules);
 }
 
 void import_text_files(const Arguments& a, const Inputs& inputs, const std::string& output, ImportOptions options) {
   const std::string& level = a.text("level");
   require(level.empty() || level == "char" || level == "byte", ExitCode::kUsage, "--level ", level,
           ": must be char or byte");
-  options.vocabulary = named_vocabulary(a, "text", options);
+  options.vocabulary = named_vocabulary(a, "text", options, length_rules(a));
   TextLevel wanted = level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (options.vocabulary) {
     const TextLevel there = options.vocabulary->level();
@@ -70,13 +70,13 @@ void import_json_files(const Arguments& a, const Inputs& inputs, const std::stri
   fields.many_labels = a.has("many-labels");
   if (fields.prompt.empty() && fields.completion.empty() && fields.messages.empty() && fields.text.empty() && !pairs)
     fields.text = "text";
-  options.vocabulary = named_vocabulary(a, "json", options);
+  options.vocabulary = named_vocabulary(a, "json", options, length_rules(a));
   options.separator = a.text("separator");
   import_json(inputs, output, fields, skip.empty() ? 0 : a.integer("skip-bad", 0), options);
 }
 
 TokenFileOptions token_file_options(const Arguments& a, const std::string& format, ImportOptions& options) {
-  options.vocabulary = named_vocabulary(a, format, options);
+  options.vocabulary = named_vocabulary(a, format, options, LengthRules::kIgnore);
   TokenFileOptions out;
   if (!a.text("vocabulary-size").empty()) out.vocabulary_size = a.integer("vocabulary-size", 1, INT32_MAX);
   require(out.vocabulary_size == 0 || !options.vocabulary, ExitCode::kUsage, "data import ", format,
@@ -153,13 +153,14 @@ void import_csv_file(const Arguments& a, const Inputs& inputs, const std::string
     for (const char* other : {"categories", "leave-out", "target", "missing"})
       require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " is for tables, without --text");
     require(!a.has("fill-missing"), ExitCode::kUsage, "data import csv: --fill-missing is for tables, without --text");
-    options.vocabulary = named_vocabulary(a, "csv", options);
+    options.vocabulary = named_vocabulary(a, "csv", options, length_rules(a));
     options.separator = a.text("separator");
     return import_csv_text(inputs[0], output, {a.text("text"), a.text("label"), a.has("many-labels"), encoding_of(a)},
                            options);
   }
   for (const char* other : {"vocabulary", "tokenizer", "separator"})
     require(a.text(other).empty(), ExitCode::kUsage, "data import csv: --", other, " needs --text");
+  require(!a.has("whole-texts"), ExitCode::kUsage, "data import csv: --whole-texts needs --text");
   require(a.text("label").empty() != a.text("target").empty(), ExitCode::kUsage,
           "data import csv: one of --label COLUMN and --target COLUMN is needed");
   const bool chooses = !a.text("categories").empty() || !a.text("leave-out").empty() || !a.text("missing").empty();
@@ -181,12 +182,12 @@ const ImportFormat kFormats[] = {
     {"text",
      "concatenates the INPUT files in order",
      import_text_files,
-     {"level", "vocabulary", "tokenizer", "separator", "special-tokens", "invalid"}},
+     {"level", "vocabulary", "tokenizer", "separator", "whole-texts", "special-tokens", "invalid"}},
     {"json",
      "a record is made of each line of the INPUT files (JSON lines), whose fields are named below",
      import_json_files,
      {"field", "prompt", "completion", "messages", "chosen", "rejected", "template", "label", "many-labels", "skip-bad",
-      "vocabulary", "tokenizer", "separator"}},
+      "vocabulary", "tokenizer", "separator", "whole-texts"}},
     {"llmc",
      "INPUT files hold token ids as llm.c's do (.bin)",
      import_llmc_files,
@@ -204,7 +205,7 @@ const ImportFormat kFormats[] = {
      "INPUT is a table, .csv or .tsv, whose first row names the columns",
      import_csv_file,
      {"label", "many-labels", "target", "text", "categories", "leave-out", "missing", "encoding", "fill-missing",
-      "like", "vocabulary", "tokenizer", "separator"}},
+      "vocabulary", "tokenizer", "separator", "whole-texts"}},
     {"npy",
      "INPUT is an array of images or features and one of labels or numbers to predict (.npy), or a .npz that holds "
      "both",
@@ -361,6 +362,7 @@ std::vector<Command> data_forms() {
          ""},
         {"special-tokens", "text: special tokens that the text spells out are those tokens; else they are text"},
         invalid_option(),
+        whole_texts_option(),
         {"field", "json: the field that holds the text; default: text", "NAME", ""},
         {"prompt", "json: the field of a prompt, on which there is no loss", "NAME", ""},
         {"completion", "json: the field of what follows the prompt, on which the loss is", "NAME", ""},

@@ -8,7 +8,8 @@
 #include "data/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
-std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file) {
+
+std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file, LengthRules rules) {
   std::error_code error;
   std::unique_ptr<Vocabulary> found;
   const bool folder = std::filesystem::is_directory(from, error);
@@ -20,11 +21,19 @@ std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, Plain
     require(found != nullptr, ExitCode::kBadData, from,
             ": has no vocabulary, because its ids come from another tokenizer (level ids)");
   } else if (folder || file == PlainFile::kJson) {
-    found = std::make_unique<Vocabulary>(vocabulary_of_tokenizer(from));
+    found = std::make_unique<Vocabulary>(vocabulary_of_tokenizer(from, rules));
   } else {
     found = vocabulary_of_text(from);
   }
   return found;
+}
+
+Option whole_texts_option() {
+  return {"whole-texts", "encode texts whole though tokenizer.json has truncation or padding, which is else refused"};
+}
+
+LengthRules length_rules(const Arguments& arguments) {
+  return arguments.has("whole-texts") ? LengthRules::kIgnore : LengthRules::kRefuse;
 }
 
 Option invalid_option() {

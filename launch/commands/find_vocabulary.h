@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "data/tokenizer/tokenizer_file.h"
 #include "data/valid_text.h"
 #include "data/vocabulary.h"
 #include "launch/commands/command_line.h"
@@ -14,8 +15,14 @@ namespace lockstep {
 enum class PlainFile { kJson, kText };
 
 // `from`: a run directory, a checkpoint, a dataset, a file, or a folder with a tokenizer's files. Throws
-// ExitCode::kBadData naming it where it has no vocabulary, and the errors of what reads it.
-std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file);
+// ExitCode::kBadData naming it where it has no vocabulary, and the errors of what reads it; with kRefuse also where it
+// is a tokenizer.json with truncation or padding.
+std::shared_ptr<const Vocabulary> find_vocabulary(const std::string& from, PlainFile file,
+                                                  LengthRules rules = LengthRules::kIgnore);
+
+// --whole-texts, of commands that encode texts.
+Option whole_texts_option();
+LengthRules length_rules(const Arguments& arguments);
 
 // --invalid, of commands that read UTF-8.
 Option invalid_option();

@@ -42,7 +42,7 @@ std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const
   pieces.push_back({answer});
   std::vector<int32_t> ids;
   std::vector<uint8_t> targets;
-  RecordEncoder(vocabulary).encode(pieces, ids, targets);
+  RecordEncoder(vocabulary, chat.special).encode(pieces, ids, targets);
   return ids;
 }
 

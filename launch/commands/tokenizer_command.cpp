@@ -41,7 +41,7 @@ void for_each_block(const std::string& path, Use use) {
 std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 int encode_text(const Arguments& a) {
-  const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
+  const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson, length_rules(a));
   const std::string& path = a.positional[1];
   std::vector<int32_t> ids;
   int64_t count = 0;
@@ -194,10 +194,11 @@ std::vector<Command> tokenizer_forms() {
             invalid_option()},
            2},
           {"tokenizer encode",
-           "tokenizer encode FROM FILE [--special-tokens] [--invalid HOW]",
+           "tokenizer encode FROM FILE [--special-tokens] [--whole-texts] [--invalid HOW]",
            "Prints the token ids of a text. FILE may be - for standard input, and compressed by gzip or Zstandard.\n" +
                from,
            {{"special-tokens", "special tokens that the text spells out are those tokens; else they are text"},
+            whole_texts_option(),
             invalid_option()},
            2,
            2},

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -62,6 +63,36 @@ TEST(Pieces, AreThoseOfSentencePiece) {
   }
 }
 
+// tests/data/sentencepiece/make_ties.py
+TEST(Pieces, OfEqualCutsAreThoseOfTheCurrentPackageWhicheverTheBuildHas) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const auto model = PieceModel::read(golden("ties.model"));
+  const Vocabulary vocabulary = Vocabulary::pieces(model);
+  std::ifstream lines(golden("ties.jsonl"));
+  int count = 0, wrong = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto object = parse_json_object(line);
+    ASSERT_TRUE(object);
+    std::string text;
+    for (int64_t i = 0; i < integer_of(*object, "repeat", 1); ++i) text += text_of(*object, "text");
+    const auto tokens = model->encode(text);
+    uint64_t hash = 0;
+    for (const PieceModel::Token& token : tokens) hash = hash * 1000003 + static_cast<uint64_t>(token.id) + 1;
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+    if (find_member(*object, "hash")) EXPECT_EQ(digits, text_of(*object, "hash")) << "of a long text";
+    else wrong += words_of(vocabulary.encode(text)) != text_of(*object, "ids");
+    size_t byte = 0;
+    for (const PieceModel::Token& token : tokens) {
+      EXPECT_EQ(token.begin, byte) << text;
+      byte = token.end;
+    }
+    EXPECT_EQ(byte, text.size()) << "all of the text has tokens";
+  }
+  EXPECT_EQ(count, 201);
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(Pieces, OfATextFollowEachOtherWithTheirSpaces) {
   if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
   const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
@@ -101,6 +132,22 @@ TEST(Pieces, OfARecordAreTargetsWhereItsBytesAre) {
   EXPECT_EQ(prompt, " The dog");
   EXPECT_EQ(answer, " \xF0\x9F\x98\x80 reads") << "the bytes of a character have its mark";
   EXPECT_EQ(targets.back(), 1);
+}
+
+// The library finds user-defined pieces in every text; where one is a token of a template, such a text is refused.
+TEST(Pieces, ThatAreReservedAreRefusedInAText) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  const Vocabulary vocabulary = Vocabulary::pieces(PieceModel::read(golden("bpe.model")));
+  RecordEncoder encoder(vocabulary, {"<sep>"});
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> targets;
+  encoder.encode({{"The dog <sep"}, {"<sep>", true, true}}, ids, targets);
+  EXPECT_EQ(ids.back(), vocabulary.special("<sep>"));
+  expect_error(ExitCode::kBadData, {"spells out <sep> in a message"},
+               [&] { encoder.encode({{"The dog <sep> reads"}}, ids, targets); });
+  ids.clear();
+  RecordEncoder(vocabulary).encode({{"The dog <sep> reads"}}, ids, targets);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), vocabulary.special("<sep>")), 1);
 }
 
 // A field of bytes, whose length is below 128.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <ostream>
 #include <random>
@@ -296,6 +297,29 @@ TEST(TokenizerTest, WrongFilesAreNamed) {
                                 "(*ACCEPT)", "\\\\p{NoSuchClass}x", "(", "[\\\\Sa]", "(?P<n>a)", "\\\\K", "a\\\\"})
     refuse(regex(bad), {"the pattern '"});
   EXPECT_EQ(parse_tokenizer_json(regex("\\\\p{L}+|[^\\\\s\\\\p{L}]|\\\\s+"), "t")->size(), 256);
+}
+
+// The package would cut and pad what it encodes, which an import does not.
+TEST(TokenizerTest, TruncationAndPaddingAreRefusedWhereTextsAreEncoded) {
+  TemporaryFolder folder;
+  const std::string good = small_json("", "");
+  const auto with = [&](const std::string& keys) {
+    write_file(folder / "tokenizer.json", cat("{", keys, ",", good.substr(1)));
+    return folder / "";
+  };
+  const std::string cut = R"("truncation":{"direction":"Right","max_length":512,"strategy":"LongestFirst","stride":0})",
+                    pad = R"("padding":{"strategy":{"Fixed":128},"direction":"Right","pad_id":1})";
+  for (const auto& [keys, key] : std::map<std::string, std::string>{{cut + R"(,"padding":null)", "truncation"},
+                                                                    {R"("truncation":null,)" + pad, "padding"},
+                                                                    {cut + "," + pad, "truncation"}}) {
+    const std::string path = with(keys), file = (std::filesystem::path(path) / "tokenizer.json").string();
+    expect_error(ExitCode::kBadData,
+                 {file, cat("has \"", key, "\": {"), key == "padding" ? "\"Fixed\":128" : "\"max_length\":512",
+                  "--whole-texts", "null"},
+                 [&] { read_tokenizer(path, LengthRules::kRefuse); });
+    EXPECT_TRUE(read_tokenizer(path, LengthRules::kIgnore)->tables() == parse_tokenizer_json(good, "t")->tables());
+  }
+  EXPECT_EQ(read_tokenizer(with(R"("truncation":null,"padding":null)"), LengthRules::kRefuse)->size(), 256);
 }
 
 TEST(TokenizerTest, APatternThatTakesForeverIsStopped) {

@@ -36,6 +36,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "\"messages\":["sv,
                                                       "{\"role\":\"assistant\",\"content\":\"b\"}"sv,
                                                       "{\"role\":\"user\",\"content\":\"\"}"sv,
+                                                      "\"weight\":0,"sv,
                                                       "\"prompt\":\"x\""sv,
                                                       "\"completion\":\"y\""sv,
                                                       "\"chosen\":\"y\""sv,

@@ -42,6 +42,12 @@ chats = [
     chat(("user", "grüße, 漢字 🙂\t\"quoted\" \\"), ("assistant", "\nnewlines\n\n\n first"), ("user", "more"), ("assistant", "🙂")),
     chat(("assistant", "spaces   and"), ("user", "the   question")),
 ]
+# Every character that str.strip() removes, and neighbours of them that stay, around contents.
+spaces = [chr(c) for c in range(0x110000) if chr(c).isspace()]
+stay = ["\u200b", "\u180e", "\ufeff", "\u2060", "\x1b", "\x00", "\x7f", "\x84", "\u0086", "\u200c", "\u3001"]
+chats.append(chat(*((role, c + role + c + c) for c in spaces for role in ("user", "assistant"))))
+chats.append(chat(*((role, c + role + c) for c in stay for role in ("user", "assistant"))))
+chats.append(chat(("user", "".join(spaces)), ("assistant", "".join(spaces) + "no" + "".join(spaces)), ("user", "\u00e9\u3000"), ("assistant", "\u3000\u6f22")))
 with open(folder / "chats.jsonl", "w", encoding="utf-8") as out:
     for number, messages in enumerate(chats):
         print(json.dumps({"id": number, "messages": messages}, ensure_ascii=number % 2 == 0), file=out)

@@ -198,6 +198,14 @@ echo 290 >beyond
 refuses "tokenizer decode: no such id" 65 'token 290 is not in a vocabulary of 290' lockstep tokenizer decode bpe.json beyond
 succeeds "import with a tokenizer" lockstep data import text text.txt pairs.h5 --tokenizer bpe.json --separator '<|endoftext|>'
 same "import with a tokenizer: the ids, and the separator" "tokens: $(($(wc -w <ids) + 1))" "$(grep '^tokens:' out)"
+sed 's/"truncation":null/"truncation":{"max_length":5}/' bpe.json >cut.json
+for command in "tokenizer encode cut.json text.txt" "data import text text.txt cut.h5 --tokenizer cut.json" \
+  "data import json text.jsonl cut.h5 --tokenizer cut.json" "data import csv text.csv cut.h5 --text t --tokenizer cut.json"; do
+  refuses "$command: truncation" 65 'cut.json: has "truncation": {"max_length":5}' lockstep $command
+done
+succeeds "tokenizer encode, whole texts" lockstep tokenizer encode cut.json text.txt --whole-texts
+expect "whole texts: the same ids" cmp -s out ids
+succeeds "tokenizer inspect: nothing is encoded" lockstep tokenizer inspect cut.json
 refuses "import with a tokenizer: no such separator" 64 'the separator <|end|> is no added token' lockstep data import text text.txt no.h5 --tokenizer bpe.json --separator '<|end|>'
 refuses "--separator with characters" 64 'data import text: --separator' lockstep data import text text.txt no.h5 --separator x
 succeeds "train on byte pairs" lockstep train text.yaml run.dir=pairs data.path=pairs.h5 train.steps=10 schedule.steps=10 train.eval_every=10
