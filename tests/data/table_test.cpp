@@ -117,7 +117,7 @@ TEST_F(TableTest, TheUsualTextsStandForMissingValues) {
   import(coded, {.label = "y", .fill_missing = true, .missing = { "-999", "none" }});
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{-1, 0, 1, 0}, {1, 0, 0, 1}, {0, 0, 0, 1}, {0, 1, 0, 0}}));
   std::filesystem::rename(out_, first);
-  import("x,c,y\n-999,None,0\n", {.label = "y", .fill_missing = true, .like = first});
+  import("x,c,y\n-999,None,0\n", {.label = "y", .fill_missing = true}, first);
   EXPECT_EQ(samples(), (std::vector<std::vector<float>>{{0, 0, 1, 0}}));
 }
 
@@ -354,8 +354,11 @@ TEST_F(TableTest, LargeNumbersKeepTheirDifferences) {
   // A second table is normalised as the first; what is split and merged keeps its samples.
   const std::string first = folder_ / "first.h5", merged = folder_ / "merged.h5";
   std::filesystem::rename(out_, first);
-  import(cat("t,small,y\n", time_at(3), ",3,", time_at(3), "\n"), {.target = "y", .like = first});
+  const std::string second = cat("t,small,y\n", time_at(3), ",3,", time_at(3), "\n");
+  import(second, {.target = "y"}, first);
   EXPECT_NEAR(samples()[0][0], normalised_time(3), 1e-6);
+  import(second, {.target = "y"});
+  EXPECT_NEAR(samples(first)[0][0], normalised_time(3), 1e-6) << "imported by itself, less another offset";
   std::vector<SplitPart> parts{{folder_ / "a.h5", 0.5}, {folder_ / "b.h5", 0.5}};
   split_dataset(first, parts, {});
   merge_datasets({parts[1].path, parts[0].path}, merged, {});
