@@ -122,9 +122,11 @@ TEST(Export, WritesWholeTensorsFromAnyLayout) {
 TEST(Export, OverwritesNothingAndLeavesNothingBehind) {
   TemporaryFolder folder;
   const std::string run = folder / "run", dir = save(run, 3, 2, state());
-  test::write_file(folder / "mine", "mine");
-  expect_error(ExitCode::kOutputLocked, {"mine", "already there"}, [&] { command({"export", run, folder / "mine"}); });
-  EXPECT_EQ(content(folder / "mine"), "mine");
+  test::write_file(folder / "mine.h5", "mine.h5");
+  expect_error(ExitCode::kOutputLocked, {"mine", "already there"}, [&] {
+    command({"export", run, folder / "mine.h5"});
+  });
+  EXPECT_EQ(content(folder / "mine.h5"), "mine");
   {
     test::FileSizeLimit limit(1 << 20);
     expect_error(ExitCode::kStorage, {"out.h5"}, [&] { command({"export", run, folder / "out.h5"}); });
