@@ -122,7 +122,7 @@ TEST(Export, WritesWholeTensorsFromAnyLayout) {
 TEST(Export, OverwritesNothingAndLeavesNothingBehind) {
   TemporaryFolder folder;
   const std::string run = folder / "run", dir = save(run, 3, 2, state());
-  test::write_file(folder / "mine.h5", "mine.h5");
+  test::write_file(folder / "mine.h5", "mine");
   expect_error(ExitCode::kOutputLocked, {"mine", "already there"}, [&] {
     command({"export", run, folder / "mine.h5"});
   });
