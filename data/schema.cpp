@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "data/label_index.h"
 
 namespace lockstep {
 namespace {
@@ -270,7 +271,7 @@ DataSchema parse_schema(const std::string& text, std::string_view where) {
   s.target_mean = json_number(*o, "target_mean", where);
   s.target_std = json_number(*o, "target_std", where);
   s.columns = text_of(*o, "columns");
-  const bool fits = s.classes >= 0 &&
+  const bool fits = s.classes >= 0 && s.classes <= INT32_MAX &&
                     (s.class_names.empty() || static_cast<int64_t>(s.class_names.size()) == s.classes) &&
                     s.mean.size() == s.stddev.size() && s.target_std > 0 &&
                     std::all_of(s.stddev.begin(), s.stddev.end(), [](double d) { return d > 0; });
@@ -290,11 +291,14 @@ std::string described(const DataSchema& s) {
 
 std::vector<int32_t> labels_in(const DatasetHeader& h, const DataSchema& like) {
   std::map<std::string, int32_t> there;
-  for (int64_t i = 0; i < like.classes; ++i) there.emplace(class_name(like.class_names, i), static_cast<int32_t>(i));
+  for (size_t i = 0; i < like.class_names.size(); ++i) there.emplace(like.class_names[i], static_cast<int32_t>(i));
   std::vector<int32_t> out;
   for (int64_t i = 0; i < h.classes; ++i) {
-    const auto at = there.find(class_name(h.class_names, i));
-    out.push_back(at == there.end() ? -1 : at->second);
+    const std::string name = class_name(h.class_names, i);
+    if (const auto at = there.find(name); at != there.end()) out.push_back(at->second);
+    else if (const int64_t number = number_of_label(name); there.empty() && number < like.classes)
+      out.push_back(static_cast<int32_t>(number));
+    else out.push_back(-1);
   }
   return out;
 }

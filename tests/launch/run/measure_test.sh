@@ -23,6 +23,8 @@ for from in run run/checkpoints/step-00000006 text.h5 text.txt; do
   succeeds "eval with the vocabulary of $from" lockstep eval run data.path=part.h5
   same "eval with fewer characters, and with the vocabulary of $from" "$fewer" "$(field loss <out)"
 done
+succeeds "import like the run" lockstep data import text part.txt like.h5 --like run
+same "import like the run: its ids" "$(lockstep data inspect part.h5 | grep identity)" "$(lockstep data inspect like.h5 | grep identity)"
 refuses "a character that is not in the vocabulary" 65 ".*other.txt: the character 'E' \(U\+0045\) at byte [0-9]+ is not in the given vocabulary of" \
   lockstep data import text other.txt part.h5 --vocabulary run --force
 refuses "a vocabulary of another level" 64 '--level byte: the vocabulary of run is of level char' lockstep data import text part.txt part.h5 --vocabulary run --level byte --force
