@@ -160,19 +160,19 @@ void export_peft(const Tensors& tensors, const HfExport& base, const Settings& s
                     peft_tensors(model, layers, trained), shapes, tensors.read);
 }
 
-constexpr std::string_view kFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
+constexpr std::string_view kExportFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
 
 // With the format that its output's name says, where it names none.
 ExportRequest with_format(ExportRequest request) {
   std::string all;
-  for (std::string_view format : kFormats) all += cat(all.empty() ? "" : ", ", format);
+  for (std::string_view format : kExportFormats) all += cat(all.empty() ? "" : ", ", format);
   for (const auto& [ending, format] : {std::pair(".h5", "h5"), std::pair(".hdf5", "h5"),
                                        std::pair(".safetensors", "safetensors"), std::pair(".npz", "npz")})
     if (request.format.empty() && request.output.ends_with(ending)) request.format = format;
   require(!request.format.empty(), ExitCode::kUsage, request.output,
           ": its name does not end in .h5, .hdf5, .safetensors or .npz; say which format by --to, one of ", all);
-  require(std::find(std::begin(kFormats), std::end(kFormats), request.format) != std::end(kFormats), ExitCode::kUsage,
-          "--to: ", request.format, " is none of ", all);
+  require(std::find(std::begin(kExportFormats), std::end(kExportFormats), request.format) != std::end(kExportFormats),
+          ExitCode::kUsage, "--to: ", request.format, " is none of ", all);
   return request;
 }
 
