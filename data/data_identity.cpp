@@ -20,10 +20,14 @@ std::map<std::string, std::string> file_identities(const DataOptions& o) {
   const bool foreign = !o.hdf5.samples.empty() || !o.hdf5.labels.empty();
   for (const std::string& pattern : named_files(o)) {
     try {
-      for (const std::string& path : files_matching(pattern)) {
+      const std::vector<std::string> paths = files_matching(pattern);
+      std::string all;
+      for (const std::string& path : paths) {
         const Hdf5File file = Hdf5File::open(foreign ? hashes_path(path, o.hdf5.samples, o.hdf5.labels) : path);
         out[path] = foreign ? file.string_attribute("", "identity") : to_hex(read_dataset_header(file).identity);
+        all += cat(path, " ", out[path], "\n");
       }
+      if (paths != std::vector{pattern}) out[pattern] = to_hex(hash128(all.data(), all.size()));
     } catch (const Error&) {
       // The run that opens it fails and says why.
     }

@@ -12,7 +12,7 @@ namespace lockstep {
 // data.path, data.validation_path and data.sources, without those that are not set: files, or patterns of several.
 std::vector<std::string> named_files(const DataOptions& options);
 
-// The files that these name, each with its identity, 32 hex digits. Only
+// The files that these name, each with its identity, 32 hex digits; patterns, too, with one of all their files. Only
 // headers are read. Left out are files that are not there or cannot be opened, of which a run says what is wrong, and
 // files of other programs whose hashes are not kept beside them yet (data/foreign_file.h). Empty for generated data.
 std::map<std::string, std::string> file_identities(const DataOptions& options);

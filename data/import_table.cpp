@@ -213,8 +213,10 @@ class TableImport {
 
   void take_columns_of(const LikeData& like) {
     const DataSchema& of = like.schema;
-    const bool fits = of.kind == DataKind::kTable && !of.columns.empty() && !of.mean.empty() &&
-                      (regression() || !of.class_names.empty()) && (of.target == TargetKind::kNumbers) == regression();
+    require(of.kind != DataKind::kTable || !of.mean.empty(), ExitCode::kBadData, like.name,
+            ": was trained on several files, each normalised by its own statistics; name one of these files in --like");
+    const bool fits = of.kind == DataKind::kTable && !of.columns.empty() && (regression() || !of.class_names.empty()) &&
+                      (of.target == TargetKind::kNumbers) == regression();
     require(fits, ExitCode::kBadData, like.name, ": is no table with ", regression() ? "numbers as targets" : "labels",
             " that was imported from a CSV file");
     for (Column& c : columns_) c.used = false;

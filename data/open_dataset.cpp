@@ -237,11 +237,12 @@ std::shared_ptr<const LikeData> like_all(const std::vector<Datasets>& parts, con
   return out;
 }
 
-// For the files after the first: names mean what they mean there, statistics are their own.
-void fit_others_to(const Datasets& first, DataOptions& o) {
-  if (o.like || !first.like_this) return;
+// For the files after the first, which is fitted to `given` already: names mean what they mean there, statistics are
+// their own where nobody gave others.
+void fit_others_to(const Datasets& first, const LikeData* given, DataOptions& o) {
+  if (!first.like_this) return;
   auto like = std::make_shared<LikeData>(*first.like_this);
-  like->schema.mean.clear(), like->schema.stddev.clear();
+  if (!given || given->schema.mean.empty()) like->schema.mean.clear(), like->schema.stddev.clear();
   o.like = std::move(like);
 }
 
@@ -275,7 +276,7 @@ Datasets files_part(const std::string& pattern, const DataOptions& o, uint64_t s
   std::vector<Datasets> parts;
   for (const std::string& path : paths) {
     parts.push_back(file_part(path, each, seed));
-    fit_others_to(parts[0], each);
+    fit_others_to(parts[0], o.like.get(), each);
   }
   return joined(parts, paths, o, seed, {});
 }
@@ -296,7 +297,7 @@ Datasets all_files(const DataOptions& o, uint64_t seed) {
   for (const DataSourceFile& source : o.sources) {
     require(!source.path.empty(), ExitCode::kConfig, "data.sources: source ", names.size(), " has no path");
     parts.push_back(files_part(source.path, each, seed));
-    fit_others_to(parts[0], each);
+    fit_others_to(parts[0], o.like.get(), each);
     names.push_back(source.path);
     if (source.weight > 0) weights.push_back(source.weight);
   }
@@ -319,7 +320,7 @@ Datasets file_data(const DataOptions& o, uint64_t seed) {
   Datasets all;
   if (!o.measured) {
     all = all_files(o, seed);
-    if (!whole.like) whole.like = all.like_this;
+    whole.like = all.like_this;
   }
   Datasets out = files_part(o.validation_path, whole, seed);
   out.measured = DataPart::kValidation;

@@ -1,12 +1,14 @@
 #include "data/schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "data/channel_sums.h"
 #include "data/label_index.h"
 
 namespace lockstep {
@@ -67,6 +69,14 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > 10 ? out + ", ..." : out;
 }
 
+// Whether labels have no names but their numbers.
+template <class Described>
+bool are_numbers(const Described& of) {
+  for (size_t i = 0; i < of.class_names.size(); ++i)
+    if (of.class_names[i] != std::to_string(i)) return false;
+  return true;
+}
+
 class Fitting {
  public:
   Fitting(const std::string& where, DatasetHeader& header, std::vector<int32_t>& labels, const LikeData& like)
@@ -107,18 +117,32 @@ class Fitting {
       refuse(h_.kind == DataKind::kImages ? cat("images have ", h_.mean.size(), " channels, not ", of_.mean.size())
                                           : cat("rows have ", h_.mean.size(), " features, not ", of_.mean.size()),
              "");
+    for (size_t c = 0; h_.kind == DataKind::kTable && c < h_.mean.size(); ++c)
+      if (FeatureMoments::loses_bits(std::abs(h_.centre(c)), of_.stddev[c]))
+        log_warning(cat(where_, ": feature ", c, " has a mean of ", h_.mean[c],
+                        ", of which 32 bits may lose more than a "
+                        "thousandth of the deviation that ",
+                        like_.name, " has, ", of_.stddev[c], "; import it with --like ", like_.name));
     h_.mean = of_.mean, h_.stddev = of_.stddev;
   }
 
   void fit_columns(std::vector<int64_t>& feature_of) {
-    if (h_.columns == of_.columns || h_.columns.empty() || of_.columns.empty()) return;
+    if (h_.columns == of_.columns) return;
+    if (h_.columns.empty() || of_.columns.empty()) {
+      log_warning(cat(h_.columns.empty() ? where_ : like_.name, ": its features have no names; those of ", where_,
+                      " are taken for those of ", like_.name, " in their order"));
+      return;
+    }
+    const std::vector<TableColumn> here = parse_columns(h_.columns, where_),
+                                   there = parse_columns(of_.columns, like_.name);
+    if (here == there) return;
     struct Stored {
       TableColumn column;
       int64_t feature;
     };
     std::map<std::string, Stored> stored;
     int64_t features = 0;
-    for (const TableColumn& c : parse_columns(h_.columns, where_)) {
+    for (const TableColumn& c : here) {
       stored[c.name] = {c, features};
       features += c.features();
     }
@@ -132,7 +156,7 @@ class Fitting {
       offset.push_back(feature < 0 ? 0 : h_.offset_of(static_cast<size_t>(feature)));
     };
     const std::string again = cat("import the table with --like ", like_.name);
-    for (const TableColumn& theirs : parse_columns(of_.columns, like_.name)) {
+    for (const TableColumn& theirs : there) {
       if (theirs.type == TableColumn::Type::kTarget) continue;
       const auto at = stored.find(theirs.name);
       if (at == stored.end() || at->second.column.type == TableColumn::Type::kTarget)
@@ -143,7 +167,8 @@ class Fitting {
                    ours.type == TableColumn::Type::kNumber ? "numbers, not categories" : "categories, not numbers"),
                again);
       if (ours.type == TableColumn::Type::kNumber) {
-        if (ours.missing > 0 && !of_.mean.empty())
+        if (ours.missing > 0 && !of_.mean.empty() &&
+            h_.mean[static_cast<size_t>(at->second.feature)] != of_.mean[mean.size()])
           log_warning(cat(where_, ": column '", ours.name, "': ", ours.missing,
                           " missing values were filled with this file's own mean; with ", like_.name, "'s, ", again));
         take(at->second.feature);
@@ -165,16 +190,22 @@ class Fitting {
   }
 
   void fit_targets() {
+    // Text without labels, or a folder that does not say.
+    if (of_.target == TargetKind::kLabels && of_.classes == 0) return;
     if (h_.target != of_.target)
       refuse(cat("its targets are ", word_of(h_.target, kTargetKinds), ", not ", word_of(of_.target, kTargetKinds)),
              like_.remedy);
     if (h_.target == TargetKind::kNumbers) {
-      if (!of_.mean.empty()) h_.target_mean = of_.target_mean, h_.target_std = of_.target_std;
+      h_.target_mean = of_.target_mean, h_.target_std = of_.target_std;
       return;
     }
-    if (of_.classes == 0 || h_.classes == 0) return;  // of text without labels, here or there
+    if (h_.classes == 0) return;  // text without labels
     if (h_.target == TargetKind::kLabels) {
       fit_labels();
+    } else if (h_.class_names != of_.class_names && !h_.class_names.empty() && !of_.class_names.empty()) {
+      refuse(cat("its ", word_of(h_.target, kTargetKinds), " are of the classes ", listed(h_.class_names), ", not ",
+                 listed(of_.class_names)),
+             like_.remedy);
     } else if (h_.classes > of_.classes) {
       refuse(cat("its ", word_of(h_.target, kTargetKinds), " are of ", h_.classes, " classes, not ", of_.classes),
              like_.remedy);
@@ -184,7 +215,7 @@ class Fitting {
   }
 
   void fit_labels() {
-    const bool same = h_.class_names == of_.class_names, unnamed = h_.class_names.empty() && !same;
+    const bool same = h_.class_names == of_.class_names, unnamed = !same && are_numbers(h_) && !are_numbers(of_);
     if (unnamed && h_.classes <= of_.classes)
       log_warning(cat(where_, ": its labels are numbers without names; they are taken for those of ", like_.name, ": ",
                       listed(of_.class_names)));

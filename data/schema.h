@@ -38,6 +38,7 @@ struct TableColumn {
   std::optional<std::vector<std::string>> missing_texts = {};
 
   int64_t features() const;
+  friend bool operator==(const TableColumn&, const TableColumn&) = default;
 };
 // Throws ExitCode::kBadData naming `where`.
 std::vector<TableColumn> parse_columns(const std::string& columns, std::string_view where);

@@ -65,10 +65,11 @@ Metric balanced_accuracy() {
               [](const Tensor& output, const Batch& batch, ClassCounts& counts) {
                 const Tensor* labels = labels_of(batch);
                 if (!labels || labels->rank() != 1 || output.rank() != 2) return;
-                counts.resize(std::max(counts.size(), static_cast<size_t>(output.dim(-1))));
+                const int64_t classes = output.dim(-1);
+                counts.resize(std::max(counts.size(), static_cast<size_t>(classes) + 1));
                 for_each_prediction(output, *labels, [&](int64_t predicted, int64_t label) {
-                  check(label >= 0 && label < output.dim(-1), "label ", label, " of ", output.dim(-1), " classes");
-                  ClassCount& of = counts[static_cast<size_t>(label)];
+                  // Labels beyond the output's classes are one more, which is never predicted.
+                  ClassCount& of = counts[static_cast<size_t>(label >= 0 ? std::min(label, classes) : classes)];
                   ++of.labels;
                   of.right += predicted == label;
                   ++counts[static_cast<size_t>(predicted)].predicted;

@@ -28,6 +28,10 @@ std::shared_ptr<const Vocabulary> named_vocabulary(const Arguments& a, const std
   require(characters.empty() || tokenizer.empty(), ExitCode::kUsage, "data import ", format,
           ": --vocabulary and --tokenizer exclude each other");
   const std::string& from = characters.empty() ? tokenizer : characters;
+  require(!options.like || from.empty(), ExitCode::kUsage, "data import ", format,
+          ": --like gives the vocabulary; leave out --vocabulary and --tokenizer");
+  require(!options.like || options.like->schema.kind == DataKind::kTokens, ExitCode::kBadData, "--like ",
+          a.text("like"), ": holds no text");
   if (from.empty()) return options.like ? options.like->vocabulary : nullptr;
   return find_vocabulary(from, characters.empty() ? PlainFile::kJson : PlainFile::kText, rules);
 }

@@ -26,16 +26,22 @@ bool sets(const std::vector<std::string>& overrides, std::initializer_list<std::
   });
 }
 
-// A file given by hand is measured whole, unless a part of it is asked for.
-std::string measured_part(const Arguments& arguments) {
+// Another file than the run's that is given by hand is measured whole, unless a part of it is asked for.
+std::string measured_part(const Arguments& arguments, const Checkpoint& c, const Settings& settings) {
   if (!arguments.text("on").empty()) return arguments.text("on");
-  const bool given = sets(arguments.rest(), {"data.path=", "data.sources", "data.hdf5."});
-  return given && !sets(arguments.rest(), {"data.validation", "data.fold."}) ? "all" : "validation";
+  const bool given = sets(arguments.rest(), {"data.path=", "data.sources", "data.hdf5.samples"});
+  if (!given || sets(arguments.rest(), {"data.validation", "data.fold."})) return "validation";
+  DataOptions whole = settings.data;
+  whole.measured = DataPart::kAll;
+  const Datasets data = settings.source->open(whole, static_cast<uint64_t>(settings.seed));
+  return data.train && to_hex(data.train->identity()) == c.info.dataset ? "validation" : "all";
 }
 
 // "12 samples, all of test.h5"
-std::string measured_text(const Datasets& data, const std::string& on) {
-  const std::string name = data.like_this ? data.like_this->name : "the data";
+std::string measured_text(const Datasets& data, const DataOptions& options, const std::string& on) {
+  const std::string& file =
+      on == "validation" && !options.validation_path.empty() ? options.validation_path : options.path;
+  const std::string name = file.empty() ? "the data" : file;
   return cat(data.validation->size(), " samples, ",
              on == "all"     ? "all"
              : on == "train" ? "the training part"
@@ -49,6 +55,11 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
           data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
   return {c.info.input, data.classes, false, data.vocabulary};
+}
+
+// Whether the run had several files without a normalisation in common.
+bool keeps_own_statistics(const Settings& s) {
+  return s.data.like && s.data.like->schema.kind != DataKind::kTokens && s.data.like->schema.mean.empty();
 }
 
 // Of a checkpoint that does not say what its data means. Data that it was trained on needs no more than that.
@@ -93,18 +104,28 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   auto settings = settings_of_checkpoint(app, newest, arguments.rest());
   if (!settings->data.like && sets(arguments.rest(), {"data."}))
     settings->data.like = data_to_fit(app, newest, *settings);
-  const std::string on = measured_part(arguments);
+  const std::string on = measured_part(arguments, newest, *settings);
   settings->data.measured = part_of(on);
   settings->train.eval_ema = false;  // what is loaded is measured
   settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
     std::optional<TaskSpec> task;
-    fail_together(comm, [&] { task = task_of(checkpoint, data.validation->spec(), *settings); });
+    fail_together(comm, [&] {
+      const bool other = to_hex(data.validation->identity()) != checkpoint.info.dataset;
+      require(!other || settings->data.like || !data.like_this || !settings->data.validation_path.empty(),
+              ExitCode::kBadData, checkpoint.dir, ": was trained on other data than ", settings->data.path,
+              " is now, and does not say what that data meant");
+      if (other && comm.rank() == 0 && keeps_own_statistics(*settings))
+        log_warning(cat(checkpoint.dir,
+                        ": was trained on several files, each normalised by its own mean and deviation; ",
+                        settings->data.path, " is normalised by its own, too"));
+      task = task_of(checkpoint, data.validation->spec(), *settings);
+    });
     Trainer trainer(*settings, data, comm, task);
     fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
     const EvalReport e = trainer.evaluate();
-    if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, on)));
+    if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, settings->data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
                     {"on", on},

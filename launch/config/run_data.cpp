@@ -1,6 +1,7 @@
 #include "launch/config/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -77,11 +78,22 @@ std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
   const std::string path = model.folder + "/preprocessor_config.json";
   if (images && std::filesystem::exists(path)) {
     const HfConfig p = HfConfig::load(path);
-    if (p.truth("do_normalize", true) && p.truth("do_rescale", true))
-      s.mean = numbers_of(p, "image_mean"), s.stddev = numbers_of(p, "image_std");
-    const bool usable = s.mean.size() == s.stddev.size() &&
+    s.mean = numbers_of(p, "image_mean"), s.stddev = numbers_of(p, "image_std");
+    const auto channels = static_cast<size_t>(model.task.input[2]);
+    if (!p.truth("do_normalize", true)) s.mean.assign(channels, 0.0), s.stddev.assign(channels, 1.0);
+    const bool usable = s.mean.size() == channels && s.stddev.size() == channels &&
                         std::all_of(s.stddev.begin(), s.stddev.end(), [](double d) { return d > 0; });
-    if (!usable) p.refuse("image_mean", "and image_std are no numbers by which images can be normalised");
+    if (!usable) {
+      log_warning(cat(path,
+                      ": does not say by which mean and deviation images are normalised; those of the data are "
+                      "taken, or set data.image.mean and data.image.std"));
+      s.mean.clear(), s.stddev.clear();
+    }
+    // Of values from 0 to 1, as ours are.
+    const double factor = 255 * (p.truth("do_rescale", true) ? p.number("rescale_factor", 1.0 / 255) : 1.0);
+    if (std::abs(factor - 1) > 1e-9)
+      for (auto* values : {&s.mean, &s.stddev})
+        for (double& value : *values) value /= factor;
   }
   return std::make_shared<LikeData>(std::move(out));
 }

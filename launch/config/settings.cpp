@@ -409,20 +409,20 @@ std::shared_ptr<const HfModel> without_new(std::shared_ptr<const HfModel> model,
 }
 
 // The data of a run that begins with another one's parameters means what it meant there.
-void fit_data_to_init(const App& app, Settings& s) {
+std::shared_ptr<const LikeData> data_of_init(const App& app, const Settings& s) {
   std::string why;
   const auto data =
       s.pretrained ? data_of_folder(*s.pretrained) : data_of_run(app, open_newest(s.init.from, false), why);
-  if (!data && s.pretrained) return;
-  if (!data)
-    return log_warning(cat(s.init.from, ": what its data means is not known", why.empty() ? "" : cat(" (", why, ")"),
-                           ": classes and normalisation are those of this run's data"));
-  LikeData like = *data;
-  like.name = s.init.from;
-  like.new_classes = s.init.new_classes || (s.pretrained && !s.init.fresh.empty());
-  like.remedy =
+  if (!data && !s.pretrained)
+    log_warning(cat(s.init.from, ": what its data means is not known", why.empty() ? "" : cat(" (", why, ")"),
+                    ": classes and normalisation are those of this run's data"));
+  if (!data) return nullptr;
+  auto like = std::make_shared<LikeData>(*data);
+  like->name = s.init.from;
+  like->new_classes = s.init.new_classes || (s.pretrained && !s.init.fresh.empty());
+  like->remedy =
       "to learn other classes, set init.new_classes: true and name in init.new the parameters that learn them";
-  s.data.like = std::make_shared<LikeData>(std::move(like));
+  return like;
 }
 
 }  // namespace
@@ -437,7 +437,8 @@ std::unique_ptr<Settings> load_settings(const App& app, ConfigTree tree, int ran
   auto s = bind_settings(app, std::move(tree), ranks, resume);
   s->pretrained = without_new(pretrained, *s);
   s->adapter = adapter;
-  if (!s->init.from.empty() && s->data.resumed.identity.empty()) fit_data_to_init(app, *s);
+  if (!s->init.from.empty() && s->data.resumed.identity.empty())
+    s->data_of_init = [app, self = s.get()] { return data_of_init(app, *self); };
   return s;
 }
 

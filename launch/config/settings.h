@@ -1,6 +1,7 @@
 // Settings: all options of a run, bound from one configuration. Built once per process; its ranks share it, read-only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,6 +110,8 @@ struct Settings {
   std::string model_name;
   std::unique_ptr<ModelKind> model;
   DataOptions data;
+  // What the data of init.from means, which this run's is fitted to; reads files. Empty where there is no such data.
+  std::function<std::shared_ptr<const LikeData>()> data_of_init;
   std::unique_ptr<DataSource> source;
   OptimOptions optim;
   std::unique_ptr<OptimizerKind> optimizer;

@@ -10,8 +10,11 @@ const Datasets& SharedData::open(Communicator& comm) {
   trace_mark();
   fail_together(comm, [&] {
     std::lock_guard lock(mutex_);
-    if (!data_)
-      data_ = std::make_unique<Datasets>(settings_.source->open(settings_.data, static_cast<uint64_t>(settings_.seed)));
+    if (!data_) {
+      DataOptions options = settings_.data;
+      if (!options.like && settings_.data_of_init) options.like = settings_.data_of_init();
+      data_ = std::make_unique<Datasets>(settings_.source->open(options, static_cast<uint64_t>(settings_.seed)));
+    }
     if (comm.rank() == 0 && data_->stored_samples > data_->samples)
       log_warning(cat(settings_.data.path, ": has grown from ", data_->samples, " to ", data_->stored_samples,
                       " samples since the run began: the first ", data_->samples,
