@@ -66,10 +66,12 @@ Metric balanced_accuracy() {
                 const Tensor* labels = labels_of(batch);
                 if (!labels || labels->rank() != 1 || output.rank() != 2) return;
                 const int64_t classes = output.dim(-1);
-                counts.resize(std::max(counts.size(), static_cast<size_t>(classes) + 1));
+                counts.resize(std::max(counts.size(), static_cast<size_t>(classes)));
                 for_each_prediction(output, *labels, [&](int64_t predicted, int64_t label) {
                   // Labels beyond the output's classes are one more, which is never predicted.
-                  ClassCount& of = counts[static_cast<size_t>(label >= 0 ? std::min(label, classes) : classes)];
+                  const bool beyond = label < 0 || label >= classes;
+                  if (beyond) counts.resize(std::max(counts.size(), static_cast<size_t>(classes) + 1));
+                  ClassCount& of = counts[static_cast<size_t>(beyond ? classes : label)];
                   ++of.labels;
                   of.right += predicted == label;
                   ++counts[static_cast<size_t>(predicted)].predicted;
