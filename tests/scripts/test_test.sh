@@ -10,7 +10,7 @@ mkdir -p "$work/repo/scripts" "$work/bin"
 cp "$repository"/scripts/{test,common.sh} "$work/repo/scripts/"
 # rm first: a link would be written through, into the machine's own program.
 stand_in() { rm -f "$1" && printf '#!/bin/bash\n%s\n' "$2" >"$1" && chmod +x "$1"; }
-for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id cut rm mktemp find ln; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
+for tool in bash awk grep sed cat sort head tail dirname mkdir nproc env id cut rm mktemp find ln tac paste; do ln -s "$(command -v $tool)" "$work/bin/$tool"; done
 for script in install_packages sanitize build_cost fuzz; do
   stand_in "$work/repo/scripts/$script" "if [ \"\$1\" = --list ]; then echo idx; exit; fi; echo $script \"\$@\" >>calls; [[ \" \$BROKEN \" != *\" $script \"* ]]"
 done
@@ -18,7 +18,17 @@ stand_in "$work/bin/git" 'echo 000000a0000000000000000000000000000000000'
 stand_in "$work/bin/cmake" 'echo cmake "$@" >>calls
 for word in "$@"; do case $word in -DLOCKSTEP_BUILD_COST=?*) mkdir -p "$(dirname "${word#*=}")"; echo line >"${word#*=}" ;; esac; done'
 stand_in "$work/bin/zsh" true
-stand_in "$work/bin/ctest" 'echo "ctest $* ${LOCKSTEP_SEED:-}" >>calls
+# Tests, of which one names zsh, and one reads a common.sh that names ip.
+mkdir "$work/tests"
+echo 'zsh -c true' >"$work/tests/shell_test.sh"
+echo '. "$(dirname "$0")/common.sh"' >"$work/tests/net_test.sh"
+echo 'ip link' >"$work/tests/common.sh"
+echo 'echo zipped' >"$work/tests/other_test.sh"
+stand_in "$work/bin/ctest" 'if [[ " $* " == *" -N "* ]]; then
+  for name in shell net other; do printf "\n7: Test command: %s \"x y\"\n7: Working Directory: /\nLabels: run\n  Test #7: %s\n" "'"$work"'/tests/${name}_test.sh" "a_$name"; done
+  exit
+fi
+echo "ctest $* ${LOCKSTEP_SEED:-}" >>calls
 if ! command -v zsh >/dev/null; then echo "ctest without zsh" >>calls; fi
 mkdir -p build/$2/Testing/Temporary
 printf "%s\n" "1/2 Testing: a_test" "a_test.cpp:7: Skipped" "no terminal here" "[  SKIPPED ] A.B (0 ms)" "2/2 Testing: disk" "skipped: no disk" >build/$2/Testing/Temporary/LastTest.log
@@ -59,7 +69,8 @@ expect "CI: exit 0" test "$code" -eq 0
 expect "CI: the cost" called '^build_cost report .*/cost\.log$'
 expect "CI: a slice, by the commit's hash" called '^ctest --preset [a-z]+-release -C slice -R \^slice_[a-z_]+\$ --no-tests=error 10$'
 expect "CI: how to repeat it" says 'LOCKSTEP_SEED=10 ctest --test-dir build/[a-z]+-release -C slice -R slice_[a-z_]+'
-expect "CI: the quick tests once more without optional programs" called '^ctest without zsh$'
+expect "CI: tests that know of optional programs once more without these" called '^ctest without zsh$'
+expect "CI: these tests alone" called '^ctest --preset [a-z]+-release --parallel [0-9]+ --no-tests=error -R \^\(a_net\|a_shell\)\$ $'
 expect "CI: what they skipped" says '^  skipped: disk: no disk$'
 run CI=true BROKEN=build_cost --
 expect "CI, too costly: exit 1" test "$code" -eq 1
