@@ -164,10 +164,10 @@ class TableImport {
     require_same_pass(done == count_ && rows.hash() == hash_, path_);
     header.hashes = writer.finish();
     if (regression()) {
-      warn_of_order(numbers);
+      if (!import_.like) warn_of_order(numbers);  // what is like other data is seldom split
       write_numbers(file, numbers, header, import_.like ? &import_.like->schema : nullptr);
     } else {
-      warn_of_label_order(path_, labels, header.classes);
+      if (!import_.like) warn_of_label_order(path_, labels, header.classes);
       write_labels(file, labels, header);
     }
     for (size_t i : order_) {

@@ -137,7 +137,7 @@ void TokenWriter::write_labels_of(Hdf5File& file, DatasetHeader& header) {
   header.classes = static_cast<int64_t>(names.size());
   if (like_) fit_to(header, labels_, *like_, output_);
   write_labels(file, labels_, header);
-  warn_of_label_order(output_, labels_, header.classes);
+  if (!like_) warn_of_label_order(output_, labels_, header.classes);  // what is like other data is seldom split
 }
 
 void TokenWriter::close(const ProgressCallback& progress) {

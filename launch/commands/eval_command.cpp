@@ -8,6 +8,7 @@
 #include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
 #include "launch/world/fail_together.h"
+#include "launch/world/world.h"
 
 namespace lockstep {
 namespace {
@@ -26,15 +27,34 @@ bool sets(const std::vector<std::string>& overrides, std::initializer_list<std::
   });
 }
 
-// Another file than the run's that is given by hand is measured whole, unless a part of it is asked for.
-std::string measured_part(const Arguments& arguments, const Checkpoint& c, const Settings& settings) {
+// The overrides, and those that they imply: a file given by hand takes the place of the run's files, under whichever of
+// the two keys the run named them.
+std::vector<std::string> overrides_of(const Arguments& arguments, const Checkpoint& c) {
+  std::vector<std::string> out = arguments.rest();
+  const bool path = sets(out, {"data.path="}), sources = sets(out, {"data.sources"});
+  if (path == sources) return out;
+  const ConfigTree tree = ConfigTree::parse(c.info.config, c.dir + ": its configuration");
+  const ConfigNode* data = tree.root().find("data");
+  if (data && data->find(path ? "sources" : "path")) out.emplace_back(path ? "data.sources=[]" : "data.path=\"\"");
+  return out;
+}
+
+// Another file than the run's that is given by hand is measured whole, unless a part of it is asked for. So is one that
+// begins with the run's samples, which a run that goes on would use no more of.
+std::string measured_part(const Arguments& arguments, const Checkpoint& c, Settings& settings) {
   if (!arguments.text("on").empty()) return arguments.text("on");
   const bool given = sets(arguments.rest(), {"data.path=", "data.sources", "data.hdf5.samples"});
   if (!given || sets(arguments.rest(), {"data.validation", "data.fold."})) return "validation";
   DataOptions whole = settings.data;
   whole.measured = DataPart::kAll;
   const Datasets data = settings.source->open(whole, static_cast<uint64_t>(settings.seed));
-  return data.train && to_hex(data.train->identity()) == c.info.dataset ? "validation" : "all";
+  if (!data.train || to_hex(data.train->identity()) != c.info.dataset) return "all";
+  if (data.stored_samples == data.samples) return "validation";
+  if (is_first_process())
+    log_warning(cat(settings.data.path, ": its first ", data.samples, " of ", data.stored_samples,
+                    " samples are those of ", c.dir, "'s data, on which it was trained; all are measured"));
+  settings.data.resumed = {};
+  return "all";
 }
 
 // "12 samples, all of test.h5"
@@ -101,7 +121,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   const std::string& run = arguments.positional[0];
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
   const Checkpoint newest = open_newest(run, false);
-  auto settings = settings_of_checkpoint(app, newest, arguments.rest());
+  auto settings = settings_of_checkpoint(app, newest, overrides_of(arguments, newest));
   if (!settings->data.like && sets(arguments.rest(), {"data."}))
     settings->data.like = data_to_fit(app, newest, *settings);
   const std::string on = measured_part(arguments, newest, *settings);

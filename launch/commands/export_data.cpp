@@ -70,7 +70,14 @@ void add_classes(const Checkpoint& c, const DataSchema& s, HfExport& out) {
 // As transformers' ViTImageProcessor computes (byte / 255 - mean) / std of images that it resizes as we do.
 void add_preprocessor(const Checkpoint& c, const DataSchema& s, HfExport& out) {
   const Shape& image = c.info.input;
-  if (s.kind != DataKind::kImages || s.mean.empty() || image.rank() != 3) return;
+  if (s.kind != DataKind::kImages || image.rank() != 3) return;
+  if (s.mean.empty()) {
+    log_warning(cat(c.dir,
+                    ": was trained on several files, each normalised by its own mean and deviation, so no "
+                    "preprocessor_config.json says how images are normalised; join the files with `lockstep data "
+                    "merge` before training, or write it by hand"));
+    return;
+  }
   constexpr int64_t kBilinear = 2;
   out.files.emplace_back("preprocessor_config.json",
                          json_line({{"image_processor_type", "ViTImageProcessor"},

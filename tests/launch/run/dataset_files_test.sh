@@ -86,6 +86,9 @@ for kind in text images numbers labelled pairs; do
   same "$kind: the same bits" "$(digest "$kind-whole")" "$(digest "$kind-grown")"
   succeeds "$kind: eval" lockstep eval "$kind-grown" --json
   same "$kind: eval measures on the validation part of before" "$(tail -n 1 "$kind-whole/metrics.jsonl" | field val_loss)" "$(field loss <out)"
+  succeeds "$kind: eval of the file given by hand" lockstep eval "$kind-grown" data.path=grows.h5
+  expect "$kind: all of it is measured" grep -q '"on":"all"' out
+  expect "$kind: with a warning of what was trained on" grep -q 'warning: grows.h5: its first [0-9]* of [0-9]* samples are those of .*; all are measured' err
 done
 succeeds "another beginning" lockstep data merge test.h5 images.h5 grows.h5 --force
 refuses "another beginning" 65 '.*was trained on other data' lockstep train images.yaml data.path=grows.h5 train.steps=13 run.dir=images-grown --resume

@@ -108,6 +108,10 @@ refuses "a label that the run does not have" 65 "other.h5: .*class 'worse' is no
 # Several files of one run: names are those of the first, and statistics that differ are said.
 succeeds "files with statistics of their own" lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: some.h5}]' 'data.path=""' run.dir=several train.steps=3
 expect "are warned of" grep -q 'warning: some.h5: has another mean or standard deviation than photos.h5' err
+succeeds "a file in the place of several" lockstep eval several data.path=dark.h5
+same "it is measured whole" 80 "$(field samples <out)"
+succeeds "several in the place of one" lockstep eval photos_run 'data.sources=[{path: dark.h5}, {path: dark.h5}]'
+same "all of them are measured" 160 "$(field samples <out)"
 refuses "files of other classes" 65 "renamed.h5: does not fit the data of photos.h5: class 'zcross'" \
   lockstep train photos.yaml 'data.sources=[{path: photos.h5}, {path: renamed.h5}]' 'data.path=""' run.dir=none
 
@@ -120,6 +124,10 @@ mean=$(lockstep data inspect photos.h5 --json 2>/dev/null | sed -E 's/.*"mean": 
 expect "with the run's mean" grep -qF "\"image_mean\":[$mean]" vit.hf/preprocessor_config.json
 expect "and its size" grep -qF '"size":{"height":8,"width":8}' vit.hf/preprocessor_config.json
 expect "and its classes" grep -qF '"id2label":{"0":"circle","1":"cross","2":"moon","3":"square"}' vit.hf/config.json
+succeeds "a ViT of files with statistics of their own" lockstep train "${vit[@]}" 'data.sources=[{path: photos.h5}, {path: some.h5}]' 'data.path=""' run.dir=vit_several
+succeeds "exported" lockstep checkpoint export vit_several vit_several.hf --to hf
+expect "says that none normalises" grep -q 'warning: vit_several/.*: was trained on several files, each normalised by its own .*no preprocessor_config.json' err
+expect "and writes none" test ! -e vit_several.hf/preprocessor_config.json
 sed '/^model:/,/^optim:/{/^optim:/!d}' vit.yaml >tuned.yaml
 tune=(tuned.yaml init.from=vit.hf train.steps=3)
 succeeds "tuned on dark images of two classes" lockstep train "${tune[@]}" data.path=some.h5 data.validation=0 run.dir=vit_by_itself
