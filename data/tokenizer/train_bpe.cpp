@@ -222,6 +222,9 @@ BpeTables train_bpe(const std::vector<std::string>& inputs, const BpeTraining& o
   require(o.vocabulary >= 256 + special && o.vocabulary <= kMostBpeTokens, ExitCode::kUsage, "a vocabulary of ",
           o.vocabulary, " tokens; ", 256 + special, " (the bytes and the special tokens) to ", kMostBpeTokens,
           " are possible");
+  for (auto token = o.special.begin(); token != o.special.end(); ++token)
+    require(std::find(o.special.begin(), token, *token) == token, ExitCode::kUsage, "the special token ", *token,
+            " is given twice");
   check(o.threads > 0, "training with ", o.threads, " threads");
   BpeTables tables;
   Merger merger(WordCounter(o).count(inputs), tables);

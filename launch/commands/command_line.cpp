@@ -115,6 +115,17 @@ int64_t Arguments::integer(const std::string& name, int64_t least, int64_t most)
   return v;
 }
 
+std::vector<std::string> Arguments::list(const std::string& name) const {
+  const std::string& t = text(name);
+  std::vector<std::string> out;
+  std::istringstream in(t.empty() || t.back() != ',' ? t : t + ",");  // getline takes the last comma for an end
+  for (std::string word; std::getline(in, word, ',');) {
+    require(!word.empty(), ExitCode::kUsage, "--", name, " ", t, ": the list has an empty element");
+    out.push_back(word);
+  }
+  return out;
+}
+
 int Arguments::ranks(int least) const { return static_cast<int>(integer("ranks", least, kMostRanks)); }
 
 double Arguments::number(const std::string& name, double least, double most) const {

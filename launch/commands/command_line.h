@@ -51,9 +51,10 @@ struct Arguments {
   const std::string& text(const std::string& name) const { return values.at(name); }
   // The positional arguments after the first one, such as key.path=value after FILE.yaml.
   std::vector<std::string> rest() const { return {positional.begin() + 1, positional.end()}; }
-  // These throw ExitCode::kUsage if the value is not a number, or not in [least, most].
+  // These throw ExitCode::kUsage if the value is not such a number or list, or not in [least, most].
   int64_t integer(const std::string& name, int64_t least, int64_t most = std::numeric_limits<int64_t>::max()) const;
-  int ranks(int least = 0) const;  // the value of --ranks, in [least, kMostRanks]
+  std::vector<std::string> list(const std::string& name) const;  // with commas between; none of them empty
+  int ranks(int least = 0) const;                                // the value of --ranks, in [least, kMostRanks]
   double number(const std::string& name, double least, double most = std::numeric_limits<double>::infinity()) const;
 };
 

@@ -68,20 +68,10 @@ struct ProofPlan {
   bool fast = false, json = false;
 };
 
-std::vector<std::string> words_of(const std::string& list, const std::string& option) {
-  std::vector<std::string> out;
-  std::istringstream in(list);
-  for (std::string word; std::getline(in, word, ',');) {
-    require(!word.empty(), ExitCode::kUsage, "--", option, " ", list, ": the list has an empty element");
-    out.push_back(word);
-  }
-  require(!out.empty(), ExitCode::kUsage, "--", option, ": the list is empty");
-  return out;
-}
-
 // The numbers of ranks, ascending: those of --ranks, or 1, 2, 4 (under a launcher, up to the number it started), as far
 // as a step has enough micro-batches.
-std::vector<int> ranks_of(const std::string& list, int64_t most) {
+std::vector<int> ranks_of(const Arguments& a, int64_t most) {
+  const std::string& list = a.text("ranks");
   const int launched = mpi_launched() ? world_size(0) : 0;
   std::set<int> out;
   if (list.empty()) {
@@ -90,7 +80,7 @@ std::vector<int> ranks_of(const std::string& list, int64_t most) {
     if (launched && launched <= most) out.insert(launched);
     return {out.begin(), out.end()};
   }
-  for (const std::string& word : words_of(list, "ranks")) {
+  for (const std::string& word : a.list("ranks")) {
     int r = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), r);
     require(error == std::errc() && end == word.data() + word.size() && r >= 1 && r <= kMostRanks, ExitCode::kUsage,
@@ -102,9 +92,11 @@ std::vector<int> ranks_of(const std::string& list, int64_t most) {
   return {out.begin(), out.end()};
 }
 
-std::vector<std::string> levels_of(const std::string& list) {
+std::vector<std::string> levels_of(const Arguments& a) {
+  const std::string& list = a.text("levels");
   if (list == "all") return kLevels;
-  const std::vector<std::string> words = words_of(list, "levels");
+  const std::vector<std::string> words = a.list("levels");
+  require(!words.empty(), ExitCode::kUsage, "--levels: the list is empty");
   for (const std::string& w : words)
     require(std::find(kLevels.begin(), kLevels.end(), w) != kLevels.end(), ExitCode::kUsage, "--levels ", list, ": '",
             w, "' is not one of none, optimizer, gradients, parameters");
@@ -133,7 +125,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   Recompute recompute = Recompute::kNone;
   given.bind("", {recompute_field(recompute)});
   const int64_t most = batch.micro > 0 ? ceil_div(batch.global, batch.micro) : batch.global;
-  const std::vector<int> ranks = ranks_of(a.text("ranks"), most);
+  const std::vector<int> ranks = ranks_of(a, most);
   plan.world = mpi_launched() ? world_size(0) : ranks.back();
   if (batch.micro == 0) {
     require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
@@ -170,7 +162,7 @@ ProofPlan plan_of(const App& app, const Arguments& a) {
   std::vector<std::string> modes{"none", "block"};
   if (recompute == Recompute::kAttention) modes.push_back("attention");
   for (const std::string& mode : modes) {
-    for (const std::string& level : levels_of(a.text("levels"))) {
+    for (const std::string& level : levels_of(a)) {
       for (int r : ranks) plan.rows.push_back({add(mode, r, level, 0)});
       if (level == "gradients" || level == "parameters")  // hybrid: two shard groups
         for (int r : ranks)

@@ -118,6 +118,7 @@ int train_tokenizer(const Arguments& a) {
   options.vocabulary = a.integer("vocab-size", 0);
   options.pattern = a.text("pattern");
   options.invalid = invalid_bytes(a);
+  for (const std::string& token : a.list("special")) options.special.push_back(token);
   options.threads = static_cast<int>(a.integer("threads", 0, kMostRanks));
   if (options.threads == 0) options.threads = available_cores();
   PendingFile pending(output, a.has("force"));
@@ -184,11 +185,15 @@ std::vector<Command> tokenizer_forms() {
       "tokenizer.model, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
   return {{"tokenizer train",
-           "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--threads N] [--force]",
+           "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--special LIST] "
+           "[--threads N] [--force]",
            "Makes a byte-level BPE tokenizer of the texts, as a tokenizer.json: the 256 bytes, then the most frequent\n"
-           "pairs, then <|endoftext|>. The same texts give the same tokenizer on any number of threads.",
+           "pairs, then <|endoftext|> and the tokens of --special. The same texts give the same tokenizer on any\n"
+           "number of threads.",
            {{"vocab-size", "tokens to make", "N", "50257"},
             {"pattern", "how text is split into words: gpt2, llama3 or qwen2", "NAME", "gpt2"},
+            {"special", "special tokens beside <|endoftext|>, such as <|im_start|>,<|im_end|> for --template chatml",
+             "LIST", ""},
             {"threads", "threads that read; 0: one for each core", "N", "0"},
             {"force", "replace an existing OUTPUT.json"},
             invalid_option()},

@@ -128,6 +128,13 @@ bad "no messages" '{"messages": []}' 'its field "messages" holds no message' --c
 bad "a message without content" '{"messages": [{"role": "user"}]}' 'message 0 of "messages" has no field "content"' --chat
 bad "messages without --chat" "$(sed -n 2p asked.jsonl)" 'has messages, which a chat template turns into a prompt: add --chat'
 bad "an unknown token" '{"prompt": "<|x|>"}' 'the prompt holds <\|x\|>' --special-tokens
+succeeds "a tokenizer with a template's tokens" lockstep tokenizer train chats.jsonl own.json --vocab-size 300 --special '<|im_start|>,<|im_end|>'
+succeeds "import with it" import own --tokenizer own.json
+succeeds "tune with it" tune own
+succeeds "an answer by it" ask own --prompt "What is the question?"
+same "an answer by it" "no" "$(cat out)"
+refuses "a special token twice" 64 'the special token <\|endoftext\|> is given twice' lockstep tokenizer train chats.jsonl x.json --vocab-size 300 --special '<|endoftext|>'
+refuses "a special token without text" 64 '--special a,,b: the list has an empty element' lockstep tokenizer train chats.jsonl x.json --vocab-size 300 --special a,,b
 lockstep tokenizer train chats.jsonl bpe.json --vocab-size 300 >out 2>&1
 succeeds "import with another tokenizer" import other --tokenizer bpe.json --template plain
 succeeds "tune with another tokenizer" tune other train.steps=0
