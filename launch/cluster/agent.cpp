@@ -20,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
+#include "core/base/median.h"
 #include "launch/app.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
@@ -56,9 +57,7 @@ class Medians {
   double of(std::string_view what) const {  // seconds; 0: not known
     const auto found = durations_.find(kind_of(what));
     if (found == durations_.end()) return 0;
-    std::vector<double> sorted(found->second.begin(), found->second.end());
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-    return sorted[sorted.size() / 2];
+    return median({found->second.begin(), found->second.end()});
   }
 
  private:

@@ -20,6 +20,7 @@
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
+#include "launch/cluster/step_times.h"
 
 namespace lockstep {
 namespace {
@@ -392,7 +393,7 @@ class Attempt {
   }
 
   void speak(double now) {
-    if (const auto line = stragglers_.update(ranks_, now)) log_warning(*line);
+    if (const auto line = step_times_.update(ranks_, now)) log_warning(*line);
     std::map<std::string, double> still;
     for (const Notice& n : notices_on(ranks_, options_.patience, now)) {
       const auto known = said_.find(n.key);
@@ -474,7 +475,7 @@ class Attempt {
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;
   std::list<Stranger> strangers_;
-  Stragglers stragglers_;
+  StepTimes step_times_;
   std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
   AttemptResult result_;
   double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;

@@ -18,11 +18,6 @@ std::string seconds_text(double s) {
   return text;
 }
 
-std::string place_of(const RankView& r) {
-  return cat("rank ", r.rank, r.host.empty() ? "" : cat(" on ", r.host),
-             r.process ? cat(" (process ", r.process, ")") : "");
-}
-
 double age_of(const Activity& a, const RankView& r, double now) { return a.age_s + std::max(0.0, now - r.heard); }
 
 // "in backward, step 18, for 3.2 s"
@@ -134,6 +129,11 @@ std::string ranks_and(const std::vector<int>& ranks) {
   return out;
 }
 
+std::string place_of(const RankView& r) {
+  return cat("rank ", r.rank, r.host.empty() ? "" : cat(" on ", r.host),
+             r.process ? cat(" (process ", r.process, ")") : "");
+}
+
 std::string end_text(const RankView& r) {
   if (r.code <= 128) return r.code == 0 ? "ended early, without an error," : cat("ended with exit code ", r.code);
   const int number = r.code - 128;
@@ -241,47 +241,6 @@ std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patienc
     out.push_back({"exchange", cat("no progress in exchanges for ", seconds_text(age_of(ranks[0].call, ranks[0], now)),
                                    ": ", waiting_text(ranks, -1), "; a network between them is slow or cut")});
   return out;
-}
-
-std::optional<std::string> Stragglers::update(const std::vector<RankView>& ranks, double now) {
-  constexpr int64_t kWarmUp = 3;
-  constexpr double kRatio = 1.5, kLeast_ms = 10, kRepeat_s = 60;
-  constexpr int kInRow = 4;
-  ranks_.resize(ranks.size());
-  bool moved = false;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const FlightStep& s = ranks[i].step;
-    Rank& r = ranks_[i];
-    if (s.step <= r.step) continue;
-    moved = true;
-    r.step = s.step;
-    const double busy = std::max(0.0, s.step_ms - s.waited_ms);
-    r.busy_ms = ++r.steps <= kWarmUp ? busy : 0.6 * r.busy_ms + 0.4 * busy;
-  }
-  if (!moved || ranks.size() < 2) return {};
-  for (const Rank& r : ranks_)
-    if (r.steps <= kWarmUp) return {};
-  size_t worst = 0;
-  for (size_t i = 1; i < ranks_.size(); ++i)
-    if (ranks_[i].busy_ms > ranks_[worst].busy_ms) worst = i;
-  std::vector<double> others;
-  for (size_t i = 0; i < ranks_.size(); ++i)
-    if (i != worst) others.push_back(ranks_[i].busy_ms);
-  std::nth_element(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
-  const double typical = others[others.size() / 2];
-  if (ranks_[worst].busy_ms < kRatio * typical || ranks_[worst].busy_ms < typical + kLeast_ms) {
-    in_row_ = 0;
-    named_ = -1;
-    return {};
-  }
-  if (++in_row_ < kInRow) return {};
-  if (named_ == static_cast<int>(worst) && now - said_ < kRepeat_s) return {};
-  named_ = static_cast<int>(worst);
-  said_ = now;
-  return cat(place_of(ranks[worst]), " is slow: it computes ",
-             fixed(ranks_[worst].busy_ms / std::max(typical, 1e-3), 1), " times as long as the others in a step (",
-             static_cast<int64_t>(ranks_[worst].busy_ms), " ms, they ", static_cast<int64_t>(typical),
-             " ms), and all wait for it; look at what else runs on its machine, its clock and its temperature");
 }
 
 }  // namespace lockstep

@@ -73,26 +73,8 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
 // What should be said now.
 std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patience& patience, double now);
 
+std::string place_of(const RankView& rank);            // "rank 2 on n1 (process 431)"
 std::string end_text(const RankView& rank);            // "was killed by SIGKILL", "ended with exit code 70"
 std::string ranks_and(const std::vector<int>& ranks);  // "rank 2", "ranks 0, 1 and 3"
-
-// Names ranks that compute much longer than the others. Over the last steps, by the time of a step that a rank did not
-// wait for others.
-class Stragglers {
- public:
-  // Takes each rank's last step; returns a line when a rank has newly become, or stayed for long, a straggler.
-  std::optional<std::string> update(const std::vector<RankView>& ranks, double now);
-
- private:
-  struct Rank {
-    int64_t step = 0;
-    double busy_ms = 0;  // smoothed
-    int64_t steps = 0;
-  };
-  std::vector<Rank> ranks_;
-  int named_ = -1;
-  double said_ = -1e9;
-  int in_row_ = 0;
-};
 
 }  // namespace lockstep

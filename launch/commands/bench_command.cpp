@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "core/base/median.h"
 #include "core/device/allocator.h"
 #include "core/io/json.h"
 #include "launch/commands/commands.h"
@@ -30,10 +31,6 @@ double process_age() {
   return now - static_cast<double>(std::stoll(text.substr(at))) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v[v.size() / 2];
-}
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 
 // Peak of dense matrix products in bf16 or fp16 with fp32 accumulation, in 10^12 operations per second, from NVIDIA's

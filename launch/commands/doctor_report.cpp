@@ -6,21 +6,16 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {
 
-// What is reported: less than this part of the median, or more than so many times as much.
+// What is reported: less than this part of the median or the best, or more than so many times as much.
 constexpr double kSlowCompute = 0.7, kSlowLink = 0.5, kSlowDisk = 0.5, kLateLink = 4;
 constexpr double kLateByUs = 50;  // latencies below this are noise of the scheduler
 constexpr double kClockOff_s = 0.1;
-
-double middle_of(std::vector<double> v) {
-  if (v.empty()) return 0;
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 std::string rank_text(const Health& h, size_t r) { return cat("rank ", r, " on ", h.ranks[r].host); }
 
@@ -41,20 +36,23 @@ void compare_machines(const Health& h, const std::string& what, std::string (*va
   }
 }
 
+// Links within a machine are compared with the middle one, since their times depend on where ranks run; links between
+// machines with the best one, since several of them may be slow.
 void find_slow_links(const Health& h, bool local, std::vector<std::string>& out) {
   std::vector<double> latencies, rates;
   for (const LinkHealth& l : h.links)
     if (is_local(h, l) == local) latencies.push_back(l.latency_us), rates.push_back(l.mb_s);
-  if (rates.size() < 3) return;  // two do not say which is the slow one
-  const double latency = middle_of(latencies), rate = middle_of(rates);
+  if (rates.size() < (local ? 3 : 2)) return;  // of two within a machine neither is typical
+  const double latency = local ? median(latencies) : *std::min_element(latencies.begin(), latencies.end());
+  const double rate = local ? median(rates) : *std::max_element(rates.begin(), rates.end());
+  const std::string other = local ? ", the median is " : ", the best is ";
   for (const LinkHealth& l : h.links) {
     if (is_local(h, l) != local) continue;
     const std::string pair = cat("between rank ", l.a, " on ", h.ranks[static_cast<size_t>(l.a)].host, " and ",
                                  rank_text(h, static_cast<size_t>(l.b)));
-    if (l.mb_s < kSlowLink * rate)
-      out.push_back(cat(pair, ": ", fixed(l.mb_s, 0), " MB/s, the median is ", fixed(rate, 0)));
+    if (l.mb_s < kSlowLink * rate) out.push_back(cat(pair, ": ", fixed(l.mb_s, 0), " MB/s", other, fixed(rate, 0)));
     if (l.latency_us > kLateLink * latency && l.latency_us > latency + kLateByUs)
-      out.push_back(cat(pair, ": ", fixed(l.latency_us, 1), " us, the median is ", fixed(latency, 1)));
+      out.push_back(cat(pair, ": ", fixed(l.latency_us, 1), " us", other, fixed(latency, 1)));
   }
 }
 
@@ -124,15 +122,14 @@ std::vector<std::string> findings(const Health& h) {
     const RankHealth& r = h.ranks[i];
     if (i > 0 && r.core_count != h.ranks[0].core_count)
       out.push_back(cat(rank_text(h, i), ": may use ", r.core_count, " cores, rank 0 ", h.ranks[0].core_count));
-    if (r.gflops < kSlowCompute * middle_of(rates))
+    if (r.gflops < kSlowCompute * median(rates))
       out.push_back(
-          cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(middle_of(rates), 1)));
-    if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * middle_of(writes))
+          cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(median(rates), 1)));
+    if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * median(writes))
       out.push_back(
-          cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(middle_of(writes), 0)));
-    if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * middle_of(reads))
-      out.push_back(
-          cat(r.host, ": reads ", fixed(r.read_mb_s, 0), " MB/s, the median is ", fixed(middle_of(reads), 0)));
+          cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(median(writes), 0)));
+    if (writes.size() > 2 && r.write_mb_s > 0 && r.read_mb_s < kSlowDisk * median(reads))
+      out.push_back(cat(r.host, ": reads ", fixed(r.read_mb_s, 0), " MB/s, the median is ", fixed(median(reads), 0)));
     if (std::abs(r.clock_s) > kClockOff_s + r.clock_error_s)
       out.push_back(cat(rank_text(h, i), ": its clock is ", fixed(std::abs(r.clock_s), 3), " s ",
                         r.clock_s > 0 ? "ahead of" : "behind", " that of rank 0"));

@@ -83,13 +83,25 @@ TEST(DoctorReport, NamesTheSlowRankLinkDiskAndClock) {
 TEST(DoctorReport, ComparesLinksWithThoseOfTheirKind) {
   Health h = healthy();
   link_of(h, 1, 6).mb_s = 100;
-  expect_only(h, "between rank 1 on n0 and rank 6 on n3: 100 MB/s, the median is 1100");
+  expect_only(h, "between rank 1 on n0 and rank 6 on n3: 100 MB/s, the best is 1100");
   h = healthy();
   link_of(h, 2, 3).mb_s = 1100;  // within a machine
   expect_only(h, "between rank 2 on n1 and rank 3 on n1: 1100 MB/s, the median is 8000");
   h = healthy();
   link_of(h, 0, 7).latency_us = 400;
   expect_only(h, "400.0 us");
+}
+
+TEST(DoctorReport, ComparesLinksBetweenMachinesWithTheBest) {
+  Health h = healthy();
+  h.ranks.resize(3);
+  for (size_t i = 0; i < 3; ++i) h.ranks[i].machine = h.ranks[i].host = cat("n", i), h.ranks[i].local_rank = 0;
+  for (RankHealth& r : h.ranks) r.write_mb_s = 900, r.read_mb_s = 1900;
+  h.links = {{0, 1, 30, 20}, {0, 2, 30, 24}, {1, 2, 30, 119}};
+  const auto found = findings(h);
+  ASSERT_EQ(found.size(), 2u);  // the median, 24 MB/s, is that of a slow one
+  EXPECT_EQ(found[0], "between rank 0 on n0 and rank 1 on n1: 20 MB/s, the best is 119");
+  EXPECT_EQ(found[1], "between rank 0 on n0 and rank 2 on n2: 24 MB/s, the best is 119");
 }
 
 TEST(DoctorReport, ARankIsReadBack) {
