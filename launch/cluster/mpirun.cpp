@@ -55,12 +55,14 @@ int mpirun_version(const std::string& program) {
   return std::atoi(text.c_str() + text.find(' ', at + 6) + 1);
 }
 
-bool answers(const std::string& host, const std::string& remote_shell) {
+std::string question_to(const std::string& host, const std::string& remote_shell) {
   const std::string shell =
       remote_shell.empty() ? "ssh -o BatchMode=yes -o ConnectTimeout=3" : shell_line({remote_shell});
-  const int status =
-      std::system(cat("timeout 5 ", shell, " ", shell_line({host}), " true >/dev/null 2>&1 </dev/null").c_str());
-  return status == 0;
+  return cat("timeout 5 ", shell, " ", shell_line({host}), " true >/dev/null 2>&1 </dev/null");
+}
+
+bool answers(const std::string& host, const std::string& remote_shell) {
+  return std::system(question_to(host, remote_shell).c_str()) == 0;
 }
 
 std::string mpirun_complaint(const std::string& output) {

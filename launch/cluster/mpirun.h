@@ -28,7 +28,9 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& options);
 // Open MPI's major version. Throws ExitCode::kMissingInput if there is no such program, kUsage if it is not Open MPI.
 int mpirun_version(const std::string& program);
 
-// Does the machine answer, and let this user in? Waits at most 5 seconds.
+// Does the machine answer, and let this user in? Waits at most 5 seconds. A line for the shell that ends with 0 if so;
+// and what it says.
+std::string question_to(const std::string& host, const std::string& remote_shell);
 bool answers(const std::string& host, const std::string& remote_shell);
 
 // What mpirun's own messages come to, in one sentence of ours; empty if they are not known.

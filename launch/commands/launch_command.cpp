@@ -17,6 +17,7 @@
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/cluster/absent_machines.h"
 #include "launch/cluster/attempt.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
@@ -233,13 +234,27 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   o.verbose = a.has("verbose");
   const int64_t limit = a.integer("time", 0);
   const double ends = limit > 0 ? steady_now() + static_cast<double>(limit) : -1;
+  bool growing = false;  // the ranks were asked to save, so that a machine joins
+  AbsentMachines absent(o.mpirun.remote_shell);
   o.next_signal = [&, asked = false]() mutable {
+    if (growing) {
+      const int number = next_signal();
+      if (number == 0 || number == SIGUSR1 || number == SIGUSR2) return 0;
+      growing = false;  // the user's wish: they are saving, and end
+      return 0;
+    }
     if (ends > 0 && !asked && steady_now() > ends) {
       asked = true;
       log_info("the time given by --time is over: the ranks save and end");
       return SIGUSR1;
     }
-    return next_signal();
+    if (const int number = next_signal(); number != 0 || !target.settings || !target.settings->launch.grow)
+      return number;
+    const std::string joins = absent.ask(steady_now());
+    if (joins.empty()) return 0;
+    growing = true;
+    log_info(cat(joins, " answers again: the ranks save, and go on with it"));
+    return SIGUSR1;
   };
   int64_t restarts = 0;
   if (target.settings) {
@@ -289,7 +304,6 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   RestartPolicy policy(restarts);
   RestartPolicy::Decision decision;
   const JobPlace whole = place;
-  std::set<std::string> lost;  // machines
   int64_t equal = -1;
   o.decided = [&](const Verdict& v, int64_t last_step) {
     bar.reset();
@@ -297,7 +311,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
       write_failure(target.settings->run.dir, {v.code, v.rank, v.step, v.text});
     equal = target.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target.settings->run.dir) : -1;
     decision = policy.decide(v.code, last_step, equal);
-    lost.insert(v.lost_hosts.begin(), v.lost_hosts.end());
+    absent.add(v.lost_hosts);
     if (decision.again) log_warning(v.text);
     else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
   };
@@ -311,16 +325,22 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
         tell(target, target.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
       return result.code;
     };
-    if (!result.verdict) return end();
-    if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
+    const bool saved = !result.verdict && growing && result.code == static_cast<int>(ExitCode::kSaved);
+    growing = false;
+    if (saved) {
+      decision = {true, "", 0};
+      equal = -1;
+    } else {
+      if (!result.verdict) return end();
+      if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
+    }
     if (!decision.again) {
       if (!decision.why_not.empty()) log_info(decision.why_not);
       return end();
     }
-    // A machine that answers again takes part again.
-    std::erase_if(lost, [&](const std::string& host) { return answers(host, o.mpirun.remote_shell); });
+    absent.remove_answering();
     place = whole;
-    place.hosts = without(whole.hosts, lost);
+    place.hosts = without(whole.hosts, absent.names());
     if (!whole.hosts.empty()) place.ranks = std::min(whole.ranks, total_slots(place.hosts));
     require(whole.hosts.empty() || !place.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
     const auto words = coming_back(target, equal);

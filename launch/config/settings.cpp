@@ -164,20 +164,25 @@ std::vector<Field> fields(ChaosOptions& o) {
 }
 
 std::vector<Field> fields(LaunchOptions& o) {
-  return {field("restarts", o.restarts,
-                "how often `lockstep launch` goes on from the newest valid checkpoint after a failure")
-              .with_range(0, 1e6)
-              .without_effect_on_math(),
-          field("silence", o.silence,
-                "`lockstep launch` gives up a rank that is stopped, or of which nothing was heard, for this long")
-              .with_unit("s")
-              .with_range(1, 1e5)
-              .without_effect_on_math(),
-          field("on_failure", o.on_failure,
-                "a shell command that `lockstep launch` runs after each failure, with LOCKSTEP_RUN, LOCKSTEP_EXIT_CODE "
-                "and LOCKSTEP_MESSAGE in its environment")
-              .without_effect_on_math(),
-          field("on_end", o.on_end, "the same when the job has ended for good").without_effect_on_math()};
+  return {
+      field("restarts", o.restarts,
+            "how often `lockstep launch` goes on from the newest valid checkpoint after a failure")
+          .with_range(0, 1e6)
+          .without_effect_on_math(),
+      field("grow", o.grow,
+            "after a machine was lost, `lockstep launch` asks it every few seconds; once it answers, the ranks save "
+            "and go on with it")
+          .without_effect_on_math(),
+      field("silence", o.silence,
+            "`lockstep launch` gives up a rank that is stopped, or of which nothing was heard, for this long")
+          .with_unit("s")
+          .with_range(1, 1e5)
+          .without_effect_on_math(),
+      field("on_failure", o.on_failure,
+            "a shell command that `lockstep launch` runs after each failure, with LOCKSTEP_RUN, LOCKSTEP_EXIT_CODE "
+            "and LOCKSTEP_MESSAGE in its environment")
+          .without_effect_on_math(),
+      field("on_end", o.on_end, "the same when the job has ended for good").without_effect_on_math()};
 }
 
 namespace {

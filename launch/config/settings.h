@@ -59,6 +59,7 @@ struct InitOptions {
 };
 struct LaunchOptions {
   int64_t restarts = 0;
+  bool grow = false;
   double silence = 10;
   std::string on_failure, on_end;
 };

@@ -110,6 +110,27 @@ disturb "node killed" node_killed 2 69 'n3 .rank 2. closed the connection|rank 2
 endure "link cut for 1 s" short_cut 'train 80/80'
 endure "slow link" slow_link 'train 80/80'
 
+if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" grows "* ]]; then
+  # A machine that was lost answers again while the others train, slowly enough that it is asked meanwhile.
+  rm -rf run
+  launch --restarts 1 -- train "${keys[@]}" train.steps=200 launch.grow=true chaos.enabled=true \
+    'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.1, attempt: 2}]' run.dir=run >out 2>err &
+  pid=$!
+  until_step run 12
+  link_cut
+  until grep -q '^attempt 2: 3 ranks' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+  until_step run 30
+  heal
+  code=0
+  wait "$pid" || code=$?
+  expect "grows: exit 0" test "$code" -eq 0
+  expect "grows: says so" grep -q '^n3 answers again: the ranks save, and go on with it' err
+  expect "grows: on all machines" grep -q '^attempt 3: 4 ranks on n1:1,n2:1,n3:1,n4:1' err
+  same "grows: each step once" 200 "$(grep -c '"loss"' run/metrics.jsonl)"
+  succeeds "undisturbed, as long" lockstep train "${keys[@]}" train.steps=200 run.dir=long
+  same "grows: the digest" "$(digest long)" "$(digest run)"
+fi
+
 if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" never "* ]]; then
   # A machine whose login hangs.
   sed 's|^exec |if [ "$host" = n3 ]; then sleep 60; fi; exec |' remote >remote_hangs

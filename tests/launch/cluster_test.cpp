@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/flight_recorder.h"
+#include "launch/cluster/absent_machines.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/hosts.h"
@@ -295,6 +297,38 @@ TEST(StepTimes, RanksThatAreSlowInTurnAreNotNamed) {
   const auto said = said_of_steps(
       [](int rank, int step) { return FlightStep{step, 100, 1, 1, 300, rank == step / 3 % 4 ? 0.0 : 200.0}; });
   EXPECT_TRUE(said.empty()) << said[0];
+}
+
+TEST(AbsentMachines, AreAskedInTurnWithoutWaiting) {
+  const Scratch scratch;
+  const std::string up = scratch.path("up"), asked = scratch.path("asked");
+  const std::string shell = scratch.write(
+      "shell", cat("#!/bin/sh\necho $1 >>", asked, "\nif [ ! -e ", up, " ]; then sleep 1; exit 255; fi\n[ $1 = b ]\n"));
+  ::chmod(shell.c_str(), 0700);
+  AbsentMachines absent(shell);
+  EXPECT_EQ(absent.ask(0), "");
+  absent.add({"a", "b"});
+  const auto answer = [&](double now) {  // of the question that is begun then
+    const double begun = steady_now();
+    EXPECT_EQ(absent.ask(now), "");
+    EXPECT_LT(steady_now() - begun, 0.5);
+    std::string out;
+    while (steady_now() - begun < 1.5 && out.empty()) {
+      out = absent.ask(now);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return out;
+  };
+  EXPECT_EQ(answer(10), "");
+  scratch.write("up", "");
+  EXPECT_EQ(answer(20), "b");
+  EXPECT_EQ(answer(24), "");  // too soon
+  EXPECT_EQ(read_all(asked), "a\nb\n");
+  EXPECT_EQ(answer(30), "");
+  EXPECT_EQ(read_all(asked), "a\nb\na\n");
+  EXPECT_EQ(absent.names(), (std::set<std::string>{"a", "b"}));
+  absent.remove_answering();
+  EXPECT_EQ(absent.names(), std::set<std::string>{"a"});
 }
 
 TEST(Restart, StopsWhereItWouldNotHelp) {
