@@ -367,7 +367,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     WithProfilerRange range("backward");
     FlightPhase phase("backward");
     const auto backward = Clock::now();
-    parallel_->backward(m.index, loss, m.targets);
+    parallel_->backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
   PendingStep outcome;
