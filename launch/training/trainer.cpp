@@ -97,6 +97,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.ranks = comm_.size();
   fail_together(comm_, [&] {
     DataParallelOptions options = settings_.parallel;
+    options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
     if (const auto phases = model_->phases(); phases.size() > 1)
       for (const StepPhase& p : phases) options.apart.push_back(p.module);
     if (options.frozen_of_files && settings_.pretrained)
