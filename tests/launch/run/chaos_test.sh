@@ -83,6 +83,7 @@ nan_in "squared errors" numbers.yaml
 nan_in "Huber's loss" numbers.yaml train.huber_delta=1
 sed 's/convnet/gan/; s/channels: .*/latent: 8/; s/hidden: 16/width: 4/' images.yaml >gan.yaml
 nan_in "a GAN" gan.yaml
+expect "nan with a GAN: in both phases" grep -q '"step":2,.*"grad_norm/discriminator":null,.*"grad_norm/generator":null' "nan of a GAN/metrics.jsonl"
 chaos weight "kind: weight, step: 5, rank: 1" verify.every=2
 same "a flipped bit of a parameter: exit 76" 76 "$code"
 expect "who, what, when" grep -qE '^error: .*step 6: ranks 0 and 1 hold different values in parameters/.*last found equal after step 4' err

@@ -64,6 +64,13 @@ succeeds "launcher killed: resumed without one" lockstep train "${keys[@]}" run.
 same "launcher killed: resumed without one: status" finished "$(state_of run)"
 
 started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+until [ -s run/ranks.jsonl ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+same "cancel: the launcher is asked" "asked process $pid to save and end" "$(lockstep cancel run)"
+ended
+same "cancel: exit 75" 75 "$code"
+same "cancel: status" stopped "$(state_of run)"
+
+started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -TERM "$pid"
 ended
 expect "SIGTERM: exit 75" test "$code" -eq 75
