@@ -62,13 +62,22 @@ double InverseRootSchedule::part(int64_t step, int64_t warmup, int64_t) const {
 }
 
 std::vector<Field> RestartSchedule::options() {
-  return {
-      field("period", options_.period, "steps until the learning rate begins again at optim.lr")
-          .with_unit("steps")
-          .at_least(1),
-      field("growth", options_.growth, "each period is this many times as long as the one before").with_range(1, 100),
-      field("final_ratio", options_.final_ratio, "learning rate at a period's end, as a fraction of optim.lr")
-          .with_range(0, 1)};
+  return {field("period", options_.period, "steps until the learning rate begins again at optim.lr")
+              .with_unit("steps")
+              .at_least(1),
+          field("growth", options_.growth,
+                "each period is this many times as long as the one before, rounded to whole steps")
+              .with_range(1, 100),
+          field("final_ratio", options_.final_ratio, "learning rate at a period's end, as a fraction of optim.lr")
+              .with_range(0, 1)};
+}
+
+std::pair<std::string, std::string> RestartSchedule::problem() const {
+  const auto period = static_cast<double>(options_.period);
+  if (options_.growth == 1 || std::round(period * options_.growth) > period) return {};
+  return {"growth", cat(options_.growth, " times a period of ", options_.period, " steps is again a whole number of ",
+                        options_.period, ": no period would ever be longer; take ", 1 + 0.5 / period,
+                        " or more, a longer schedule.period, or 1 for equal periods")};
 }
 
 double RestartSchedule::part(int64_t step, int64_t warmup, int64_t) const {

@@ -104,6 +104,7 @@ class RestartSchedule final : public Schedule {
   RestartSchedule() = default;
   explicit RestartSchedule(const Options& o) : options_(o) {}
   std::vector<Field> options() override;
+  std::pair<std::string, std::string> problem() const override;  // a growth that rounding takes away
   double part(int64_t step, int64_t warmup, int64_t total) const override;
 
  private:

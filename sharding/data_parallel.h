@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,8 @@ class DataParallel {
   // What backward begins with in this step: for WithLossGradient around the loss.
   double loss_gradient() const { return loss_scale_ / static_cast<double>(nominal_); }
   // Runs backward from the summed loss of micro-batch `index` with `targets` counted targets; exchanges what becomes
-  // ready meanwhile.
-  void backward(int64_t index, const Tensor& loss, int64_t targets);
+  // ready meanwhile. `gradient`: what it begins with in place of loss_gradient(), for faults that are injected.
+  void backward(int64_t index, const Tensor& loss, int64_t targets, std::optional<double> gradient = {});
   // Completes the exchange. Clips by the global norm where clip_norm > 0. `requests`: of this rank; all learn of
   // them. The optimizer's update comes next. The host need not wait for the outcome.
   PendingStep end_step(double clip_norm = 0, const StepRequests& requests = {});

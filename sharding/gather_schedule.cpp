@@ -27,8 +27,8 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
   reshard_ = o.reshard_after_forward == Reshard::kYes ||
              (o.reshard_after_forward == Reshard::kAuto && !(limit_ > 0 && all <= limit_));
   const double least = bytes_of(root_) + (reshard_ ? largest : all - bytes_of(root_));
-  require(!streams_ || limit_ <= 0 || least <= limit_, ExitCode::kConfig,
-          "sharding.gathered_limit: ", o.gathered_limit_mb, " MB are less than the ", least / 1e6, " MB that ",
+  require(!streams_ || limit_ <= 0 || least <= limit_, ExitCode::kConfig, o.gathered_limit_place, ": ",
+          o.gathered_limit_mb, " MB are less than the ", least / 1e6, " MB that ",
           reshard_ ? "the largest block and the parameters of no block take"
                    : "all parameters take with sharding.reshard_after_forward: false",
           "; raise it");

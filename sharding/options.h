@@ -41,11 +41,13 @@ struct DataParallelOptions {
   ShardLevel level = ShardLevel::kNone;
   int64_t group = 0;  // ranks that share one copy of the state; 0: all. Others hold replicas
   Reshard reshard_after_forward = Reshard::kAuto;
-  double gathered_limit_mb = 0;          // of parameters that are whole at a time at kParameters; 0: no limit
-  bool offload_optimizer = false;        // masters and moments in host memory
-  DType compute = DType::kFloat32;       // of parameters as the model reads them, and on the wire
-  DType reduce_dtype = DType::kFloat32;  // of each micro-batch's gradient, once it is formed
-  uint64_t seed = 1;                     // of initial values
+  double gathered_limit_mb = 0;  // of parameters that are whole at a time at kParameters; 0: no limit
+  std::string gathered_limit_place =
+      "sharding.gathered_limit";                             // what its refusal calls it, perhaps with file and line
+  bool offload_optimizer = false;                            // masters and moments in host memory
+  DType compute = DType::kFloat32;                           // of parameters as the model reads them, and on the wire
+  DType reduce_dtype = DType::kFloat32;                      // of each micro-batch's gradient, once it is formed
+  uint64_t seed = 1;                                         // of initial values
   std::function<bool(const std::string& name)> frozen = {};  // parameters that take no gradient; none where empty
   // Frozen parameters come from files that stay: they have no fp32 masters, and DataParallel::base_state() has them,
   // not state().

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/io/hdf5_file.h"
+#include "core/io/held_files.h"
 #include "core/io/manifest.h"
 #include "core/io/pending_file.h"
 #include "core/tensor/raw_ops.h"
@@ -30,6 +31,11 @@ std::string part_name(int64_t part, int64_t parts) {
   char name[64];
   snprintf(name, sizeof name, "part-%04d-of-%04d.h5", static_cast<int>(part), static_cast<int>(parts));
   return name;
+}
+std::string part_path(const Checkpoint& c, int64_t part) { return cat(c.dir, "/", part_name(part, c.info.ranks)); }
+std::string retired_text(const std::string& dir) {
+  return cat(dir, ": was removed while it was read, as a run does with those that checkpoint.keep_last leaves no room ",
+             "for: repeat this command");
 }
 std::string dataset_name(const StoredSlice& s) { return cat(s.name, "@", s.offset); }
 
@@ -92,17 +98,17 @@ class PartReader {
 
   void open(const StoredSlice& s) {
     if (s.part != part_) {
-      const std::string path = cat(checkpoint_.dir, "/", part_name(s.part, checkpoint_.info.ranks));
-      std::error_code error;
-      const auto size = fs::file_size(path, error);
-      require(!error, ExitCode::kBadData, path, ": is missing; this is no whole checkpoint");
-      file_ = std::make_unique<Hdf5File>(Hdf5File::open(path));
-      size_ = static_cast<int64_t>(size);
+      file_ = checkpoint_.held ? checkpoint_.held->file(s.part) : nullptr;
+      if (!file_) {
+        opened_ = std::make_unique<Hdf5File>(Hdf5File::open(part_there(s.part)));
+        file_ = opened_.get();
+      }
       part_ = s.part;
     }
     // Before any memory or time is spent on it.
-    require(s.count <= size_ / 4, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ", s.count,
-            " elements by the manifest, more than ", size_, " bytes can hold: the file is truncated or damaged");
+    require(s.count <= file_->bytes() / 4, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ", s.count,
+            " elements by the manifest, more than ", file_->bytes(),
+            " bytes can hold: the file is truncated or damaged");
     const Hdf5Info info = file_->info(dataset_name(s));
     require(info.shape == Shape{s.count}, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ",
             info.shape.numel(), " elements at ", s.offset, ", and ", s.count, " by the manifest");
@@ -110,9 +116,19 @@ class PartReader {
             ": tensor ", s.name, " is not stored in small chunks with checksums: not written by lockstep");
   }
 
+  // The path of a part, which is there.
+  std::string part_there(int64_t part) const {
+    const std::string path = part_path(checkpoint_, part);
+    std::error_code error;
+    if (fs::exists(path, error)) return path;
+    require(!was_retired(checkpoint_.dir), ExitCode::kMissingInput, retired_text(checkpoint_.dir));
+    throw Error(ExitCode::kBadData, cat(path, ": is missing; this is no whole checkpoint"));
+  }
+
   const Checkpoint& checkpoint_;
-  std::unique_ptr<Hdf5File> file_;
-  int64_t part_ = -1, size_ = 0;
+  std::unique_ptr<Hdf5File> opened_;
+  const Hdf5File* file_ = nullptr;  // that one, or one that the checkpoint holds
+  int64_t part_ = -1;
 };
 
 std::vector<const StoredSlice*> by_part(const Checkpoint& c) {
@@ -295,30 +311,63 @@ int64_t step_of_checkpoint(const std::string& path) { return std::stoll(path.sub
 
 bool has_checkpoint(const std::string& run_dir) { return !list_checkpoints(run_dir).empty(); }
 
+bool was_retired(const std::string& checkpoint) {
+  std::error_code error;
+  return fs::symlink_status(checkpoint, error).type() == fs::file_type::not_found;
+}
+
+std::string retired_for_text(const std::string& retired, const std::string& taken) {
+  return cat(retired, " was retired by its run meanwhile; reading ", taken, " in its place");
+}
+
+Checkpoint hold_checkpoint(const std::string& dir) {
+  Checkpoint c;
+  try {
+    c = open_checkpoint(dir);
+  } catch (const Error& e) {
+    require(e.code() == ExitCode::kMissingInput || !was_retired(dir), ExitCode::kMissingInput, retired_text(dir));
+    throw;
+  }
+  c.held = HeldFiles::open(c.info.ranks, [&](int64_t part) { return part_path(c, part); });
+  require(!c.held || c.held->all() || !was_retired(dir), ExitCode::kMissingInput, retired_text(dir));
+  return c;
+}
+
 Checkpoint open_newest(const std::string& dir, bool verify) {
   std::error_code error;
   require(fs::is_directory(dir, error), ExitCode::kMissingInput, dir, ": there is no such directory");
-  if (fs::exists(cat(dir, "/", kManifest), error)) {
-    Checkpoint c = open_checkpoint(dir);
+  const auto open = [&](const std::string& path) {
+    Checkpoint c = verify ? hold_checkpoint(path) : open_checkpoint(path);
     if (verify) verify_checkpoint(c);
     return c;
-  }
-  const auto all = list_checkpoints(dir);
-  require(!all.empty(), ExitCode::kMissingInput, dir, ": holds no checkpoint");
-  std::string first_problem;
-  for (const std::string& path : all) {
-    try {
-      Checkpoint c = open_checkpoint(path);
-      if (verify) verify_checkpoint(c);
-      return c;
-    } catch (const Error& e) {
-      if (e.code() != ExitCode::kBadData && e.code() != ExitCode::kMissingInput) throw;
-      if (first_problem.empty()) first_problem = e.what();
-      log_warning(cat("passing over a checkpoint: ", e.what()));
+  };
+  if (fs::exists(cat(dir, "/", kManifest), error)) return open(dir);
+  std::string retired;  // the first of those that were
+  for (int rounds = 0; rounds < kMostRetired; ++rounds) {
+    const auto all = list_checkpoints(dir);
+    // A listing that is made while one takes another's place may show neither.
+    require(!all.empty() || rounds == 0 || !retired.empty(), ExitCode::kMissingInput, dir, ": holds no checkpoint");
+    std::string first_problem, gone;
+    for (const std::string& path : all) {
+      try {
+        Checkpoint c = open(path);
+        if (!retired.empty()) log_info(retired_for_text(retired, path));
+        return c;
+      } catch (const Error& e) {
+        if (e.code() != ExitCode::kBadData && e.code() != ExitCode::kMissingInput) throw;
+        if (was_retired(path)) {
+          gone = path;
+          break;
+        }
+        if (first_problem.empty()) first_problem = e.what();
+        log_warning(cat("passing over a checkpoint: ", e.what()));
+      }
     }
+    require(!gone.empty() || all.empty(), ExitCode::kBadData, dir, ": none of its ", all.size(),
+            " checkpoints is whole; the newest: ", first_problem);
+    if (retired.empty()) retired = gone;
   }
-  throw Error(ExitCode::kBadData, cat(dir, ": none of its ", static_cast<int64_t>(all.size()),
-                                      " checkpoints is whole; the newest: ", first_problem));
+  throw Error(ExitCode::kMissingInput, retired_text(retired));
 }
 
 void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,10 +73,13 @@ struct StoredSlice {
   Hash128 hash;      // digest_of the slice
 };
 
+class HeldFiles;  // core/io/held_files.h
+
 struct Checkpoint {
   std::string dir;
   CheckpointInfo info;
-  std::vector<StoredSlice> slices;  // by name and offset; those of one name cover its tensor once
+  std::vector<StoredSlice> slices;        // by name and offset; those of one name cover its tensor once
+  std::shared_ptr<const HeldFiles> held;  // its files, where it was opened by hold_checkpoint
 };
 
 // --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was
@@ -111,11 +115,19 @@ std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t
 // version). A slice that is read whole is compared with its hash; of one that is read in part, only HDF5's checksums of
 // its chunks of 256 KiB are (fletcher32: finds any flipped bit, not every change).
 Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
-// `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. Files are
-// checked whole.
+// The same, and its files stay open and so readable where its run retires it meanwhile. Beyond 256 files, or a quarter
+// of those that this process may open, they are not held: then reading a retired one throws kMissingInput.
+Checkpoint hold_checkpoint(const std::string& dir);
+// `dir` is a checkpoint, or a run directory: then its newest valid one; each passed over is warned of. One that its run
+// retires while it is opened is no damage: the newest that is there then is taken, and named. Files are
+// checked whole, and held.
 Checkpoint open_newest(const std::string& dir, bool verify = true);     // false: manifests alone are looked at
 std::vector<std::string> list_checkpoints(const std::string& run_dir);  // paths, newest first
 int64_t step_of_checkpoint(const std::string& path);                    // of such a path
+bool was_retired(const std::string& checkpoint);                        // nothing is there any more
+std::string retired_for_text(const std::string& retired, const std::string& taken);  // says so
+// How often a reader goes on to a newer one where those that it found were retired meanwhile.
+constexpr int kMostRetired = 100;
 bool has_checkpoint(const std::string& run_dir);
 // Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
 // of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else

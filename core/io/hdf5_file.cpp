@@ -224,6 +224,7 @@ Hdf5File Hdf5File::open(const std::string& path) {
 }
 
 const std::string& Hdf5File::path() const { return state_->path; }
+int64_t Hdf5File::bytes() const { return state_->file_bytes; }
 
 void Hdf5File::close() {
   Door door;

@@ -1,15 +1,16 @@
 #include "launch/artifacts/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/base/plain_file.h"
 
 namespace lockstep {
 
@@ -58,15 +59,58 @@ void sync_and_rename(const std::string& temporary, const std::string& path) {
 }
 
 std::string read_head(const std::string& path, size_t limit) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return "";
-  std::string out(limit, '\0');
-  size_t size = 0;
-  for (ssize_t n = 1; n > 0 && size<limit; size += n> 0 ? static_cast<size_t>(n) : 0)
-    n = ::read(fd, out.data() + size, limit - size);
-  ::close(fd);
-  out.resize(size);
+  constexpr size_t kPiece = 1 << 20;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about = {};
+  if (!file || ::fstat(file.number(), &about) != 0 || !S_ISREG(about.st_mode)) return "";
+  std::string out;
+  for (size_t size = 0; size < limit;) {
+    out.resize(std::min(limit, size + kPiece));
+    const ssize_t n = ::read(file.number(), out.data() + size, out.size() - size);
+    if (n > 0) size += static_cast<size_t>(n);
+    out.resize(size);
+    if (n == 0 || (n < 0 && errno != EINTR)) break;
+  }
   return out;
+}
+
+std::optional<InputFile> open_if_there(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  return std::optional<InputFile>(std::in_place, path);
+}
+
+std::string read_some(const InputFile& file, int64_t offset, size_t most) {
+  std::string out(most, '\0');
+  for (;;) {
+    const ssize_t n = ::pread(file.descriptor.number(), out.data(), most, offset);
+    if (n < 0 && errno == EINTR) continue;
+    const int failed = errno;
+    require(n >= 0, ExitCode::kBadData, file.path, ": cannot be read at byte ", offset, ": ", std::strerror(failed));
+    out.resize(static_cast<size_t>(n));
+    return out;
+  }
+}
+
+void each_line(const std::string& path, const std::function<void(const std::string&)>& use) {
+  constexpr size_t kPiece = 1 << 20, kLongest = 16 << 20;
+  const auto file = open_if_there(path);
+  if (!file) return;
+  std::string rest;
+  for (int64_t at = 0;;) {
+    const std::string piece = read_some(*file, at, kPiece);
+    if (piece.empty()) break;
+    at += static_cast<int64_t>(piece.size());
+    size_t begin = 0;
+    for (size_t end; (end = piece.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      rest.append(piece, begin, end - begin);
+      use(rest);
+      rest.clear();
+    }
+    rest.append(piece, begin);
+    require(rest.size() <= kLongest, ExitCode::kBadData, path, ": has a line of more than ", kLongest, " bytes");
+  }
+  if (!rest.empty()) use(rest);
 }
 
 void make_folder(const std::string& path) {

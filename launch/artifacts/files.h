@@ -1,8 +1,12 @@
 // Reading whole files and replacing them atomically.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 
@@ -16,8 +20,16 @@ void sync_and_rename(const std::string& temporary, const std::string& path);
 // Creates the directory and those above it where they are absent. Throws like replace_file.
 void make_folder(const std::string& path);
 
-// Up to `limit` bytes from the beginning of the file; "" if there is no such file.
+// Up to `limit` bytes from the beginning of the file; "" if there is no such regular file.
 std::string read_head(const std::string& path, size_t limit);
+
+// Nothing if there is none; throws like InputFile for what is no regular file.
+std::optional<InputFile> open_if_there(const std::string& path);
+// Up to `most` bytes from `offset` on, also what was added since it was opened; "" at its end. Throws kBadData.
+std::string read_some(const InputFile& file, int64_t offset, size_t most);
+// Each line of the file, if there is one, also a last one without an end. Throws kBadData for what is no regular file
+// and for a line of more than 16 MiB.
+void each_line(const std::string& path, const std::function<void(const std::string&)>& use);
 
 // True for a full disk and similar errors, false for a path that cannot be written.
 bool is_storage_error(int error_number);

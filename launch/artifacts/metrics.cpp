@@ -27,11 +27,13 @@ std::optional<int64_t> step_of(const std::string& line) {
   return json_integer(line, "step");
 }
 
-// Copies the lines to keep into `out`, unless it is null; returns the number of lines left out.
+// Copies the lines to keep into `out`, unless it is null, and appends those of steps beyond `keep_through` to
+// earlier_metrics(path); returns the number of lines left out.
 int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out, int64_t& last_step) {
   std::ifstream in(path, std::ios::binary);
   require(in.good(), ExitCode::kOutputLocked, "cannot read ", path, ", which this run would continue");
   int64_t left_out = 0;
+  std::unique_ptr<AppendFile> earlier;
   last_step = -1;
   std::string line;
   while (std::getline(in, line)) {
@@ -39,6 +41,9 @@ int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out
     bool whole = !in.eof();  // a line without a newline is incomplete
     if (!whole || !step || *step > keep_through || *step <= last_step) {
       ++left_out;
+      if (!out || !whole || !step || *step <= keep_through) continue;
+      if (!earlier) earlier = std::make_unique<AppendFile>(earlier_metrics(path));
+      earlier->append(line + "\n");
       continue;
     }
     last_step = *step;
@@ -48,6 +53,11 @@ int64_t filter(const std::string& path, int64_t keep_through, std::ofstream* out
 }
 
 }  // namespace
+
+std::string earlier_metrics(const std::string& path) {
+  const size_t end = path.rfind('.');
+  return cat(path.substr(0, end), ".earlier", end == std::string::npos ? "" : path.substr(end));
+}
 
 MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
   struct stat st = {};
@@ -67,7 +77,8 @@ MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
         }
       }
       sync_and_rename(temporary, path);
-      log_info(cat(path, ": ", left_out, " lines removed; it continues after step ", last_step_));
+      log_info(cat(path, ": ", left_out, " lines removed; it continues after step ", last_step_,
+                   "; steps of earlier attempts are in ", earlier_metrics(path)));
     }
   }
   file_ = std::make_unique<AppendFile>(path);

@@ -12,11 +12,15 @@
 
 namespace lockstep {
 
+// "metrics.jsonl" -> "metrics.earlier.jsonl": steps that were done once more, in the order in which they were left out;
+// several lines may have the same step.
+std::string earlier_metrics(const std::string& path);
+
 class MetricsWriter {
  public:
   // Continues the file at `path` after step `keep_through`. Removes later lines (written after the checkpoint that is
   // resumed), an incomplete last line and lines that are not metrics; if there are any, the file is replaced
-  // atomically.
+  // atomically. The later lines are kept beside it, in earlier_metrics(path): what earlier attempts measured.
   explicit MetricsWriter(const std::string& path, int64_t keep_through = std::numeric_limits<int64_t>::max());
 
   // Appends {"step":step, values...}. Steps must increase. Non-finite numbers become null. The line is dropped if the

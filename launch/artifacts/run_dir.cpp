@@ -73,9 +73,9 @@ void require_own_config(const std::string& path) {
           " was not written by lockstep and would be overwritten: choose another run.dir");
 }
 
-[[noreturn]] void fail_locked(const std::string& dir, const Owner& owner) {
-  throw Error(ExitCode::kOutputLocked, cat("run.dir ", dir, " is in use by ", owner.text(),
-                                           ": wait for it, stop it, or choose another run.dir"));
+[[noreturn]] void fail_locked(const std::string& dir, const std::string& owner) {
+  throw Error(ExitCode::kOutputLocked,
+              cat("run.dir ", dir, " is in use by ", owner, ": wait for it, stop it, or choose another run.dir"));
 }
 
 }  // namespace
@@ -103,7 +103,8 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
       if (!create_new(probe)) fail_write(place, errno);
       ::unlink(probe.c_str());
     }
-    ::unlink(paths_.failure().c_str());  // of an earlier attempt
+    // Of an earlier attempt; a launcher of this one writes the latter again within a second.
+    for (const auto& left : {paths_.failure(), paths_.ranks()}) ::unlink(left.c_str());
   } catch (...) {
     release_lock();
     throw;
@@ -112,6 +113,13 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
 
 RunDir::~RunDir() { release_lock(); }
 
+std::string RunDir::holder(const std::string& dir) {
+  const std::string path = RunPaths{dir}.lock();
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file || ::flock(file.number(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  return read_owner(path).text();
+}
+
 void RunDir::require_usable(const std::string& dir, bool resume) {
   require_named(dir);
   const std::string place = nearest_folder(dir);
@@ -119,14 +127,9 @@ void RunDir::require_usable(const std::string& dir, bool resume) {
   if (!fs::is_directory(place, error)) fail_write(place, ENOTDIR);
   if (::faccessat(AT_FDCWD, place.c_str(), W_OK | X_OK, AT_EACCESS) != 0) fail_write(place, errno);
   if (!fs::exists(dir, error)) return;
-  const RunPaths paths{dir};
-  if (const int fd = ::open(paths.lock().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); fd >= 0) {
-    const bool taken = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    ::close(fd);
-    if (taken) fail_locked(dir, read_owner(paths.lock()));
-  }
+  if (const std::string owner = holder(dir); !owner.empty()) fail_locked(dir, owner);
   require_new_or_resumed(dir, resume);
-  require_own_config(paths.config());
+  require_own_config(RunPaths{dir}.config());
 }
 
 void RunDir::release_lock() {
@@ -150,7 +153,7 @@ void RunDir::take_lock() {
   }
   if (taken) {
     ::close(lock_fd_);
-    fail_locked(paths_.dir, owner);
+    fail_locked(paths_.dir, owner.text());
   }
   if (owner.pid > 0)
     log_info(cat("run.dir ", paths_.dir, ": the lock of ", owner.text(), " is stale and was taken over"));

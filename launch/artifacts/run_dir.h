@@ -21,6 +21,7 @@ struct RunPaths {
   std::string checkpoints() const { return dir + "/checkpoints"; }
   std::string tensorboard() const { return dir + "/tensorboard"; }
   std::string lock() const { return dir + "/lock"; }
+  std::string ranks() const { return dir + "/ranks.jsonl"; }  // of a launcher, while it runs
 };
 
 // The content of failure.json.
@@ -56,6 +57,9 @@ class RunDir {
 
   // Whether the directory contains metrics or a checkpoint, which a new run would mix with its own or overwrite.
   static bool holds_a_run(const std::string& dir);
+
+  // Who holds the lock of a run directory, as "process 12 on HOST since TIME"; "" for nobody.
+  static std::string holder(const std::string& dir);
 
   // Throws what the constructor would for `dir`, as far as that can be known without writing: it is not created, locked
   // or changed.

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <limits>
+#include <sstream>
 
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
@@ -28,19 +30,16 @@ double age_of(const std::string& path) {
 }
 
 bool is_locked(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   return file && ::flock(file.number(), LOCK_SH | LOCK_NB) != 0;
 }
 
 // The last part of a file, from the beginning of a line on.
 std::string tail_of(const std::string& path, int64_t bytes) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto file = open_if_there(path);
   if (!file) return {};
-  const auto size = static_cast<int64_t>(file.tellg()), from = std::max<int64_t>(0, size - bytes);
-  file.seekg(from);
-  std::string out(static_cast<size_t>(size - from), '\0');
-  file.read(out.data(), size - from);
-  out.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+  const int64_t from = std::max<int64_t>(0, file->size - bytes);
+  const std::string out = read_some(*file, from, static_cast<size_t>(file->size - from));
   return from > 0 ? out.substr(out.find('\n') + 1) : out;
 }
 
@@ -69,18 +68,34 @@ void read_metrics(RunStatus& s, const std::string& path, size_t losses) {
 
 // train.steps of the resolved configuration, which stands there as "  steps: 1000  # ...".
 int64_t steps_of(const std::string& config) {
-  std::ifstream file(config);
+  constexpr size_t kMost = 4 << 20;
+  const auto file = open_if_there(config);
+  std::istringstream lines(file ? read_some(*file, 0, std::min(kMost, static_cast<size_t>(file->size))) : "");
   bool inside = false;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     if (!line.empty() && line[0] != ' ') inside = line.starts_with("train:");
     else if (inside && line.starts_with("  steps:")) return std::atoll(line.c_str() + 8);
   }
   return 0;
 }
 
+// A launcher that left its file, which is `age` seconds old.
+bool was_killed(const JsonObject& launcher, double age) {
+  constexpr double kStale = 10;  // it writes once a second
+  if (launcher.empty()) return false;
+  const int64_t process = integer_of(launcher, "launcher");
+  const bool known =
+      text_of(launcher, "host") == host_name() && process > 1 && process <= std::numeric_limits<pid_t>::max();
+  return age > kStale || (known && ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH);
+}
+
+std::string killed_text(std::string_view what, int64_t process, const std::string& host) {
+  return cat("its ", what, " ", process, " on ", host, ", ended without a word, as one that is killed");
+}
+
 }  // namespace
 
-std::string ranks_path(const std::string& dir) { return dir + "/ranks.jsonl"; }
+std::string ranks_path(const std::string& dir) { return RunPaths{dir}.ranks(); }
 
 void write_ranks(const std::string& dir, const std::vector<JsonObject>& lines) {
   const std::string path = ranks_path(dir), temporary = temporary_name(path, "tmp");
@@ -113,6 +128,9 @@ RunStatus read_run_status(const std::string& dir, size_t losses) {
     s.host = text_of(*lock, "host");
   }
   const bool running = is_locked(paths.lock());
+  // Who ends in an orderly way, also by an error, empties the lock's file.
+  std::string killed;
+  if (!running && s.process > 0) killed = killed_text("process", s.process, s.host);
   if (!running) s.process = 0;
   if (const auto failure = parse_json_object(read_head(paths.failure(), 1 << 16))) {
     s.failure = text_of(*failure, "message");
@@ -122,11 +140,19 @@ RunStatus read_run_status(const std::string& dir, size_t losses) {
   for (size_t at = 0, end; (end = ranks.find('\n', at)) != std::string::npos; at = end + 1)
     if (auto line = parse_json_object(std::string_view(ranks).substr(at, end - at)))
       (find_member(*line, "launcher") ? s.launcher : s.ranks.emplace_back()) = std::move(*line);
-  if (age_of(ranks_path(dir)) > 10) s.launcher.clear(), s.ranks.clear();  // its launcher was killed
+  if (was_killed(s.launcher, age_of(ranks_path(dir)))) {
+    killed = killed_text("launcher, process", integer_of(s.launcher, "launcher"), text_of(s.launcher, "host"));
+    s.launcher.clear(), s.ranks.clear();
+  }
   if (running || !s.launcher.empty()) s.state = "running";
   else if (!s.failure.empty()) s.state = "failed";
   else if (!RunDir::holds_a_run(dir)) s.state = "no run";
   else s.state = s.total > 0 && s.step >= s.total ? "finished" : "stopped";
+  if (s.state == "stopped" && !killed.empty()) {
+    s.state = "failed";
+    s.failure = killed;
+    s.failure_code = static_cast<int64_t>(ExitCode::kRankLost);
+  }
   return s;
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/templates.h"
 
@@ -69,6 +70,14 @@ std::string time_text(int64_t s) {
 std::string installed_scheduler() { return is_installed("sbatch") ? "slurm" : is_installed("qsub") ? "pbs" : ""; }
 
 std::string job_script(const BatchJob& job, const std::string& text) {
+  const auto require_line = [](std::string_view what, const std::string& value) {
+    require(std::none_of(value.begin(), value.end(), [](unsigned char c) { return std::iscntrl(c); }), ExitCode::kUsage,
+            "submit: ", what, " '", escaped(value, Lines::kEscape),
+            "' holds a line break or another control character, which would change the batch script");
+  };
+  require_line("the folder of the job's files", job.folder);
+  require_line("the working directory", job.directory);
+  for (const std::string& o : job.options) require_line("--option", o);
   const bool slurm = job.scheduler == "slurm";
   std::string options;
   if (slurm && job.gpus_per_node > 0) options += cat("#SBATCH --gpus-per-node=", job.gpus_per_node, "\n");
@@ -130,6 +139,23 @@ std::string submit_script(const BatchJob& job, const std::string& path) {
   const std::string said = trimmed(output_of({"qsub", path}, code));
   require(code == 0, ExitCode::kUsage, "PBS refuses the job: ", said, " (", path, ")");
   return said;
+}
+
+bool is_job_id(std::string_view text) {
+  const auto all_of = [](std::string_view part, std::string_view allowed) {
+    return !part.empty() && part.find_first_not_of(allowed) == part.npos;
+  };
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::string_view kHost = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
+  const size_t end = std::min(text.find_first_not_of(kDigits), text.size());
+  const std::string_view rest = text.substr(end);
+  if (end == 0 || text.size() > 200) return false;
+  if (rest.empty()) return true;
+  if (rest[0] == '_') return all_of(rest.substr(1), kDigits);  // a task of Slurm's arrays; of PBS's it is in brackets
+  const size_t behind = rest[0] == '[' ? rest.find(']') : 0;
+  if (behind == rest.npos || (behind > 1 && !all_of(rest.substr(1, behind - 1), kDigits))) return false;
+  const std::string_view server = rest.substr(rest[0] == '[' ? behind + 1 : 0);
+  return server.empty() || (server[0] == '.' && all_of(server.substr(1), kHost));
 }
 
 JobState job_state(const std::string& scheduler, const std::string& job) {

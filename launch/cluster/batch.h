@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -30,6 +31,9 @@ std::string job_script(const BatchJob& job, const std::string& text = {});
 // Lets the scheduler check the script (Slurm; PBS has nothing of the kind), and submits it. Returns the job's id.
 // Throws ExitCode::kUsage with the scheduler's own words if it refuses.
 std::string submit_script(const BatchJob& job, const std::string& path);
+
+// Whether it has the form of a scheduler's own ids: 123, 123_4, 123[], 123.server.domain.
+bool is_job_id(std::string_view text);
 
 struct JobState {
   std::string state;   // "PENDING", "RUNNING", ...; empty: the scheduler does not know the job any more

@@ -1,8 +1,10 @@
 #include "launch/cluster/process_view.h"
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -21,6 +23,11 @@ std::istringstream after_name(int64_t process) {
   return std::istringstream(end == std::string::npos ? std::string() : line.substr(end + 1));
 }
 
+bool is_same_file(const std::string& a, const std::string& b) {
+  struct stat x = {}, y = {};
+  return ::stat(a.c_str(), &x) == 0 && ::stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 }  // namespace
 
 char process_state(int64_t process) {
@@ -36,6 +43,35 @@ double cpu_seconds(int64_t process) {
   double user = 0, system = 0;
   fields >> user >> system;
   return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+int64_t start_time(int64_t process) {
+  std::istringstream fields = after_name(process);
+  std::string skipped;
+  for (int i = 0; i < 19; ++i) fields >> skipped;
+  int64_t ticks = -1;
+  return fields >> ticks ? ticks : -1;
+}
+
+std::string program_of(int64_t process) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  std::error_code error;
+  std::string path = std::filesystem::read_symlink(cat("/proc/", process, "/exe"), error).string();
+  if (path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
+  return path;
+}
+
+bool runs_this_program(int64_t process) {
+  const std::string program = program_of(process);
+  return !program.empty() &&
+         (is_same_file(cat("/proc/", process, "/exe"), "/proc/self/exe") || program == program_of(::getpid()));
+}
+
+bool has_open(int64_t process, const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(cat("/proc/", process, "/fd"), error))
+    if (is_same_file(entry.path().string(), path)) return true;
+  return false;
 }
 
 std::string waits_in(int64_t process, int64_t thread) {

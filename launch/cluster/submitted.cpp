@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/escape.h"
 #include "launch/artifacts/files.h"
 
 namespace lockstep {
@@ -18,6 +19,9 @@ std::optional<SubmittedJob> submitted_job(const std::string& run_dir) {
   job.scheduler = read_head(job_folder(run_dir) + "/scheduler", 64);
   job.id = read_head(job_folder(run_dir) + "/job", 256);
   for (std::string* s : {&job.scheduler, &job.id}) *s = s->substr(0, s->find('\n'));
+  const std::string& path = job_folder(run_dir);
+  require(job.id.empty() || is_job_id(job.id), ExitCode::kBadData, path, "/job: '", escaped(job.id, Lines::kEscape),
+          "' is no job's number: it is not handed to a scheduler");
   if (job.id.empty() || (job.scheduler != "slurm" && job.scheduler != "pbs")) return {};
   return job;
 }

@@ -13,7 +13,7 @@ struct SubmittedJob {
 };
 
 std::string job_folder(const std::string& run_dir);  // RUN/job, absolute
-// Nothing if the run was not submitted.
+// Nothing if the run was not submitted. Throws ExitCode::kBadData where the id is none.
 std::optional<SubmittedJob> submitted_job(const std::string& run_dir);
 void keep_submitted_job(const std::string& run_dir, const SubmittedJob& job);
 // The newest output of the job; empty if there is none yet.

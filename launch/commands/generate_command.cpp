@@ -169,6 +169,21 @@ Origin origin_of_folder(const App& app, const std::string& folder) {
   return o;
 }
 
+// What the model computes in. Says so where that is not what the run trained in.
+DType precision_of(const Arguments& arguments, const Origin& origin) {
+  const std::string& name = arguments.text("precision");
+  const DType trained = origin.settings->parallel.compute;
+  if (name == "run") return trained;
+  for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16})
+    if (name == to_text(type)) {
+      if (origin.checkpoint && type != trained)
+        log_info(cat("computing in ", to_text(type), "; ", origin.place, " was trained in ", to_text(trained),
+                     " (precision.compute), which --precision run takes"));
+      return type;
+    }
+  throw Error(ExitCode::kUsage, cat("--precision ", name, ": is fp32, bf16, fp16 or run"));
+}
+
 // How prompts are read and where their continuations end.
 struct Manner {
   PromptForm form;
@@ -216,7 +231,7 @@ std::vector<Command> generate_forms() {
       {"generate",
        "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--chat [--template NAME]] [--special-tokens] "
        "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
-       "[--ignore-end] [--seed S] [--ema] [--no-cache] [--json]",
+       "[--ignore-end] [--seed S] [--precision P] [--ema] [--no-cache] [--json]",
        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of\n"
        "transformers with its tokenizer; or each prompt of FILE, several at once: then a line of standard output is a\n"
        "JSON object with prompt, text, tokens and whether it was stopped: by --stop or the model's token for the end "
@@ -242,6 +257,7 @@ std::vector<Command> generate_forms() {
         {"stop", "end before this text", "TEXT", ""},
         {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
         {"seed", "seed of the sampling", "S", "1"},
+        {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
         {"ema", "with the averages of the parameters (optim.ema)"},
         {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
         {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}},
@@ -268,11 +284,13 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   require(origin.checkpoint || !averages, ExitCode::kUsage, "--ema: ", from, " holds no averages of parameters");
   if (!is_first_process()) return 0;
   const Settings& settings = *origin.settings;
+  const DType precision = precision_of(arguments, origin);
   Stream stream(place_alone(settings.device), Stream::Mode::kInline, available_cores());
   WithStream with(stream);
   apply(settings.device, stream);
   const auto model =
       origin.checkpoint ? load_model(settings, *origin.checkpoint, averages) : load_pretrained(settings, origin.task);
+  compute_in(*model, precision);
   require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
           ", does not predict the next token of a text; there is nothing to generate");
   const int64_t context = origin.task.input[0];

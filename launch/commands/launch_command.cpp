@@ -1,4 +1,4 @@
-#include <sys/stat.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include "launch/cluster/attempt.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/process_view.h"
 #include "launch/cluster/restart.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -154,8 +155,10 @@ int64_t equal_step_of(const std::string& dir) {
 }
 
 std::vector<JsonObject> rank_lines(const std::vector<RankView>& ranks, int attempt) {
-  std::vector<JsonObject> out{
-      {{"launcher", int64_t{::getpid()}}, {"host", host_name()}, {"attempt", int64_t{attempt}}}};
+  std::vector<JsonObject> out{{{"launcher", int64_t{::getpid()}},
+                               {"started", start_time(::getpid())},
+                               {"host", host_name()},
+                               {"attempt", int64_t{attempt}}}};
   for (const RankView& r : ranks)
     out.push_back({{"rank", int64_t{r.rank}},
                    {"host", r.host},
@@ -293,11 +296,12 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
       bar->set(s.step, cat("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
     };
   }
+  Descriptor held;  // the run directory, by which `cancel` knows this process again
   if (target.settings) {
     o.view = [&](const std::vector<RankView>& ranks) {
-      std::error_code ignored;
       const std::string& dir = target.settings->run.dir;
-      if (std::filesystem::is_directory(dir, ignored)) write_ranks(dir, rank_lines(ranks, o.number));
+      if (!held) held = Descriptor(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+      if (held) write_ranks(dir, rank_lines(ranks, o.number));
     };
   }
   catch_signals();

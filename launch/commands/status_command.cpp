@@ -9,16 +9,16 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 
-#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
 #include "launch/artifacts/text_table.h"
+#include "launch/cluster/cancel.h"
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -126,6 +126,8 @@ std::string rank_table(const RunStatus& r) {
   return rows.size() > 1 ? text_table(rows) : std::string();
 }
 
+constexpr size_t kLogPiece = 1 << 20;  // of a log, read at a time
+
 volatile std::sig_atomic_t interrupted = 0;
 
 // The terminal as it was before is there again at the end.
@@ -201,15 +203,18 @@ int logs_command(const App&, const std::vector<std::string>& given) {
     const std::string log = RunPaths{dir}.log();
     return a.has("job") || !std::filesystem::exists(log) ? job_output(dir) : log;
   };
-  std::string name = path();
-  require(!name.empty() || a.has("follow"), ExitCode::kMissingInput, dir, ": there is no log yet");
-  std::string rest;
-  std::ifstream file(name);
+  require(!path().empty() || a.has("follow"), ExitCode::kMissingInput, dir, ": there is no log yet");
+  std::optional<InputFile> file;
+  int64_t shown = 0;
   for (int idle = 0;;) {
-    if (!file.is_open() && !(name = path()).empty()) file.open(name);
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    file.clear();
-    if (!text.empty()) print(text), idle = 0;
+    if (!file) file = open_if_there(path());
+    for (std::string text; file && !(text = read_some(*file, shown, kLogPiece)).empty(); idle = 0) {
+      // Characters of several bytes are not cut apart.
+      if (const size_t end = text.rfind('\n'); text.size() == kLogPiece && end != std::string::npos)
+        text.resize(end + 1);
+      print(text);
+      shown += static_cast<int64_t>(text.size());
+    }
     if (!a.has("follow")) return 0;
     ::usleep(200'000);
     if (++idle % 5 == 0) {
@@ -234,18 +239,14 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
   const std::string dir = a.positional[0];
   const Seen s = see(dir);
   if (s.job && !s.job_state.state.empty()) {
-    std::ofstream(job_folder(dir) + "/cancelled") << "\n";  // a PBS script then does not submit itself again
+    const std::string mark = job_folder(dir) + "/cancelled";  // a PBS script then does not submit itself again
+    if (!open_to_append(mark)) fail_write(mark, errno);
     cancel_job(s.job->scheduler, s.job->id);
     print(cat("cancelled job ", s.job->id, "; if it was running, it saves first\n"));
     return 0;
   }
   require(s.run.state == "running", ExitCode::kUsage, dir, ": nothing to cancel, it is ", s.run.state);
-  const std::string launcher = member(s.run.launcher, "launcher"),
-                    host = launcher.empty() ? s.run.host : member(s.run.launcher, "host");
-  require(host == host_name(), ExitCode::kUsage, dir, ": it runs on ", host, ": cancel it there");
-  const int64_t process = launcher.empty() ? s.run.process : std::stoll(launcher);
-  require(process > 1 && ::kill(static_cast<pid_t>(process), SIGTERM) == 0, ExitCode::kUsage, dir, ": process ",
-          process, " cannot be signalled: ", std::strerror(errno));
+  const int64_t process = ask_to_end(dir, s.run);
   print(cat("asked process ", process, " to save and end\n"));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "launch/cluster/submitted.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/sweep_points.h"
 #include "launch/config/settings.h"
 #include "launch/config/sweep_grammar.h"
 
@@ -83,9 +84,14 @@ int submit_command(const App& app, const std::vector<std::string>& given) {
   const std::string sweep = a.text("sweep");
   std::string dir = sweep;
   if (sweep.empty()) {
-    dir = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), static_cast<int>(ranks))->run.dir;
+    std::shared_ptr<Settings> s =
+        load_settings(app, ConfigTree::load(a.positional[0], a.rest()), static_cast<int>(ranks));
+    dir = s->run.dir;
+    ModelTrials().add(std::move(s), static_cast<int>(ranks), a.positional[0]);
   } else {
-    job.points = SweepGrid::parse(a.rest(), choices_of_keys(app)).points();
+    SweepSpec spec{a.positional[0], static_cast<int>(ranks), SweepGrid::parse(a.rest(), choices_of_keys(app)), {}};
+    check_points(app, spec);
+    job.points = spec.grid.points();
     job.at_once = a.integer("at-once", 0);
   }
   job.name = job_name(dir);

@@ -13,7 +13,6 @@
 #include <sstream>
 
 #include "comm/mpi_comm.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
@@ -22,6 +21,7 @@
 #include "launch/cluster/child_process.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
+#include "launch/commands/sweep_points.h"
 #include "launch/commands/sweep_record.h"
 #include "launch/config/settings.h"
 
@@ -112,12 +112,17 @@ class Sweep {
     if (done_ > 0)
       log_info(cat(done_, " of ", total_, total_ == 1 ? " point has" : " points have", " finished before"));
     for (;;) {
+      bool held = false;  // are those that could start
       while (!stopping_ && !waiting.empty() && !free_slots_.empty()) {
-        start(waiting.front());
-        waiting.pop_front();
+        const auto next = std::find_if(waiting.begin(), waiting.end(), [&](int64_t p) { return !is_held(p); });
+        held = next == waiting.end();
+        if (held) break;
+        const int64_t point = *next;
+        waiting.erase(next);
+        start(point);
       }
-      if (running_.empty()) break;
-      wait_for_news();
+      if (running_.empty() && (stopping_ || waiting.empty())) break;
+      wait_for_news(held);
     }
     if (stopping_ && (interrupted_ || !waiting.empty())) {
       log_info("stopped on request; repeat the same command to go on");
@@ -135,6 +140,15 @@ class Sweep {
 
   std::string named(int64_t point) const {
     return cat("point ", SweepRecord::name(point), " (", record_.spec().grid.text(point), ")");
+  }
+
+  // By a process that still saves, as those of a sweep that was killed do; it is named.
+  bool is_held(int64_t point) {
+    const std::string owner = RunDir::holder(record_.point_dir(point));
+    if (!owner.empty() && told_.insert(point).second)
+      log_info(cat(named(point), ": ", owner, " still works in ", record_.point_dir(point),
+                   "; it is waited for, as one is that an earlier sweep left and that saves"));
+    return !owner.empty();
   }
 
   void start(int64_t point) {
@@ -162,8 +176,10 @@ class Sweep {
     running_[child] = {point, slot, Clock::now()};
   }
 
-  void wait_for_news() {
-    const int signal = ::sigwaitinfo(&awaited_, nullptr);
+  // Until a signal arrives; with `held`, for a moment at most.
+  void wait_for_news(bool held) {
+    const timespec moment{0, 100'000'000};
+    const int signal = held ? ::sigtimedwait(&awaited_, nullptr, &moment) : ::sigwaitinfo(&awaited_, nullptr);
     if (signal > 0 && signal != SIGCHLD) {
       if (!stopping_) log_info(cat("stopping: ", running_.size(), " points save and end"));
       stopping_ = true;
@@ -213,6 +229,7 @@ class Sweep {
   std::vector<int> free_slots_;
   std::map<pid_t, Running> running_;
   std::map<int64_t, int> failures_;  // exit codes by point
+  std::set<int64_t> told_;           // held points that were named
   int64_t total_ = 0, done_ = 0;
   bool stopping_ = false, interrupted_ = false;
 };
@@ -222,23 +239,6 @@ void print_results(const SweepRecord& record, bool as_json) {
   record.write(results);
   if (!as_json) return print(record.table(results));
   for (const PointResult& r : results) print(json_line(record.json(r)) + "\n");
-}
-
-// Loads the settings of each point; an error names the point. Returns the hash of what shapes their
-// results, and of how far they train. Appends the data of each to `data`.
-std::string check_points(const App& app, const SweepSpec& spec, std::vector<DataOptions>& data) {
-  Hasher128 all;
-  for (int64_t p = 0; p < spec.grid.points(); ++p) {
-    try {
-      const auto s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
-      const std::string text = cat(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
-      all.update(text.data(), text.size());
-      data.push_back(s->data);
-    } catch (const Error& e) {
-      throw Error(e.code(), cat("point ", SweepRecord::name(p), " (", spec.grid.text(p), "): ", e.what()));
-    }
-  }
-  return to_hex(all.digest());
 }
 
 void print_plan(const SweepSpec& spec, const std::string& dir, bool as_json, int64_t threads) {
@@ -292,14 +292,12 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
   spec.file = a.positional[0];
   spec.ranks = a.ranks(1);
   spec.grid = SweepGrid::parse(a.rest(), choices_of_keys(app));
-  for (const SweepKey& k : spec.grid.keys)
-    require(!k.swept || k.key != "run.dir", ExitCode::kUsage, "sweep: run.dir cannot be swept: each point has its own ",
-            "directory below --dir");
   const int64_t point = one ? a.integer("array", 0, spec.grid.points() - 1) : 0;
   const int64_t jobs = a.integer("jobs", 0, 4096);
 
-  std::vector<DataOptions> data;
-  spec.configuration = check_points(app, spec, data);
+  const SweepPoints checked = check_points(app, spec);
+  const std::vector<DataOptions>& data = checked.data;
+  spec.configuration = checked.configuration;
   const auto settings = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(0)), spec.ranks);
   const std::string dir = a.text("dir").empty() ? settings->run.dir + "-sweep" : a.text("dir");
   const Share share = share_of(*settings, one ? 1 : jobs, spec.ranks);

@@ -8,8 +8,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 
 #include "core/base/error.h"
@@ -32,10 +30,6 @@ std::string shortest(double v) {
 std::optional<double> finite_number(const JsonObject& object, std::string_view key) {
   const double v = number_of(object, key, std::numeric_limits<double>::quiet_NaN());
   return std::isfinite(v) ? std::optional(v) : std::nullopt;
-}
-void each_line(const std::string& path, const std::function<void(const std::string&)>& use) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) use(line);
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ constexpr int kFailedSaves = 3;  // consecutive failures after which the run end
 
 using Clock = std::chrono::steady_clock;
 
+// To a millisecond.
+double seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1e3;
+}
+
 ProgressOptions progress_options(const Settings& s, const Trainer& t) {
   ProgressOptions o;
   o.title = "train";
@@ -269,7 +275,8 @@ class Run {
                     {"forward_ms", r.forward_ms},
                     {"backward_ms", r.backward_ms},
                     {"comm_ms", r.result.exposed_ms},
-                    {"optimizer_ms", r.optimizer_ms}};
+                    {"optimizer_ms", r.optimizer_ms},
+                    {"time", seconds_since_1970()}};
     if (!r.result.finite) line.emplace_back("skipped", true);
     for (auto& [name, one] : r.phases) {
       line.emplace_back("loss/" + name, one.loss);

@@ -22,14 +22,17 @@ TextValue value_of(std::string_view text, std::string_view key) {
   return {};
 }
 
-int64_t train_steps_in(const std::string& config) {
-  const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
-  const ConfigNode* train = tree.root().find("train");
-  const ConfigNode* steps = train ? train->find("steps") : nullptr;
-  return steps ? integer_in(cat("steps: ", steps->scalar), "steps") : 0;
-}
+// A key that once counted as one that shapes results.
+constexpr std::string_view kLossRows = "train.loss_rows";
 
 }  // namespace
+
+int64_t train_integer_in(const std::string& config, std::string_view key) {
+  const ConfigTree tree = ConfigTree::parse(config, "the checkpoint's configuration");
+  const ConfigNode* train = tree.root().find("train");
+  const ConfigNode* value = train ? train->find(std::string(key)) : nullptr;
+  return value ? integer_in(cat(key, ": ", value->scalar), key) : 0;
+}
 
 int64_t integer_in(std::string_view math_text, std::string_view key) {
   const TextValue found = value_of(math_text, key);
@@ -48,7 +51,11 @@ std::string resolved_math_text(const CheckpointInfo& info) {
   };
   if (integer_in(text, "batch.micro") == 0)
     resolve("batch.micro", integer_in(text, "batch.global") / std::max<int64_t>(1, info.ranks));
-  if (integer_in(text, "schedule.steps") == 0) resolve("schedule.steps", train_steps_in(info.config));
+  if (integer_in(text, "schedule.steps") == 0) resolve("schedule.steps", train_integer_in(info.config, "steps"));
+  if (const TextValue rows = value_of(text, kLossRows); rows.size > 0) {
+    const size_t begin = rows.begin - kLossRows.size() - std::string_view(": ").size();
+    text.erase(begin, std::min(rows.begin + rows.size + 1, text.size()) - begin);
+  }
   return text;
 }
 

@@ -56,7 +56,7 @@ std::vector<Field> fields(TrainOptions& o) {
                 "computes them once more in the backward pass; 0: all are held")
               .with_unit("rows")
               .with_range(0, int64_t(1) << 30)
-              .without_effect_at_default(),
+              .without_effect_on_math(),
           field("huber_delta", o.huber_delta,
                 "where targets are numbers: distances above this one, in standard deviations of the targets, count "
                 "linearly (Huber's loss); 0: all squared")

@@ -24,9 +24,10 @@ class Chaos {
   bool empty() const { return faults_.empty(); }
 
   // Steps count from 1. Each hook injects faults of the kinds named beside it.
-  void before_step(int64_t step) const;                       // kill, stop, segv, exit, slow
-  void while_loading(int64_t step) const;                     // hang
-  double loss_gradient(int64_t step, double gradient) const;  // nan: what backward begins with, otherwise `gradient`
+  void before_step(int64_t step) const;    // kill, stop, segv, exit, slow
+  void while_loading(int64_t step) const;  // hang
+  double loss_gradient(int64_t step,
+                       double gradient) const;  // nan: what the pass and backward begin with, otherwise `gradient`
   // gradient: flips a bit as soon as the first micro-batch's gradient of the model's first parameter is complete. To be
   // called where this rank has a micro-batch in that step.
   void before_backward(int64_t step, const Module& model) const;

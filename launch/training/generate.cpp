@@ -79,6 +79,9 @@ std::vector<StateEntry> entries_of(const Model& model) {
   return entries;
 }
 
+// fp32, whatever the model computes in.
+Tensor on_host(const Tensor& logits) { return raw::to_host(raw::cast(logits, DType::kFloat32)); }
+
 }  // namespace
 
 std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task) {
@@ -102,6 +105,12 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
   }
   if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
   return model;
+}
+
+void compute_in(Model& model, DType type) {
+  NoGrad no_grad;
+  for (auto& p : model.parameters())
+    if (p.parameter->value.dtype() != type) p.parameter->value = raw::cast(p.parameter->value.detach(), type);
 }
 
 void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t context,
@@ -140,13 +149,13 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
       tokens.resize((b + 1) * static_cast<size_t>(time));
     }
     const WithKeyValues with(cache, counts);
-    return raw::to_host(model(raw::to_device(Tensor::of(tokens, {count, time}), current_device())));
+    return on_host(model(raw::to_device(Tensor::of(tokens, {count, time}), current_device())));
   };
   // Of one sequence alone, over its last tokens.
   const auto plain_logits = [&](const std::vector<int32_t>& tokens) {
     const int64_t used = std::min(static_cast<int64_t>(tokens.size()), context);
     const Tensor input = Tensor::of(std::vector<int32_t>(tokens.end() - used, tokens.end()), {1, used});
-    return raw::to_host(model(raw::to_device(input, current_device())).slice(1, used - 1, used));
+    return on_host(model(raw::to_device(input, current_device())).slice(1, used - 1, used));
   };
   for (int64_t n = 0; n < options.tokens; ++n) {
     Tensor of_all;

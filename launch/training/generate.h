@@ -20,6 +20,10 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
 // the folder's tensors do not fit, kConfig where the data has more tokens than the model.
 std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task);
 
+// From now on the model reads its parameters, and computes, in `type`, as training in precision.compute does; they are
+// converted once. For a model in evaluation.
+void compute_in(Model& model, DType type);
+
 struct GenerateOptions {
   int64_t tokens = 200;            // to add
   double temperature = 0.8;        // 0: always the likeliest

@@ -137,6 +137,11 @@ std::vector<ConfigDifference> Trainer::require_resumable(const Checkpoint& c) co
                                        ". Set them back, go on with the new values by 'resume.allow=[", keys,
                                        "]', or start a new run with init.from"));
   }
+  const int64_t rows = train_integer_in(c.info.config, "loss_rows");
+  if (comm_.rank() == 0 && rows != settings_.train.loss_rows && current_device().type == DeviceType::kCuda)
+    log_warning(cat("resuming with train.loss_rows: ", settings_.train.loss_rows, " what was trained with ", rows,
+                    ": on a GPU, whose library may sum products of other extents in another order, it goes on, but "
+                    "perhaps not with the bits of the uninterrupted run"));
   if (comm_.rank() == 0 && std::string(bits_of_isa(c.info.isa.c_str())) != bits_of_isa(info_.isa.c_str()))
     log_warning(cat("resuming a run computed with ", c.info.isa, " on a machine that uses ", info_.isa,
                     ": it goes on, but its bits will differ from the uninterrupted run's"));

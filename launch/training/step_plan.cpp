@@ -5,6 +5,7 @@
 
 #include "comm/plan_comm.h"
 #include "core/base/partition.h"
+#include "launch/training/trial_pass.h"
 #include "launch/world/memory_report.h"
 #include "sharding/tree.h"
 
@@ -26,6 +27,11 @@ int busiest_rank(int64_t micro_batches, int ranks, int group) {
     if (sent > most) most = sent, busiest = r;
   }
   return busiest;
+}
+
+int group_of(const Settings& settings, int ranks) {
+  if (settings.parallel.group > 0) return static_cast<int>(settings.parallel.group);
+  return settings.parallel.level == ShardLevel::kNone ? 1 : ranks;
 }
 
 // Runs the first steps of a rank on the device without bytes. The first step allocates memory that later ones reuse;
@@ -64,9 +70,7 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
                    const std::function<void(const Trainer&)>& look) {
   StepPlan plan;
   plan.level = settings.parallel.level;
-  plan.group = settings.parallel.group > 0       ? static_cast<int>(settings.parallel.group)
-               : plan.level == ShardLevel::kNone ? 1
-                                                 : ranks;
+  plan.group = group_of(settings, ranks);
   std::set<int> chosen{0};
   if (planned == PlannedRanks::kBusiest) {
     chosen.insert(ranks - 1);
@@ -77,6 +81,14 @@ StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, Planne
   }
   for (int rank : chosen) plan_rank(settings, data, rank, ranks, look, plan);
   return plan;
+}
+
+void try_build(const Settings& settings, const Datasets& data, int ranks) {
+  Stream stream(new_meta_device(), Stream::Mode::kInline);
+  const WithStream with(stream);
+  const auto comm = make_plan_communicator(0, ranks, group_of(settings, ranks));
+  const Trainer trainer(settings, data, *comm);
+  try_pass(settings, data.train->spec());
 }
 
 int64_t memory_of(const StepPlan& plan, bool on_cpu) { return device_peak(plan.stats) + (on_cpu ? plan.copy : 0); }

@@ -34,6 +34,10 @@ void make_plannable(Settings& settings);
 StepPlan plan_step(const Settings& settings, SharedData& data, int ranks, PlannedRanks planned,
                    const std::function<void(const Trainer&)>& look = {});
 
+// Builds what rank 0 of such a run has, on a device without bytes, and lets a micro-batch pass through the model.
+// Throws what a run would where model, data and options do not fit together. `settings` and data as for plan_step.
+void try_build(const Settings& settings, const Datasets& data, int ranks);
+
 // The memory of a rank in bytes. `on_cpu`: the copy for checkpoints takes the same memory.
 int64_t memory_of(const StepPlan& plan, bool on_cpu);
 

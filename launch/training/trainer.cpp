@@ -97,6 +97,7 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   info_.ranks = comm_.size();
   fail_together(comm_, [&] {
     DataParallelOptions options = settings_.parallel;
+    options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
     if (const auto phases = model_->phases(); phases.size() > 1)
       for (const StepPhase& p : phases) options.apart.push_back(p.module);
     if (options.frozen_of_files && settings_.pretrained)
@@ -367,7 +368,7 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
     WithProfilerRange range("backward");
     FlightPhase phase("backward");
     const auto backward = Clock::now();
-    parallel_->backward(m.index, loss, m.targets);
+    parallel_->backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
   PendingStep outcome;

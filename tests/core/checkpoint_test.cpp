@@ -8,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 #include <set>
+#include <stop_token>
+#include <thread>
 
 #include "core/base/philox.h"
 #include "core/io/hdf5_file.h"
@@ -561,6 +563,42 @@ TEST(Newest, PassesOverDamagedAndPendingOnes) {
   fs::remove(checkpoints + "/step-00000010/manifest.json");
   fs::remove(checkpoints + "/step-00000005/part-0000-of-0002.h5");
   expect_error(ExitCode::kBadData, {"none of its 3 checkpoints is whole", "step-00000100"}, [&] { open_newest(run); });
+}
+
+TEST(Retired, StaysReadableWhereItIsHeld) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run", checkpoints = run + "/checkpoints";
+  for (int64_t step : {5, 10}) save(checkpoints, step, 2, state(static_cast<float>(step)));
+  const Checkpoint newest = open_newest(run), named = open_newest(checkpoints + "/step-00000005"),
+                   manifest = open_checkpoint(newest.dir);
+  save(checkpoints, 15, 2, state(15));
+  retire_checkpoints(checkpoints, 15, {.keep_last = 1});
+  EXPECT_TRUE(was_retired(newest.dir));
+  EXPECT_EQ(loaded(newest), values(state(10)));
+  EXPECT_EQ(loaded(named), values(state(5)));
+  verify_checkpoint(newest);
+  // One that nobody held is not damaged.
+  expect_error(ExitCode::kMissingInput, {manifest.dir, "was removed while it was read", "checkpoint.keep_last"},
+               [&] { verify_checkpoint(manifest); });
+}
+
+TEST(Retired, ReadersGoOnToTheNewestThatIsThere) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run", checkpoints = run + "/checkpoints";
+  save(checkpoints, 1, 4, state(1));
+  std::jthread saves([&](const std::stop_token& stop) {
+    for (int64_t step = 2; !stop.stop_requested(); ++step) {
+      save(checkpoints, step, 4, state(static_cast<float>(step)));
+      retire_checkpoints(checkpoints, step, {.keep_last = 1});
+    }
+  });
+  int64_t last = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Checkpoint c = open_newest(run);
+    EXPECT_GE(c.info.step, last);
+    last = c.info.step;
+    EXPECT_EQ(loaded(c), values(state(static_cast<float>(last))));
+  }
 }
 
 TEST(Retention, KeepsTheNewestAndMultiplesUpToTheStepJustSaved) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/config/did_you_mean.h"
+#include "launch/config/resumed_config.h"
 #include "launch/config/settings.h"
 #include "optim/optimizer.h"
 #include "tests/launch/scratch.h"
@@ -212,6 +213,17 @@ TEST(Config, KeysOfAnotherChoiceAreWithoutEffect) {
   EXPECT_EQ(message,
             "a.yaml:3: model.channels: key without effect in this run: it has an effect only with "
             "model.name: convnet");
+}
+
+TEST(Config, OfAnOlderCheckpointLacksWhatShapesNoResult) {
+  CheckpointInfo info;
+  info.math_text = "batch.micro: 2\nschedule.steps: 4\ntrain.loss_rows: 64\ntrain.loss_rows_of: 1\n";
+  info.config = "train:\n  steps: 4  # default\n  loss_rows: 64  # override 1\n";
+  EXPECT_EQ(resolved_math_text(info), "batch.micro: 2\nschedule.steps: 4\ntrain.loss_rows_of: 1\n");
+  EXPECT_EQ(train_integer_in(info.config, "loss_rows"), 64);
+  EXPECT_EQ(train_integer_in("seed: 1\n", "loss_rows"), 0);
+  info.math_text = "batch.micro: 2\nschedule.steps: 4\ntrain.loss_rows: 64";
+  EXPECT_EQ(resolved_math_text(info), "batch.micro: 2\nschedule.steps: 4\n");
 }
 
 TEST(Config, CanonicalTextIsSortedAndShort) {

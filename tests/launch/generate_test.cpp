@@ -72,6 +72,23 @@ TEST_P(Generation, ACacheChangesNothing) {
   }
 }
 
+TEST_P(Generation, ComputesInThePrecisionThatIsAsked) {
+  const auto model = model_named(GetParam());
+  const Tensor input = Tensor::of(kPrompts[1], {1, 64});
+  NoGrad no_grad;
+  const std::vector<double> wide = (*model)(input).to_vector();
+  compute_in(*model, DType::kFloat32);
+  EXPECT_EQ((*model)(input).to_vector(), wide);
+  compute_in(*model, DType::kBFloat16);
+  const Tensor logits = (*model)(input);
+  EXPECT_EQ(logits.dtype(), DType::kBFloat16);
+  EXPECT_NE(logits.to_vector(), wide);
+  GenerateOptions o{.tokens = 30, .temperature = 0};
+  const auto with_cache = continued(*model, kPrompts, o);
+  o.cache = false;
+  EXPECT_EQ(continued(*model, kPrompts, o), with_cache);
+}
+
 TEST_P(Generation, DoesNotDependOnTheOthersNorOnThreads) {
   const auto model = model_named(GetParam());
   const GenerateOptions o{.tokens = 20, .temperature = 1};

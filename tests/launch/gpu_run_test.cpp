@@ -519,6 +519,21 @@ TEST(GpuCommands, ARunIsTrainedResumedMeasuredAndContinuedOnAGpu) {
     return said_by([&] { return generate_command(app, {on_gpu, "--tokens", "30", "--prompt", "the"}); });
   };
   const std::string there = continued();
+  // Another number of rows of the loss at a time: a GPU's library may sum them in another order.
+  const auto with_rows = [&](const std::string& run, const std::string& device, const std::string& rows) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(train_command(app, {yaml, "run.dir=" + run, "device=" + device, "train.steps=9", "--resume",
+                                  "train.loss_rows=" + rows}),
+              0);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  std::filesystem::copy(on_gpu, folder / "same", std::filesystem::copy_options::recursive);
+  const std::string warning = "resuming with train.loss_rows: 64 what was trained with 0: on a GPU";
+  std::filesystem::copy(on_gpu, folder / "cpu_again", std::filesystem::copy_options::recursive);
+  EXPECT_EQ(with_rows(folder / "same", "cuda", "0").find("loss_rows"), std::string::npos);
+  EXPECT_EQ(with_rows(folder / "cpu_again", "cpu", "64").find("loss_rows"), std::string::npos);
+  std::filesystem::copy(on_gpu, folder / "other", std::filesystem::copy_options::recursive);
+  EXPECT_NE(with_rows(folder / "other", "cuda", "64").find(warning), std::string::npos);
   const std::string bench = said_by([&] { return bench_command(app, {yaml, "--steps", "2", "--warmup", "1"}); });
   EXPECT_NE(bench.find("\"device\":\"cuda:0\""), bench.npos) << bench;
   EXPECT_NE(bench.find("\"parameters_bytes\":"), bench.npos) << bench;

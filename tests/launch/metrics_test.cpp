@@ -37,6 +37,24 @@ void expect_steps(const std::string& path, int64_t first, int64_t last) {
   EXPECT_TRUE(text.empty() || text.back() == '\n');
 }
 
+TEST(Metrics, KeepsWhatEarlierAttemptsMeasured) {
+  const Scratch scratch;
+  const std::string path = scratch.path("metrics.jsonl"), earlier = scratch.path("metrics.earlier.jsonl");
+  {
+    MetricsWriter writer(path);
+    write_steps(writer, 1, 6);
+  }
+  EXPECT_FALSE(std::filesystem::exists(earlier));
+  for (const int64_t resumed : {4, 2}) {
+    MetricsWriter writer(path, resumed);
+    write_steps(writer, resumed + 1, 5);
+  }
+  expect_steps(path, 1, 5);
+  std::vector<int64_t> steps;
+  for (const std::string& line : lines(earlier)) steps.push_back(json_integer(line, "step").value_or(-1));
+  EXPECT_EQ(steps, (std::vector<int64_t>{5, 6, 3, 4, 5}));
+}
+
 TEST(Json, EveryLineIsValidWhateverTheValues) {
   double inf = std::numeric_limits<double>::infinity();
   std::string line = json_line({{"step", int64_t{3}},
@@ -94,7 +112,7 @@ TEST(Metrics, StepsGrowAcrossResumes) {
   }
   expect_steps(path, 1, 21);
   const auto folder = std::filesystem::path(path).parent_path();
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no temporary file stays";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "it, and metrics.earlier.jsonl";
 }
 
 TEST(Metrics, ResumedFileEqualsTheUninterruptedOne) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <stop_token>
+#include <thread>
+
 #include "tests/launch/scratch.h"
 #include "tests/support/files.h"
 #include "tests/support/run_ranks.h"
@@ -95,6 +98,22 @@ TEST(OpenWhole, NoneAfterTheLastStepThatCounts) {
            EXPECT_EQ(c ? c->info.step : -1, wanted) << at_most;
          }))
       EXPECT_EQ(code, ExitCode::kOk) << text;
+}
+
+TEST(OpenWhole, ARunThatSavesMeanwhile) {
+  const Scratch folder;
+  const std::string run = folder.path("run"), checkpoints = run + "/checkpoints";
+  save(run, 1, 3);
+  std::jthread saves([&](const std::stop_token& stop) {
+    for (int64_t step = 2; !stop.stop_requested(); ++step) {
+      save(run, step, 3);
+      retire_checkpoints(checkpoints, step, {.keep_last = 1});
+    }
+  });
+  for (const auto& [code, text] : ends(3, [&](Communicator& comm) {
+         for (int i = 0; i < 50; ++i) verify_checkpoint(open_whole(comm, run));  // after it was agreed on, too
+       }))
+    EXPECT_EQ(code, ExitCode::kOk) << text;
 }
 
 TEST(OpenWhole, WhereNoneIsWholeAllEndWithOneMessage) {

@@ -78,6 +78,14 @@ TEST(Schedule, RestartsBeginAgainInPeriodsThatGrow) {
   EXPECT_NEAR(learning_rate(growing, 0, 1, 50, 1), 0.5, 1e-12);
 }
 
+TEST(Schedule, AGrowthThatRoundingTakesAwayIsSaid) {
+  const auto [key, why] = RestartSchedule({.period = 4, .growth = 1.1}).problem();
+  EXPECT_EQ(key, "growth");
+  EXPECT_NE(why.find("no period would ever be longer; take 1.125 or more"), std::string::npos) << why;
+  for (const auto& [period, growth] : {std::pair<int64_t, double>{4, 1}, {4, 1.125}, {10, 1.1}, {1, 1.5}})
+    EXPECT_EQ(RestartSchedule({.period = period, .growth = growth}).problem().first, "") << period << " " << growth;
+}
+
 TEST(Schedule, OneCycleRisesAndFalls) {
   const OneCycleSchedule s({.final_ratio = 0.01}, {.rise = 0.25, .start_ratio = 0.1});
   EXPECT_NEAR(learning_rate(s, 0, 1, 0, 100), 0.1, 1e-12);

@@ -57,7 +57,7 @@ refuses "a shard group without a level" 78 '.*sharding.group: has an effect only
   lockstep train text.yaml run.dir=new --ranks 4 sharding.group=2
 refuses "resharding below level parameters" 78 '.*sharding.reshard_after_forward: has an effect only with sharding.level: parameters' \
   lockstep train text.yaml run.dir=new --ranks 2 sharding.level=gradients sharding.reshard_after_forward=true
-refuses "a limit below one block" 78 '.*sharding.gathered_limit: 0.001 MB are less than the .* MB that ' \
+refuses "a limit below one block" 78 '(rank 0 on [^ ]+: )?override [0-9]+ \(sharding.gathered_limit=0.001\): sharding.gathered_limit: 0.001 MB are less than the .* MB that ' \
   lockstep train text.yaml run.dir=new --ranks 2 sharding.level=parameters comm.bucket=0 sharding.gathered_limit=0.001
 refuses "recomputation of nothing" 78 '.*recompute.*: the model convnet has nothing of this kind' \
   lockstep train images.yaml run.dir=new recompute=block

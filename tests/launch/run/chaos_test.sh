@@ -68,6 +68,22 @@ run lockstep train "${keys[@]}" run.dir=nans --ranks 2 chaos.enabled=true optim.
   'chaos.faults=[{kind: nan, step: 4, rank: 1}, {kind: nan, step: 5, rank: 0}]'
 same "two in a row: exit 70" 70 "$code"
 expect "two in a row: said" grep -qE '^error: .*step 5: 2 steps in a row without a finite gradient' err
+# Whatever the loss is computed by: rows at a time, pairs of labels, distances to numbers, two networks in turn.
+numbers 200 100 | awk 'BEGIN { print "x,y" } { print $1 "," 3 * $1 }' >numbers.csv
+succeeds "numbers" lockstep data import csv numbers.csv numbers.h5 --target y
+sed 's/images.h5/numbers.h5/; s/convnet/mlp/; /channels/d; s/hidden: 16/hidden: [8]/' images.yaml >numbers.yaml
+nan_in() { # WHAT FILE more...
+  run lockstep train "$2" train.steps=3 run.dir="nan of $1" chaos.enabled=true 'chaos.faults=[{kind: nan, step: 2, rank: 0}]' "${@:3}"
+  same "nan with $1: exit 0" 0 "$code"
+  expect "nan with $1: the step is skipped" grep -q 'step 2: the gradient is not finite' err
+}
+nan_in "a part of the loss at a time" text.yaml train.loss_rows=64
+nan_in "mixup" images.yaml data.augment.mixup=0.4
+nan_in "squared errors" numbers.yaml
+nan_in "Huber's loss" numbers.yaml train.huber_delta=1
+sed 's/convnet/gan/; s/channels: .*/latent: 8/; s/hidden: 16/width: 4/' images.yaml >gan.yaml
+nan_in "a GAN" gan.yaml
+expect "nan with a GAN: in both phases" grep -q '"step":2,.*"grad_norm/discriminator":null,.*"grad_norm/generator":null' "nan of a GAN/metrics.jsonl"
 chaos weight "kind: weight, step: 5, rank: 1" verify.every=2
 same "a flipped bit of a parameter: exit 76" 76 "$code"
 expect "who, what, when" grep -qE '^error: .*step 6: ranks 0 and 1 hold different values in parameters/.*last found equal after step 4' err

@@ -71,4 +71,19 @@ refuses "keep_best where all are kept" 78 'override.*: checkpoint.keep_best: has
 for wrong in train.patience=-1 checkpoint.every_minutes=-1 checkpoint.every_minutes=.inf checkpoint.keep_best=-1; do
   refuses "$wrong" 78 'override.*: .* is out of range' lockstep train images.yaml run.dir=refused train.eval_every=2 $wrong
 done
+# A run may be read while it trains and keeps one checkpoint: readers hold what they read, or go on to the newest.
+"$binary" train text.yaml train.steps=1000000 schedule.steps=60 checkpoint.every=1 checkpoint.keep_last=1 run.dir=live >/dev/null 2>&1 &
+pid=$!
+until_step live 3
+for i in $(seq 12); do
+  succeeds "an export of a live run" lockstep checkpoint export live "live$i.h5"
+  succeeds "text from a live run" lockstep generate live --prompt "the cat" --tokens 2
+  succeeds "a live run measured" lockstep eval live --ranks 2
+  succeeds "another run begins with a live run" lockstep train text.yaml train.steps=0 init.from=live run.dir="from$i"
+done
+succeeds "a live run verified" lockstep checkpoint verify live
+expect "it is still alive" kill -0 "$pid"
+kill -TERM "$pid"
+ended
+
 finish

@@ -58,6 +58,17 @@ kill -KILL "$pid"
 ended
 sleep 1
 nothing_left "launcher killed, after 1 s"
+same "launcher killed: status" failed "$(state_of run)"
+expect "launcher killed: its process is named" grep -qE "its (launcher, )?process [0-9]+ on .*, ended without a word" <(lockstep status run)
+succeeds "launcher killed: resumed without one" lockstep train "${keys[@]}" run.dir=run train.steps=$(($(done_steps run) + 1)) schedule.steps=60 --resume
+same "launcher killed: resumed without one: status" finished "$(state_of run)"
+
+started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+until [ -s run/ranks.jsonl ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+same "cancel: the launcher is asked" "asked process $pid to save and end" "$(lockstep cancel run)"
+ended
+same "cancel: exit 75" 75 "$code"
+same "cancel: status" stopped "$(state_of run)"
 
 started run 10 -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
 kill -TERM "$pid"

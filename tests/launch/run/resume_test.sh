@@ -29,6 +29,16 @@ advised=$(grep -oE "resume.allow=\[[^]]*\]" err | head -n 1)
 succeeds "another kind of schedule, as advised: $advised" lockstep train text.yaml schedule.name=constant train.steps=8 --resume "$advised"
 succeeds "asked once" lockstep train text.yaml schedule.name=constant train.steps=9 --resume
 
+# How many rows of the loss are held at a time shapes no bit on a CPU: it is compared with nothing, and in no digest.
+rows=(text.yaml train.steps=6 checkpoint.every=3 checkpoint.keep_last=0)
+succeeds "all rows at a time" lockstep train "${rows[@]}" run.dir=rows0
+succeeds "64 rows at a time" lockstep train "${rows[@]}" run.dir=rows64 train.loss_rows=64
+same "the same digest" "$(digest rows0)" "$(digest rows64)"
+rm -r rows64/checkpoints/step-00000006
+succeeds "resumed with other rows" lockstep train "${rows[@]}" run.dir=rows64 train.loss_rows=128 --resume
+same "resumed with other rows: the same digest" "$(digest rows0)" "$(digest rows64)"
+if grep -q loss_rows err; then problem "resumed with other rows: it warns on a CPU" && show; fi
+
 # batch.micro: 0 is a share for each rank of the first start; later ones keep it.
 sed -i '/^  micro:/d' text.yaml
 rm -rf run

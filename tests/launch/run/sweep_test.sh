@@ -85,11 +85,22 @@ pid=$!
 until_started long/001 "$pid"
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null || true
-until flock --nonblock long/001/lock true 2>/dev/null; do sleep 0.05; done # the point saves and ends
-succeeds "killed, and once more" lockstep sweep text.yaml "${long[@]}" --dir long --jobs 2
+succeeds "killed, and started again at once" lockstep sweep text.yaml "${long[@]}" --dir long --jobs 2
 same "the bits of a run that was not stopped" "$(digest whole1)" "$(digest long/000)"
 same "the bits of one that was not started then" "$(digest whole3)" "$(digest long/002)"
 same "every step once" "1500 1500 1500" "$(for p in 000 001 002; do steps_of long/$p; done | xargs)"
+
+# Started again while a point of one that was killed still works: it is named and waited for.
+slow=(train.steps=4 checkpoint.every=1 seed=1,2 chaos.enabled=true 'chaos.faults=[{kind: slow, step: 2, rank: 0, seconds: 1, attempt: 0}]')
+"$binary" sweep text.yaml "${slow[@]}" --dir slow --jobs 1 >out 2>err &
+pid=$!
+until_step slow/000 1
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null || true
+succeeds "killed while a point works, and started again" lockstep sweep text.yaml "${slow[@]}" --dir slow --jobs 2
+expect "killed while a point works: its process is named" \
+  grep -qE '^point 000 \(seed=1\): process [0-9]+ on .* still works in slow/000; it is waited for' err
+same "killed while a point works: all were run" "0 0" "$(for p in 000 001; do code_of slow/$p; done | xargs)"
 
 # Data that another program replaces: by the tasks of a job array, and while a sweep runs.
 make_text other.txt 2301

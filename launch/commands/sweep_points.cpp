@@ -1,0 +1,83 @@
+#include "launch/commands/sweep_points.h"
+
+#include <functional>
+
+#include "comm/plan_comm.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/device/allocator.h"
+#include "launch/training/step_plan.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostOpened = 64;  // data at a time
+
+// The lines of a configuration's text whose keys `wanted` takes.
+std::string lines_with(const std::string& text, const std::function<bool(std::string_view)>& wanted) {
+  std::string out;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    if (wanted(line)) out += cat(line, "\n");
+  }
+  return out;
+}
+
+bool names_data(std::string_view line) { return line.starts_with("data.") || line.starts_with("init."); }
+
+bool shapes_a_model(std::string_view line) {
+  for (const char* key : {"seed:", "run.", "schedule.", "optim.lr:"})
+    if (line.starts_with(key)) return false;
+  return true;
+}
+
+}  // namespace
+
+const Datasets* ModelTrials::open(const std::shared_ptr<Settings>& settings, const std::string& what) {
+  if (opened_.size() >= kMostOpened) opened_.clear();
+  const auto [found, is_new] = opened_.try_emplace(lines_with(settings->config.text(), names_data));
+  Opened& o = found->second;
+  if (!is_new) return o.sets;
+  o.settings = settings;
+  o.data = std::make_unique<SharedData>(*settings);
+  try {
+    Stream stream(new_meta_device(), Stream::Mode::kInline);
+    const WithStream with(stream);
+    o.sets = &o.data->open(*make_plan_communicator(0, 1));
+  } catch (const Error& e) {
+    log_warning(cat("the data of ", what, " cannot be opened: ", e.what(), "; its model is not checked"));
+  }
+  return o.sets;
+}
+
+void ModelTrials::add(std::shared_ptr<Settings> settings, int ranks, const std::string& what) {
+  if (!done_.insert(lines_with(settings->config.text(), shapes_a_model)).second) return;
+  make_plannable(*settings);
+  if (const Datasets* data = open(settings, what)) try_build(*settings, *data, ranks);
+}
+
+SweepPoints check_points(const App& app, const SweepSpec& spec) {
+  for (const SweepKey& k : spec.grid.keys)
+    require(!k.swept || k.key != "run.dir", ExitCode::kUsage, "sweep: run.dir cannot be swept: each point has its own ",
+            "directory below --dir");
+  SweepPoints out;
+  Hasher128 all;
+  ModelTrials trials;
+  for (int64_t p = 0; p < spec.grid.points(); ++p) {
+    const std::string what = cat("point ", SweepRecord::name(p), " (", spec.grid.text(p), ")");
+    try {
+      std::shared_ptr<Settings> s = load_settings(app, ConfigTree::load(spec.file, spec.grid.overrides(p)), spec.ranks);
+      const std::string text = cat(s->config.math_text(), "train.steps: ", s->train.steps, "\n");
+      all.update(text.data(), text.size());
+      out.data.push_back(s->data);
+      trials.add(std::move(s), spec.ranks, what);
+    } catch (const Error& e) {
+      throw Error(e.code(), cat(what, ": ", e.what()));
+    }
+  }
+  out.configuration = to_hex(all.digest());
+  return out;
+}
+
+}  // namespace lockstep

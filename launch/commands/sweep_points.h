@@ -1,0 +1,44 @@
+// The points of a sweep, before the first of them starts: the configuration of each is loaded and its model built.
+// Plain functions.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch/commands/sweep_record.h"
+#include "launch/config/settings.h"
+#include "launch/training/shared_data.h"
+
+namespace lockstep {
+
+// Builds models on a device without bytes, for data that is opened once for all configurations that name the same.
+class ModelTrials {
+ public:
+  // Throws what a run of `ranks` ranks would where model, data and options do not fit together. Data that cannot be
+  // opened is warned of, beginning with `what`: it may be there when the run begins.
+  void add(std::shared_ptr<Settings> settings, int ranks, const std::string& what);
+
+ private:
+  struct Opened {
+    std::shared_ptr<Settings> settings;  // SharedData borrows them
+    std::unique_ptr<SharedData> data;
+    const Datasets* sets = nullptr;  // null: they cannot be opened
+  };
+  const Datasets* open(const std::shared_ptr<Settings>& settings, const std::string& what);
+
+  std::map<std::string, Opened> opened_;  // by what names the data
+  std::set<std::string> done_;            // what shapes the models
+};
+
+struct SweepPoints {
+  std::string configuration;      // hash of what shapes the results of all points, and of how far they train
+  std::vector<DataOptions> data;  // of each point
+};
+
+// Throws ExitCode::kUsage where run.dir is swept, and what a point's configuration or model throws, naming the point.
+SweepPoints check_points(const App& app, const SweepSpec& spec);
+
+}  // namespace lockstep
