@@ -118,7 +118,7 @@ void require_same_pass(bool same, const std::string& name) {
 
 void InputStream::skip(int64_t bytes) {
   if (bytes == 0) return;
-  if (!decoder_ && size_ > 0 && taken_ + bytes <= size_ &&
+  if (!decoder_ && size_ > 0 && bytes <= size_ - taken_ &&
       ::lseek(descriptor_.number(), taken_ + bytes, SEEK_SET) >= 0) {
     taken_ += bytes;
     begin_ = end_ = 0;
