@@ -29,7 +29,7 @@ constexpr int64_t kJournalVersion = 2;  // 1: spools had no hashes
 // What an import makes in its folder; the mark comes first and goes last.
 constexpr const char* kMark = "lockstep-import";
 constexpr const char* kSpools[] = {"tokens", "targets", "record_ends", "label_names", "labels", "images", "masks"};
-constexpr const char* kOtherFiles[] = {"journal", "journal.next", "dataset.h5"};
+constexpr const char* kOtherFiles[] = {"journal", "journal.next", "dataset.h5", "dataset.h5.replaced"};
 
 bool is_spool(const std::string& name) {
   return std::find(std::begin(kSpools), std::end(kSpools), name) != std::end(kSpools);
@@ -232,9 +232,11 @@ void PartialOutput::save(const JsonObject& state) {
 
 const std::string& PartialOutput::dataset() const { return pending_->temporary(); }
 
-void PartialOutput::commit() {
-  pending_->commit();
-  saved_ = false;  // the folder is of no use any more
+void PartialOutput::commit_all(const std::vector<PartialOutput*>& outputs) {
+  std::vector<PendingFile*> files;
+  for (PartialOutput* o : outputs) files.push_back(o->pending_.get());
+  PendingFile::commit_all(files);
+  for (PartialOutput* o : outputs) o->saved_ = false;  // the folder is of no use any more
 }
 
 std::vector<uint64_t> copy_rows(Hdf5File& file, const std::string& name, StoredType type, const Shape& shape,

@@ -44,8 +44,9 @@ class PartialOutput {
   // Saves a state that belongs to all bytes appended so far, once these are on the disk.
   void save(const JsonObject& state);
 
-  const std::string& dataset() const;  // the dataset file is to be written under this name
-  void commit();                       // it gets the output's name
+  const std::string& dataset() const;    // the dataset file is to be written under this name
+  void commit() { commit_all({this}); }  // it gets the output's name
+  static void commit_all(const std::vector<PartialOutput*>& outputs);  // all or none (PendingFile)
 
  private:
   std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }

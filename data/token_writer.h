@@ -53,6 +53,7 @@ class TokenWriter {
   // The file is complete, under its temporary name; without end_record() it has no records.
   void close(const ProgressCallback& progress = {});
   void commit() { output_file_.commit(); }  // it appears
+  PartialOutput& output() { return output_file_; }
   void finish(const ProgressCallback& progress = {}) { close(progress), commit(); }
 
  private:
