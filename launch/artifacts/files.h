@@ -19,8 +19,6 @@ void make_folder(const std::string& path);
 // Up to `limit` bytes from the beginning of the file; "" if there is no such file.
 std::string read_head(const std::string& path, size_t limit);
 
-// True for a full disk and similar errors, false for a path that cannot be written.
-bool is_storage_error(int error_number);
 // Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise.
 [[noreturn]] void fail_write(const std::string& path, int error_number);
 
