@@ -15,6 +15,7 @@
 
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/system_call.h"
 #include "core/io/json.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
@@ -244,8 +245,9 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
                     host = launcher.empty() ? s.run.host : member(s.run.launcher, "host");
   require(host == host_name(), ExitCode::kUsage, dir, ": it runs on ", host, ": cancel it there");
   const int64_t process = launcher.empty() ? s.run.process : std::stoll(launcher);
-  require(process > 1 && ::kill(static_cast<pid_t>(process), SIGTERM) == 0, ExitCode::kUsage, dir, ": process ",
-          process, " cannot be signalled: ", std::strerror(errno));
+  require(process > 1, ExitCode::kUsage, dir, ": process ", process, " cannot be signalled");
+  require_done(::kill(static_cast<pid_t>(process), SIGTERM) == 0, ExitCode::kUsage, dir, ": process ", process,
+               " cannot be signalled");
   print(cat("asked process ", process, " to save and end\n"));
   return 0;
 }
