@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -68,6 +69,21 @@ bool can_be_written(const std::string& path) {
   } catch (const Error&) {
     return false;
   }
+}
+
+std::string in_one_name(std::string text) {
+  std::replace(text.begin(), text.end(), '/', '-');
+  return text;
+}
+
+// Whether several pairs of datasets in the file would have this name.
+bool has_namesakes(const std::string& path, const std::string& both) {
+  std::multiset<std::string> names;
+  for (const std::string& name : Hdf5File::open(path).list()) names.insert(in_one_name(name));
+  size_t pairs = 0;
+  for (const std::string& name : names)
+    if (both.starts_with(name + ".")) pairs += names.count(both.substr(name.size() + 1));
+  return pairs > 1;
 }
 
 // One file and the two datasets in it.
@@ -338,12 +354,13 @@ class ForeignFile {
 
 std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels,
                         const std::string& folder) {
-  const auto in_one_name = [](std::string text) {
-    std::replace(text.begin(), text.end(), '/', '-');
-    return text;
-  };
-  const std::string end = in_one_name(cat(".", without_root(samples), ".", without_root(labels), ".hashes"));
-  return folder.empty() ? path + end : cat(folder, "/", in_one_name(path), end);
+  const std::string x = without_root(samples), y = without_root(labels), both = in_one_name(cat(x, ".", y));
+  const std::string begin = cat(folder.empty() ? path : cat(folder, "/", in_one_name(path)), ".", both);
+  const std::string plain = begin + ".hashes";
+  if ((x + y).find_first_of("-.") == std::string::npos) return plain;
+  // Other names may be written alike; earlier versions did not tell them apart.
+  const std::string exact = cat(begin, ".", to_hex(hash128(cat(x, "\n", y))).substr(0, 16), ".hashes");
+  return is_file(exact) || !is_file(plain) || has_namesakes(path, both) ? exact : plain;
 }
 
 std::shared_ptr<DatasetFile> open_foreign_file(const std::string& path, const std::string& samples,

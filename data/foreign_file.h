@@ -21,7 +21,8 @@ std::shared_ptr<DatasetFile> open_foreign_file(const std::string& path, const st
                                                const std::string& labels, int64_t memory_bytes,
                                                const std::string& other_folder = "",
                                                ImageLayout layout = ImageLayout::kByShape);
-// "data/mine.h5.train-x.train-y.hashes"; in a folder of another "data-mine.h5.train-x.train-y.hashes".
+// "data/mine.h5.train-x.train-y.hashes"; in a folder of another "data-mine.h5.train-x.train-y.hashes". Where a name has
+// - or . itself, so that others could be written alike, a hash of both names comes before ".hashes".
 std::string hashes_path(const std::string& path, const std::string& samples, const std::string& labels,
                         const std::string& folder = "");
 

@@ -56,9 +56,10 @@ class TextTableImport {
     text_ = column_named(rows_, cells_, columns.text);
     if (labelled()) label_ = column_named(rows_, cells_, columns.label);
     writer_.set_like(options.like);
-    if (const JsonObject* found = writer_.found()) {
-      rows_.skip_to({integer_of(*found, "byte"), integer_of(*found, "line", 1)});
-      empty_ = integer_of(*found, "empty");
+    if (writer_.found()) {
+      const CsvReader::Place first = rows_.place();
+      rows_.skip_to({writer_.found_integer("byte", first.byte), writer_.found_integer("line", first.line)});
+      empty_ = writer_.found_integer("empty", 0);
     }
   }
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -88,7 +90,7 @@ class FolderImport {
     Spool& masks = output.spool("masks");
     ChannelSums sums(channels_);
     int largest = -1;
-    size_t begin = output.found() ? restore(*output.found(), sums, largest) : 0, next = begin;
+    size_t next = output.found() ? restore(output, header.encoded, sums, largest) : 0;
     SaveTimer saves(options_.save_every);
     in_order<Loaded>(
         import_threads(options_),
@@ -180,17 +182,28 @@ class FolderImport {
             {"sums", json_array(list)},
             {"largest", int64_t{largest}}};
   }
-  size_t restore(const JsonObject& state, ChannelSums& sums, int& largest) const {
-    const auto list = parse_json_array(json_text(state, "sums", "the journal"));
-    const auto done = static_cast<size_t>(json_int(state, "images", "the journal"));
+  size_t restore(PartialOutput& output, bool encoded, ChannelSums& sums, int& largest) const {
+    const JsonObject& state = *output.found();
+    const auto done = static_cast<size_t>(output.found_integer(state, "images", 0, std::ssize(images_)));
+    int64_t bytes = 0, mask_bytes = 0, pixels = 0;
+    for (const ImageSource& s : std::span(images_).first(done)) {
+      const int64_t area = s.info.height * s.info.width;
+      pixels += area;
+      bytes += encoded ? s.bytes : area * channels_;
+      mask_bytes += !has_masks() ? 0 : encoded ? s.mask_bytes : area;
+    }
+    if (output.spool("images").size() != bytes || output.spool("masks").size() != mask_bytes)
+      output.refuse_found("does not fit what was written");
+    sums.pixels = output.found_integer(state, "pixels", pixels, pixels);
+    largest = static_cast<int>(output.found_integer(state, "largest", -1, kMostMaskClasses));
+    const auto list = parse_json_array(text_of(state, "sums"));
     const size_t channels = sums.sum.size();
-    require(list && list->size() == 2 * channels && done <= images_.size(), ExitCode::kBadData, folder_,
-            ": the journal of its import fits other images; remove it");
-    for (size_t i = 0; i < list->size(); ++i)
-      if (const auto* value = std::get_if<int64_t>(&(*list)[i]))
-        (i < channels ? sums.sum[i] : sums.square[i - channels]) = static_cast<uint64_t>(*value);
-    sums.pixels = json_int(state, "pixels", "the journal");
-    largest = static_cast<int>(json_int(state, "largest", "the journal"));
+    if (!list || list->size() != 2 * channels) output.refuse_found("has no sums of the pixels");
+    for (size_t i = 0; i < list->size(); ++i) {
+      const JsonObject one{{"sums", (*list)[i]}};
+      (i < channels ? sums.sum[i] : sums.square[i - channels]) =
+          static_cast<uint64_t>(output.found_integer(one, "sums", 0, pixels * 255 * (i < channels ? 1 : 255)));
+    }
     return done;
   }
 

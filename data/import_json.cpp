@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -121,10 +122,10 @@ class JsonImport {
     require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
-    if (const JsonObject* found = writer_.found()) {
-      input_ = static_cast<size_t>(integer_of(*found, "input"));
-      skip_to_ = integer_of(*found, "byte"), skip_lines_ = integer_of(*found, "lines");
-      bad_ = integer_of(*found, "bad"), empty_ = integer_of(*found, "empty");
+    if (writer_.found()) {
+      input_ = static_cast<size_t>(writer_.found_integer("input", 0, std::ssize(inputs_)));
+      skip_to_ = writer_.found_integer("byte", 0), skip_lines_ = writer_.found_integer("lines", 0, skip_to_);
+      bad_ = writer_.found_integer("bad", 0), empty_ = writer_.found_integer("empty", 0);
     }
     for (size_t i = 0; i < input_; ++i) before_ += InputFile(inputs_[i]).size;
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "core/base/error.h"
@@ -178,8 +179,8 @@ class TextImport {
       for (uint32_t c : vocabulary.code_points()) ids_of_[c] = vocabulary.token_of(c);
     }
     if (const JsonObject* found = writer_.found()) {
-      start_.input = static_cast<size_t>(integer_of(*found, "input"));
-      start_.byte = integer_of(*found, "byte");
+      start_.input = static_cast<size_t>(writer_.found_integer("input", 0, std::ssize(inputs)));
+      start_.byte = writer_.found_integer("byte", 0);
       start_.carried = text_of(*found, "carried");
       if (joiner_) joiner_->begin_with(text_of(*found, "rest"), ids_);
     }

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +30,7 @@ InputStream::InputStream(const std::string& path, const std::string& name)
                           : path) {
   if (path == "-") {
     descriptor_ = Descriptor(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
-    require(bool{descriptor_}, ExitCode::kMissingInput, name_, ": ", std::strerror(errno));
+    require_done(bool{descriptor_}, ExitCode::kMissingInput, name_);
     struct stat about {};
     if (::fstat(descriptor_.number(), &about) == 0 && S_ISREG(about.st_mode)) size_ = about.st_size;
   } else {
@@ -62,7 +62,7 @@ size_t InputStream::fill() {
   ssize_t got;
   do got = ::read(descriptor_.number(), stored_.data() + end_, stored_.size() - end_);
   while (got < 0 && errno == EINTR);
-  require(got >= 0, ExitCode::kBadData, name_, ": cannot be read: ", std::strerror(errno));
+  require_done(got >= 0, ExitCode::kBadData, name_, ": cannot be read");
   end_ += static_cast<size_t>(got);
   return end_;
 }
@@ -118,7 +118,7 @@ void require_same_pass(bool same, const std::string& name) {
 
 void InputStream::skip(int64_t bytes) {
   if (bytes == 0) return;
-  if (!decoder_ && size_ > 0 && taken_ + bytes <= size_ &&
+  if (!decoder_ && size_ > 0 && bytes <= size_ - taken_ &&
       ::lseek(descriptor_.number(), taken_ + bytes, SEEK_SET) >= 0) {
     taken_ += bytes;
     begin_ = end_ = 0;

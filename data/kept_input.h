@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "data/partial_output.h"
+#include "data/spool.h"
 
 namespace lockstep {
 

@@ -161,7 +161,7 @@ void merge_datasets(const std::vector<std::string>& inputs, const std::string& o
     before += all.end;
   }
   writer->close();
-  writer->commit();
+  writer->output().commit();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // PartialOutput: the output of an import while it is made, in a folder of its own beside it, OUTPUT.partial: what was
-// written so far, and a journal that says how far that is whole, so that the same command goes on with it after a kill.
-// Owns the folder, which is locked meanwhile. Used by one thread.
+// written so far, and a journal that says how far that is whole and with which hashes, so that the same command goes on
+// with it after a kill. Owns the folder, which is locked meanwhile and carries a mark: a file named as no other file
+// is. A folder without it, or with anything in it that no import makes, is never touched. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +15,17 @@
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 #include "data/import.h"
+#include "data/spool.h"
 
 namespace lockstep {
-
-// Bytes in a file that grows. Throws ExitCode::kStorage.
-class Spool {
- public:
-  // The file's first `size` bytes are kept; 0: it is made anew.
-  Spool(std::string path, int64_t size);
-  static Spool unnamed(const std::string& beside);  // it goes with the process
-  void append(const void* bytes, size_t count);
-  void flush();
-  void sync();  // flush, and to the disk
-  int descriptor() const { return file_.number(); }
-  int64_t size() const { return size_ + static_cast<int64_t>(pending_.size()); }
-  // Bytes [offset, offset + count) of what was flushed.
-  void read(int64_t offset, void* to, size_t count) const;
-
- private:
-  std::string path_, pending_;
-  Descriptor file_;
-  int64_t size_ = 0;  // flushed
-};
 
 class PartialOutput {
  public:
   // `made_of`: lines that say of which inputs and options the output is a function; where an earlier import was cut
-  // short whose lines are the same, its state is found, otherwise the folder is emptied, and a line of the log says
-  // which. Empty: nothing is ever found. Throws kOutputLocked where the output exists (unless `replace`), where another
-  // process makes it, or where it cannot be made.
+  // short whose lines are the same and whose files have the journal's hashes, its state is found, otherwise the folder
+  // is emptied, and a line of the log says which. Empty: nothing is ever found. Throws kOutputLocked where the output
+  // exists (unless `replace`), where another process makes it, where the folder is not an import's, or where it cannot
+  // be made.
   PartialOutput(const std::string& output, bool replace, std::string made_of = {});
   PartialOutput(const PartialOutput&) = delete;
   PartialOutput& operator=(const PartialOutput&) = delete;
@@ -53,21 +36,29 @@ class PartialOutput {
   Spool& spool(const std::string& name);
   // What the last save() of the earlier import was given; null where nothing was found.
   const JsonObject* found() const { return is_found_ ? &state_ : nullptr; }
+  // An integer of the state that was found, or of a part of it. Refuses what is not within [least, most].
+  int64_t found_integer(const JsonObject& state, const std::string& key, int64_t least, int64_t most);
+  // For a state that does not fit what it is a state of: throws ExitCode::kBadData naming the journal; the folder
+  // stays.
+  [[noreturn]] void refuse_found(const std::string& why);
   // Saves a state that belongs to all bytes appended so far, once these are on the disk.
   void save(const JsonObject& state);
 
-  const std::string& dataset() const;  // the dataset file is to be written under this name
-  void commit();                       // it gets the output's name
+  const std::string& dataset() const;    // the dataset file is to be written under this name
+  void commit() { commit_all({this}); }  // it gets the output's name
+  static void commit_all(const std::vector<PartialOutput*>& outputs);  // all or none (PendingFile)
 
  private:
+  std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
+  void take_folder();
+  void require_ours() const;
   bool read_journal();
   void empty();
 
   std::string output_, folder_, made_of_;
   Descriptor lock_;
-  bool is_found_ = false, saved_ = false;
+  bool is_found_ = false, saved_ = false, refused_ = false;
   JsonObject state_;
-  std::map<std::string, int64_t> sizes_;  // of the spools that were found
   std::map<std::string, std::unique_ptr<Spool>> spools_;
   std::unique_ptr<PendingFile> pending_;
 };

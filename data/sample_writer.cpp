@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "data/box_files.h"
 #include "data/channel_sums.h"
-#include "data/partial_output.h"
 #include "data/token_dataset.h"
 #include "data/token_writer.h"
 
@@ -39,7 +38,7 @@ class TokenCopy final : public SampleWriter {
     });
   }
   void close() override { writer_.close(); }
-  void commit() override { writer_.commit(); }
+  PartialOutput& output() override { return writer_.output(); }
 
  private:
   void copy(const FileTokens& source, Range tokens) {
@@ -159,7 +158,7 @@ class LabelledCopy final : public SampleWriter {
     write_dataset_header(file_, header_);
     file_.close();
   }
-  void commit() override { pending_.commit(); }
+  PartialOutput& output() override { return pending_; }
 
  private:
   static Shape shape(const DatasetHeader& h, const NewDataset& d) {

@@ -10,6 +10,7 @@
 
 #include "core/base/partition.h"
 #include "data/dataset_file.h"
+#include "data/partial_output.h"
 
 namespace lockstep {
 
@@ -36,7 +37,7 @@ class SampleWriter {
                       const std::vector<int32_t>& labels) = 0;
   // The file is complete, under its temporary name. Throws ExitCode::kBadData for images of which none has a box.
   virtual void close() = 0;
-  virtual void commit() = 0;  // it appears
+  virtual PartialOutput& output() = 0;  // what is committed then
 };
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
 

@@ -148,8 +148,12 @@ void split_dataset(const std::string& input, std::vector<SplitPart>& parts, cons
       if (options.progress) options.progress(done, sample_count(h));
     });
   });
-  for (auto& w : writers) w->close();
-  for (auto& w : writers) w->commit();
+  std::vector<PartialOutput*> outputs;
+  for (auto& w : writers) {
+    w->close();
+    outputs.push_back(&w->output());
+  }
+  PartialOutput::commit_all(outputs);
 }
 
 }  // namespace lockstep

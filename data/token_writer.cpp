@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -11,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kOnesAtOnce = 1 << 20;
+constexpr size_t kOnesAtOnce = 1 << 20, kEndsAtOnce = 1 << 16;
 
 template <class Id>
 void append_as(Spool& spool, std::span<const int32_t> ids) {
@@ -45,23 +46,41 @@ void TokenWriter::save(const JsonObject& position) {
 }
 
 void TokenWriter::restore(const JsonObject& state) {
-  const std::string where = output_ + ": its journal";
-  tokens_ = json_int(state, "tokens", where);
-  records_ = json_int(state, "records", where);
+  const auto rows = [](const Spool& spool, StoredType type) { return spool.size() / size_of(type); };
+  tokens_ = output_file_.found_integer(state, "tokens", 0, rows(ids_, type_));
+  records_ = output_file_.found_integer(state, "records", 0, tokens_);
   record_begin_ = records_ > 0 ? tokens_ : 0;
   all_targets_ = json_bool(state, "all_targets").value_or(true);
-  found_ = parse_json_object(json_text(state, "position", where));
+  found_ = parse_json_object(text_of(state, "position"));
   const bool fits = ids_.size() == tokens_ * size_of(type_) && ends_.size() == records_ * size_of(StoredType::kInt64) &&
-                    targets_.size() == (all_targets_ ? 0 : tokens_) && found_;
-  require(fits, ExitCode::kBadData, where, " does not fit what was written; remove the folder ", output_, ".partial");
+                    targets_.size() == (all_targets_ ? 0 : tokens_) && found_ && has_record_ends();
+  if (!fits) output_file_.refuse_found("does not fit what was written");
   std::string names(static_cast<size_t>(label_names_.size()), '\0');
   label_names_.read(0, names.data(), names.size());
-  for (size_t at = 0, end; at < names.size(); at = end + 1) {
+  int64_t count = 0;
+  for (size_t at = 0, end; at < names.size(); at = end + 1, ++count) {
     end = std::min(names.find('\n', at), names.size());
-    label_numbers_.emplace(names.substr(at, end - at), static_cast<int32_t>(label_numbers_.size()));
+    label_numbers_.emplace(names.substr(at, end - at), static_cast<int32_t>(count));
   }
   labels_.resize(static_cast<size_t>(record_labels_.size()) / sizeof(int32_t));
   record_labels_.read(0, labels_.data(), labels_.size() * sizeof(int32_t));
+  const bool numbered = std::all_of(labels_.begin(), labels_.end(), [&](int32_t n) { return n >= 0 && n < count; });
+  if (!numbered || static_cast<int64_t>(label_numbers_.size()) != count || count > kMostClasses ||
+      record_labels_.size() != (labels_.empty() ? 0 : records_ * static_cast<int64_t>(sizeof(int32_t))))
+    output_file_.refuse_found("does not fit the labels that were written");
+}
+
+// Whether what was found are the ends of records that follow each other up to the last token.
+bool TokenWriter::has_record_ends() const {
+  std::vector<int64_t> some(kEndsAtOnce);
+  int64_t before = 0;
+  for (int64_t at = 0; at < records_; at += static_cast<int64_t>(some.size())) {
+    some.resize(static_cast<size_t>(std::min<int64_t>(records_ - at, static_cast<int64_t>(kEndsAtOnce))));
+    ends_.read(at * size_of(StoredType::kInt64), some.data(), some.size() * sizeof some[0]);
+    for (int64_t end : some)
+      if (end <= std::exchange(before, end)) return false;
+  }
+  return records_ == 0 || before == tokens_;
 }
 
 void TokenWriter::add(std::span<const int32_t> ids, std::span<const uint8_t> targets) {

@@ -44,11 +44,16 @@ class TokenWriter {
   int64_t records() const { return records_; }
   // The position in the inputs of an import that was cut short, as it was given to save(); null where there is none.
   const JsonObject* found() const { return found_ ? &*found_ : nullptr; }
+  // An integer of it; refuses what is not within [least, most], as PartialOutput::found_integer does.
+  int64_t found_integer(const std::string& key, int64_t least, int64_t most = INT64_MAX) {
+    return output_file_.found_integer(*found_, key, least, most);
+  }
   // So that an import can go on from here: between records, or in text without records anywhere.
   void save(const JsonObject& position);
   // The file is complete, under its temporary name; without end_record() it has no records.
   void close(const ProgressCallback& progress = {});
   void commit() { output_file_.commit(); }  // it appears
+  PartialOutput& output() { return output_file_; }
   void finish(const ProgressCallback& progress = {}) { close(progress), commit(); }
 
  private:
@@ -56,6 +61,7 @@ class TokenWriter {
   void write_labels_of(Hdf5File& file, DatasetHeader& header);
 
   void restore(const JsonObject& state);
+  bool has_record_ends() const;
 
   std::string output_;
   PartialOutput output_file_;

@@ -91,7 +91,11 @@ void prepare_process() {
   open_standard_descriptors();
   install_stack_dump();
   if (const char* path = std::getenv(kFlightFile)) {
-    start_flight_recorder(path);
+    try {
+      start_flight_recorder(path);
+    } catch (const Error& e) {
+      log_warning(cat(e.what(), "; the launcher will not see what this rank does"));
+    }
     ::unsetenv(kFlightFile);  // of this process, not of those that it starts
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file that reaches its limit (ulimit -f) then is an error of that write

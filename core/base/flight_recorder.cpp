@@ -12,8 +12,7 @@
 #include <ctime>
 #include <utility>
 
-#include "core/base/error.h"
-#include "core/base/plain_file.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 namespace flight {
@@ -147,12 +146,23 @@ thread_local Thread this_thread;
 
 }  // namespace
 
+Descriptor make_flight_memory() {
+  Descriptor memory(::memfd_create("lockstep-flight", MFD_CLOEXEC));
+  require_done(memory && ::ftruncate(memory.number(), sizeof(FlightMemory)) == 0, ExitCode::kStorage,
+               "cannot make memory for the flight recorder");
+  return memory;
+}
+
 void start_flight_recorder(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  require(file && ::ftruncate(file.number(), sizeof(FlightMemory)) == 0, ExitCode::kStorage, "cannot create ", path,
-          ": ", std::strerror(errno));
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  struct stat about {};
+  require_done(file && ::fstat(file.number(), &about) == 0, ExitCode::kStorage, "cannot open ", path);
+  require(S_ISREG(about.st_mode) && about.st_size == sizeof(FlightMemory), ExitCode::kStorage, path,
+          ": is no memory of a flight recorder");
   void* memory = ::mmap(nullptr, sizeof(FlightMemory), PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-  require(memory != MAP_FAILED, ExitCode::kStorage, "cannot map ", path, ": ", std::strerror(errno));
+  require_done(memory != MAP_FAILED, ExitCode::kStorage, "cannot map ", path);
+  require(static_cast<FlightMemory*>(memory)->magic.load() == 0, ExitCode::kStorage, path,
+          ": another process records into it");
   auto* made = static_cast<FlightMemory*>(memory);  // zeros are the initial state of every member
   made->process.store(::getpid(), std::memory_order_relaxed);
   made->magic.store(kMagic, std::memory_order_release);
@@ -188,21 +198,15 @@ void record_flight_step(const FlightStep& s) {
   m->step_version.store(version + 2, std::memory_order_release);
 }
 
-FlightReader::FlightReader(const std::string& path) : path_(path), seen_(kLanes) {}
-
-FlightReader::~FlightReader() {
-  if (memory_) ::munmap(const_cast<FlightMemory*>(memory_), sizeof(FlightMemory));
+FlightReader::FlightReader(const Descriptor& file) : seen_(kLanes) {
+  void* memory = ::mmap(nullptr, sizeof(FlightMemory), PROT_READ, MAP_SHARED, file.number(), 0);
+  require_done(memory != MAP_FAILED, ExitCode::kStorage, "cannot map the flight recorder's memory");
+  memory_ = static_cast<const FlightMemory*>(memory);
 }
 
+FlightReader::~FlightReader() { ::munmap(const_cast<FlightMemory*>(memory_), sizeof(FlightMemory)); }
+
 std::optional<FlightState> FlightReader::read() {
-  if (!memory_) {
-    const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    struct stat st = {};
-    if (!file || ::fstat(file.number(), &st) != 0 || st.st_size < static_cast<off_t>(sizeof(FlightMemory))) return {};
-    void* memory = ::mmap(nullptr, sizeof(FlightMemory), PROT_READ, MAP_SHARED, file.number(), 0);
-    if (memory == MAP_FAILED) return {};
-    memory_ = static_cast<const FlightMemory*>(memory);
-  }
   const FlightMemory& m = *memory_;
   if (m.magic.load(std::memory_order_acquire) != kMagic) return {};
   FlightState out;

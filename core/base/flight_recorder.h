@@ -1,6 +1,7 @@
-// FlightRecorder: what the threads of a rank do now and did last (phases of a step, exchanges, saves), in a mapped file
-// that outlives the process: whoever started the rank reads it while the rank runs, hangs or is gone. Off unless the
-// environment names a file (LOCKSTEP_FLIGHT); then a phase costs two readings of the clock. One per process.
+// FlightRecorder: what the threads of a rank do now and did last (phases of a step, exchanges, saves), in memory that
+// outlives the process, without a name in any folder: whoever started the rank made it, and reads it while the rank
+// runs, hangs or is gone. Off unless the environment names it (LOCKSTEP_FLIGHT); then a phase costs two readings of the
+// clock. One per process.
 #pragma once
 
 #include <array>
@@ -12,16 +13,20 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/plain_file.h"
+
 namespace lockstep {
 
-// Memory of the mapped file; public only for the reader. All numbers are written by one thread each.
+// The mapped memory; public only for the reader. All numbers are written by one thread each.
 struct FlightMemory;
 
 inline std::atomic<FlightMemory*> flight_memory{nullptr};
 inline bool flight_recording() { return flight_memory.load(std::memory_order_relaxed) != nullptr; }
 
-// Creates the file and records into it from now on. An existing file or link in its place is an error. Throws
-// ExitCode::kStorage.
+// Memory for one recorder, which others open as /proc/PID/fd/NUMBER. Throws ExitCode::kStorage.
+Descriptor make_flight_memory();
+
+// Records from now on into such memory, which no other process has recorded into. Throws ExitCode::kStorage.
 void start_flight_recorder(const std::string& path);
 
 // Marks what the calling thread does until the end of the scope; scopes may nest. Text longer than a slot is cut.
@@ -76,10 +81,10 @@ struct FlightState {
   std::vector<FlightEvent> events;  // that ended, oldest first; as many as the rings still hold
 };
 
-// Reads another process's file, also while it is written. Of a file that is none of this version, nothing.
+// Reads what another process records, also while it is written. Of one of another version, nothing.
 class FlightReader {
  public:
-  explicit FlightReader(const std::string& path);
+  explicit FlightReader(const Descriptor& memory);
   ~FlightReader();
   FlightReader(const FlightReader&) = delete;
   FlightReader& operator=(const FlightReader&) = delete;
@@ -87,7 +92,6 @@ class FlightReader {
   std::optional<FlightState> read();
 
  private:
-  std::string path_;
   const FlightMemory* memory_ = nullptr;
   std::vector<uint64_t> seen_;
 };

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <set>
 
-#include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 namespace {
@@ -95,8 +95,9 @@ void open_log_file(const std::string& path) {
   auto& s = sinks();
   std::lock_guard lock(s.mutex);
   Descriptor file = open_to_append(path);
-  require(bool{file}, ExitCode::kOutputLocked, "cannot write the log ", path, ": ",
-          errno == ELOOP ? "it is a symbolic link; remove it" : std::strerror(errno));
+  const bool link = !file && errno == ELOOP;
+  require_done(file || link, ExitCode::kOutputLocked, "cannot write the log ", path);
+  require(!link, ExitCode::kOutputLocked, "cannot write the log ", path, ": it is a symbolic link; remove it");
   s.file = std::make_unique<spdlog::logger>("file", std::make_shared<FileSink>(std::move(file)));
   s.file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
   s.file->set_level(spdlog::level::debug);

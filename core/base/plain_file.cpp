@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <random>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 
@@ -20,7 +19,7 @@ Descriptor::~Descriptor() {
 InputFile::InputFile(const std::string& name) : path(name) {
   // Without O_NONBLOCK a FIFO would be waited for.
   descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  require(bool{descriptor}, ExitCode::kMissingInput, path, ": ", std::strerror(errno));
+  require_done(bool{descriptor}, ExitCode::kMissingInput, path);
   struct stat about {};
   const bool known = ::fstat(descriptor.number(), &about) == 0;
   require(known && S_ISREG(about.st_mode), ExitCode::kBadData, path, ": is not a file");
@@ -32,7 +31,7 @@ void InputFile::read(int64_t offset, void* to, int64_t count) const {
   while (count > 0) {
     const ssize_t got = ::pread(descriptor.number(), at, static_cast<size_t>(count), offset);
     if (got < 0 && errno == EINTR) continue;
-    require(got >= 0, ExitCode::kBadData, path, ": cannot be read at byte ", offset, ": ", std::strerror(errno));
+    require_done(got >= 0, ExitCode::kBadData, path, ": cannot be read at byte ", offset);
     require(got > 0, ExitCode::kBadData, path, ": is truncated: it ends at byte ", offset);
     at += got;
     offset += got;
@@ -47,7 +46,7 @@ std::string InputFile::text(int64_t most) const {
   return out;
 }
 
-std::string temporary_name(const std::string& path, std::string_view infix) {
+std::string random_digits() {
   uint64_t bits = 0;
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
     std::random_device device;
@@ -58,7 +57,11 @@ std::string temporary_name(const std::string& path, std::string_view infix) {
     digit = "0123456789abcdef"[bits & 15];
     bits >>= 4;
   }
-  return cat(path, ".", infix, "-", digits);
+  return digits;
+}
+
+std::string temporary_name(const std::string& path, std::string_view infix) {
+  return cat(path, ".", infix, "-", random_digits());
 }
 
 Descriptor create_new(const std::string& path) {

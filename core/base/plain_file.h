@@ -38,6 +38,8 @@ struct InputFile {
   std::string text(int64_t most) const;
 };
 
+std::string random_digits();  // 16 hexadecimal ones, which nobody can guess
+
 // A name beside `path` that nobody can guess: "PATH.INFIX-0123456789abcdef".
 std::string temporary_name(const std::string& path, std::string_view infix);
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 namespace {
@@ -81,7 +81,7 @@ void seal_file(const std::string& path, std::vector<Range> chunks) {
   } catch (const Error& e) {
     throw Error(ExitCode::kStorage, cat(path, ": cannot be read back after it was written: ", e.what()));
   }
-  require(write_block(path, block), ExitCode::kStorage, path, ": its hash cannot be written: ", std::strerror(errno));
+  require_done(write_block(path, block), ExitCode::kStorage, path, ": its hash cannot be written");
 }
 
 bool check_seal(const InputFile& file) {

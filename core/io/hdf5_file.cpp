@@ -193,7 +193,7 @@ Hdf5File Hdf5File::create(const std::string& path) {
   // In this format metadata carries checksums too.
   H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-  H5Pset_file_locking(access, true, true);
+  H5Pset_file_locking(access, false, true);  // nobody else knows the name, or it is locked already
   state->file = Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
   if (state->file < 0) state->fail("cannot be created");
   return Hdf5File(std::move(state));

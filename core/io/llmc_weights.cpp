@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/error.h"
 #include "core/base/plain_file.h"
+#include "core/base/system_call.h"
 #include "core/io/half.h"
 #include "core/io/pending_file.h"
 
@@ -105,8 +105,8 @@ void write_llmc_weights(const std::string& path, const LlmcHeader& h,
   {
     const Descriptor file = open_to_append(pending.temporary());
     const auto put = [&](const void* bytes, int64_t size) {
-      require(file && write_all(file, {static_cast<const char*>(bytes), static_cast<size_t>(size)}), ExitCode::kStorage,
-              pending.temporary(), ": cannot be written: ", std::strerror(errno));
+      require_done(file && write_all(file, {static_cast<const char*>(bytes), static_cast<size_t>(size)}),
+                   ExitCode::kStorage, pending.temporary(), ": cannot be written");
     };
     const auto number = [](int64_t n) { return static_cast<int32_t>(n); };
     const Header raw{kMagic,           h.bf16 ? kBf16 : kFp32, number(h.positions), number(h.vocabulary),

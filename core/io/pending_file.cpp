@@ -1,14 +1,17 @@
 #include "core/io/pending_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 
-#include "core/base/error.h"
-#include "core/base/plain_file.h"
+#include "core/base/log.h"
+#include "core/base/system_call.h"
+#include "core/base/temporary.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -17,7 +20,7 @@ namespace {
 
 void sync_path(const std::string& path, int flags) {
   int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  require(descriptor >= 0, ExitCode::kStorage, path, ": cannot be opened to flush it to disk: ", std::strerror(errno));
+  require_done(descriptor >= 0, ExitCode::kStorage, path, ": cannot be opened to flush it to disk");
   int failed = ::fsync(descriptor) != 0 ? errno : 0;
   ::close(descriptor);
   // Some network file systems cannot flush a folder (EINVAL); there is nothing better to do there.
@@ -35,20 +38,28 @@ void refuse_existing(const std::string& path) {
           ": is already there; remove it or choose another name (data import: or give --force)");
 }
 
+[[noreturn]] void fail_to_make(const std::string& path, int error) {
+  throw Error(is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked,
+              cat(path, ": nothing can be written beside it: ", std::strerror(error)));
+}
+
 }  // namespace
 
 void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
 void sync_folder_of(const std::string& path) { sync_path(folder_of(path), O_RDONLY | O_DIRECTORY); }
 
-PendingFile::PendingFile(std::string final_path, bool replace)
-    : PendingFile(final_path, replace, temporary_name(final_path, "part")) {}
+PendingFile::PendingFile(std::string final_path, bool replace) : final_path_(std::move(final_path)), replace_(replace) {
+  check_place(final_path_, replace_);
+  Temporary made = make_temporary_file(final_path_ + ".part-");
+  if (!made.lock) fail_to_make(final_path_, errno);
+  temporary_ = std::move(made.path);
+  lock_ = std::move(made.lock);
+}
 
 PendingFile::PendingFile(std::string final_path, bool replace, std::string temporary)
     : final_path_(std::move(final_path)), temporary_(std::move(temporary)), replace_(replace) {
   check_place(final_path_, replace_);
-  const bool made = bool{create_new(temporary_)};
-  require(made, errno == ENOSPC || errno == EDQUOT || errno == EIO ? ExitCode::kStorage : ExitCode::kOutputLocked,
-          final_path_, ": nothing can be written beside it: ", std::strerror(errno));
+  if (!create_new(temporary_)) fail_to_make(final_path_, errno);
 }
 
 void PendingFile::check_place(const std::string& path, bool replace) {
@@ -64,14 +75,59 @@ PendingFile::~PendingFile() {
   if (!committed_) ::unlink(temporary_.c_str());
 }
 
-void PendingFile::commit() {
-  check(!committed_, "commit() a second time: ", final_path_);
-  sync_file(temporary_);
-  if (!replace_) refuse_existing(final_path_);  // it may have come meanwhile
-  require(::rename(temporary_.c_str(), final_path_.c_str()) == 0, ExitCode::kStorage, final_path_,
-          ": the finished file could not be renamed from ", temporary_, ": ", std::strerror(errno));
-  committed_ = true;
-  sync_folder_of(final_path_);
+void PendingFile::commit_all(const std::vector<PendingFile*>& files) {
+  for (const PendingFile* f : files) {
+    check(!f->committed_, "commit() a second time: ", f->final_path_);
+    sync_file(f->temporary_);
+  }
+  for (const PendingFile* f : files)
+    if (!f->replace_) refuse_existing(f->final_path_);  // it may have come meanwhile
+  std::vector<bool> has_kept;
+  size_t placed = 0;
+  try {
+    for (; placed < files.size(); ++placed) {
+      has_kept.push_back(files.size() > 1 && files[placed]->keep_replaced());
+      files[placed]->place();
+    }
+  } catch (...) {
+    for (size_t i = placed; i-- > 0;) files[i]->take_back(has_kept[i]);
+    if (has_kept.size() > placed) ::unlink(files[placed]->kept().c_str());
+    throw;
+  }
+  for (PendingFile* f : files) {
+    ::unlink(f->kept().c_str());
+    f->committed_ = true;
+    f->lock_ = Descriptor();
+  }
+  for (const PendingFile* f : files) sync_folder_of(f->final_path_);
+}
+
+// A second name for what is replaced; false where there is nothing, or the file system has no such names.
+bool PendingFile::keep_replaced() const { return replace_ && ::link(final_path_.c_str(), kept().c_str()) == 0; }
+
+void PendingFile::place() {
+  const auto cannot = [&](int error) {
+    throw Error(ExitCode::kStorage, cat(final_path_, ": the finished file could not be renamed from ", temporary_, ": ",
+                                        std::strerror(error)));
+  };
+  const char *from = temporary_.c_str(), *to = final_path_.c_str();
+  if (replace_) {
+    if (::rename(from, to) != 0) cannot(errno);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return;
+  if (errno != EEXIST && errno != EINVAL && errno != ENOSYS) cannot(errno);
+  refuse_existing(final_path_);
+  // Some file systems do not know the flag. A second name never replaces a file either.
+  if (::link(from, to) == 0) return void(::unlink(from));
+  refuse_existing(final_path_);
+  if (::rename(from, to) != 0) cannot(errno);
+}
+
+void PendingFile::take_back(bool has_kept) {
+  const bool back = has_kept ? ::rename(kept().c_str(), final_path_.c_str()) == 0
+                             : ::rename(final_path_.c_str(), temporary_.c_str()) == 0;
+  if (!back) log_warning(cat(final_path_, ": is complete and stays, though the others are not made"));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,12 @@
 // PendingFile: a file that is written under a temporary name, flushed to disk, then renamed; an existing file stays
-// until then. Owns the temporary file: removes it unless commit() was reached.
+// until then. Owns the temporary file: removes it unless commit() was reached. One that a kill left, the next for the
+// same final name removes (core/base/temporary.h).
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 
@@ -24,10 +28,19 @@ class PendingFile {
   ~PendingFile();
   // Write into this file, close it, then commit().
   const std::string& temporary() const { return temporary_; }
-  void commit();
+  void commit() { commit_all({this}); }
+  // All of them or none: where one cannot get its name, those before it lose theirs again, and what they replaced is
+  // back.
+  static void commit_all(const std::vector<PendingFile*>& files);
 
  private:
+  std::string kept() const { return temporary_ + ".replaced"; }
+  bool keep_replaced() const;
+  void place();
+  void take_back(bool has_kept);
+
   std::string final_path_, temporary_;
+  Descriptor lock_;
   bool replace_, committed_ = false;
 };
 

@@ -12,9 +12,9 @@
 #include <set>
 #include <tuple>
 
-#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/base/system_call.h"
 #include "core/io/half.h"
 #include "core/io/json.h"
 #include "core/io/llmc_weights.h"
@@ -279,7 +279,7 @@ struct WeightWriter::State {
   }
   void put(const void* bytes, int64_t size) {
     file.write(static_cast<const char*>(bytes), size);
-    require(file.good(), ExitCode::kStorage, pending.temporary(), ": cannot be written: ", std::strerror(errno));
+    require_done(file.good(), ExitCode::kStorage, pending.temporary(), ": cannot be written");
   }
   void elements(std::string_view type, const void* values, int64_t count, int64_t size) {
     while (count > 0) {
@@ -335,7 +335,7 @@ void WeightWriter::commit() {
   while (s.at < s.weights.size() && s.done == s.weights[s.at].shape.numel()) ++s.at, s.done = 0;
   check(s.at == s.weights.size(), "elements are missing from ", s.at < s.weights.size() ? s.weights[s.at].name : "");
   s.file.close();
-  require(s.file.good(), ExitCode::kStorage, s.pending.temporary(), ": cannot be written: ", std::strerror(errno));
+  require_done(s.file.good(), ExitCode::kStorage, s.pending.temporary(), ": cannot be written");
   s.pending.commit();
 }
 

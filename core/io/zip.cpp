@@ -7,7 +7,7 @@
 #include <fstream>
 #include <initializer_list>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 #include "core/io/deflate.h"
 #include "core/io/pending_file.h"
 
@@ -314,7 +314,7 @@ struct ZipWriter::State {
     file.open(pending.temporary(), std::ios::binary | std::ios::in | std::ios::out);
   }
   void require_good() const {
-    require(file.good(), ExitCode::kStorage, pending.temporary(), ": cannot be written: ", std::strerror(errno));
+    require_done(file.good(), ExitCode::kStorage, pending.temporary(), ": cannot be written");
   }
   void put(const void* bytes, size_t size) {
     file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));

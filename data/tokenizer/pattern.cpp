@@ -12,7 +12,11 @@ namespace {
 
 constexpr size_t kLongestPattern = 4096;
 constexpr std::string_view kNameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-constexpr uint32_t kMostSteps = 200'000'000;
+// Steps are PCRE2's, each some 10 to 40 ns. A match in kFewSteps from its beginning on costs nothing: words of all
+// kinds are such. Others use up a budget, so that a pattern takes no more than a second or so longer than that for a
+// text.
+constexpr uint32_t kFewSteps = 1000;
+constexpr int64_t kBudget = 20'000'000, kBudgetOfByte = 100;
 
 // White space by Unicode, written out: PCRE2's own \s has U+180E besides, and depends on its release.
 constexpr std::string_view kSpaces =
@@ -93,17 +97,27 @@ std::string translated(std::string_view text, std::string_view where) {
 
 struct Pattern::Code {
   pcre2_code* code = nullptr;
-  ~Code() { pcre2_code_free(code); }
+  pcre2_code* there = nullptr;  // the same, but for matches that begin where the search does
+  Code() = default;
+  Code(const Code&) = delete;
+  ~Code() {
+    pcre2_code_free(code);
+    pcre2_code_free(there);
+  }
 };
 
 Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(text)) {
   auto made = std::make_shared<Code>();
   const std::string pcre = translated(text_, where);
   int error = 0;
-  size_t at = 0;
-  made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
-  if (!made->code) {
+  const auto compile = [&](uint32_t flags) {
+    size_t at = 0;
+    return pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre.data()), pcre.size(),
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | flags, &error, &at, nullptr);
+  };
+  made->code = compile(0);
+  made->there = compile(PCRE2_ANCHORED);
+  if (!made->code || !made->there) {
     PCRE2_UCHAR message[128] = {};
     pcre2_get_error_message(error, message, sizeof message);
     throw Error(ExitCode::kBadData,
@@ -117,7 +131,8 @@ Pattern::Pattern(std::string text, std::string_view where) : text_(std::move(tex
           "' refers to what lies before it, which is not supported");
   require(empty == 0, ExitCode::kBadData, where, ": the pattern '", text_, "' matches an empty text");
   // Where there is no just-in-time compiler, PCRE2 interprets.
-  pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  for (pcre2_code* code : {made->code, made->there})
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   code_ = std::move(made);
 }
 
@@ -138,7 +153,6 @@ struct Matcher::Scratch {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, 4 << 20, nullptr);
   Scratch() {
     check(data && context, "no memory for PCRE2");
-    pcre2_set_match_limit(context, kMostSteps);
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
   ~Scratch() {
@@ -152,13 +166,39 @@ Matcher::Matcher() : scratch_(std::make_unique<Scratch>()) {}
 Matcher::Matcher(Matcher&&) noexcept = default;
 Matcher::~Matcher() = default;
 
+void Matcher::begin_text(size_t bytes) { budget_ = kBudget + kBudgetOfByte * static_cast<int64_t>(bytes); }
+
+int Matcher::run(const Pattern& pattern, std::string_view text, size_t from, bool more, bool only_there,
+                 uint32_t steps) {
+  pcre2_set_match_limit(scratch_->context, steps);
+  return pcre2_match(only_there ? pattern.code_->there : pattern.code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
+                     text.size(), from, PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u), scratch_->data,
+                     scratch_->context);
+}
+
+// The limit of PCRE2 counts from each beginning of a match anew, so every beginning is tried by itself here, each with
+// more and more steps. PCRE2 does not say how many it took: all that it was given count.
+int Matcher::run_by_budget(const Pattern& pattern, std::string_view text, size_t from, bool more) {
+  int code = PCRE2_ERROR_NOMATCH;
+  for (size_t at = from; at <= text.size() && code == PCRE2_ERROR_NOMATCH;) {
+    code = run(pattern, text, at, more, true, kFewSteps);
+    for (int64_t steps = 4 * kFewSteps; code == PCRE2_ERROR_MATCHLIMIT; steps *= 4) {
+      budget_ -= steps;
+      require(budget_ >= 0, ExitCode::kBadData, "the pattern '", pattern.text_, "' takes too many steps on a text of ",
+              text.size(), " bytes, at byte ", at, ": it looks for its end in too many ways");
+      code = run(pattern, text, at, more, true, static_cast<uint32_t>(std::min<int64_t>(steps, UINT32_MAX)));
+    }
+    for (++at; at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80;) ++at;
+  }
+  return code;
+}
+
 Matcher::Result Matcher::find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match) {
-  const int code =
-      pcre2_match(pattern.code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                  PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u), scratch_->data, scratch_->context);
+  int code = run(pattern, text, from, more, false, kFewSteps);
+  if (code == PCRE2_ERROR_MATCHLIMIT) code = run_by_budget(pattern, text, from, more);
   if (code == PCRE2_ERROR_NOMATCH) return Result::kNone;
   if (code == PCRE2_ERROR_PARTIAL) return Result::kNeedsMore;
-  require(code >= 0, ExitCode::kBadData, "the pattern '", pattern.text_, "' takes too many steps on a piece of ",
+  require(code >= 0, ExitCode::kBadData, "the pattern '", pattern.text_, "' cannot be matched with a piece of ",
           text.size() - from, " bytes (PCRE2 error ", code, ")");
   const size_t* ends = pcre2_get_ovector_pointer(scratch_->data);
   match = {ends[0], ends[1]};

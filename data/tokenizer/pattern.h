@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,17 +34,22 @@ struct Match {
 
 class Matcher {
  public:
+  // Before the first find(): every text has a budget of steps of its own, which grows with its bytes.
+  void begin_text(size_t bytes);
   Matcher();
   Matcher(Matcher&&) noexcept;
   ~Matcher();
   enum class Result { kMatch, kNone, kNeedsMore };
   // The first match in `text`, which is valid UTF-8, at or after byte `from`. `more`: text may follow, and kNeedsMore
-  // is returned where it could change the match. Throws ExitCode::kBadData where the pattern takes too many steps.
+  // is returned where it could change the match. Throws ExitCode::kBadData where the text's budget is used up.
   Result find(const Pattern& pattern, std::string_view text, size_t from, bool more, Match& match);
 
  private:
   struct Scratch;
+  int run(const Pattern& pattern, std::string_view text, size_t from, bool more, bool only_there, uint32_t steps);
+  int run_by_budget(const Pattern& pattern, std::string_view text, size_t from, bool more);
   std::unique_ptr<Scratch> scratch_;
+  int64_t budget_ = 0;  // steps that are left
 };
 
 }  // namespace lockstep

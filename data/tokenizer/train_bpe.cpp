@@ -62,6 +62,7 @@ class WordCounter {
     size_t from = text.size() - kTail;
     while ((static_cast<uint8_t>(text[from]) & 0xC0) == 0x80) --from;
     Match last;
+    matcher_.begin_text(text.size());
     if (matcher_.find(end_of_word_, text, from, false, last) != Matcher::Result::kMatch &&
         matcher_.find(end_of_word_, text, 0, false, last) != Matcher::Result::kMatch)
       return;

@@ -14,6 +14,7 @@ void require_short(size_t bytes) {
 
 size_t WordSplitter::split(std::string_view text, bool last, const Use& use, const Ended* ended) {
   size_t done = 0;
+  matcher_.begin_text(text.size());
   while (done < text.size()) {
     Match match;
     const auto result =

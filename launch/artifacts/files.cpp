@@ -11,12 +11,10 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/system_call.h"
+#include "core/base/temporary.h"
 
 namespace lockstep {
-
-bool is_storage_error(int error_number) {
-  return error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EFBIG;
-}
 
 void fail_write(const std::string& path, int error_number) {
   const bool storage = is_storage_error(error_number);
@@ -27,17 +25,14 @@ void fail_write(const std::string& path, int error_number) {
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  const std::string temporary = temporary_name(path, "tmp");
-  {
-    const Descriptor file = create_new(temporary);
-    if (!file) fail_write(path, errno);
-    if (!write_all(file, text)) {
-      const int failed = errno;
-      ::unlink(temporary.c_str());
-      fail_write(path, failed);
-    }
+  const Temporary made = make_temporary_file(path + ".tmp-");
+  if (!made.lock) fail_write(path, errno);
+  if (!write_all(made.lock, text)) {
+    const int failed = errno;
+    ::unlink(made.path.c_str());
+    fail_write(path, failed);
   }
-  sync_and_rename(temporary, path);
+  sync_and_rename(made.path, path);
 }
 
 void sync_and_rename(const std::string& temporary, const std::string& path) {

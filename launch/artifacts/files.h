@@ -31,8 +31,6 @@ std::string read_some(const InputFile& file, int64_t offset, size_t most);
 // and for a line of more than 16 MiB.
 void each_line(const std::string& path, const std::function<void(const std::string&)>& use);
 
-// True for a full disk and similar errors, false for a path that cannot be written.
-bool is_storage_error(int error_number);
 // Throws the error of a failed write or create: ExitCode::kStorage for a storage error, kOutputLocked otherwise.
 [[noreturn]] void fail_write(const std::string& path, int error_number);
 

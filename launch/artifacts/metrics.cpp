@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/base/temporary.h"
 #include "launch/artifacts/files.h"
 
 namespace lockstep {
@@ -64,8 +65,9 @@ MetricsWriter::MetricsWriter(const std::string& path, int64_t keep_through) {
   if (::lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
     int64_t left_out = filter(path, keep_through, nullptr, last_step_);
     if (left_out > 0) {
-      const std::string temporary = temporary_name(path, "tmp");
-      if (!create_new(temporary)) fail_write(path, errno);
+      const Temporary made = make_temporary_file(path + ".tmp-");
+      if (!made.lock) fail_write(path, errno);
+      const std::string& temporary = made.path;
       {
         std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
         filter(path, keep_through, &out, last_step_);

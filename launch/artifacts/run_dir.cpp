@@ -16,6 +16,7 @@
 #include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/base/plain_file.h"
+#include "core/base/temporary.h"
 #include "core/base/trace.h"
 #include "core/io/json.h"
 #include "launch/artifacts/files.h"
@@ -99,12 +100,14 @@ RunDir::RunDir(const std::string& dir, bool resume) : paths_{dir} {
     make_folder(paths_.tensorboard());
     // The lock file may have existed already, so create and remove a probe file in each directory that will get files.
     for (const auto& place : {paths_.dir, paths_.checkpoints(), paths_.tensorboard()}) {
-      const std::string probe = temporary_name(place + "/", "probe");
-      if (!create_new(probe)) fail_write(place, errno);
-      ::unlink(probe.c_str());
+      const Temporary probe = make_temporary_file(place + "/.probe-");
+      if (!probe.lock) fail_write(place, errno);
+      ::unlink(probe.path.c_str());
     }
     // Of an earlier attempt; a launcher of this one writes the latter again within a second.
     for (const auto& left : {paths_.failure(), paths_.ranks()}) ::unlink(left.c_str());
+    for (const auto& path : {paths_.config(), paths_.algorithms(), paths_.metrics(), paths_.failure()})
+      remove_left_files(path + ".tmp-");
   } catch (...) {
     release_lock();
     throw;

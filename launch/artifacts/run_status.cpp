@@ -15,6 +15,7 @@
 
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
+#include "core/base/temporary.h"
 #include "core/io/checkpoint.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
@@ -98,17 +99,13 @@ std::string killed_text(std::string_view what, int64_t process, const std::strin
 std::string ranks_path(const std::string& dir) { return RunPaths{dir}.ranks(); }
 
 void write_ranks(const std::string& dir, const std::vector<JsonObject>& lines) {
-  const std::string path = ranks_path(dir), temporary = temporary_name(path, "tmp");
+  const std::string path = ranks_path(dir);
   std::string all;
   for (const JsonObject& l : lines) all += json_line(l) + "\n";
-  {
-    const Descriptor file = create_new(temporary);  // not synced: it is stale in a second
-    if (!file || !write_all(file, all)) {
-      ::unlink(temporary.c_str());
-      return;
-    }
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+  const Temporary made = make_temporary_file(path + ".tmp-");
+  if (!made.lock) return;
+  const bool written = write_all(made.lock, all);  // not synced: it is stale in a second
+  if (!written || ::rename(made.path.c_str(), path.c_str()) != 0) ::unlink(made.path.c_str());
 }
 
 RunStatus read_run_status(const std::string& dir, size_t losses) {

@@ -1,8 +1,6 @@
 #include "launch/artifacts/temp_dir.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,19 +8,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <thread>
 
 #include "core/base/host.h"
-#include "core/base/log.h"
-#include "launch/artifacts/files.h"
+#include "core/base/system_call.h"
+#include "core/base/temporary.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string parent() {
   const char* place = std::getenv("TMPDIR");
@@ -30,60 +25,7 @@ std::string parent() {
 }
 
 // The host name is part of the directory's name, since locks work within one machine only.
-std::string prefix() { return cat("lockstep-prove-", host_name(), "-"); }
-
-// Opens a directory of this user; -1 if it is not a directory, or belongs to another user.
-int open_own(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat st = {};
-  if (fd >= 0 && (::fstat(fd, &st) != 0 || st.st_uid != ::geteuid())) {
-    ::close(fd);
-    return -1;
-  }
-  return fd;
-}
-
-// Repeated, since other threads may still write into it.
-void remove_tree(const std::string& path) {
-  std::error_code error;
-  for (int attempt = 0; attempt < 100 && fs::exists(fs::symlink_status(path, error)); ++attempt)
-    fs::remove_all(path, error);
-}
-
-// Removes directories whose process has ended.
-void remove_left_behind() {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent(), error)) {
-    if (!entry.path().filename().string().starts_with(prefix())) continue;
-    const int fd = open_own(entry.path().string());
-    if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
-      remove_tree(entry.path().string());
-      log_info(cat("removed ", entry.path().string(), ", left by a process that was killed"));
-    }
-    ::close(fd);
-  }
-}
-
-// Creates and locks a directory. Another process may remove it as abandoned before it is locked; then the next name is
-// tried.
-std::pair<std::string, int> make_locked() {
-  for (;;) {
-    std::string path = cat(parent(), "/", prefix(), "XXXXXX");
-    const bool made = ::mkdtemp(path.data()) != nullptr;
-    const int error = errno;
-    require(made, is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked, path,
-            ": cannot create a temporary directory here: ", std::strerror(error),
-            "; set TMPDIR to one that all ranks can write");
-    const int fd = open_own(path);
-    if (fd < 0 && errno == ENOENT) continue;
-    require(fd >= 0, ExitCode::kOutputLocked, path, ": cannot be opened: ", std::strerror(errno));
-    struct stat open = {}, named = {};
-    (void)::flock(fd, LOCK_EX);  // if the file system has no locks, no process removes it either
-    if (::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino) return {path, fd};
-    ::close(fd);
-  }
-}
+std::string prefix() { return cat(parent(), "/lockstep-prove-", host_name(), "-"); }
 
 std::atomic<int> signal_pipe{-1};  // where the handler writes the signal's number
 
@@ -101,7 +43,7 @@ void on_signal(int number) {
 class TempDir::SignalWatch {
  public:
   explicit SignalWatch(const std::string& path) {
-    require(::pipe2(pipe_, O_CLOEXEC) == 0, ExitCode::kInternal, "a pipe for signals: ", std::strerror(errno));
+    require_done(::pipe2(pipe_, O_CLOEXEC) == 0, ExitCode::kInternal, "a pipe for signals");
     signal_pipe = pipe_[1];
     thread_ = std::thread([this, path] {
       unsigned char number = 0;
@@ -143,18 +85,22 @@ class TempDir::SignalWatch {
 TempDir::TempDir(Communicator& comm) {
   fail_together(comm, [&] {
     if (comm.rank() != 0) return;
-    remove_left_behind();
-    std::tie(path_, lock_) = make_locked();
+    Temporary made = make_temporary_folder(prefix(), 0700);
+    const int error = errno;
+    require(bool{made.lock}, is_storage_error(error) ? ExitCode::kStorage : ExitCode::kOutputLocked, made.path,
+            ": cannot create a temporary directory here: ", std::strerror(error),
+            "; set TMPDIR to one that all ranks can write");
+    path_ = std::move(made.path);
+    lock_ = std::move(made.lock);
     watch_ = std::make_unique<SignalWatch>(path_);
   });
   path_ = broadcast_text(comm, path_, 0, "temporary directory");
 }
 
 TempDir::~TempDir() {
-  if (lock_ < 0) return;
+  if (!lock_) return;
   remove_tree(path_);
   watch_.reset();
-  ::close(lock_);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,13 @@
 // TempDir: a temporary directory for the checkpoints of one command, created by rank 0; all ranks know its path. Owned
 // by that command. It is removed by the destructor, and when SIGTERM, SIGINT or SIGHUP ends the process. A directory
-// that a kill -9 left is removed by the same user's next TempDir on that machine, which recognises it by its lock: a
-// process holds a lock on its directory as long as it runs.
+// that a kill -9 left is removed by the same user's next TempDir on that machine (core/base/temporary.h).
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "comm/communicator.h"
+#include "core/base/plain_file.h"
 
 namespace lockstep {
 
@@ -26,7 +26,7 @@ class TempDir {
   class SignalWatch;
 
   std::string path_;
-  int lock_ = -1;                       // on rank 0: descriptor of the directory, which holds the lock
+  Descriptor lock_;                     // on rank 0: the directory, locked
   std::unique_ptr<SignalWatch> watch_;  // on rank 0
 };
 

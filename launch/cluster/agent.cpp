@@ -132,10 +132,8 @@ class Agent {
   }
 
   void start() {
-    std::error_code ignored;
-    const char* memory = std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : "/tmp";
-    flight_ = temporary_name(cat(memory, "/lockstep-flight"), cat(int64_t{::getpid()}));
-    ::setenv(kFlightFile, flight_.c_str(), 1);
+    flight_ = make_flight_memory();
+    ::setenv(kFlightFile, cat("/proc/", int64_t{::getpid()}, "/fd/", flight_.number()).c_str(), 1);
     ::unsetenv(kControlSecret);
     // For users' programs that read what torchrun sets.
     for (const auto& [ours, theirs] : {std::pair{"OMPI_COMM_WORLD_RANK", "RANK"},
@@ -220,8 +218,6 @@ class Agent {
   void report(char state) {
     JsonObject m{{"type", "state"}, {"state", std::string(1, state ? state : '?')}};
     if (const auto flight = reader_->read()) {
-      if (!flight_.empty()) ::unlink(flight_.c_str());  // it is mapped here now: nothing is left of it at the end
-      flight_.clear();
       for (const FlightEvent& e : flight->events) medians_.add(e);
       const FlightStep& s = flight->step;
       m.emplace_back("step", s.step);
@@ -264,7 +260,6 @@ class Agent {
         code_ = WIFSIGNALED(status) ? static_cast<int>(ExitCode::kRankLost) : WEXITSTATUS(status);
       }
       for (Output& o : outputs_) hand_on(o);
-      if (!flight_.empty()) ::unlink(flight_.c_str());
     }
     const double end = steady_now() + 0.2;
     while (launcher_.pending() && !launcher_.closed() && steady_now() < end) {
@@ -294,7 +289,8 @@ class Agent {
   const std::vector<std::string>& command_;
   Connection launcher_;
   std::array<Output, 2> outputs_;
-  std::string flight_, group_;
+  Descriptor flight_;  // the recorder's memory, which the rank opens through this process
+  std::string group_;
   std::optional<FlightReader> reader_;
   Medians medians_;
   StackLines stack_lines_;

@@ -13,8 +13,11 @@
 #include <list>
 #include <map>
 
+#include "core/base/hash.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/base/system_call.h"
+#include "core/base/temporary.h"
 #include "launch/app.h"
 #include "launch/cluster/agent.h"
 #include "launch/cluster/child_process.h"
@@ -37,14 +40,17 @@ constexpr size_t kStrangers = 256;  // peers that have not said yet who they are
 constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
 constexpr size_t kHello = 4096;  // bytes
 
-// A private folder for the socket of a job on one machine.
+// A private folder for the socket of a job on one machine; one that a kill left, the next removes.
 struct SocketFolder {
   std::string path;
+  Descriptor lock;
   SocketFolder() {
-    std::string pattern = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
-    require(::mkdtemp(pattern.data()) != nullptr, ExitCode::kStorage, "cannot create a folder in ",
-            fs::temp_directory_path().string(), ": ", std::strerror(errno));
-    path = pattern;
+    // The host is part of the name, since locks work within one machine only.
+    const std::string parent = fs::temp_directory_path().string(), host = to_hex(hash128(host_name())).substr(0, 4);
+    Temporary made = make_temporary_folder(cat(parent, "/lockstep-", host, "-"), 0700, 6);
+    require_done(bool{made.lock}, ExitCode::kStorage, "cannot create a folder in ", parent);
+    path = std::move(made.path);
+    lock = std::move(made.lock);
   }
   ~SocketFolder() {
     std::error_code ignored;

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 
@@ -39,7 +39,7 @@ pid_t start_child(const ChildStart& c) {
   for (const std::string& a : c.command) arguments.push_back(const_cast<char*>(a.c_str()));
   arguments.push_back(nullptr);
   const pid_t self = ::getpid(), child = ::fork();
-  require(child >= 0, ExitCode::kDevice, "cannot start ", c.command[0], ": ", std::strerror(errno));
+  require_done(child >= 0, ExitCode::kDevice, "cannot start ", c.command[0]);
   if (child > 0) {
     ::setpgid(child, child);
     return child;
@@ -64,14 +64,14 @@ pid_t start_child(const ChildStart& c) {
 
 std::pair<Descriptor, Descriptor> make_pipe() {
   std::array<int, 2> ends{};
-  require(::pipe2(ends.data(), O_CLOEXEC) == 0, ExitCode::kDevice, "cannot make a pipe: ", std::strerror(errno));
+  require_done(::pipe2(ends.data(), O_CLOEXEC) == 0, ExitCode::kDevice, "cannot make a pipe");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 std::string output_of(const std::vector<std::string>& command, int& code) {
   FILE* pipe = ::popen((shell_line(command) + " 2>&1 </dev/null").c_str(), "r");
-  require(pipe != nullptr, ExitCode::kDevice, "cannot start ", command[0], ": ", std::strerror(errno));
+  require_done(pipe != nullptr, ExitCode::kDevice, "cannot start ", command[0]);
   std::string out;
   std::array<char, 4096> buffer;
   for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) out.append(buffer.data(), n);

@@ -17,7 +17,7 @@
 #include <ctime>
 #include <memory>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 
 namespace lockstep {
 namespace {
@@ -144,9 +144,9 @@ std::string local_address_towards(const std::string& host) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   // Connecting a datagram socket sends nothing; it only chooses the route.
-  require(socket && ::connect(socket.number(), found->ai_addr, found->ai_addrlen) == 0 &&
-              ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own), &length) == 0,
-          ExitCode::kRankLost, "there is no route to the host ", host, ": ", std::strerror(errno));
+  require_done(socket && ::connect(socket.number(), found->ai_addr, found->ai_addrlen) == 0 &&
+                   ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own), &length) == 0,
+               ExitCode::kRankLost, "there is no route to the host ", host);
   return address_text(reinterpret_cast<const sockaddr*>(&own), length);
 }
 

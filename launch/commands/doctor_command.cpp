@@ -16,6 +16,7 @@
 #include "comm/mpi_comm.h"
 #include "core/base/host.h"
 #include "core/base/plain_file.h"
+#include "core/base/system_call.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
 #include "core/kernels/kernels.h"

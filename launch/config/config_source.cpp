@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/error.h"
+#include "core/base/system_call.h"
 #include "launch/config/config_tree.h"
 
 namespace lockstep {
@@ -73,7 +73,7 @@ void check_config_text(std::string_view text, const std::string& name, bool has_
 
 std::string read_config_file(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not block
-  require(fd >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path, ": ", std::strerror(errno));
+  require_done(fd >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path);
   struct Closer {
     int fd;
     ~Closer() { ::close(fd); }
@@ -89,7 +89,7 @@ std::string read_config_file(const std::string& path) {
   while (size < text.size()) {
     ssize_t n = ::read(fd, text.data() + size, text.size() - size);
     if (n < 0 && errno == EINTR) continue;
-    require(n >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path, ": ", std::strerror(errno));
+    require_done(n >= 0, ExitCode::kMissingInput, "cannot read the configuration ", path);
     if (n == 0) break;
     size += static_cast<size_t>(n);
   }

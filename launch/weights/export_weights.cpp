@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <map>
+#include <string_view>
 
-#include "core/base/error.h"
+#include "core/base/escape.h"
 #include "core/base/plain_file.h"
+#include "core/base/system_call.h"
+#include "core/base/temporary.h"
 #include "core/io/pending_file.h"
 #include "launch/weights/hf_config.h"
 #include "launch/weights/peft_adapter.h"
@@ -37,12 +40,14 @@ constexpr const char* kSpecialTokens[] = {"bos_token_id", "eos_token_id", "pad_t
 // A folder under a temporary name until commit(); removed without.
 class PendingFolder {
  public:
-  explicit PendingFolder(const std::string& path) : path_(path), temporary_(temporary_name(path, "part")) {
+  explicit PendingFolder(const std::string& path) : path_(path) {
     std::error_code error;
     require(!fs::exists(fs::symlink_status(path_, error)), ExitCode::kOutputLocked, path_,
             ": is already there; remove it or choose another name");
-    require(fs::create_directory(temporary_, error), ExitCode::kOutputLocked, path_,
-            ": its folder cannot be made: ", error.message());
+    Temporary made = make_temporary_folder(path_ + ".part-", 0777);
+    require_done(bool{made.lock}, ExitCode::kOutputLocked, path_, ": its folder cannot be made");
+    temporary_ = std::move(made.path);
+    lock_ = std::move(made.lock);
   }
   PendingFolder(const PendingFolder&) = delete;
   PendingFolder& operator=(const PendingFolder&) = delete;
@@ -69,6 +74,7 @@ class PendingFolder {
 
  private:
   std::string path_, temporary_;
+  Descriptor lock_;
   bool committed_ = false;
 };
 
@@ -91,6 +97,39 @@ std::vector<float> turned(std::vector<float> ours, const Shape& part, Layout lay
       for (int64_t c = 0; c < channels; ++c)
         out[static_cast<size_t>((r * channels + c) * pixels + p)] =
             ours[static_cast<size_t>((r * pixels + p) * channels + c)];
+  return out;
+}
+
+// The file that goes along; empty: there is none. What is no regular file is refused, since its content may be that of
+// any file of this user, such as a key: a link may lead anywhere. Hugging Face's cache of downloads has links into its
+// own folder of files named by their hashes, which can be no other file.
+std::string companion(const std::string& source, const char* name) {
+  const fs::path path = fs::path(source) / name;
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(path, ignored);
+  if (!fs::exists(status)) return {};
+  if (fs::is_regular_file(status)) return path.string();
+  const std::string target = fs::is_symlink(status) ? fs::read_symlink(path, ignored).string() : "";
+  constexpr std::string_view kBlobs = "../../blobs/";
+  if (target.starts_with(kBlobs) && target.size() > kBlobs.size() &&
+      target.find_first_not_of("0123456789abcdef", kBlobs.size()) == target.npos) {
+    const fs::path blob = fs::path(source) / target;
+    if (fs::is_regular_file(fs::symlink_status(blob, ignored))) return blob.string();
+  }
+  throw Error(ExitCode::kBadData,
+              cat(path.string(), ": is ", target.empty() ? "no regular file" : cat("a link to ", escaped(target)),
+                  ", and would be copied into the export; put a copy of the file in its place, or remove it"));
+}
+
+std::map<std::string, std::string> companions_of(const HfExport& what, const std::string& source) {
+  std::map<std::string, std::string> out;
+  if (source.empty() || !is_hf_folder(source) || read_hf_model(source).family != what.model.family) return out;
+  for (const char* name : kCompanions) {
+    const bool ours =
+        (what.other_tokenizer && std::string_view(name) != kPreprocessor) ||
+        std::any_of(what.files.begin(), what.files.end(), [&](const auto& file) { return file.first == name; });
+    if (const std::string path = ours ? "" : companion(source, name); !path.empty()) out.emplace(name, path);
+  }
   return out;
 }
 
@@ -139,6 +178,7 @@ void write_part(WeightWriter& file, const Part& p, const ReadElements& read) {
 void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
                      const std::map<std::string, Shape>& shapes, const ReadElements& read, int64_t bytes_a_file) {
   const std::vector<Part> parts = parts_of(what, shapes);
+  const std::map<std::string, std::string> companions = companions_of(what, source);
   std::vector<WeightToWrite> weights;
   for (const Part& p : parts) weights.push_back(p.weight);
   PendingFolder out(folder);
@@ -154,8 +194,6 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
 
   JsonObject config = what.config;
   config.emplace_back("torch_dtype", std::string("float32"));
-  std::error_code ignored;
-  std::set<std::string> copied;
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
     const HfConfig there = HfConfig::load(cat(source, "/config.json"));
     if (there.has("rms_norm_eps"))
@@ -167,20 +205,12 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
         std::erase_if(config, [&](const auto& member) { return member.first == key; });
         config.emplace_back(key, JsonText{*id});
       }
-    const auto ours = [&](const std::string& name) {
-      return (what.other_tokenizer && name != kPreprocessor) ||
-             std::any_of(what.files.begin(), what.files.end(), [&](const auto& file) { return file.first == name; });
-    };
-    for (const char* name : kCompanions)
-      if (!ours(name) && fs::is_regular_file(fs::path(source) / name, ignored)) {
-        out.write(name, InputFile(cat(source, "/", name)).text(kLargestCompanion));
-        copied.insert(name);
-      }
   }
+  for (const auto& [name, path] : companions) out.write(name, InputFile(path).text(kLargestCompanion));
   for (const auto& [name, text] : what.files) out.write(name, text);
   out.write("config.json", json_line(config) + "\n");
   const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
-  if (generates && !copied.contains(kGeneration))
+  if (generates && !companions.contains(kGeneration))
     out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
   out.commit();
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "data/foreign_file.h"
 #include "data/import.h"
@@ -187,6 +188,51 @@ TEST_F(ForeignTest, HashesAreKeptAndAChangeIsNoticed) {
                [&] { read("images/colours", "labels"); });
   std::filesystem::remove(hashes);
   EXPECT_NE(read("images/colours", "labels").identity, first.identity);
+}
+
+TEST_F(ForeignTest, NamesThatAreWrittenAlikeHaveHashesOfTheirOwn) {
+  std::filesystem::remove(path_);
+  Hdf5File file = Hdf5File::create(path_);
+  int value = 0;
+  const std::vector<std::string> names = {"train/x", "train-x", "y", "a.b", "a", "b.y"};
+  for (const std::string& name : names) {
+    const bool labels = name.ends_with("y");
+    std::vector<uint8_t> bytes(2 * 5 * 4);
+    for (uint8_t& b : bytes) b = static_cast<uint8_t>(value++);
+    if (labels) file.write_all(name, StoredType::kInt32, {2}, std::vector<int32_t>{0, 1}.data());
+    else file.write_all(name, StoredType::kUInt8, {2, 5, 4}, bytes.data());
+  }
+  file.close();
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"train/x", "y"}, {"train-x", "y"}, {"a.b", "y"}, {"a", "b.y"}};
+  std::set<std::string> paths, identities;
+  for (size_t i = 0; i < 2 * all.size(); ++i) {  // twice
+    const auto& [x, y] = all[i % all.size()];
+    identities.insert(to_hex(read(x, y).identity));
+    paths.insert(hashes_path(path_, x, y));
+    EXPECT_EQ(paths.count(path_ + ".train-x.y.hashes"), 1u);
+  }
+  EXPECT_EQ(identities.size(), 4u);
+  EXPECT_EQ(paths.size(), 4u);
+}
+
+// Files of earlier versions, whose names said no more.
+TEST_F(ForeignTest, HashesUnderAnEarlierNameStayValid) {
+  std::filesystem::remove(path_);
+  Hdf5File file = Hdf5File::create(path_);
+  const std::vector<uint8_t> bytes(2 * 5 * 4, 7);
+  file.write_all("train-x", StoredType::kUInt8, {2, 5, 4}, bytes.data());
+  file.write_all("y", StoredType::kInt32, {2}, std::vector<int32_t>{0, 1}.data());
+  file.close();
+  const Read first = read("train-x", "y");
+  const std::string now = hashes_path(path_, "train-x", "y"), before = path_ + ".train-x.y.hashes";
+  ASSERT_NE(now, before);
+  std::filesystem::rename(now, before);
+  const std::string kept = content(before);
+  EXPECT_EQ(read("train-x", "y").identity, first.identity);
+  EXPECT_EQ(hashes_path(path_, "train-x", "y"), before);
+  EXPECT_FALSE(std::filesystem::exists(now));
+  EXPECT_EQ(content(before), kept);
 }
 
 TEST_F(ForeignTest, HashesThatDoNotFitAreRefused) {

@@ -1,24 +1,34 @@
 // What the door to HDF5 promises: bytes come back, damage is named, a full disk is a storage error.
 #include "core/io/hdf5_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <thread>
 
-#include "core/base/error.h"
+#include "core/base/plain_file.h"
+#include "core/base/system_call.h"
+#include "core/io/llmc_weights.h"
 #include "core/io/pending_file.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
 namespace {
 
+using test::content;
 using test::expect_error;
+using test::FileSizeLimit;
 using test::flip_byte_of;
 using test::TemporaryFolder;
+using test::write_file;
 
 class Hdf5FileTest : public ::testing::Test {
  protected:
@@ -310,6 +320,83 @@ TEST_F(Hdf5FileTest, APendingFileShowsOnlyWhenWhole) {
   std::ofstream(pending.temporary()) << "whole";
   pending.commit();
   EXPECT_EQ(text(), "whole");
+}
+
+// The last one cannot get its name, since that is a folder by then.
+TEST_F(Hdf5FileTest, PendingFilesAppearTogetherOrNotAtAll) {
+  const std::string replaced = folder_ / "a", fresh = folder_ / "b", last = folder_ / "c";
+  write_file(replaced, "earlier");
+  {
+    PendingFile a(replaced, true), b(fresh, false), c(last, true);
+    for (PendingFile* f : {&a, &b, &c}) write_file(f->temporary(), "new");
+    std::filesystem::create_directory(last);
+    expect_error(ExitCode::kStorage, {last, "could not be renamed", "Is a directory"}, [&] {
+      PendingFile::commit_all({&a, &b, &c});
+    });
+    EXPECT_EQ(content(replaced), "earlier");
+    EXPECT_FALSE(std::filesystem::exists(fresh));
+  }
+  std::filesystem::remove(last);
+  EXPECT_EQ(folder_.files(), 1);
+  PendingFile a(replaced, true), b(fresh, false), c(last, true);
+  for (PendingFile* f : {&a, &b, &c}) write_file(f->temporary(), "new");
+  PendingFile::commit_all({&a, &b, &c});
+  for (const std::string& path : {replaced, fresh, last}) EXPECT_EQ(content(path), "new");
+  EXPECT_EQ(folder_.files(), 3);
+}
+
+// What a process that was killed left goes with the next; what one that lives writes, and what others made, stays.
+TEST_F(Hdf5FileTest, WhatAKillLeftIsRemovedByTheNextPendingFile) {
+  const auto other = [&](const std::string& name) { write_file(folder_ / name, "a user's"); };
+  other("test.h5.part-2"), other("test.h5.part-0123456789abcdeX"), other("other.h5.part-0123456789abcdef");
+  const std::string path = folder_ / "test.h5";
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const auto start = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const PendingFile pending(path, true);
+      write_file(pending.temporary(), "half");
+      (void)!::write(ready[1], "x", 1);
+      for (;;) ::pause();
+    }
+    char byte;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    return child;
+  };
+  const auto end = [](pid_t child) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  };
+  const pid_t living = start(), killed = start();
+  EXPECT_EQ(folder_.files(), 5);
+  end(killed);
+  EXPECT_EQ(folder_.files(), 5);
+  { const PendingFile next(path, true); }
+  EXPECT_EQ(folder_.files(), 4);
+  end(living);
+  { const PendingFile next(path, true); }
+  EXPECT_EQ(folder_.files(), 3);
+  std::filesystem::create_directory(folder_ / "test.h5.part-0123456789abcdef");
+  { const PendingFile next(path, true); }
+  EXPECT_EQ(folder_.files(), 4);
+}
+
+// The reason is that of the call that failed, not of one before.
+TEST_F(Hdf5FileTest, TheReasonOfAFailureIsItsOwn) {
+  const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full);
+  errno = ENOTTY;
+  expect_error(ExitCode::kStorage, {"a.bin: cannot be written: No space left on device"},
+               [&] { require_done(write_all(full, "x"), ExitCode::kStorage, "a.bin", ": cannot be written"); });
+  write_file(path_, "x");
+  errno = ENOTTY;
+  expect_error(ExitCode::kMissingInput, {"No such file or directory"}, [&] { InputFile(path_ + ".not"); });
+  errno = ENOTTY;
+  expect_error(ExitCode::kStorage, {"File too large"}, [&] {
+    const FileSizeLimit limit(10);
+    write_llmc_weights(folder_ / "w.bin", {}, {});
+  });
 }
 
 }  // namespace

@@ -228,6 +228,23 @@ TEST_F(RearrangeTest, ASplitThatCannotBeLeavesNothing) {
   EXPECT_EQ(folder_.files(), files);
 }
 
+TEST_F(RearrangeTest, ASplitIsAllOrNoneWhereAnotherNameAppearsMeanwhile) {
+  for (const std::string& path : {table("t.h5", 0, 50, {"a", "b"}), text("x.h5", std::string(1000, 'x'))}) {
+    for (size_t late : {0u, 1u, 2u}) {
+      std::vector<SplitPart> parts;
+      for (size_t i = 0; i < 3; ++i) parts.push_back({folder_ / cat("late", i, ".h5"), 1.0 / 3});
+      const int64_t files = folder_.files();
+      SplitOptions options;
+      options.progress = [&](int64_t, int64_t) { write_file(parts[late].path, "another program's"); };
+      expect_error(ExitCode::kOutputLocked, {parts[late].path, "already there"},
+                   [&] { split_dataset(path, parts, options); });
+      EXPECT_EQ(folder_.files(), files + 1) << late;
+      EXPECT_EQ(content(parts[late].path), "another program's");
+      std::filesystem::remove(parts[late].path);
+    }
+  }
+}
+
 // --- merge
 
 TEST_F(RearrangeTest, WhatWasSplitIsMergedAgain) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <ostream>
@@ -327,6 +328,27 @@ TEST(TokenizerTest, APatternThatTakesForeverIsStopped) {
   tables.patterns = {"(a+)+b"};
   const BytePairs pairs(tables, "slow");
   expect_error(ExitCode::kBadData, {"too many steps"}, [&] { encode(pairs, cat(std::string(40, 'a'), "c")); });
+}
+
+// PCRE2's limit is for each match; of these there are as many as bytes.
+TEST(TokenizerTest, APatternThatIsSlowAtEveryPlaceOfATextIsStopped) {
+  BpeTables tables = trained(golden("text.txt"), "gpt2", 300);
+  for (const char* pattern : {"a*a*a*a*b|a", "a*a*a*a*(?:b|c)", "(?:a*a*a*)*(?:b|c)|a"}) {
+    tables.patterns = {pattern};
+    const BytePairs pairs(tables, "slow");
+    const auto begin = std::clock();
+    expect_error(ExitCode::kBadData, {"too many steps", pattern}, [&] { encode(pairs, std::string(1200, 'a')); });
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2) << pattern;
+    EXPECT_GT(encode(pairs, "aab c").size(), 0u);  // the next text has a budget of its own
+  }
+  // Long words and runs of many kinds are no such case.
+  tables.patterns = {std::string(named_pattern("llama3"))};
+  const BytePairs pairs(tables, "usual");
+  for (const char* unit : {"a", " ", "\n", "7", "\xE4\xBD\xA0", "A", ".", " a", "'s", "\t\n"}) {
+    std::string text;
+    while (text.size() < 300'000) text += unit;
+    EXPECT_GT(encode(pairs, text + "a").size(), 0u) << unit;
+  }
 }
 
 TEST(TokenizerTest, FoldersOfTablesAreRead) {

@@ -138,9 +138,9 @@ TEST(Control, ALauncherThatIsNotThereIsAnError) {
 }
 
 TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
-  const Scratch scratch;
-  const std::string path = scratch.path() + "/flight";
-  FlightReader reader(path);
+  const Descriptor memory = make_flight_memory();
+  const std::string path = cat("/proc/", int64_t{::getpid()}, "/fd/", memory.number());
+  FlightReader reader(memory);
   EXPECT_FALSE(reader.read());
   const pid_t child = ::fork();
   if (child == 0) {
@@ -168,6 +168,9 @@ TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
   EXPECT_EQ(state->events[1].number, 3);
   EXPECT_TRUE(reader.read()->events.empty());  // each is told once
   error_of(ExitCode::kStorage, [&] { start_flight_recorder(path); });
+  const Scratch scratch;
+  std::ofstream(scratch.path() + "/other") << "a user's";
+  error_of(ExitCode::kStorage, [&] { start_flight_recorder(scratch.path() + "/other"); });
 }
 
 std::vector<RankView> four() {

@@ -87,6 +87,31 @@ refuses "a key that contradicts" 78 "override 1 .*: model.layers: 3, but by $hf/
   lockstep train fine.yaml model.layers=3
 refuses "a context beyond its positions" 78 "model.positions: 24 are fewer than the 25 tokens of a sample" \
   lockstep train fine.yaml data.context=25
+# What goes along from the folder of a model is never what a link in it leads to.
+cp -r "$hf/gpt2" from && chmod -R u+w from
+fine_config from >fine.yaml
+succeeds "a run whose export has companions" lockstep train fine.yaml run.dir=companions train.steps=0
+secret() { # WHAT LINE
+  refuses "$1" 65 "from/preprocessor_config.json: is $2, and would be copied into the export" lockstep checkpoint export companions linked.hf --to hf
+  expect "$1: nothing is left" test -z "$(compgen -G 'linked.hf*')"
+  rm -f from/preprocessor_config.json
+}
+ln -s /etc/passwd from/preprocessor_config.json && secret "a link to another file" "a link to /etc/passwd"
+ln -s ../../blobs/../secret from/preprocessor_config.json && secret "a link out of the cache" "a link to ../../blobs/../secret"
+mkfifo from/preprocessor_config.json && secret "a FIFO" "no regular file"
+# As Hugging Face's cache of downloads has it.
+mkdir -p cache/snapshots cache/blobs
+mv from cache/snapshots/0123
+echo "a file" >cache/blobs/0a1b
+ln -s ../../blobs/0a1b cache/snapshots/0123/preprocessor_config.json
+fine_config cache/snapshots/0123 >fine.yaml
+succeeds "a run from the cache" lockstep train fine.yaml run.dir=cached train.steps=0
+succeeds "its export" lockstep checkpoint export cached linked.hf --to hf
+same "the file of the cache" "a file" "$(cat linked.hf/preprocessor_config.json)"
+ln -sf /etc/passwd cache/blobs/0a1b
+refuses "a link in its blobs" 65 "cache/snapshots/0123/preprocessor_config.json: is a link to ../../blobs/0a1b" \
+  lockstep checkpoint export cached again.hf --to hf
+
 copy() { rm -rf bad && cp -r "$hf/$1" bad && chmod -R u+w bad && fine_config bad >fine.yaml; }
 bad() { # WHAT REGEXP
   rm -rf never
