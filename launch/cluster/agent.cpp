@@ -13,6 +13,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -74,12 +75,19 @@ struct Output {
 
 class Agent {
  public:
-  Agent(const std::vector<std::string>& command, Connection connection)
-      : command_(command), launcher_(std::move(connection)) {}
+  // `connect` says hello to the launcher; an agent that was not met yet, and whose connection ends, tries again.
+  Agent(const std::vector<std::string>& command, std::function<Connection()> connect)
+      : command_(command), connect_(std::move(connect)), launcher_(connect_()) {}
 
   int run() {
-    const double limit = 60;
-    while (!child_ && steady_now() - heard_ < limit && !launcher_.closed() && !asked_to_end) step();
+    const double limit = 60, begun = steady_now();
+    while (!child_ && steady_now() - heard_ < limit && !over_ && !asked_to_end) {
+      step();
+      if (!launcher_.closed()) continue;
+      if (met_ || steady_now() - begun > kReach) break;
+      ::usleep(200'000);
+      launcher_ = connect_();
+    }
     if (!child_) return static_cast<int>(ExitCode::kRankLost);
     while (child_ && !over_) step();
     return leave();
@@ -114,6 +122,7 @@ class Agent {
     launcher_.receive(messages);
     for (const JsonObject& m : messages) {
       heard_ = steady_now();
+      met_ = true;
       const std::string type = text_of(m, "type");
       if (type == "go" && !child_) {
         silence_ = number_of(m, "silence", 10);
@@ -293,6 +302,7 @@ class Agent {
   }
 
   const std::vector<std::string>& command_;
+  const std::function<Connection()> connect_;
   Connection launcher_;
   std::array<Output, 2> outputs_;
   std::string flight_, group_;
@@ -302,7 +312,7 @@ class Agent {
   pid_t child_ = 0;
   int code_ = 0;
   int64_t kills_before_ = 0;
-  bool exited_ = false, told_ = false, over_ = false;
+  bool met_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_state_ = 0;
   double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
@@ -316,15 +326,20 @@ int run_agent(const std::vector<std::string>& command) {
           "`lockstep agent` is started by `lockstep launch` only");
   for (int s : {SIGTERM, SIGINT, SIGHUP}) std::signal(s, [](int) { asked_to_end = 1; });
   for (int s : {SIGUSR1, SIGUSR2, SIGCONT}) std::signal(s, SIG_IGN);  // mpirun sends them to ranks; the launcher does
-  Connection launcher(connect_to(address, kReach));
-  launcher.send({{"type", "hello"},
-                 {"secret", std::string(secret)},
-                 {"rank", static_cast<int64_t>(launched_rank())},
-                 {"size", static_cast<int64_t>(launched_size())},
-                 {"host", host_name()},
-                 {"agent", static_cast<int64_t>(::getpid())},
-                 {"version", std::string(kVersion)}});
-  return Agent(command, std::move(launcher)).run();
+  // What started this process: where it is gone, nobody waits for the rank.
+  const pid_t parent = ::getppid();
+  const auto connect = [&] {
+    Connection launcher(connect_to(address, kReach, [&] { return asked_to_end || ::getppid() != parent; }));
+    launcher.send({{"type", "hello"},
+                   {"secret", std::string(secret)},
+                   {"rank", static_cast<int64_t>(launched_rank())},
+                   {"size", static_cast<int64_t>(launched_size())},
+                   {"host", host_name()},
+                   {"agent", static_cast<int64_t>(::getpid())},
+                   {"version", std::string(kVersion)}});
+    return launcher;
+  };
+  return Agent(command, connect).run();
 }
 
 }  // namespace lockstep

@@ -8,9 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
-#include <list>
 #include <map>
 
 #include "core/base/host.h"
@@ -20,37 +17,20 @@
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
+#include "launch/cluster/strangers.h"
+#include "launch/world/open_files.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kPing = 0.5;       // seconds between signs of life of the launcher
 constexpr double kSettle = 0.15;    // from the first rank's end to the verdict, so that others' reasons are known
 constexpr double kAgentsEnd = 1.5;  // that agents get to end their ranks
 constexpr double kMpirunEnd = 1;    // that mpirun gets after that
-constexpr double kIntroduce = 5;    // that a peer gets to say who it is
 constexpr double kRepeat = 30;      // until a warning is repeated
-constexpr size_t kStrangers = 256;  // peers that have not said yet who they are
+constexpr int kStrangers = 64;      // peers that have not said yet who they are, beside the ranks that are due
+constexpr int kOwnFiles = 32;       // that the launcher itself has open
 constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
-constexpr size_t kHello = 4096;  // bytes
-
-// A private folder for the socket of a job on one machine.
-struct SocketFolder {
-  std::string path;
-  SocketFolder() {
-    std::string pattern = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
-    require(::mkdtemp(pattern.data()) != nullptr, ExitCode::kStorage, "cannot create a folder in ",
-            fs::temp_directory_path().string(), ": ", std::strerror(errno));
-    path = pattern;
-  }
-  ~SocketFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  SocketFolder(const SocketFolder&) = delete;
-};
 
 // The environment variables that ranks on other machines get too.
 std::vector<std::string> exported_variables() {
@@ -77,7 +57,8 @@ std::vector<std::string> mpirun_words(const AttemptOptions& options) {
 
 class Attempt {
  public:
-  explicit Attempt(const AttemptOptions& options) : options_(options), size_(options.mpirun.ranks) {
+  explicit Attempt(const AttemptOptions& options)
+      : options_(options), size_(options.mpirun.ranks), strangers_(strangers_of(size_)) {
     for (int r = 0; r < size_; ++r) ranks_.push_back({.rank = r});
     agents_.resize(static_cast<size_t>(size_));
   }
@@ -100,10 +81,13 @@ class Attempt {
   }
 
  private:
-  struct Stranger {
-    Connection connection;
-    double since;
-  };
+  // How many there may be at a time. Throws where not even the ranks have room.
+  static size_t strangers_of(int ranks) {
+    const int64_t needed = ranks + kOwnFiles;
+    const std::string what = cat("for ", ranks, ranks == 1 ? " rank" : " ranks");
+    const int64_t free = require_open_files(needed + kStrangers / 8, what) - needed;
+    return static_cast<size_t>(std::min<int64_t>(free, kStrangers + ranks));
+  }
 
   // Where ranks reach this launcher: a socket of this machine, unless a host is another one.
   std::string own_address() {
@@ -111,8 +95,7 @@ class Attempt {
     for (const Host& h : options_.mpirun.hosts)
       if (other.empty() && !is_this_machine(h.name)) other = h.name;
     if (!other.empty()) return cat("tcp:", local_address_towards(other));
-    folder_.emplace();
-    return cat("unix:", folder_->path, "/control");
+    return cat("unix:@lockstep-", random_secret());  // no file: it works whatever TMPDIR is, and nothing is left of it
   }
 
   // The machine of a rank by the name that the user gave it, which may differ from its own; mpirun fills slots in
@@ -241,10 +224,11 @@ class Attempt {
     if (mpirun_says_) all.push_back({mpirun_says_.number(), POLLIN, 0});
     for (const auto& a : agents_)
       if (a && !a->closed()) all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
-    for (const Stranger& s : strangers_) all.push_back({s.connection.number(), POLLIN, 0});
+    strangers_.add_to(all);
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * seconds));
     read_mpirun();
-    meet_strangers();
+    strangers_.look(
+        listener_, [this](Connection& peer, const JsonObject& hello) { return meet(peer, hello); }, steady_now());
     for (int r = 0; r < size_; ++r) read_agent(r);
   }
 
@@ -268,62 +252,35 @@ class Attempt {
     }
   }
 
-  void meet_strangers() {
-    std::string peer;
-    while (listener_) {
-      Descriptor socket = accept_from(listener_, peer);
-      if (!socket) break;
-      if (strangers_.size() >= kStrangers) continue;  // dropped
-      strangers_.push_back({Connection(std::move(socket), peer), steady_now()});
-      strangers_.back().connection.set_limit(kHello);
-    }
-    for (auto s = strangers_.begin(); s != strangers_.end();) {
-      std::vector<JsonObject> messages;
-      const bool open = s->connection.receive(messages);
-      std::string problem = s->connection.problem();
-      bool done = !open;
-      if (!messages.empty()) {
-        problem = introduce(s->connection, messages[0]);
-        if (problem.empty()) {
-          const auto r = static_cast<size_t>(integer_of(messages[0], "rank"));
-          agents_[r] = std::make_unique<Connection>(std::move(s->connection));
-          agents_[r]->set_limit(1 << 16);
-          ranks_[r].connected = true;
-          ranks_[r].heard = steady_now();
-          ranks_[r].host = listed_host(static_cast<int>(r));
-          if (ranks_[r].host.empty()) ranks_[r].host = text_of(messages[0], "host");
-          if (started_) send_to(static_cast<int>(r), {{"type", "stop"}});
-          s = strangers_.erase(s);
-          continue;
-        }
-        done = true;
-      } else if (steady_now() - s->since > kIntroduce) {
-        problem = "it did not say who it is";
-        done = true;
-      }
-      if (done && !problem.empty() && ++dropped_ <= 5)
-        log_warning(cat("dropped a connection from ", s->connection.peer(), " to the control port: ", problem,
-                        dropped_ == 5 ? "; more such are dropped without a word" : ""));
-      if (done) s = strangers_.erase(s);
-      else ++s;
-    }
-  }
-
-  // Why this peer is no agent of the job; empty: it is one.
-  std::string introduce(const Connection&, const JsonObject& m) {
+  // Why this peer is no agent of the job; empty: it is one, and is heard from now on.
+  std::string meet(Connection& peer, const JsonObject& m) {
     if (text_of(m, "type") != "hello") return "it sent what is no message";
     if (text_of(m, "secret") != secret_) return "it does not know this job's secret";
     const int64_t rank = integer_of(m, "rank", -1), size = integer_of(m, "size", -1);
-    if (rank < 0 || rank >= size_ || size != size_)
-      return cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
-    if (agents_[static_cast<size_t>(rank)]) return cat("rank ", rank, " is connected already");
-    if (const std::string version = text_of(m, "version"); version != kVersion) {
+    const auto r = static_cast<size_t>(rank);
+    std::string problem;
+    if (rank < 0 || rank >= size_ || size != size_) {
+      problem = cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
+    } else if (agents_[r]) {
+      problem = cat("rank ", rank, " is connected already");
+    } else if (const std::string version = text_of(m, "version"); version != kVersion) {
       fail({.code = ExitCode::kRanksDisagree,
             .rank = static_cast<int>(rank),
             .text = cat("rank ", rank, " on ", text_of(m, "host"), " runs lockstep ", version, ", and the launcher on ",
                         host_name(), " ", kVersion, ": install the same version on every machine")});
-      return "it runs another version";
+      problem = "it runs another version";
     }
+    if (!problem.empty()) {
+      peer.send({{"type", "stop"}});  // it need not try again
+      return problem;
+    }
+    agents_[r] = std::make_unique<Connection>(std::move(peer));
+    agents_[r]->set_limit(1 << 16);
+    ranks_[r].connected = true;
+    ranks_[r].heard = steady_now();
+    ranks_[r].host = listed_host(static_cast<int>(r));
+    if (ranks_[r].host.empty()) ranks_[r].host = text_of(m, "host");
+    send_to(static_cast<int>(r), {{"type", started_ ? "stop" : "ping"}});  // it is known here now
     return {};
   }
 
@@ -465,7 +422,6 @@ class Attempt {
 
   const AttemptOptions& options_;
   const int size_;
-  std::optional<SocketFolder> folder_;
   Descriptor listener_, mpirun_says_;
   std::string address_, secret_, mpirun_text_;
   pid_t mpirun_ = -1;
@@ -473,12 +429,11 @@ class Attempt {
   std::optional<double> mpirun_ended_;
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;
-  std::list<Stranger> strangers_;
+  Strangers strangers_;
   Stragglers stragglers_;
   std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
   AttemptResult result_;
   double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
-  int dropped_ = 0;
   bool started_ = false, signalled_ = false, over_ = false;
 };
 

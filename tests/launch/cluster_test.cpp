@@ -15,6 +15,7 @@
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/restart.h"
 #include "launch/cluster/stack_dump.h"
+#include "launch/cluster/strangers.h"
 #include "launch/cluster/verdict.h"
 #include "tests/launch/scratch.h"
 
@@ -132,6 +133,47 @@ TEST(Control, ALauncherThatIsNotThereIsAnError) {
             std::string::npos);
   EXPECT_NE(random_secret(), random_secret());
   EXPECT_EQ(random_secret().size(), 32u);
+}
+
+TEST(Control, ASocketWithoutAFileIsReachedByItsName) {
+  Descriptor listener;
+  const std::string address = listen_on("unix:@lockstep-test-" + random_secret(), listener);
+  const Descriptor client = connect_to(address, 1);
+  std::string peer;
+  EXPECT_TRUE(accept_from(listener, peer));
+  listener = Descriptor();
+  const double begun = steady_now();
+  error_of(ExitCode::kRankLost, [&] { connect_to(address, 10); });  // nobody listens any more: no use to wait for 10 s
+  EXPECT_LT(steady_now() - begun, 5);
+  error_of(ExitCode::kRankLost, [&] { connect_to("tcp:127.0.0.1:1", 10, [] { return true; }); });
+}
+
+TEST(Control, SilentConnectionsDoNotKeepAgentsOut) {
+  Descriptor listener;
+  const std::string address = listen_on("tcp:127.0.0.1", listener);
+  Strangers strangers(20);
+  std::vector<std::string> met;
+  std::vector<Connection> agents;
+  const auto meet = [&](Connection& peer, const JsonObject& hello) -> std::string {
+    met.push_back(text_of(hello, "name"));
+    if (met.back() != "agent") return "it is no agent";
+    agents.push_back(std::move(peer));
+    return {};
+  };
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(connect_to(address, 1));
+  Connection agent(connect_to(address, 1));
+  agent.send({{"type", "hello"}, {"name", "agent"}});
+  for (int i = 0; i < 200 && agents.empty(); ++i) {
+    strangers.look(listener, meet, 100);
+    ::usleep(1000);
+  }
+  EXPECT_EQ(met, std::vector<std::string>{"agent"});
+  EXPECT_EQ(strangers.count(), 20u);
+  strangers.look(listener, meet, 103);  // those that are left had their time
+  EXPECT_EQ(strangers.count(), 0u);
+  std::vector<JsonObject> none;
+  EXPECT_TRUE(agents.at(0).receive(none));
 }
 
 TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {

@@ -7,7 +7,8 @@ export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 if ! with_mpi; then finish; fi
 make_inputs
 keys=(text.yaml checkpoint.every=5)
-launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" "$@"; }
+launch() { timeout 120 "$binary" launch --mpirun "$launched_by" "$@"; }
+launched_by=$mpirun_program
 endless=(train.steps=1000000 schedule.steps=60)
 
 succeeds "undisturbed" lockstep train "${keys[@]}" train.steps=60 run.dir=plain
@@ -78,6 +79,38 @@ expect "restarts: exit 0" test "$code" -eq 0
 expect "restarts: said" grep -q '^attempt 2: 3 ranks, from the newest valid checkpoint' err
 same "restarts: the digest" "$wanted" "$(digest run)"
 
+# Other machines, all played by this one: a stand-in for ssh. Their ranks reach the launcher by TCP.
+cat >shell_to <<'SH'
+#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+shift
+exec bash -c "$*"
+SH
+chmod +x shell_to
+machines() { launch --remote-shell "$work/shell_to" "$@"; }
+
+# 300 connections that say nothing, before the ranks connect.
+cat >crowded_mpirun <<SH
+#!/bin/bash
+if [ -n "\${LOCKSTEP_CONTROL:-}" ]; then
+  address=\${LOCKSTEP_CONTROL#tcp:}
+  for _ in \$(seq 300); do exec {fd}<>"/dev/tcp/\${address%:*}/\${address##*:}"; done 2>/dev/null
+fi
+exec "$mpirun_program" "\$@"
+SH
+chmod +x crowded_mpirun
+launched_by=$work/crowded_mpirun
+succeeds "silent connections" machines --hosts 127.0.0.2:3 --start-within 10 -- train "${keys[@]}" train.steps=60 run.dir=silent
+expect "silent connections: said" grep -q '^warning: dropped a connection from 127.0.0.1 to the control port: ' err
+same "silent connections: the digest" "$wanted" "$(digest silent)"
+launched_by=$mpirun_program
+
+# More ranks than the usual limit of open files lets in, which is raised; and a limit that cannot be.
+succeeds "few open files" bash -c "ulimit -Sn 20; exec '$binary' launch --mpirun '$mpirun_program' -n 16 -- doctor --dir ."
+run bash -c "ulimit -n 20; exec '$binary' launch --mpirun '$mpirun_program' -n 16 -- doctor --dir ."
+expect "too few open files: exit 67" test "$code" -eq 67
+expect "too few open files: said" grep -qE '^error: a process may have only 20 open files here, and for 16 ranks [0-9]+ are needed' err
+
 rm -rf run
 refuses "nothing to run" 64 'launch: what should the ranks run' launch -n 2
 refuses "no such command" 64 "launch: 'trian' is not a command" launch -n 2 -- trian text.yaml
@@ -92,6 +125,9 @@ run mpi 1 "$binary" launch -n 2 -- train text.yaml
 expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
+begun=$SECONDS
+refuses "an agent whose launcher is gone" 69 'cannot reach the launcher at unix:@lockstep-gone' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 LOCKSTEP_CONTROL=unix:@lockstep-gone LOCKSTEP_SECRET=0 "$binary" agent -- train text.yaml
+expect "an agent whose launcher is gone: within 4 s" test "$((SECONDS - begun))" -le 4
 refuses "agent by hand" 64 '.lockstep agent. is started by' lockstep agent -- train text.yaml
 code=0 && launch -n 2 --hosts no-such-host:2 -- train text.yaml >out 2>err || code=$?
 expect "an unknown host: exit 66" test "$code" -eq 66
