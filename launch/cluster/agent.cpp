@@ -22,6 +22,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "launch/app.h"
+#include "launch/artifacts/temp_dir.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
@@ -81,15 +82,15 @@ class Agent {
 
   int run() {
     const double limit = 60, begun = steady_now();
-    while (!child_ && steady_now() - heard_ < limit && !over_ && !asked_to_end) {
+    while (!child_ && !refused_ && steady_now() - heard_ < limit && !over_ && !asked_to_end) {
       step();
-      if (!launcher_.closed()) continue;
+      if (refused_ || !launcher_.closed()) continue;
       if (met_ || steady_now() - begun > kReach) break;
       ::usleep(200'000);
       launcher_ = connect_();
     }
-    if (!child_) return static_cast<int>(ExitCode::kRankLost);
-    while (child_ && !over_) step();
+    if (!child_ && !refused_) return static_cast<int>(ExitCode::kRankLost);
+    while (!over_) step();
     return leave();
   }
 
@@ -102,11 +103,11 @@ class Agent {
     launcher_.flush();
     listen();
     for (Output& o : outputs_) hand_on(o);
-    if (!child_) return;
-    look();
+    if (!child_ && !refused_) return;
+    if (child_) look();
     if (asked_to_end && ending_ < 0) ending_ = steady_now() + kEndAfter;
     if (ending_ >= 0 && steady_now() >= ending_) over_ = true;
-    if (launcher_.closed() && !exited_) {
+    if (launcher_.closed() && !exited_ && !refused_) {
       say_locally("the launcher is gone; its ranks end");
       fails_ = true;
       over_ = true;
@@ -127,7 +128,12 @@ class Agent {
       if (type == "go" && !child_) {
         silence_ = number_of(m, "silence", 10);
         every_ = number_of(m, "every", 0.25);
-        start();
+        try {
+          require_temporary_folder();
+          start();
+        } catch (const Error& e) {
+          refuse(e);
+        }
       } else if (type == "signal" && child_ && !exited_) {
         ::kill(child_, static_cast<int>(integer_of(m, "number", SIGTERM)));
       } else if (type == "stack" && child_ && !exited_) {
@@ -139,6 +145,14 @@ class Agent {
         over_ = true;
       }
     }
+  }
+
+  // This machine is not fit for the rank: the launcher hears why, as if the rank had said so.
+  void refuse(const Error& e) {
+    refused_ = true;
+    code_ = static_cast<int>(e.code());
+    line(2, cat("error: rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
+    launcher_.send({{"type", "exit"}, {"code", int64_t{code_}}});
   }
 
   void start() {
@@ -312,7 +326,7 @@ class Agent {
   pid_t child_ = 0;
   int code_ = 0;
   int64_t kills_before_ = 0;
-  bool met_ = false, exited_ = false, told_ = false, over_ = false;
+  bool met_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_state_ = 0;
   double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;

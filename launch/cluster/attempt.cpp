@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <map>
 
 #include "core/base/host.h"
@@ -163,6 +164,7 @@ class Attempt {
       send_all({{"type", "report"}});  // where the others stand now
     }
     if (!all_ended && now - sign_ < kSettle) return;
+    if (mpirun_ended_ && !verdict->explained) return fail_by_mpirun();  // Open MPI in a rank then ends it with code 1
     over_ = true;
     result_.verdict = verdict;
     result_.code = static_cast<int>(verdict->code);
@@ -202,8 +204,11 @@ class Attempt {
     const std::string complaint = mpirun_complaint(mpirun_text_);
     if (complaint.empty() && !options_.verbose && !mpirun_text_.empty())
       log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
-    fail({.text = cat("mpirun ended with exit code ", mpirun_code_,
-                      started_ ? " while ranks were training" : " before all ranks were started",
+    const bool trains = std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) { return r.step.total > 0; });
+    fail({.text = cat("mpirun ", mpirun_end_,
+                      trains     ? " while ranks were training"
+                      : started_ ? " while ranks were starting"
+                                 : " before all ranks were started",
                       complaint.empty() ? "" : ": ", complaint)});
   }
 
@@ -248,7 +253,10 @@ class Attempt {
     if (mpirun_ > 0 && ::waitpid(mpirun_, &status, WNOHANG) == mpirun_) {
       mpirun_ = -1;
       mpirun_ended_ = steady_now();
-      mpirun_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      const char* name = WIFSIGNALED(status) ? ::sigabbrev_np(WTERMSIG(status)) : nullptr;
+      mpirun_end_ = WIFSIGNALED(status)
+                        ? cat("was killed by ", name ? cat("SIG", name) : cat("signal ", WTERMSIG(status)))
+                        : cat("ended with exit code ", WEXITSTATUS(status));
     }
   }
 
@@ -425,7 +433,7 @@ class Attempt {
   Descriptor listener_, mpirun_says_;
   std::string address_, secret_, mpirun_text_;
   pid_t mpirun_ = -1;
-  int mpirun_code_ = 0;
+  std::string mpirun_end_;  // "was killed by SIGKILL"
   std::optional<double> mpirun_ended_;
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;

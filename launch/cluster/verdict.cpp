@@ -111,6 +111,7 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   v.text += and_waiting(ranks, r.rank);
   if (!by_signal) {
     v.text += "; it reported no reason";
+    v.explained = false;
     if (v.code == ExitCode::kOk) v.code = ExitCode::kRankLost;
   } else if (r.memory_limit >= 0) {
     v.text += "; use more ranks with a higher sharding.level, smaller micro-batches or recompute (`lockstep plan`)";

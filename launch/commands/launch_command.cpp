@@ -16,6 +16,7 @@
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
+#include "launch/artifacts/temp_dir.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/cluster/attempt.h"
 #include "launch/cluster/child_process.h"
@@ -263,6 +264,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     print(attempt_line(o) + "\n");
     return 0;
   }
+  require_temporary_folder();
   log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
   std::unique_ptr<Progress> bar;
   if (::isatty(STDERR_FILENO) && target.settings) {

@@ -125,6 +125,34 @@ run mpi 1 "$binary" launch -n 2 -- train text.yaml
 expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
+# mpirun is killed before, while and after its ranks start.
+for delay in 0.2 0.4 0.6 0.8 1; do
+  rm -rf killed
+  "$binary" launch --mpirun "$mpirun_program" -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=killed >out 2>err &
+  pid=$!
+  sleep "$delay"
+  pkill -KILL -P "$pid" || true # its only child
+  ended
+  expect "mpirun killed after $delay s: exit 69" test "$code" -eq 69
+  expect "mpirun killed after $delay s: said" grep -qE '^error: mpirun was killed by SIGKILL (before all ranks were started|while ranks were (starting|training))' err
+done
+
+# Where temporary files lie: nowhere, in a file, on a full disk, under a long name.
+refuses "TMPDIR is absent" 73 "the temporary folder $work/absent on .* cannot be written: No such file" env TMPDIR="$work/absent" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+refuses "TMPDIR is a file" 73 "the temporary folder $work/text.txt on .* cannot be written: Not a directory" env TMPDIR="$work/text.txt" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+long=$work/$(printf 'x%.0s' $(seq 100))
+mkdir "$long"
+succeeds "TMPDIR has a long name" env TMPDIR="$long" "$binary" launch --mpirun "$mpirun_program" -n 2 -- train "${keys[@]}" train.steps=60 run.dir=temporary
+same "TMPDIR has a long name: the digest" "$wanted" "$(digest temporary)"
+same "left in TMPDIR" "0 files" "$(find "$long" -name 'lockstep*' | wc -l) files"
+if mkdir full && mount -t tmpfs -o size=64k none full 2>/dev/null; then
+  trap 'umount "$work/full"; rm -rf "$work"' EXIT
+  head -c 100000 /dev/zero >full/filler 2>/dev/null || true
+  refuses "TMPDIR is full" 74 "the temporary folder $work/full on .* cannot be written: No space left" env TMPDIR="$work/full" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+else
+  echo "skipped: a full TMPDIR: needs a file system of its own, and root"
+fi
+
 begun=$SECONDS
 refuses "an agent whose launcher is gone" 69 'cannot reach the launcher at unix:@lockstep-gone' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 LOCKSTEP_CONTROL=unix:@lockstep-gone LOCKSTEP_SECRET=0 "$binary" agent -- train text.yaml
 expect "an agent whose launcher is gone: within 4 s" test "$((SECONDS - begun))" -le 4
