@@ -129,6 +129,7 @@ class Agent {
         silence_ = number_of(m, "silence", 10);
         every_ = number_of(m, "every", 0.25);
         try {
+          enter(text_of(m, "folder"));
           require_temporary_folder();
           start();
         } catch (const Error& e) {
@@ -153,6 +154,14 @@ class Agent {
     code_ = static_cast<int>(e.code());
     line(2, cat("error: rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
     launcher_.send({{"type", "exit"}, {"code", int64_t{code_}}});
+  }
+
+  // Where there is no such folder Open MPI goes on in another one, in which the rank would find nothing.
+  static void enter(const std::string& folder) {
+    if (folder.empty() || ::chdir(folder.c_str()) == 0) return;
+    const char* why = std::strerror(errno);
+    throw Error(ExitCode::kMissingInput, cat("the folder that the job runs in, ", folder, ", cannot be entered: ", why,
+                                             "; it must be there on every machine"));
   }
 
   void start() {

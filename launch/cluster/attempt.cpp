@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "core/base/host.h"
@@ -176,7 +177,11 @@ class Attempt {
       started_ = true;
       // At most some hundred messages a second in all.
       const double every = std::max(0.25, size_ / 800.0);
-      send_all({{"type", "go"}, {"silence", options_.patience.silence}, {"every", every}});
+      std::error_code ignored;
+      send_all({{"type", "go"},
+                {"silence", options_.patience.silence},
+                {"every", every},
+                {"folder", std::filesystem::current_path(ignored).string()}});
       return;
     }
     if (mpirun_ended_) return fail_by_mpirun();
@@ -190,20 +195,25 @@ class Attempt {
     std::vector<int> missing;
     for (int r = 0; r < size_; ++r)
       if (!agents_[static_cast<size_t>(r)]) missing.push_back(r);
-    std::string complaint = mpirun_complaint(mpirun_text_), silent;
-    size_t asked = 0;  // mpirun starts no rank before it has reached every machine
-    for (const Host& h : options_.mpirun.hosts)
-      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
-        silent += cat(silent.empty() ? "" : ", ", h.name);
-    if (complaint.empty() && !silent.empty()) complaint = cat("no answer from ", silent);
+    const std::string complaint = complaint_and_silence();
     fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
                       static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
   }
 
-  void fail_by_mpirun() {
+  // Why mpirun does not start ranks: it starts none before it has reached every machine.
+  std::string complaint_and_silence() const {
     const std::string complaint = mpirun_complaint(mpirun_text_);
-    if (complaint.empty() && !options_.verbose && !mpirun_text_.empty())
-      log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
+    std::string silent;
+    size_t asked = 0;
+    for (const Host& h : options_.mpirun.hosts)
+      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
+        silent += cat(silent.empty() ? "no answer from " : ", ", h.name);
+    return complaint.empty() || silent.empty() ? complaint + silent : cat(silent, "; ", complaint);
+  }
+
+  void fail_by_mpirun() {
+    const std::string complaint = started_ ? mpirun_complaint(mpirun_text_) : complaint_and_silence();
+    if (!options_.verbose && !mpirun_text_.empty()) log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
     const bool trains = std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) { return r.step.total > 0; });
     fail({.text = cat("mpirun ", mpirun_end_,
                       trains     ? " while ranks were training"

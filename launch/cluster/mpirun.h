@@ -31,7 +31,7 @@ int mpirun_version(const std::string& program);
 // Does the machine answer, and let this user in? Waits at most 5 seconds.
 bool answers(const std::string& host, const std::string& remote_shell);
 
-// What mpirun's own messages come to, in one sentence of ours; empty if they are not known.
+// What mpirun's own messages come to: in one sentence of ours, or its first words; empty: it said nothing.
 std::string mpirun_complaint(const std::string& output);
 
 }  // namespace lockstep

@@ -103,7 +103,12 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = r.last_error.find("crashed by") == std::string::npos;
   if (!by_signal && !r.last_error.empty()) {
-    v.text = r.last_error;  // its own words
+    // Its own words; where others say the same, it is not for its machine to be looked at.
+    const bool alone = std::none_of(ranks.begin(), ranks.end(), [&](const RankView& other) {
+      return other.rank != r.rank && other.last_error == r.last_error;
+    });
+    const bool named = r.last_error.starts_with("rank ") || ranks.size() == 1 || !alone;
+    v.text = named ? r.last_error : cat(place_of(r), ": ", r.last_error);
     return v;
   }
   v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));

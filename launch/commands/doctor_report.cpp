@@ -76,7 +76,8 @@ std::string to_line(const RankHealth& r) {
                     {"clock_s", r.clock_s},
                     {"clock_error_s", r.clock_error_s},
                     {"write_mb_s", r.write_mb_s},
-                    {"read_mb_s", r.read_mb_s}});
+                    {"read_mb_s", r.read_mb_s},
+                    {"not_shared", r.not_shared}});
 }
 
 RankHealth parse_rank_health(const std::string& line) {
@@ -100,7 +101,8 @@ RankHealth parse_rank_health(const std::string& line) {
           number("clock_s"),
           number("clock_error_s"),
           number("write_mb_s"),
-          number("read_mb_s")};
+          number("read_mb_s"),
+          text("not_shared")};
 }
 
 std::vector<std::string> findings(const Health& h) {
@@ -127,6 +129,8 @@ std::vector<std::string> findings(const Health& h) {
     if (r.gflops < kSlowCompute * middle_of(rates))
       out.push_back(
           cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(middle_of(rates), 1)));
+    if (!r.not_shared.empty() && std::find(out.begin(), out.end(), r.not_shared) == out.end())
+      out.push_back(r.not_shared);
     if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * middle_of(writes))
       out.push_back(
           cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(middle_of(writes), 0)));

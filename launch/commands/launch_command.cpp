@@ -1,3 +1,4 @@
+#include <net/if.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "comm/mpi_comm.h"
 #include "core/base/host.h"
@@ -108,6 +110,21 @@ JobPlace place_of(const Arguments& a) {
               : cat(" (job ", allocation.job, " of ", allocation.scheduler, ")"));
   p.crowded = !several && p.ranks > available_cores();
   return p;
+}
+
+// Throws ExitCode::kUsage where --interface names none of this machine's; networks such as 10.0.0.0/8 are Open MPI's to
+// judge.
+void require_interface(const std::string& text) {
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');)
+    if (name.find('/') != std::string::npos || ::if_nametoindex(name.c_str()) != 0) return;
+  std::string all;
+  if (struct if_nameindex* list = ::if_nameindex()) {
+    for (const auto* i = list; i->if_name; ++i) all += cat(all.empty() ? "" : ", ", i->if_name);
+    ::if_freenameindex(list);
+  }
+  throw Error(ExitCode::kUsage,
+              cat("--interface ", text, ": ", host_name(), " has no such network interface; it has ", all));
 }
 
 // The command of an attempt that comes back: from the newest checkpoint, or from the newest one at or before a step.
@@ -225,6 +242,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   o.mpirun.program = a.text("mpirun");
   o.mpirun.version = mpirun_version(o.mpirun.program);
   o.mpirun.interface = a.text("interface");
+  if (!o.mpirun.interface.empty() && !place.hosts.empty()) require_interface(o.mpirun.interface);
   o.mpirun.remote_shell = a.text("remote-shell");
   o.mpirun.binding = a.text("bind");
   require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage, "--bind ",

@@ -12,6 +12,7 @@
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/saver.h"
+#include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/tensorboard.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
@@ -82,6 +83,9 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
+    // Found out now, and not when the first checkpoint cannot be put together.
+    const std::string not_shared = why_not_shared(comm, settings.run.dir);
+    fail_together(comm, [&] { require(not_shared.empty(), ExitCode::kOutputLocked, "run.dir: ", not_shared); });
     fail_together(comm, [&] {
       for (const auto& [key, count] : {std::pair("train.patience", settings.train.patience),
                                        std::pair("checkpoint.keep_best", settings.checkpoint.keep_best)})

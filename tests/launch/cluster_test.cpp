@@ -102,6 +102,23 @@ TEST(Mpirun, IsComposedForOpenMpi4And5) {
   EXPECT_TRUE(has(mpirun_arguments(o), "mpi_yield_when_idle", "1"));
 }
 
+TEST(Mpirun, ItsOwnWordsAreKept) {
+  EXPECT_EQ(
+      mpirun_complaint("ssh: connect to host n7 port 22: Connection refused\n---\nORTE was unable to reliably start"),
+      "ssh: connect to host n7 port 22: Connection refused");
+  EXPECT_EQ(mpirun_complaint("me@n7: Permission denied (publickey).\n"), "me@n7: Permission denied (publickey).");
+  EXPECT_EQ(
+      mpirun_complaint("------\nNone of the TCP networks specified to be included\ncould be found:\n\n  Value given: "
+                       "eth9\n\nPlease revise\n"),
+      "a host has no such network interface as --interface names: None of the TCP networks specified to be "
+      "included could be found: Value given: eth9");
+  EXPECT_EQ(mpirun_complaint("[vm:1] ORTE_ERROR_LOG: x\n-----\n  Something new\nhappened.\n\nMore.\n"),
+            "mpirun says: Something new happened.");
+  EXPECT_EQ(mpirun_complaint("lost communication with\n  Remote daemon: [[1,0],2] on node n3\n"),
+            "the connection to n3 was lost");
+  EXPECT_EQ(mpirun_complaint("-----\n"), "");
+}
+
 TEST(Control, MessagesArriveWholeAndGarbageClosesTheConnection) {
   const Scratch scratch;
   Descriptor listener;
