@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -83,9 +84,9 @@ Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, i
 // process is asked to stop or ends.
 class Sweep {
  public:
-  // `data`: that of each point of the grid.
-  Sweep(SweepRecord& record, Share share, const std::vector<DataOptions>& data)
-      : record_(record), share_(std::move(share)), data_(data) {
+  // `data`: that of each point of the grid. `seconds`: after which all save and end; 0: no limit.
+  Sweep(SweepRecord& record, Share share, const std::vector<DataOptions>& data, int64_t seconds)
+      : record_(record), share_(std::move(share)), data_(data), seconds_(seconds) {
     for (int slot = share_.jobs; slot-- > 0;) free_slots_.push_back(slot);
     ::sigemptyset(&awaited_);
     std::signal(SIGCHLD, SIG_DFL);  // ignored, children would leave no exit code
@@ -163,7 +164,18 @@ class Sweep {
   }
 
   void wait_for_news() {
-    const int signal = ::sigwaitinfo(&awaited_, nullptr);
+    int signal = 0;
+    if (seconds_ == 0 || stopping_) {
+      signal = ::sigwaitinfo(&awaited_, nullptr);
+    } else {
+      const double left = std::max(0.0, static_cast<double>(seconds_) - seconds_of_run(begun_));
+      const timespec wait{static_cast<time_t>(left), static_cast<long>(1e9 * (left - std::floor(left)))};
+      signal = ::sigtimedwait(&awaited_, nullptr, &wait);
+      if (signal < 0 && errno == EAGAIN) {
+        log_info("the time given by --time is over");
+        signal = SIGUSR1;
+      }
+    }
     if (signal > 0 && signal != SIGCHLD) {
       if (!stopping_) log_info(cat("stopping: ", running_.size(), " points save and end"));
       stopping_ = true;
@@ -209,6 +221,8 @@ class Sweep {
   SweepRecord& record_;
   const Share share_;
   const std::vector<DataOptions>& data_;
+  const int64_t seconds_;
+  const Clock::time_point begun_ = Clock::now();
   sigset_t awaited_ = {}, before_ = {};
   std::vector<int> free_slots_;
   std::map<pid_t, Running> running_;
@@ -271,6 +285,7 @@ std::vector<Command> sweep_forms() {
         {"ranks", "ranks of each run, as processes of `lockstep launch`", "N", "1"},
         {"dir", "directory of the sweep; empty: run.dir of the configuration and -sweep", "DIR", ""},
         {"dry-run", "only check all configurations and print the commands"},
+        {"time", "seconds after which all runs save and end with 75; 0: no limit", "S", "0"},
         {"array", "run only this point, for a job array of a scheduler", "I", ""},
         {"collect", "only print and write the results of the sweep in this directory", "DIR", ""},
         {"json", "print one JSON object per point"}}}};
@@ -316,7 +331,7 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
     if (!one || p == point) points.push_back(p);
   if (!one)
     log_info(cat(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
-  const int code = Sweep(record, share, data).run(points);
+  const int code = Sweep(record, share, data, a.integer("time", 0)).run(points);
   if (!one && code != static_cast<int>(ExitCode::kSaved)) print_results(record, a.has("json"));
   return code;
 }
