@@ -82,7 +82,7 @@ class Agent {
 
   int run() {
     const double limit = 60, begun = steady_now();
-    while (!child_ && !refused_ && steady_now() - heard_ < limit && !over_ && !asked_to_end) {
+    while (!child_ && !refused_ && (away_ || steady_now() - heard_ < limit) && !over_ && !asked_to_end) {
       step();
       if (refused_ || !launcher_.closed()) continue;
       if (met_ || steady_now() - begun > kReach) break;
@@ -105,13 +105,17 @@ class Agent {
     for (Output& o : outputs_) hand_on(o);
     if (!child_ && !refused_) return;
     if (child_) look();
+    if (asked_to_end && shielded_) {  // mpirun does not end, so this comes from the scheduler, and the rank saves
+      asked_to_end = 0;
+      launcher_.send({{"type", "asked"}});
+    }
     if (asked_to_end && ending_ < 0) ending_ = steady_now() + kEndAfter;
     if (ending_ >= 0 && steady_now() >= ending_) over_ = true;
     if (launcher_.closed() && !exited_ && !refused_) {
       say_locally("the launcher is gone; its ranks end");
       fails_ = true;
       over_ = true;
-    } else if (steady_now() - heard_ > silence_) {
+    } else if (!away_ && steady_now() - heard_ > silence_) {
       fails_ = true;
       say_locally(cat("nothing heard of the launcher for ", static_cast<int64_t>(silence_), " s; its ranks end"));
       over_ = true;
@@ -124,10 +128,12 @@ class Agent {
     for (const JsonObject& m : messages) {
       heard_ = steady_now();
       met_ = true;
+      away_ = text_of(m, "type") == "away";  // it will not be heard of, and reads nothing, until it says more
       const std::string type = text_of(m, "type");
       if (type == "go" && !child_) {
         silence_ = number_of(m, "silence", 10);
         every_ = number_of(m, "every", 0.25);
+        shielded_ = integer_of(m, "shielded") != 0;
         try {
           enter(text_of(m, "folder"));
           require_temporary_folder();
@@ -229,6 +235,7 @@ class Agent {
     }
     const double now = steady_now();
     const char state = exited_ ? 'X' : process_state(child_);
+    if (away_ && !exited_) return;
     if (!exited_ && now - said_ < (state == said_state_ ? every_ : 0)) return;
     said_ = now;
     said_state_ = state;
@@ -335,13 +342,27 @@ class Agent {
   pid_t child_ = 0;
   int code_ = 0;
   int64_t kills_before_ = 0;
-  bool met_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
+  bool shielded_ = false;  // mpirun does not get SIGTERM
+  bool met_ = false, away_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_state_ = 0;
   double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
 };
 
 }  // namespace
+
+int run_shielded(const std::vector<std::string>& command) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  std::vector<char*> arguments;
+  for (const std::string& a : command) arguments.push_back(const_cast<char*>(a.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  const char* why = std::strerror(errno);
+  throw Error(ExitCode::kMissingInput, cat("cannot start ", command[0], ": ", why));
+}
 
 int run_agent(const std::vector<std::string>& command) {
   const char *address = std::getenv(kControlAddress), *secret = std::getenv(kControlSecret);

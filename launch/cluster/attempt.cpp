@@ -29,6 +29,7 @@ constexpr double kPing = 0.5;       // seconds between signs of life of the laun
 constexpr double kSettle = 0.15;    // from the first rank's end to the verdict, so that others' reasons are known
 constexpr double kAgentsEnd = 1.5;  // that agents get to end their ranks
 constexpr double kMpirunEnd = 1;    // that mpirun gets after that
+constexpr double kOneRequest = 1;   // within which signals are one request to stop
 constexpr double kRepeat = 30;      // until a warning is repeated
 constexpr int kStrangers = 64;      // peers that have not said yet who they are, beside the ranks that are due
 constexpr int kOwnFiles = 32;       // that the launcher itself has open
@@ -120,7 +121,8 @@ class Attempt {
     mpirun_ = start_child({.command = mpirun_words(options_),
                            .output = writes.number(),
                            .errors = writes.number(),
-                           .environment = {{kProgress, progress}}});
+                           .environment = {{kProgress, progress}},
+                           .blocked = options_.mpirun.shield.empty() ? 0 : SIGTERM});
     mpirun_says_ = std::move(reads);
     ::unsetenv(kControlSecret);
   }
@@ -181,6 +183,7 @@ class Attempt {
       send_all({{"type", "go"},
                 {"silence", options_.patience.silence},
                 {"every", every},
+                {"shielded", int64_t{!options_.mpirun.shield.empty()}},
                 {"folder", std::filesystem::current_path(ignored).string()}});
       return;
     }
@@ -336,6 +339,8 @@ class Attempt {
       if (r.rank == 0 && r.step.step != before && options_.progress) options_.progress(r.step);
     } else if (type == "stack") {
       r.stack = text_of(m, "text");
+    } else if (type == "asked") {
+      if (!signalled_) hand_on_signal(SIGTERM);
     } else if (type == "exit") {
       r.ended = true;
       r.ended_at = r.heard;
@@ -394,7 +399,25 @@ class Attempt {
     return key.substr(begin, key.find(' ', begin) - begin);
   }
 
+  // Ctrl-Z: this process stops, and the ranks, which do not hear of it meanwhile, go on.
+  void stop_for_a_while() {
+    log_info("the launcher is stopped, and its ranks go on without it: `fg` or `bg` lets it watch them again");
+    send_all({{"type", "away"}});
+    const double begun = steady_now();
+    ::kill(::getpid(), SIGSTOP);
+    const double now = steady_now();
+    begun_ += now - begun;
+    for (RankView& r : ranks_) r.heard = now;
+    send_all({{"type", "ping"}});
+  }
+
   void hand_on_signal(int number) {
+    if (number == SIGTSTP) return stop_for_a_while();
+    const double now = steady_now();
+    // A scheduler sends one to all processes of the job, and its batch script hands it on: that is one request.
+    if (signalled_ && now - signalled_at_ < kOneRequest) return;
+    if (!signalled_) signalled_at_ = now;
+    result_.asked_to_stop = true;
     if (signalled_ && number != SIGUSR1 && number != SIGUSR2) {
       log_warning("asked again to stop: ending all ranks now");
       fail({.code = ExitCode::kRankLost,
@@ -428,7 +451,7 @@ class Attempt {
     listener_ = Descriptor();
     const double asked = steady_now();
     const bool hurry = result_.verdict.has_value();
-    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGTERM);
+    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGINT);  // as SIGTERM, which it may not get
     while (mpirun_ > 0 && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
     if (mpirun_ > 0) {
       ::kill(-mpirun_, SIGKILL);
@@ -451,7 +474,7 @@ class Attempt {
   Stragglers stragglers_;
   std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
   AttemptResult result_;
-  double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
+  double signalled_at_ = 0, begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
   bool started_ = false, signalled_ = false, over_ = false;
 };
 

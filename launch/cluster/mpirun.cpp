@@ -35,9 +35,11 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
       runtime("oob_tcp_if_include", "prte_if_include", o.interface);
       add({"--mca", "btl_tcp_if_include", o.interface});
     }
+    const bool shielded = !o.shield.empty() && !five;
+    if (shielded) add({"--mca", "orte_launch_agent", o.shield + " orted"});
     if (!o.remote_shell.empty()) {
       if (!five) add({"--mca", "plm", "rsh"});
-      runtime("plm_rsh_agent", "plm_ssh_agent", o.remote_shell);
+      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? cat(o.shield, " ", o.remote_shell) : o.remote_shell);
     }
   }
   for (const std::string& name : o.exported) add({"-x", name});

@@ -122,9 +122,24 @@ refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 take 2' launch -n 
 refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere -- train text.yaml
 refuses "restarts of what cannot" 64 '--restarts: only training' launch -n 2 --restarts 1 -- eval launched
 run mpi 1 "$binary" launch -n 2 -- train text.yaml
-expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
+expect "within mpirun: exit 64, and why" grep -qE '^error: launch: this process was itself started by an MPI launcher; either .*lockstep launch -n 2 -- train text.yaml., without mpirun' err
+refuses "within srun: what to type" 64 'launch: this process was itself started by srun; .*`lockstep launch -n 2 -- train text.yaml`, without srun, .*`srun --mpi=pmix lockstep train text.yaml`' env SLURM_STEP_ID=0 PMIX_RANK=0 "$binary" launch -n 2 -- train text.yaml
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
+# Ctrl-Z of the launcher, for longer than launch.silence.
+started run 10 -n 2 -- train "${keys[@]}" train.steps=300 schedule.steps=60 run.dir=run launch.silence=2
+kill -TSTP "$pid"
+sleep 4
+expect "Ctrl-Z: the launcher is stopped" grep -q '^State:.*T' "/proc/$pid/status"
+before=$(done_steps run)
+kill -CONT "$pid"
+ended
+expect "Ctrl-Z: the ranks went on meanwhile, to step $before" test "$before" -gt 20
+expect "Ctrl-Z: exit 0" test "$code" -eq 0
+expect "Ctrl-Z: said" grep -q '^the launcher is stopped, and its ranks go on' err
+expect "Ctrl-Z: nobody is blamed" bash -c '! grep -qE "^(warning|error):" err'
+expect "Ctrl-Z: all steps" test "$(done_steps run)" -eq 300
+
 # mpirun is killed before, while and after its ranks start.
 for delay in 0.2 0.4 0.6 0.8 1; do
   rm -rf killed
