@@ -128,8 +128,9 @@ int run(int argc, char** argv, const App& app) {
                 cat("there is no command '", name, "'", did_you_mean(name, names), "; `lockstep --help` lists them"));
   } catch (...) {
     const Error e = as_error(std::current_exception());
-    // What input or command line are to blame for is the same on all ranks.
-    if (e.code() == ExitCode::kInternal || e.code() == ExitCode::kDevice || is_first_process()) log_error(e.what());
+    // What input or command line are to blame for is mostly the same on all ranks; `lockstep launch` shows one of them.
+    if (e.code() == ExitCode::kInternal || e.code() == ExitCode::kDevice || is_first_process() || flight_recording())
+      log_error(e.what());
     return static_cast<int>(e.code());
   }
 }

@@ -7,6 +7,7 @@
 #SBATCH --output=@folder@/%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
+#SBATCH --no-kill
 #SBATCH --signal=B:USR1@@@warning@
 @options@
 # Written by `lockstep submit`. @warning@ s before the time limit Slurm sends SIGUSR1: the run saves, ends with 75, and goes back into the

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -214,6 +215,16 @@ void write_failure(const std::string& dir, const Failure& failure) noexcept {
   } catch (...) {
     // The error itself is reported on the terminal; this file is only an addition.
   }
+}
+
+std::string local_file_system(const std::string& dir) {
+  struct statfs st = {};
+  if (::statfs(nearest_folder(dir).c_str(), &st) != 0) return {};
+  for (const auto& [magic, name] :
+       {std::pair(0xEF53L, "ext4"), std::pair(0x58465342L, "xfs"), std::pair(0x9123683EL, "btrfs"),
+        std::pair(0x01021994L, "tmpfs"), std::pair(0x2FC12FC1L, "zfs"), std::pair(0x794C7630L, "overlay")})
+    if (static_cast<long>(st.f_type) == magic) return name;
+  return {};
 }
 
 std::string nearest_folder(const std::string& dir) {

@@ -77,6 +77,10 @@ class RunDir {
 // Writes failure.json atomically. Errors are ignored, because it is called while another error is being handled.
 void write_failure(const std::string& dir, const Failure& failure) noexcept;
 
+// The name of the file system of `dir`, or of the nearest folder above it, where other machines cannot see it unless
+// this one exports it: "ext4". Empty: it may be shared.
+std::string local_file_system(const std::string& dir);
+
 // `dir`, or the nearest folder above it that exists.
 std::string nearest_folder(const std::string& dir);
 

@@ -8,12 +8,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <thread>
 
 #include "core/base/host.h"
+#include "core/base/log.h"
+#include "core/base/plain_file.h"
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
+#include "launch/artifacts/files.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {
@@ -81,6 +85,25 @@ class TempDir::SignalWatch {
   std::map<int, struct sigaction> before_;
   std::thread thread_;
 };
+
+void require_temporary_folder() {
+  constexpr size_t kNeeded = 256 << 10;  // bytes: Open MPI's files of a job take a quarter of that
+  const std::string place = parent();
+  const auto fail = [&](int error) {
+    const bool full = is_storage_error(error);
+    throw Error(full ? ExitCode::kStorage : ExitCode::kOutputLocked,
+                cat("the temporary folder ", place, " on ", host_name(), " cannot be written: ", std::strerror(error),
+                    full ? "; free space" : "; make it", ", or set TMPDIR to another"));
+  };
+  std::error_code error;
+  if (!std::filesystem::is_directory(place, error))
+    fail(error ? error.value() : std::filesystem::exists(place, error) ? ENOTDIR : ENOENT);
+  const std::string name = temporary_name(place + "/lockstep", "probe");
+  const Descriptor file = create_new(name);
+  if (!file) fail(errno);
+  ::unlink(name.c_str());
+  if (!write_all(file, std::string(kNeeded, '\0'))) fail(errno);
+}
 
 TempDir::TempDir(Communicator& comm) {
   fail_together(comm, [&] {

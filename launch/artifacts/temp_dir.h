@@ -11,6 +11,10 @@
 
 namespace lockstep {
 
+// Throws ExitCode::kOutputLocked where TMPDIR, or /tmp, is no folder that this user can write, kStorage where it is
+// full. Open MPI and others, which keep small files there, say neither.
+void require_temporary_folder();
+
 class TempDir {
  public:
   // Creates a directory in TMPDIR, or in /tmp. Throws ExitCode::kOutputLocked if that is not possible, kStorage if the

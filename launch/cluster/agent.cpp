@@ -13,6 +13,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -22,6 +23,7 @@
 #include "core/base/host.h"
 #include "core/base/median.h"
 #include "launch/app.h"
+#include "launch/artifacts/temp_dir.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
@@ -73,14 +75,21 @@ struct Output {
 
 class Agent {
  public:
-  Agent(const std::vector<std::string>& command, Connection connection)
-      : command_(command), launcher_(std::move(connection)) {}
+  // `connect` says hello to the launcher; an agent that was not met yet, and whose connection ends, tries again.
+  Agent(const std::vector<std::string>& command, std::function<Connection()> connect)
+      : command_(command), connect_(std::move(connect)), launcher_(connect_()) {}
 
   int run() {
-    const double limit = 60;
-    while (!child_ && steady_now() - heard_ < limit && !launcher_.closed() && !asked_to_end) step();
-    if (!child_) return static_cast<int>(ExitCode::kRankLost);
-    while (child_ && !over_) step();
+    const double limit = 60, begun = steady_now();
+    while (!child_ && !refused_ && (away_ || steady_now() - heard_ < limit) && !over_ && !asked_to_end) {
+      step();
+      if (refused_ || !launcher_.closed()) continue;
+      if (met_ || steady_now() - begun > kReach) break;
+      ::usleep(200'000);
+      launcher_ = connect_();
+    }
+    if (!child_ && !refused_) return static_cast<int>(ExitCode::kRankLost);
+    while (!over_) step();
     return leave();
   }
 
@@ -93,15 +102,19 @@ class Agent {
     launcher_.flush();
     listen();
     for (Output& o : outputs_) hand_on(o);
-    if (!child_) return;
-    look();
+    if (!child_ && !refused_) return;
+    if (child_) look();
+    if (asked_to_end && shielded_) {  // mpirun does not end, so this comes from the scheduler, and the rank saves
+      asked_to_end = 0;
+      launcher_.send({{"type", "asked"}});
+    }
     if (asked_to_end && ending_ < 0) ending_ = steady_now() + kEndAfter;
     if (ending_ >= 0 && steady_now() >= ending_) over_ = true;
-    if (launcher_.closed() && !exited_) {
+    if (launcher_.closed() && !exited_ && !refused_) {
       say_locally("the launcher is gone; its ranks end");
       fails_ = true;
       over_ = true;
-    } else if (steady_now() - heard_ > silence_) {
+    } else if (!away_ && steady_now() - heard_ > silence_) {
       fails_ = true;
       say_locally(cat("nothing heard of the launcher for ", static_cast<int64_t>(silence_), " s; its ranks end"));
       over_ = true;
@@ -113,11 +126,20 @@ class Agent {
     launcher_.receive(messages);
     for (const JsonObject& m : messages) {
       heard_ = steady_now();
+      met_ = true;
+      away_ = text_of(m, "type") == "away";  // it will not be heard of, and reads nothing, until it says more
       const std::string type = text_of(m, "type");
       if (type == "go" && !child_) {
         silence_ = number_of(m, "silence", 10);
         every_ = number_of(m, "every", 0.25);
-        start();
+        shielded_ = integer_of(m, "shielded") != 0;
+        try {
+          enter(text_of(m, "folder"));
+          require_temporary_folder();
+          start();
+        } catch (const Error& e) {
+          refuse(e);
+        }
       } else if (type == "signal" && child_ && !exited_) {
         ::kill(child_, static_cast<int>(integer_of(m, "number", SIGTERM)));
       } else if (type == "stack" && child_ && !exited_) {
@@ -129,6 +151,22 @@ class Agent {
         over_ = true;
       }
     }
+  }
+
+  // This machine is not fit for the rank: the launcher hears why, as if the rank had said so.
+  void refuse(const Error& e) {
+    refused_ = true;
+    code_ = static_cast<int>(e.code());
+    line(2, cat("error: rank ", launched_rank(), " on ", host_name(), ": ", e.what()));
+    launcher_.send({{"type", "exit"}, {"code", int64_t{code_}}});
+  }
+
+  // Where there is no such folder Open MPI goes on in another one, in which the rank would find nothing.
+  static void enter(const std::string& folder) {
+    if (folder.empty() || ::chdir(folder.c_str()) == 0) return;
+    const char* why = std::strerror(errno);
+    throw Error(ExitCode::kMissingInput, cat("the folder that the job runs in, ", folder, ", cannot be entered: ", why,
+                                             "; it must be there on every machine"));
   }
 
   void start() {
@@ -194,6 +232,7 @@ class Agent {
     }
     const double now = steady_now();
     const char state = exited_ ? 'X' : process_state(child_);
+    if (away_ && !exited_) return;
     if (!exited_ && now - said_ < (state == said_state_ ? every_ : 0)) return;
     said_ = now;
     said_state_ = state;
@@ -287,6 +326,7 @@ class Agent {
   }
 
   const std::vector<std::string>& command_;
+  const std::function<Connection()> connect_;
   Connection launcher_;
   std::array<Output, 2> outputs_;
   Descriptor flight_;  // the recorder's memory, which the rank opens through this process
@@ -297,7 +337,8 @@ class Agent {
   pid_t child_ = 0;
   int code_ = 0;
   int64_t kills_before_ = 0;
-  bool exited_ = false, told_ = false, over_ = false;
+  bool shielded_ = false;  // mpirun does not get SIGTERM
+  bool met_ = false, away_ = false, refused_ = false, exited_ = false, told_ = false, over_ = false;
   bool fails_ = false;  // the job ends early
   char said_state_ = 0;
   double heard_ = steady_now(), silence_ = 60, every_ = 0.25, said_ = -1, ending_ = -1;
@@ -305,21 +346,39 @@ class Agent {
 
 }  // namespace
 
+int run_shielded(const std::vector<std::string>& command) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  std::vector<char*> arguments;
+  for (const std::string& a : command) arguments.push_back(const_cast<char*>(a.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  const char* why = std::strerror(errno);
+  throw Error(ExitCode::kMissingInput, cat("cannot start ", command[0], ": ", why));
+}
+
 int run_agent(const std::vector<std::string>& command) {
   const char *address = std::getenv(kControlAddress), *secret = std::getenv(kControlSecret);
   require(address && secret && launched_rank() >= 0, ExitCode::kUsage,
           "`lockstep agent` is started by `lockstep launch` only");
   for (int s : {SIGTERM, SIGINT, SIGHUP}) std::signal(s, [](int) { asked_to_end = 1; });
   for (int s : {SIGUSR1, SIGUSR2, SIGCONT}) std::signal(s, SIG_IGN);  // mpirun sends them to ranks; the launcher does
-  Connection launcher(connect_to(address, kReach));
-  launcher.send({{"type", "hello"},
-                 {"secret", std::string(secret)},
-                 {"rank", static_cast<int64_t>(launched_rank())},
-                 {"size", static_cast<int64_t>(launched_size())},
-                 {"host", host_name()},
-                 {"agent", static_cast<int64_t>(::getpid())},
-                 {"version", std::string(kVersion)}});
-  return Agent(command, std::move(launcher)).run();
+  // What started this process: where it is gone, nobody waits for the rank.
+  const pid_t parent = ::getppid();
+  const auto connect = [&] {
+    Connection launcher(connect_to(address, kReach, [&] { return asked_to_end || ::getppid() != parent; }));
+    launcher.send({{"type", "hello"},
+                   {"secret", std::string(secret)},
+                   {"rank", static_cast<int64_t>(launched_rank())},
+                   {"size", static_cast<int64_t>(launched_size())},
+                   {"host", host_name()},
+                   {"agent", static_cast<int64_t>(::getpid())},
+                   {"version", std::string(kVersion)}});
+    return launcher;
+  };
+  return Agent(command, connect).run();
 }
 
 }  // namespace lockstep

@@ -19,4 +19,7 @@ inline constexpr char kFlightFile[] = "LOCKSTEP_FLIGHT";
 // kRankLost if the launcher is lost.
 int run_agent(const std::vector<std::string>& command);
 
+// Replaces this process by a program that does not get SIGTERM. Returns an exit code where that fails.
+int run_shielded(const std::vector<std::string>& command);
+
 }  // namespace lockstep

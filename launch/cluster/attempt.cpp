@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <list>
 #include <map>
 
 #include "core/base/hash.h"
@@ -24,40 +23,21 @@
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/step_times.h"
+#include "launch/cluster/strangers.h"
+#include "launch/world/open_files.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kPing = 0.5;       // seconds between signs of life of the launcher
 constexpr double kSettle = 0.15;    // from the first rank's end to the verdict, so that others' reasons are known
 constexpr double kAgentsEnd = 1.5;  // that agents get to end their ranks
 constexpr double kMpirunEnd = 1;    // that mpirun gets after that
-constexpr double kIntroduce = 5;    // that a peer gets to say who it is
+constexpr double kOneRequest = 1;   // within which signals are one request to stop
 constexpr double kRepeat = 30;      // until a warning is repeated
-constexpr size_t kStrangers = 256;  // peers that have not said yet who they are
+constexpr int kStrangers = 64;      // peers that have not said yet who they are, beside the ranks that are due
+constexpr int kOwnFiles = 32;       // that the launcher itself has open
 constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
-constexpr size_t kHello = 4096;  // bytes
-
-// A private folder for the socket of a job on one machine; one that a kill left, the next removes.
-struct SocketFolder {
-  std::string path;
-  Descriptor lock;
-  SocketFolder() {
-    // The host is part of the name, since locks work within one machine only.
-    const std::string parent = fs::temp_directory_path().string(), host = to_hex(hash128(host_name())).substr(0, 4);
-    Temporary made = make_temporary_folder(cat(parent, "/lockstep-", host, "-"), 0700, 6);
-    require_done(bool{made.lock}, ExitCode::kStorage, "cannot create a folder in ", parent);
-    path = std::move(made.path);
-    lock = std::move(made.lock);
-  }
-  ~SocketFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  SocketFolder(const SocketFolder&) = delete;
-};
 
 // The environment variables that ranks on other machines get too.
 std::vector<std::string> exported_variables() {
@@ -84,7 +64,8 @@ std::vector<std::string> mpirun_words(const AttemptOptions& options) {
 
 class Attempt {
  public:
-  explicit Attempt(const AttemptOptions& options) : options_(options), size_(options.mpirun.ranks) {
+  explicit Attempt(const AttemptOptions& options)
+      : options_(options), size_(options.mpirun.ranks), strangers_(strangers_of(size_)) {
     for (int r = 0; r < size_; ++r) ranks_.push_back({.rank = r});
     agents_.resize(static_cast<size_t>(size_));
   }
@@ -107,10 +88,13 @@ class Attempt {
   }
 
  private:
-  struct Stranger {
-    Connection connection;
-    double since;
-  };
+  // How many there may be at a time. Throws where not even the ranks have room.
+  static size_t strangers_of(int ranks) {
+    const int64_t needed = ranks + kOwnFiles;
+    const std::string what = cat("for ", ranks, ranks == 1 ? " rank" : " ranks");
+    const int64_t free = require_open_files(needed + kStrangers / 8, what) - needed;
+    return static_cast<size_t>(std::min<int64_t>(free, kStrangers + ranks));
+  }
 
   // Where ranks reach this launcher: a socket of this machine, unless a host is another one.
   std::string own_address() {
@@ -118,8 +102,7 @@ class Attempt {
     for (const Host& h : options_.mpirun.hosts)
       if (other.empty() && !is_this_machine(h.name)) other = h.name;
     if (!other.empty()) return cat("tcp:", local_address_towards(other));
-    folder_.emplace();
-    return cat("unix:", folder_->path, "/control");
+    return cat("unix:@lockstep-", random_secret());  // no file: it works whatever TMPDIR is, and nothing is left of it
   }
 
   // The machine of a rank by the name that the user gave it, which may differ from its own; mpirun fills slots in
@@ -142,7 +125,8 @@ class Attempt {
     mpirun_ = start_child({.command = mpirun_words(options_),
                            .output = writes.number(),
                            .errors = writes.number(),
-                           .environment = {{kProgress, progress}}});
+                           .environment = {{kProgress, progress}},
+                           .blocked = options_.mpirun.shield.empty() ? 0 : SIGTERM});
     mpirun_says_ = std::move(reads);
     ::unsetenv(kControlSecret);
   }
@@ -187,6 +171,7 @@ class Attempt {
       send_all({{"type", "report"}});  // where the others stand now
     }
     if (!all_ended && now - sign_ < kSettle) return;
+    if (mpirun_ended_ && !verdict->explained) return fail_by_mpirun();  // Open MPI in a rank then ends it with code 1
     over_ = true;
     result_.verdict = verdict;
     result_.code = static_cast<int>(verdict->code);
@@ -198,7 +183,12 @@ class Attempt {
       started_ = true;
       // At most some hundred messages a second in all.
       const double every = std::max(0.25, size_ / 800.0);
-      send_all({{"type", "go"}, {"silence", options_.patience.silence}, {"every", every}});
+      std::error_code ignored;
+      send_all({{"type", "go"},
+                {"silence", options_.patience.silence},
+                {"every", every},
+                {"shielded", int64_t{!options_.mpirun.shield.empty()}},
+                {"folder", std::filesystem::current_path(ignored).string()}});
       return;
     }
     if (mpirun_ended_) return fail_by_mpirun();
@@ -212,22 +202,30 @@ class Attempt {
     std::vector<int> missing;
     for (int r = 0; r < size_; ++r)
       if (!agents_[static_cast<size_t>(r)]) missing.push_back(r);
-    std::string complaint = mpirun_complaint(mpirun_text_), silent;
-    size_t asked = 0;  // mpirun starts no rank before it has reached every machine
-    for (const Host& h : options_.mpirun.hosts)
-      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
-        silent += cat(silent.empty() ? "" : ", ", h.name);
-    if (complaint.empty() && !silent.empty()) complaint = cat("no answer from ", silent);
+    const std::string complaint = complaint_and_silence();
     fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
                       static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
   }
 
-  void fail_by_mpirun() {
+  // Why mpirun does not start ranks: it starts none before it has reached every machine.
+  std::string complaint_and_silence() const {
     const std::string complaint = mpirun_complaint(mpirun_text_);
-    if (complaint.empty() && !options_.verbose && !mpirun_text_.empty())
-      log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
-    fail({.text = cat("mpirun ended with exit code ", mpirun_code_,
-                      started_ ? " while ranks were training" : " before all ranks were started",
+    std::string silent;
+    size_t asked = 0;
+    for (const Host& h : options_.mpirun.hosts)
+      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
+        silent += cat(silent.empty() ? "no answer from " : ", ", h.name);
+    return complaint.empty() || silent.empty() ? complaint + silent : cat(silent, "; ", complaint);
+  }
+
+  void fail_by_mpirun() {
+    const std::string complaint = started_ ? mpirun_complaint(mpirun_text_) : complaint_and_silence();
+    if (!options_.verbose && !mpirun_text_.empty()) log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
+    const bool trains = std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) { return r.step.total > 0; });
+    fail({.text = cat("mpirun ", mpirun_end_,
+                      trains     ? " while ranks were training"
+                      : started_ ? " while ranks were starting"
+                                 : " before all ranks were started",
                       complaint.empty() ? "" : ": ", complaint)});
   }
 
@@ -248,10 +246,11 @@ class Attempt {
     if (mpirun_says_) all.push_back({mpirun_says_.number(), POLLIN, 0});
     for (const auto& a : agents_)
       if (a && !a->closed()) all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
-    for (const Stranger& s : strangers_) all.push_back({s.connection.number(), POLLIN, 0});
+    strangers_.add_to(all);
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * seconds));
     read_mpirun();
-    meet_strangers();
+    strangers_.look(
+        listener_, [this](Connection& peer, const JsonObject& hello) { return meet(peer, hello); }, steady_now());
     for (int r = 0; r < size_; ++r) read_agent(r);
   }
 
@@ -271,66 +270,42 @@ class Attempt {
     if (mpirun_ > 0 && ::waitpid(mpirun_, &status, WNOHANG) == mpirun_) {
       mpirun_ = -1;
       mpirun_ended_ = steady_now();
-      mpirun_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      const char* name = WIFSIGNALED(status) ? ::sigabbrev_np(WTERMSIG(status)) : nullptr;
+      mpirun_end_ = WIFSIGNALED(status)
+                        ? cat("was killed by ", name ? cat("SIG", name) : cat("signal ", WTERMSIG(status)))
+                        : cat("ended with exit code ", WEXITSTATUS(status));
     }
   }
 
-  void meet_strangers() {
-    std::string peer;
-    while (listener_) {
-      Descriptor socket = accept_from(listener_, peer);
-      if (!socket) break;
-      if (strangers_.size() >= kStrangers) continue;  // dropped
-      strangers_.push_back({Connection(std::move(socket), peer), steady_now()});
-      strangers_.back().connection.set_limit(kHello);
-    }
-    for (auto s = strangers_.begin(); s != strangers_.end();) {
-      std::vector<JsonObject> messages;
-      const bool open = s->connection.receive(messages);
-      std::string problem = s->connection.problem();
-      bool done = !open;
-      if (!messages.empty()) {
-        problem = introduce(s->connection, messages[0]);
-        if (problem.empty()) {
-          const auto r = static_cast<size_t>(integer_of(messages[0], "rank"));
-          agents_[r] = std::make_unique<Connection>(std::move(s->connection));
-          agents_[r]->set_limit(1 << 16);
-          ranks_[r].connected = true;
-          ranks_[r].heard = steady_now();
-          ranks_[r].host = listed_host(static_cast<int>(r));
-          if (ranks_[r].host.empty()) ranks_[r].host = text_of(messages[0], "host");
-          if (started_) send_to(static_cast<int>(r), {{"type", "stop"}});
-          s = strangers_.erase(s);
-          continue;
-        }
-        done = true;
-      } else if (steady_now() - s->since > kIntroduce) {
-        problem = "it did not say who it is";
-        done = true;
-      }
-      if (done && !problem.empty() && ++dropped_ <= 5)
-        log_warning(cat("dropped a connection from ", s->connection.peer(), " to the control port: ", problem,
-                        dropped_ == 5 ? "; more such are dropped without a word" : ""));
-      if (done) s = strangers_.erase(s);
-      else ++s;
-    }
-  }
-
-  // Why this peer is no agent of the job; empty: it is one.
-  std::string introduce(const Connection&, const JsonObject& m) {
+  // Why this peer is no agent of the job; empty: it is one, and is heard from now on.
+  std::string meet(Connection& peer, const JsonObject& m) {
     if (text_of(m, "type") != "hello") return "it sent what is no message";
     if (text_of(m, "secret") != secret_) return "it does not know this job's secret";
     const int64_t rank = integer_of(m, "rank", -1), size = integer_of(m, "size", -1);
-    if (rank < 0 || rank >= size_ || size != size_)
-      return cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
-    if (agents_[static_cast<size_t>(rank)]) return cat("rank ", rank, " is connected already");
-    if (const std::string version = text_of(m, "version"); version != kVersion) {
+    const auto r = static_cast<size_t>(rank);
+    std::string problem;
+    if (rank < 0 || rank >= size_ || size != size_) {
+      problem = cat("it is rank ", rank, " of ", size, ", in a job of ", size_);
+    } else if (agents_[r]) {
+      problem = cat("rank ", rank, " is connected already");
+    } else if (const std::string version = text_of(m, "version"); version != kVersion) {
       fail({.code = ExitCode::kRanksDisagree,
             .rank = static_cast<int>(rank),
             .text = cat("rank ", rank, " on ", text_of(m, "host"), " runs lockstep ", version, ", and the launcher on ",
                         host_name(), " ", kVersion, ": install the same version on every machine")});
-      return "it runs another version";
+      problem = "it runs another version";
     }
+    if (!problem.empty()) {
+      peer.send({{"type", "stop"}});  // it need not try again
+      return problem;
+    }
+    agents_[r] = std::make_unique<Connection>(std::move(peer));
+    agents_[r]->set_limit(1 << 16);
+    ranks_[r].connected = true;
+    ranks_[r].heard = steady_now();
+    ranks_[r].host = listed_host(static_cast<int>(r));
+    if (ranks_[r].host.empty()) ranks_[r].host = text_of(m, "host");
+    send_to(static_cast<int>(r), {{"type", started_ ? "stop" : "ping"}});  // it is known here now
     return {};
   }
 
@@ -368,6 +343,8 @@ class Attempt {
       if (r.rank == 0 && r.step.step != before && options_.progress) options_.progress(r.step);
     } else if (type == "stack") {
       r.stack = text_of(m, "text");
+    } else if (type == "asked") {
+      if (!signalled_) hand_on_signal(SIGTERM);
     } else if (type == "exit") {
       r.ended = true;
       r.ended_at = r.heard;
@@ -426,7 +403,25 @@ class Attempt {
     return key.substr(begin, key.find(' ', begin) - begin);
   }
 
+  // Ctrl-Z: this process stops, and the ranks, which do not hear of it meanwhile, go on.
+  void stop_for_a_while() {
+    log_info("the launcher is stopped, and its ranks go on without it: `fg` or `bg` lets it watch them again");
+    send_all({{"type", "away"}});
+    const double begun = steady_now();
+    ::kill(::getpid(), SIGSTOP);
+    const double now = steady_now();
+    begun_ += now - begun;
+    for (RankView& r : ranks_) r.heard = now;
+    send_all({{"type", "ping"}});
+  }
+
   void hand_on_signal(int number) {
+    if (number == SIGTSTP) return stop_for_a_while();
+    const double now = steady_now();
+    // A scheduler sends one to all processes of the job, and its batch script hands it on: that is one request.
+    if (signalled_ && now - signalled_at_ < kOneRequest) return;
+    if (!signalled_) signalled_at_ = now;
+    result_.asked_to_stop = true;
     if (signalled_ && number != SIGUSR1 && number != SIGUSR2) {
       log_warning("asked again to stop: ending all ranks now");
       fail({.code = ExitCode::kRankLost,
@@ -460,7 +455,7 @@ class Attempt {
     listener_ = Descriptor();
     const double asked = steady_now();
     const bool hurry = result_.verdict.has_value();
-    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGTERM);
+    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGINT);  // as SIGTERM, which it may not get
     while (mpirun_ > 0 && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
     if (mpirun_ > 0) {
       ::kill(-mpirun_, SIGKILL);
@@ -472,20 +467,18 @@ class Attempt {
 
   const AttemptOptions& options_;
   const int size_;
-  std::optional<SocketFolder> folder_;
   Descriptor listener_, mpirun_says_;
   std::string address_, secret_, mpirun_text_;
   pid_t mpirun_ = -1;
-  int mpirun_code_ = 0;
+  std::string mpirun_end_;  // "was killed by SIGKILL"
   std::optional<double> mpirun_ended_;
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;
-  std::list<Stranger> strangers_;
+  Strangers strangers_;
   StepTimes step_times_;
   std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
   AttemptResult result_;
-  double begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
-  int dropped_ = 0;
+  double signalled_at_ = 0, begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
   bool started_ = false, signalled_ = false, over_ = false;
 };
 

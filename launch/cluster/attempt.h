@@ -21,12 +21,13 @@ struct AttemptOptions {
   std::function<void(const FlightStep&)> progress;                 // after each step of rank 0
   std::function<void(const std::vector<RankView>&)> view;          // every second
   std::function<void(const Verdict&, int64_t last_step)> decided;  // before the ranks that are left are ended
-  std::function<int()> next_signal;                                // a signal for the ranks that has arrived; 0: none
+  std::function<int()> next_signal;  // a signal for the ranks, or SIGTSTP for this process, that has arrived; 0: none
 };
 
 struct AttemptResult {
   int code = 0;
   std::optional<Verdict> verdict;  // absent where all ranks ended by themselves, alike
+  bool asked_to_stop = false;      // a signal was handed on to the ranks
   int64_t last_step = 0;
   double decided_s = 0, ended_s = 0;  // from the first sign of the failure to the verdict, and to the end of all ranks
 };

@@ -86,7 +86,7 @@ std::string job_script(const BatchJob& job, const std::string& text) {
   if (job.points > 0) {
     const std::string most = job.at_once > 0 ? cat("%", job.at_once) : "";
     options += cat(slurm ? "#SBATCH --array=0-" : "#PBS -J 0-", job.points - 1, most, "\n");
-    task = slurm ? " \"$SLURM_ARRAY_TASK_ID\"" : " \"$PBS_ARRAY_INDEX\"";
+    task = slurm ? " \"$SLURM_ARRAY_TASK_ID\"" : " \"${point:-$PBS_ARRAY_INDEX}\"";
   }
   const std::map<std::string, std::string> values{
       {"name", job.name},

@@ -48,9 +48,10 @@ pid_t start_child(const ChildStart& c) {
   ::prctl(PR_SET_PDEATHSIG, c.end_with_parent);
   if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kRankLost));
   for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (c.blocked) sigaddset(&blocked, c.blocked);
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
   for (const auto& [name, value] : c.environment) ::setenv(name.c_str(), value.c_str(), 1);
   ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   ::dup2(c.output, STDOUT_FILENO);

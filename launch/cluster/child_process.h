@@ -18,6 +18,7 @@ struct ChildStart {
   int output = -1, errors = -1;      // descriptors that become its outputs; its input is empty
   int end_with_parent = SIGTERM;     // the signal that it receives when this process ends, however that ends
   std::vector<std::pair<std::string, std::string>> environment = {};  // added to this process's
+  int blocked = 0;  // a signal that the program does not get; 0: it gets all
 };
 
 // Starts a program in a process group of its own, so that a terminal's signals reach it through this process alone; no

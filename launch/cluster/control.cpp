@@ -11,11 +11,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <utility>
 
 #include "core/base/system_call.h"
 
@@ -28,12 +31,28 @@ constexpr size_t kMostQueued = 16 << 20, kManyQueued = 1 << 20;
   throw Error(ExitCode::kRankLost, cat("cannot ", what, " ", address, ": ", std::strerror(errno)));
 }
 
-sockaddr_un unix_address(const std::string& path) {
-  sockaddr_un out{};
-  out.sun_family = AF_UNIX;
-  require(path.size() < sizeof out.sun_path, ExitCode::kRankLost, path, " is too long for the address of a socket");
-  std::memcpy(out.sun_path, path.c_str(), path.size() + 1);
-  return out;
+// The address of a Unix socket. "@NAME" is a name in Linux's abstract namespace: no file is made, whatever TMPDIR is.
+struct UnixAddress {
+  sockaddr_un value{};
+  socklen_t length = 0;
+  explicit UnixAddress(const std::string& name) {
+    require(!name.empty() && name.size() < sizeof value.sun_path, ExitCode::kRankLost, "'", name,
+            "' is empty or too long for the address of a socket");
+    value.sun_family = AF_UNIX;
+    std::memcpy(value.sun_path, name.c_str(), name.size());
+    length = sizeof value;
+    if (name[0] != '@') return;
+    value.sun_path[0] = '\0';
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
+};
+
+// A Unix socket has no other protection than its secret where its name is abstract: only this user and root may try.
+bool is_of_another_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid != ::geteuid() && peer.uid != 0;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -80,10 +99,9 @@ std::string random_secret() {
 
 std::string listen_on(const std::string& address, Descriptor& listener) {
   if (address.starts_with("unix:")) {
-    const sockaddr_un at = unix_address(address.substr(5));
+    const UnixAddress at(address.substr(5));
     listener = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!listener || ::bind(listener.number(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-        ::listen(listener.number(), 1024) != 0)
+    if (!listener || ::bind(listener.number(), at.get(), at.length) != 0 || ::listen(listener.number(), 1024) != 0)
       cannot("listen on", address);
     prepare(listener.number());
     return address;
@@ -102,15 +120,16 @@ std::string listen_on(const std::string& address, Descriptor& listener) {
   return cat(address, ":", port);
 }
 
-Descriptor connect_to(const std::string& address, double seconds) {
-  const double end = steady_now() + seconds;
-  for (;;) {
+Descriptor connect_to(const std::string& address, double seconds, const std::function<bool()>& give_up) {
+  constexpr double kRefused = 1;  // the launcher listens before it starts anything: where nobody does, it is gone
+  double end = steady_now() + seconds;
+  for (bool refused = false;;) {
     Descriptor socket;
     bool done = false;
     if (address.starts_with("unix:")) {
-      const sockaddr_un at = unix_address(address.substr(5));
+      const UnixAddress at(address.substr(5));
       socket = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      done = socket && ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+      done = socket && ::connect(socket.number(), at.get(), at.length) == 0;
     } else {
       const size_t colon = address.rfind(':');
       require(address.starts_with("tcp:") && colon > 4, ExitCode::kUsage, "'", address,
@@ -133,7 +152,9 @@ Descriptor connect_to(const std::string& address, double seconds) {
       prepare(socket.number());
       return socket;
     }
-    if (steady_now() >= end) cannot("reach the launcher at", address);
+    if ((errno == ECONNREFUSED || errno == ENOENT) && !std::exchange(refused, true))
+      end = std::min(end, steady_now() + kRefused);
+    if (steady_now() >= end || (give_up && give_up())) cannot("reach the launcher at", address);
     ::usleep(50'000);
   }
 }
@@ -155,6 +176,7 @@ Descriptor accept_from(const Descriptor& listener, std::string& peer) {
   socklen_t length = sizeof from;
   Descriptor socket(::accept(listener.number(), reinterpret_cast<sockaddr*>(&from), &length));
   if (!socket) return socket;
+  if (from.ss_family == AF_UNIX && is_of_another_user(socket.number())) return accept_from(listener, peer);
   prepare(socket.number());
   peer = from.ss_family == AF_UNIX ? "a process of this machine"
                                    : address_text(reinterpret_cast<const sockaddr*>(&from), length);

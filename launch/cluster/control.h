@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,11 +16,13 @@ namespace lockstep {
 // 128 random bits in hexadecimal digits. Throws ExitCode::kInternal if the system has none.
 std::string random_secret();
 
-// Listens on `address`: "unix:PATH" or "tcp:HOST" (a port is chosen). Returns the address for connect_to().
+// Listens on `address`: "unix:PATH", "unix:@NAME" (no file) or "tcp:HOST" (a port is chosen). Returns the address for
+// connect_to().
 // Throws ExitCode::kRankLost if it cannot listen.
 std::string listen_on(const std::string& address, Descriptor& listener);
-// Waits up to `seconds`. Throws ExitCode::kRankLost naming the address.
-Descriptor connect_to(const std::string& address, double seconds);
+// Waits up to `seconds`, or one where nobody listens, or until `give_up` says so. Throws ExitCode::kRankLost naming the
+// address.
+Descriptor connect_to(const std::string& address, double seconds, const std::function<bool()>& give_up = {});
 // The local address that packets to `host` leave from. Throws ExitCode::kMissingInput if the host is unknown.
 std::string local_address_towards(const std::string& host);
 
@@ -48,7 +51,8 @@ class Connection {
   bool closed_ = false;
 };
 
-// Accepts one waiting connection; an invalid descriptor if there is none. `peer` becomes its address.
+// Accepts one waiting connection, of any user's across machines and of this user's on this one; an invalid descriptor
+// and errno if there is none. `peer` becomes its address.
 Descriptor accept_from(const Descriptor& listener, std::string& peer);
 
 double steady_now();  // seconds, CLOCK_MONOTONIC

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "launch/cluster/child_process.h"
@@ -33,9 +35,11 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
       runtime("oob_tcp_if_include", "prte_if_include", o.interface);
       add({"--mca", "btl_tcp_if_include", o.interface});
     }
+    const bool shielded = !o.shield.empty() && !five;
+    if (shielded) add({"--mca", "orte_launch_agent", o.shield + " orted"});
     if (!o.remote_shell.empty()) {
       if (!five) add({"--mca", "plm", "rsh"});
-      runtime("plm_rsh_agent", "plm_ssh_agent", o.remote_shell);
+      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? cat(o.shield, " ", o.remote_shell) : o.remote_shell);
     }
   }
   for (const std::string& name : o.exported) add({"-x", name});
@@ -65,8 +69,42 @@ bool answers(const std::string& host, const std::string& remote_shell) {
   return std::system(question_to(host, remote_shell).c_str()) == 0;
 }
 
+namespace {
+
+// The first line that contains all of these texts.
+std::string line_with(const std::string& output, std::initializer_list<const char*> texts) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (std::all_of(texts.begin(), texts.end(), [&](const char* t) { return line.find(t) != std::string::npos; }))
+      return line.substr(0, 300);
+  return {};
+}
+
+// The first paragraph of Open MPI's that is no decoration, in one line.
+std::string first_words(const std::string& output) {
+  constexpr size_t kMost = 400;
+  std::istringstream lines(output);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(" \t\r-");
+    const bool logged = line.starts_with("[") && line.find("ERROR_LOG") != std::string::npos;
+    if (begin == std::string::npos || logged) {
+      if (!out.empty() && out.back() != ':') break;
+      continue;
+    }
+    out += cat(out.empty() ? "" : " ", line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin));
+    if (out.size() > kMost) return out.substr(0, kMost) + " ...";
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string mpirun_complaint(const std::string& output) {
   const auto says = [&](const char* text) { return output.find(text) != std::string::npos; };
+  // These name the host.
+  for (const auto& line : {line_with(output, {"ssh: ", "host"}), line_with(output, {": Permission denied ("})})
+    if (!line.empty()) return line;
   if (says("Could not resolve hostname") || says("Name or service not known") || says("could not be resolved"))
     return "a host's name is unknown";
   if (says("Permission denied (") || says("Host key verification failed"))
@@ -80,8 +118,14 @@ std::string mpirun_complaint(const std::string& output) {
     return "Open MPI could not be started on a host: it must be reachable by ssh, and have Open MPI of the same "
            "version "
            "in the PATH of non-interactive shells";
-  if (says("lost communication with") || says("lost connection")) return "the connection to a host was lost";
-  return {};
+  if (says("lost communication with") || says("lost connection")) {
+    const std::string line = line_with(output, {"Remote daemon:", "on node "});
+    return cat("the connection to ", line.empty() ? "a host" : line.substr(line.find("on node ") + 8), " was lost");
+  }
+  if (says("None of the TCP networks specified"))
+    return cat("a host has no such network interface as --interface names: ", first_words(output));
+  const std::string words = first_words(output);
+  return words.empty() ? words : cat("mpirun says: ", words);
 }
 
 }  // namespace lockstep

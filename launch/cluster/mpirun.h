@@ -13,10 +13,13 @@ struct MpirunOptions {
   std::string program = "mpirun";
   int version = 4;  // Open MPI's major version
   int ranks = 1;
-  std::vector<Host> hosts;            // empty: this machine alone
-  std::string interface;              // of the network between hosts, e.g. "eth0"; empty: Open MPI chooses
-  std::string remote_shell;           // in place of ssh; empty: ssh, or the scheduler's own way
-  std::string binding = "none";       // "none", "core", "numa", "socket"
+  std::vector<Host> hosts;       // empty: this machine alone
+  std::string interface;         // of the network between hosts, e.g. "eth0"; empty: Open MPI chooses
+  std::string remote_shell;      // in place of ssh; empty: ssh, or the scheduler's own way
+  std::string binding = "none";  // "none", "core", "numa", "socket"
+  // Starts a program that does not get SIGTERM: a scheduler that ends a job sends it to all processes, and ranks need
+  // Open MPI's for as long as they save. Empty: none is needed.
+  std::string shield;
   bool crowded = false;               // more ranks than cores on a machine
   std::vector<std::string> exported;  // names of variables that remote ranks get too
   std::vector<std::string> command;   // what each rank runs
@@ -33,7 +36,7 @@ int mpirun_version(const std::string& program);
 std::string question_to(const std::string& host, const std::string& remote_shell);
 bool answers(const std::string& host, const std::string& remote_shell);
 
-// What mpirun's own messages come to, in one sentence of ours; empty if they are not known.
+// What mpirun's own messages come to: in one sentence of ours, or its first words; empty: it said nothing.
 std::string mpirun_complaint(const std::string& output);
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #include "launch/cluster/submitted.h"
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
@@ -29,6 +32,14 @@ std::optional<SubmittedJob> submitted_job(const std::string& run_dir) {
 void keep_submitted_job(const std::string& run_dir, const SubmittedJob& job) {
   replace_file(job_folder(run_dir) + "/scheduler", job.scheduler + "\n");
   replace_file(job_folder(run_dir) + "/job", job.id + "\n");
+}
+
+std::vector<std::string> further_jobs(const std::string& run_dir) {
+  std::vector<std::string> out;
+  std::istringstream lines(read_head(job_folder(run_dir) + "/more_jobs", 1 << 20));
+  for (std::string id; std::getline(lines, id);)
+    if (is_job_id(id)) out.push_back(id);
+  return out;
 }
 
 std::string job_output(const std::string& run_dir) {

@@ -98,7 +98,12 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = r.last_error.find("crashed by") == std::string::npos;
   if (!by_signal && !r.last_error.empty()) {
-    v.text = r.last_error;  // its own words
+    // Its own words; where others say the same, it is not for its machine to be looked at.
+    const bool alone = std::none_of(ranks.begin(), ranks.end(), [&](const RankView& other) {
+      return other.rank != r.rank && other.last_error == r.last_error;
+    });
+    const bool named = r.last_error.starts_with("rank ") || ranks.size() == 1 || !alone;
+    v.text = named ? r.last_error : cat(place_of(r), ": ", r.last_error);
     return v;
   }
   v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));
@@ -106,6 +111,7 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   v.text += and_waiting(ranks, r.rank);
   if (!by_signal) {
     v.text += "; it reported no reason";
+    v.explained = false;
     if (v.code == ExitCode::kOk) v.code = ExitCode::kRankLost;
   } else if (r.memory_limit >= 0) {
     v.text += "; use more ranks with a higher sharding.level, smaller micro-batches or recompute (`lockstep plan`)";

@@ -58,6 +58,7 @@ struct Verdict {
   std::string text = {};                  // one paragraph
   std::string advice = {};                // what to do, where the job does not come back by itself
   std::set<std::string> lost_hosts = {};  // machines that cannot be reached any more
+  bool explained = true;                  // false: the rank ended and gave no reason
 };
 
 // A warning while the run goes on; `key` is the same for repetitions of it.

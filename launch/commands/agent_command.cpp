@@ -5,6 +5,7 @@
 namespace lockstep {
 
 int agent_command(const App&, const std::vector<std::string>& given) {
+  if (given.size() >= 2 && given[0] == "--shield") return run_shielded({given.begin() + 1, given.end()});
   require(given.size() >= 2 && given[0] == "--", ExitCode::kUsage,
           "`lockstep agent` is started by `lockstep launch` only");
   return run_agent({given.begin() + 1, given.end()});

@@ -156,7 +156,17 @@ class Checks {
     const std::string& dir = settings_->run.dir;
     RunDir::require_usable(dir, resume_);
     const bool holds = RunDir::holds_a_run(dir);
-    return {cat(dir, holds ? ": holds a run, which can be resumed" : resume_ ? ": holds no run yet" : ": can be used")};
+    const std::string local = here_ < ranks_ ? local_file_system(dir) : "";
+    return {cat(dir,
+                holds     ? ": holds a run, which can be resumed"
+                : resume_ ? ": holds no run yet"
+                          : ": can be used",
+                local.empty() ? ""
+                              : cat("; it lies on ", local,
+                                    " of this machine: do the others see it? `lockstep launch ... "
+                                    "-- doctor --dir ",
+                                    dir, "` says so")),
+            !local.empty()};
   }
 
   Finding disk() const {

@@ -22,6 +22,7 @@
 #include "core/kernels/kernels.h"
 #include "core/ops/ops.h"
 #include "launch/artifacts/files.h"
+#include "launch/artifacts/shared_folder.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/doctor_report.h"
@@ -263,6 +264,7 @@ Health examine(Communicator& comm, const std::string& dir) {
     fail_together(comm, [&] {
       if (r == comm.rank() && mine.local_rank == 0) measure_disk(dir, mine);
     });
+  mine.not_shared = why_not_shared(comm, dir);
   for (const std::string& line : all_gather_text(comm, to_line(mine), "doctor: ranks"))
     health.ranks.push_back(parse_rank_health(line));
   return health;

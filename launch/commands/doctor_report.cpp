@@ -74,7 +74,8 @@ std::string to_line(const RankHealth& r) {
                     {"clock_s", r.clock_s},
                     {"clock_error_s", r.clock_error_s},
                     {"write_mb_s", r.write_mb_s},
-                    {"read_mb_s", r.read_mb_s}});
+                    {"read_mb_s", r.read_mb_s},
+                    {"not_shared", r.not_shared}});
 }
 
 RankHealth parse_rank_health(const std::string& line) {
@@ -98,7 +99,8 @@ RankHealth parse_rank_health(const std::string& line) {
           number("clock_s"),
           number("clock_error_s"),
           number("write_mb_s"),
-          number("read_mb_s")};
+          number("read_mb_s"),
+          text("not_shared")};
 }
 
 std::vector<std::string> findings(const Health& h) {
@@ -125,6 +127,8 @@ std::vector<std::string> findings(const Health& h) {
     if (r.gflops < kSlowCompute * median(rates))
       out.push_back(
           cat(rank_text(h, i), ": computes ", fixed(r.gflops, 1), " GF/s, the median is ", fixed(median(rates), 1)));
+    if (!r.not_shared.empty() && std::find(out.begin(), out.end(), r.not_shared) == out.end())
+      out.push_back(r.not_shared);
     if (writes.size() > 2 && r.write_mb_s > 0 && r.write_mb_s < kSlowDisk * median(writes))
       out.push_back(
           cat(r.host, ": writes ", fixed(r.write_mb_s, 0), " MB/s, the median is ", fixed(median(writes), 0)));

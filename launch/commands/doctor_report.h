@@ -20,6 +20,7 @@ struct RankHealth {
   double gflops = 0;                      // of a matrix product, all ranks at a time
   double clock_s = 0, clock_error_s = 0;  // wall clock ahead of rank 0's, and by how much that may be wrong
   double write_mb_s = 0, read_mb_s = 0;   // of the file system; 0: another rank of the machine measured it
+  std::string not_shared = {};            // why_not_shared() of the folder
 };
 std::string to_line(const RankHealth& rank);
 RankHealth parse_rank_health(const std::string& line);

@@ -27,9 +27,6 @@ class Job {
   int run(std::string_view name, const std::function<void(Communicator&, const Datasets&)>& body);
 
  private:
-  // Throws ExitCode::kDevice where the system lets a process open too few files.
-  static void require_open_files(int ranks);
-
   const Settings& settings_;
   SharedData data_;
   WorldOptions world_;

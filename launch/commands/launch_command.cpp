@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <net/if.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "comm/mpi_comm.h"
 #include "core/base/host.h"
@@ -16,9 +19,11 @@
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/run_status.h"
+#include "launch/artifacts/temp_dir.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/cluster/absent_machines.h"
 #include "launch/cluster/attempt.h"
+#include "launch/cluster/batch.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
 #include "launch/cluster/process_view.h"
@@ -38,8 +43,9 @@ namespace {
 std::atomic<uint64_t> signals{0};
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 void catch_signals() {
-  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
-    if (std::signal(s, [](int number) { signals |= uint64_t{1} << number; }) == SIG_IGN && s == SIGHUP)
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGTSTP})
+    if (std::signal(s, [](int number) { signals |= uint64_t{1} << number; }) == SIG_IGN &&
+        (s == SIGHUP || s == SIGTSTP))
       std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
 }
 int next_signal() {
@@ -111,6 +117,31 @@ JobPlace place_of(const Arguments& a) {
   return p;
 }
 
+// Throws ExitCode::kUsage where --interface names none of this machine's; networks such as 10.0.0.0/8 are Open MPI's to
+// judge.
+void require_interface(const std::string& text) {
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');)
+    if (name.find('/') != std::string::npos || ::if_nametoindex(name.c_str()) != 0) return;
+  std::string all;
+  if (struct if_nameindex* list = ::if_nameindex()) {
+    for (const auto* i = list; i->if_name; ++i) all += cat(all.empty() ? "" : ", ", i->if_name);
+    ::if_freenameindex(list);
+  }
+  throw Error(ExitCode::kUsage,
+              cat("--interface ", text, ": ", host_name(), " has no such network interface; it has ", all));
+}
+
+// What to type instead, where an MPI launcher started this process.
+std::string within_another(const std::vector<std::string>& given, std::vector<std::string>::const_iterator split) {
+  const bool srun = std::getenv("SLURM_STEP_ID") && !std::getenv("OMPI_COMM_WORLD_RANK");
+  const std::string all = shell_line(given), command = shell_line({split + 1, given.end()});
+  return cat("this process was itself started by ", srun ? "srun" : "an MPI launcher",
+             "; either start it once: `lockstep launch ", all, "`, without ",
+             srun ? "srun, in the job (it takes the job's hosts)" : "mpirun or srun", "; or leave launch out: `",
+             srun ? "srun --mpi=pmix" : "mpirun -n N", " lockstep ", command, "`");
+}
+
 // The command of an attempt that comes back: from the newest checkpoint, or from the newest one at or before a step.
 std::vector<std::string> coming_back(const Target& t, int64_t at_most) {
   std::vector<std::string> out;
@@ -172,6 +203,13 @@ std::vector<JsonObject> rank_lines(const std::vector<RankView>& ranks, int attem
   return out;
 }
 
+// Does the scheduler end the job that this process is part of?
+bool is_ending(const Allocation& a) {
+  if (a.scheduler != "Slurm") return false;
+  const std::string state = job_state("slurm", a.job).state;
+  return !state.empty() && state != "RUNNING";
+}
+
 // Runs a command of the user's, such as one that sends a message; a minute at most.
 void tell(const Target& t, const std::string& command, int code, const std::string& message) {
   if (command.empty()) return;
@@ -198,7 +236,9 @@ std::vector<Command> launch_forms() {
        "after a while.\n"
        "The exit code is that of the rank that failed first, 69 for a lost one. In a job of Slurm or PBS the hosts\n"
        "are those of the job. With --restarts the run goes on from its newest valid checkpoint, on the machines that\n"
-       "are left. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to the ranks, which save and end with 75.",
+       "are left. SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to the ranks, which save and end with "
+       "75.\n"
+       "Ctrl-Z stops the launcher alone: the ranks go on, and `fg` or `bg` lets it watch them again.",
        {{"ranks,n", "ranks; 0: as many as the hosts have slots, or this machine GPUs, or 1", "N", "0"},
         {"hosts", "machines and how many ranks each takes, such as a:8,b:8", "LIST", ""},
         {"hostfile", "a file with a line for each machine: name slots=8", "FILE", ""},
@@ -219,8 +259,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   if (a.help) return 0;
   require(split != given.end() && split + 1 != given.end() && a.positional.empty(), ExitCode::kUsage,
           "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");
-  require(!mpi_launched(), ExitCode::kUsage, "launch: this process was itself started by an MPI launcher; ",
-          "start `lockstep launch` once, without mpirun or srun");
+  require(!mpi_launched(), ExitCode::kUsage, "launch: ", within_another(given, split));
   JobPlace place = place_of(a);
   const Target target = target_of(app, {split + 1, given.end()}, place.ranks);
 
@@ -228,11 +267,15 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   o.mpirun.program = a.text("mpirun");
   o.mpirun.version = mpirun_version(o.mpirun.program);
   o.mpirun.interface = a.text("interface");
+  if (!o.mpirun.interface.empty() && !place.hosts.empty()) require_interface(o.mpirun.interface);
   o.mpirun.remote_shell = a.text("remote-shell");
   o.mpirun.binding = a.text("bind");
   require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage, "--bind ",
           o.mpirun.binding, ": is none, core, numa or socket");
   o.agent = own_path();
+  const Allocation allocation = current_allocation();
+  if (!allocation.scheduler.empty() && o.agent.find_first_of(" \t'\"") == std::string::npos)
+    o.mpirun.shield = o.agent + " agent --shield";
   o.start_within = static_cast<double>(a.integer("start-within", 1, 86400));
   o.verbose = a.has("verbose");
   const int64_t limit = a.integer("time", 0);
@@ -281,6 +324,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     print(attempt_line(o) + "\n");
     return 0;
   }
+  require_temporary_folder();
   log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
   std::unique_ptr<Progress> bar;
   if (::isatty(STDERR_FILENO) && target.settings) {
@@ -337,6 +381,11 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     } else {
       if (!result.verdict) return end();
       if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
+      if (decision.again && (result.asked_to_stop || is_ending(allocation))) {
+        log_info(result.asked_to_stop ? "it was asked to stop: not restarted"
+                                      : "the job is being ended: not restarted");
+        return end();
+      }
     }
     if (!decision.again) {
       if (!decision.why_not.empty()) log_info(decision.why_not);
@@ -363,8 +412,9 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     log_info(cat("attempt ", o.number + 1, ": ", attempt_text(place), ", from the newest valid checkpoint",
                  equal >= 0 ? cat(" at or before step ", equal) : ""));
     const double until = decision.pause_s;
-    for (double waited = 0; waited < until && signals == 0; waited += 0.05) ::usleep(50'000);
-    if (signals != 0) return static_cast<int>(ExitCode::kSaved);
+    const auto asked_to_stop = [] { return (signals & ~(uint64_t{1} << SIGTSTP)) != 0; };
+    for (double waited = 0; waited < until && !asked_to_stop(); waited += 0.05) ::usleep(50'000);
+    if (asked_to_stop()) return static_cast<int>(ExitCode::kSaved);
   }
 }
 

@@ -238,11 +238,18 @@ int cancel_command(const App&, const std::vector<std::string>& given) {
   if (a.help) return 0;
   const std::string dir = a.positional[0];
   const Seen s = see(dir);
-  if (s.job && !s.job_state.state.empty()) {
+  std::vector<std::string> ids;
+  if (s.job && !s.job_state.state.empty()) ids.push_back(s.job->id);
+  if (s.job)
+    for (const std::string& id : further_jobs(dir))
+      if (!job_state(s.job->scheduler, id).state.empty()) ids.push_back(id);
+  if (!ids.empty()) {
     const std::string mark = job_folder(dir) + "/cancelled";  // a PBS script then does not submit itself again
     if (!open_to_append(mark)) fail_write(mark, errno);
-    cancel_job(s.job->scheduler, s.job->id);
-    print(cat("cancelled job ", s.job->id, "; if it was running, it saves first\n"));
+    for (const std::string& id : ids) {
+      cancel_job(s.job->scheduler, id);
+      print(cat("cancelled job ", id, "; if it was running, it saves first\n"));
+    }
     return 0;
   }
   require(s.run.state == "running", ExitCode::kUsage, dir, ": nothing to cancel, it is ", s.run.state);

@@ -98,19 +98,21 @@ int submit_command(const App& app, const std::vector<std::string>& given) {
   job.folder = job_folder(dir);
   job.directory = std::filesystem::current_path().string();
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string time_left = cat(std::max<int64_t>(1, job.seconds - job.warning));  // PBS sends no signal before
   if (sweep.empty()) {
     job.command = {program, "launch", "-n", cat(ranks), "--restarts", cat(restarts)};
     for (const char* option : {"remote-shell", "interface"})
       if (!a.text(option).empty()) job.command.insert(job.command.end(), {cat("--", option), a.text(option)});
-    if (job.scheduler == "pbs")
-      job.command.insert(job.command.end(), {"--time", cat(std::max<int64_t>(1, job.seconds - job.warning))});
+    if (job.scheduler == "pbs") job.command.insert(job.command.end(), {"--time", time_left});
     job.command.insert(job.command.end(), {"--", "train", a.positional[0]});
     for (const std::string& o : a.rest()) job.command.push_back(o);
     job.command.emplace_back("run.resume=auto");
   } else {
     job.command = {program, "sweep", a.positional[0]};
     for (const std::string& o : a.rest()) job.command.push_back(o);
-    job.command.insert(job.command.end(), {"--dir", sweep, "--ranks", cat(ranks), "--array"});
+    job.command.insert(job.command.end(), {"--dir", sweep, "--ranks", cat(ranks)});
+    if (job.scheduler == "pbs") job.command.insert(job.command.end(), {"--time", time_left});
+    job.command.emplace_back("--array");
   }
   std::string own;
   if (!a.text("template").empty()) {
@@ -130,7 +132,7 @@ int submit_command(const App& app, const std::vector<std::string>& given) {
   std::error_code error;
   std::filesystem::create_directories(job.folder, error);
   if (error) fail_write(job.folder, error.value());
-  std::filesystem::remove(job.folder + "/cancelled", error);
+  for (const char* old : {"/cancelled", "/more_jobs"}) std::filesystem::remove(job.folder + old, error);
   const std::string path = job.folder + "/submit.sh";
   replace_file(path, script);
   const std::string id = submit_script(job, path);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +31,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
+
+constexpr double kMoment_s = 0.1;  // until points that wait for another process's end are looked at again
 
 double seconds_of_run(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
@@ -83,9 +86,9 @@ Words command_of(const SweepSpec& spec, const std::string& dir, int64_t point, i
 // process is asked to stop or ends.
 class Sweep {
  public:
-  // `data`: that of each point of the grid.
-  Sweep(SweepRecord& record, Share share, const std::vector<DataOptions>& data)
-      : record_(record), share_(std::move(share)), data_(data) {
+  // `data`: that of each point of the grid. `seconds`: after which all save and end; 0: no limit.
+  Sweep(SweepRecord& record, Share share, const std::vector<DataOptions>& data, int64_t seconds)
+      : record_(record), share_(std::move(share)), data_(data), seconds_(seconds) {
     for (int slot = share_.jobs; slot-- > 0;) free_slots_.push_back(slot);
     ::sigemptyset(&awaited_);
     std::signal(SIGCHLD, SIG_DFL);  // ignored, children would leave no exit code
@@ -178,8 +181,20 @@ class Sweep {
 
   // Until a signal arrives; with `held`, for a moment at most.
   void wait_for_news(bool held) {
-    const timespec moment{0, 100'000'000};
-    const int signal = held ? ::sigtimedwait(&awaited_, nullptr, &moment) : ::sigwaitinfo(&awaited_, nullptr);
+    int signal = 0;
+    const bool limited = seconds_ > 0 && !stopping_;
+    if (!held && !limited) {
+      signal = ::sigwaitinfo(&awaited_, nullptr);
+    } else {
+      const double left = limited ? std::max(0.0, static_cast<double>(seconds_) - seconds_of_run(begun_)) : kMoment_s;
+      const double most = held ? std::min(left, kMoment_s) : left;
+      const timespec wait{static_cast<time_t>(most), static_cast<long>(1e9 * (most - std::floor(most)))};
+      signal = ::sigtimedwait(&awaited_, nullptr, &wait);
+      if (signal < 0 && errno == EAGAIN && limited && most == left) {
+        log_info("the time given by --time is over");
+        signal = SIGUSR1;
+      }
+    }
     if (signal > 0 && signal != SIGCHLD) {
       if (!stopping_) log_info(cat("stopping: ", running_.size(), " points save and end"));
       stopping_ = true;
@@ -225,6 +240,8 @@ class Sweep {
   SweepRecord& record_;
   const Share share_;
   const std::vector<DataOptions>& data_;
+  const int64_t seconds_;
+  const Clock::time_point begun_ = Clock::now();
   sigset_t awaited_ = {}, before_ = {};
   std::vector<int> free_slots_;
   std::map<pid_t, Running> running_;
@@ -271,6 +288,7 @@ std::vector<Command> sweep_forms() {
         {"ranks", "ranks of each run, as processes of `lockstep launch`", "N", "1"},
         {"dir", "directory of the sweep; empty: run.dir of the configuration and -sweep", "DIR", ""},
         {"dry-run", "only check all configurations and print the commands"},
+        {"time", "seconds after which all runs save and end with 75; 0: no limit", "S", "0"},
         {"array", "run only this point, for a job array of a scheduler", "I", ""},
         {"collect", "only print and write the results of the sweep in this directory", "DIR", ""},
         {"json", "print one JSON object per point"}}}};
@@ -314,7 +332,7 @@ int sweep_command(const App& app, const std::vector<std::string>& given) {
     if (!one || p == point) points.push_back(p);
   if (!one)
     log_info(cat(points.size(), points.size() == 1 ? " point, " : " points, ", share.jobs, " at a time, into ", dir));
-  const int code = Sweep(record, share, data).run(points);
+  const int code = Sweep(record, share, data, a.integer("time", 0)).run(points);
   if (!one && code != static_cast<int>(ExitCode::kSaved)) print_results(record, a.has("json"));
   return code;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <ctime>
 #include <functional>
 #include <limits>
 
@@ -12,6 +13,7 @@
 #include "launch/artifacts/open_whole.h"
 #include "launch/artifacts/run_dir.h"
 #include "launch/artifacts/saver.h"
+#include "launch/artifacts/shared_folder.h"
 #include "launch/artifacts/tensorboard.h"
 #include "launch/artifacts/text_table.h"
 #include "launch/commands/commands.h"
@@ -25,9 +27,11 @@
 namespace lockstep {
 namespace {
 
-// Set by a signal, checked between steps. A second signal of the same kind ends the process immediately. So does the
-// first before the first step, when there is nothing to save and many ranks take long to start.
-std::atomic<int> stop_signal{0};  // read by every rank that is a thread
+// Set by a signal, checked between steps. A second signal of the same kind, unless it comes within a second and is one
+// request with the first, ends the process immediately. So does the first before the first step, when there is nothing
+// to save and many ranks take long to start.
+std::atomic<int> stop_signal{0};        // read by every rank that is a thread
+std::atomic<int64_t> stop_asked_ms{0};  // when it came
 std::atomic<bool> training{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 void on_stop_signal(int number) {
@@ -36,8 +40,16 @@ void on_stop_signal(int number) {
     (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
     _exit(static_cast<int>(ExitCode::kSaved));
   }
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t ms = 1000 * static_cast<int64_t>(now.tv_sec) + now.tv_nsec / 1'000'000;
+  if (stop_signal == number && ms - stop_asked_ms > 1000) {
+    std::signal(number, SIG_DFL);
+    ::raise(number);
+    return;
+  }
+  if (stop_signal != number) stop_asked_ms = ms;
   stop_signal = number;
-  std::signal(number, SIG_DFL);
 }
 void finish_step_on_signals() {
   for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
@@ -88,6 +100,9 @@ class Run {
       open_log_file(dir->paths().log());
       clean_checkpoints(dir->paths().checkpoints());
     });
+    // Found out now, and not when the first checkpoint cannot be put together.
+    const std::string not_shared = why_not_shared(comm, settings.run.dir);
+    fail_together(comm, [&] { require(not_shared.empty(), ExitCode::kOutputLocked, "run.dir: ", not_shared); });
     fail_together(comm, [&] {
       for (const auto& [key, count] : {std::pair("train.patience", settings.train.patience),
                                        std::pair("checkpoint.keep_best", settings.checkpoint.keep_best)})

@@ -13,10 +13,13 @@ namespace lockstep {
 class SharedData {
  public:
   explicit SharedData(const Settings& settings) : settings_(settings) {}
-  // Collective. Where settings.data.measured is set, refuses data that has no such part.
+  // Collective. Throws ExitCode::kOutputLocked on all ranks where a machine does not see the data of rank 0. Where
+  // settings.data.measured is set, refuses data that has no such part.
   const Datasets& open(Communicator& comm);
 
  private:
+  void require_same(Communicator& comm) const;
+
   const Settings& settings_;
   std::mutex mutex_;
   std::unique_ptr<Datasets> data_;

@@ -146,6 +146,35 @@ if asked cancel; then
   expect "a refusal of Slurm: its words" grep -qiE '^error: Slurm refuses the job: .*partition' err
   echo "cancel: saved after step $(done_steps d)"
 fi
+# Slurm's own commands, which end all processes of the job at once.
+if asked scancel; then
+  succeeds "submit, and scancel" submit --time 5 "${keys[@]}" "${slow[@]}" run.dir=f
+  job=$(sed -n 's/^job //p' out)
+  until [ "$(done_steps f)" -ge 3 ] 2>/dev/null; do sleep 0.2; done
+  slurm scancel "$job"
+  until_state f stopped 30
+  expect "scancel: saved first" grep -q 'stopped on request after step' f/log.txt
+  expect "scancel: no other attempt" bash -c '! grep -q "^attempt" f/job/*.log'
+  echo "scancel: saved after step $(done_steps f): $(grep -hE '^(attempt|error|warning|the job)' f/job/*.log | head -n 5 | cut -c 1-200 | tr '\n' ';')"
+fi
+if asked requeue; then
+  succeeds "submit, and requeue" submit --time 5 "${keys[@]}" "${slow[@]}" run.dir=g
+  job=$(sed -n 's/^job //p' out)
+  until [ "$(done_steps g)" -ge 3 ] 2>/dev/null; do sleep 0.2; done
+  slurm scontrol requeue "$job"
+  until grep -q 'stopped on request after step' g/log.txt || [ "$SECONDS" -gt 600 ]; do sleep 0.2; done
+  saved=$(done_steps g)
+  expect "requeue: no other attempt" bash -c '! grep -q "^attempt" g/job/*.log'
+  for _ in $(seq 120); do
+    slurm scontrol update "JobId=$job" StartTime=now >/dev/null 2>&1 || true
+    if [ "$(state_of g)" = finished ]; then break; fi
+    sleep 1
+  done
+  until_state g finished 5
+  expect "requeue: it went on from step $saved" grep -qE "resumed .*step-0*$saved" g/log.txt
+  same "requeue: the digest" "$wanted" "$(digest g)"
+  echo "requeue: saved after step $saved, digest $(digest g)"
+fi
 if asked sweep; then
   succeeds "submit a sweep" slurm "$binary" submit "${keys[@]}" optim.lr=1e-3,3e-3 seed=1,2 --sweep grid --time 5
   for _ in $(seq 120); do

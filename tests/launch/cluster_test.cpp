@@ -18,6 +18,7 @@
 #include "launch/cluster/restart.h"
 #include "launch/cluster/stack_dump.h"
 #include "launch/cluster/step_times.h"
+#include "launch/cluster/strangers.h"
 #include "launch/cluster/verdict.h"
 #include "tests/launch/scratch.h"
 
@@ -104,6 +105,23 @@ TEST(Mpirun, IsComposedForOpenMpi4And5) {
   EXPECT_TRUE(has(mpirun_arguments(o), "mpi_yield_when_idle", "1"));
 }
 
+TEST(Mpirun, ItsOwnWordsAreKept) {
+  EXPECT_EQ(
+      mpirun_complaint("ssh: connect to host n7 port 22: Connection refused\n---\nORTE was unable to reliably start"),
+      "ssh: connect to host n7 port 22: Connection refused");
+  EXPECT_EQ(mpirun_complaint("me@n7: Permission denied (publickey).\n"), "me@n7: Permission denied (publickey).");
+  EXPECT_EQ(
+      mpirun_complaint("------\nNone of the TCP networks specified to be included\ncould be found:\n\n  Value given: "
+                       "eth9\n\nPlease revise\n"),
+      "a host has no such network interface as --interface names: None of the TCP networks specified to be "
+      "included could be found: Value given: eth9");
+  EXPECT_EQ(mpirun_complaint("[vm:1] ORTE_ERROR_LOG: x\n-----\n  Something new\nhappened.\n\nMore.\n"),
+            "mpirun says: Something new happened.");
+  EXPECT_EQ(mpirun_complaint("lost communication with\n  Remote daemon: [[1,0],2] on node n3\n"),
+            "the connection to n3 was lost");
+  EXPECT_EQ(mpirun_complaint("-----\n"), "");
+}
+
 TEST(Control, MessagesArriveWholeAndGarbageClosesTheConnection) {
   const Scratch scratch;
   Descriptor listener;
@@ -135,6 +153,47 @@ TEST(Control, ALauncherThatIsNotThereIsAnError) {
             std::string::npos);
   EXPECT_NE(random_secret(), random_secret());
   EXPECT_EQ(random_secret().size(), 32u);
+}
+
+TEST(Control, ASocketWithoutAFileIsReachedByItsName) {
+  Descriptor listener;
+  const std::string address = listen_on("unix:@lockstep-test-" + random_secret(), listener);
+  const Descriptor client = connect_to(address, 1);
+  std::string peer;
+  EXPECT_TRUE(accept_from(listener, peer));
+  listener = Descriptor();
+  const double begun = steady_now();
+  error_of(ExitCode::kRankLost, [&] { connect_to(address, 10); });  // nobody listens any more: no use to wait for 10 s
+  EXPECT_LT(steady_now() - begun, 5);
+  error_of(ExitCode::kRankLost, [&] { connect_to("tcp:127.0.0.1:1", 10, [] { return true; }); });
+}
+
+TEST(Control, SilentConnectionsDoNotKeepAgentsOut) {
+  Descriptor listener;
+  const std::string address = listen_on("tcp:127.0.0.1", listener);
+  Strangers strangers(20);
+  std::vector<std::string> met;
+  std::vector<Connection> agents;
+  const auto meet = [&](Connection& peer, const JsonObject& hello) -> std::string {
+    met.push_back(text_of(hello, "name"));
+    if (met.back() != "agent") return "it is no agent";
+    agents.push_back(std::move(peer));
+    return {};
+  };
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(connect_to(address, 1));
+  Connection agent(connect_to(address, 1));
+  agent.send({{"type", "hello"}, {"name", "agent"}});
+  for (int i = 0; i < 200 && agents.empty(); ++i) {
+    strangers.look(listener, meet, 100);
+    ::usleep(1000);
+  }
+  EXPECT_EQ(met, std::vector<std::string>{"agent"});
+  EXPECT_EQ(strangers.count(), 20u);
+  strangers.look(listener, meet, 103);  // those that are left had their time
+  EXPECT_EQ(strangers.count(), 0u);
+  std::vector<JsonObject> none;
+  EXPECT_TRUE(agents.at(0).receive(none));
 }
 
 TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {

@@ -51,6 +51,13 @@ TEST(DoctorReport, RanksThatAreAlikeGiveNoFinding) {
   EXPECT_TRUE(contains(tables(healthy()), "nothing stands out"));
 }
 
+TEST(DoctorReport, NamesTheMachineThatSeesAnotherFolder) {
+  Health h = healthy();
+  for (size_t r : {2, 3}) h.ranks[r].not_shared = "n1 does not see the folder /runs of n0";
+  EXPECT_EQ(parse_rank_health(to_line(h.ranks[2])).not_shared, h.ranks[2].not_shared);
+  expect_only(h, "n1 does not see the folder /runs of n0");
+}
+
 TEST(DoctorReport, NamesTheMachineThatIsUnlikeMost) {
   Health h = healthy();
   for (int r : {4, 5}) h.ranks[static_cast<size_t>(r)].cpu = "B CPU";

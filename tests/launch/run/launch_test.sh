@@ -7,7 +7,8 @@ export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
 if ! with_mpi; then finish; fi
 make_inputs
 keys=(text.yaml checkpoint.every=5)
-launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" "$@"; }
+launch() { timeout 120 "$binary" launch --mpirun "$launched_by" "$@"; }
+launched_by=$mpirun_program
 endless=(train.steps=1000000 schedule.steps=60)
 
 succeeds "undisturbed" lockstep train "${keys[@]}" train.steps=60 run.dir=plain
@@ -89,6 +90,38 @@ expect "restarts: exit 0" test "$code" -eq 0
 expect "restarts: said" grep -q '^attempt 2: 3 ranks, from the newest valid checkpoint' err
 same "restarts: the digest" "$wanted" "$(digest run)"
 
+# Other machines, all played by this one: a stand-in for ssh. Their ranks reach the launcher by TCP.
+cat >shell_to <<'SH'
+#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+shift
+exec bash -c "$*"
+SH
+chmod +x shell_to
+machines() { launch --remote-shell "$work/shell_to" "$@"; }
+
+# 300 connections that say nothing, before the ranks connect.
+cat >crowded_mpirun <<SH
+#!/bin/bash
+if [ -n "\${LOCKSTEP_CONTROL:-}" ]; then
+  address=\${LOCKSTEP_CONTROL#tcp:}
+  for _ in \$(seq 300); do exec {fd}<>"/dev/tcp/\${address%:*}/\${address##*:}"; done 2>/dev/null
+fi
+exec "$mpirun_program" "\$@"
+SH
+chmod +x crowded_mpirun
+launched_by=$work/crowded_mpirun
+succeeds "silent connections" machines --hosts 127.0.0.2:3 --start-within 10 -- train "${keys[@]}" train.steps=60 run.dir=silent
+expect "silent connections: said" grep -q '^warning: dropped a connection from 127.0.0.1 to the control port: ' err
+same "silent connections: the digest" "$wanted" "$(digest silent)"
+launched_by=$mpirun_program
+
+# More ranks than the usual limit of open files lets in, which is raised; and a limit that cannot be.
+succeeds "few open files" bash -c "ulimit -Sn 20; exec '$binary' launch --mpirun '$mpirun_program' -n 16 -- doctor --dir ."
+run bash -c "ulimit -n 20; exec '$binary' launch --mpirun '$mpirun_program' -n 16 -- doctor --dir ."
+expect "too few open files: exit 67" test "$code" -eq 67
+expect "too few open files: said" grep -qE '^error: a process may have only 20 open files here, and for 16 ranks [0-9]+ are needed' err
+
 rm -rf run
 refuses "nothing to run" 64 'launch: what should the ranks run' launch -n 2
 refuses "no such command" 64 "launch: 'trian' is not a command" launch -n 2 -- trian text.yaml
@@ -100,9 +133,55 @@ refuses "too many ranks" 64 'launch: 3 ranks, but localhost:2 take 2' launch -n 
 refuses "no mpirun" 66 'cannot run nowhere' "$binary" launch --mpirun nowhere -- train text.yaml
 refuses "restarts of what cannot" 64 '--restarts: only training' launch -n 2 --restarts 1 -- eval launched
 run mpi 1 "$binary" launch -n 2 -- train text.yaml
-expect "within mpirun: exit 64, and why" grep -q '^error: launch: this process was itself started by an MPI launcher' err
+expect "within mpirun: exit 64, and why" grep -qE '^error: launch: this process was itself started by an MPI launcher; either .*lockstep launch -n 2 -- train text.yaml., without mpirun' err
+refuses "within srun: what to type" 64 'launch: this process was itself started by srun; .*`lockstep launch -n 2 -- train text.yaml`, without srun, .*`srun --mpi=pmix lockstep train text.yaml`' env SLURM_STEP_ID=0 PMIX_RANK=0 "$binary" launch -n 2 -- train text.yaml
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
+# Ctrl-Z of the launcher, for longer than launch.silence.
+started run 10 -n 2 -- train "${keys[@]}" train.steps=300 schedule.steps=60 run.dir=run launch.silence=2
+kill -TSTP "$pid"
+sleep 4
+expect "Ctrl-Z: the launcher is stopped" grep -q '^State:.*T' "/proc/$pid/status"
+before=$(done_steps run)
+kill -CONT "$pid"
+ended
+expect "Ctrl-Z: the ranks went on meanwhile, to step $before" test "$before" -gt 20
+expect "Ctrl-Z: exit 0" test "$code" -eq 0
+expect "Ctrl-Z: said" grep -q '^the launcher is stopped, and its ranks go on' err
+expect "Ctrl-Z: nobody is blamed" bash -c '! grep -qE "^(warning|error):" err'
+expect "Ctrl-Z: all steps" test "$(done_steps run)" -eq 300
+
+# mpirun is killed before, while and after its ranks start.
+for delay in 0.2 0.4 0.6 0.8 1; do
+  rm -rf killed
+  "$binary" launch --mpirun "$mpirun_program" -n 2 -- train "${keys[@]}" "${endless[@]}" run.dir=killed >out 2>err &
+  pid=$!
+  sleep "$delay"
+  pkill -KILL -P "$pid" || true # its only child
+  ended
+  expect "mpirun killed after $delay s: exit 69" test "$code" -eq 69
+  expect "mpirun killed after $delay s: said" grep -qE '^error: mpirun was killed by SIGKILL (before all ranks were started|while ranks were (starting|training))' err
+done
+
+# Where temporary files lie: nowhere, in a file, on a full disk, under a long name.
+refuses "TMPDIR is absent" 73 "the temporary folder $work/absent on .* cannot be written: No such file" env TMPDIR="$work/absent" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+refuses "TMPDIR is a file" 73 "the temporary folder $work/text.txt on .* cannot be written: Not a directory" env TMPDIR="$work/text.txt" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+long=$work/$(printf 'x%.0s' $(seq 100))
+mkdir "$long"
+succeeds "TMPDIR has a long name" env TMPDIR="$long" "$binary" launch --mpirun "$mpirun_program" -n 2 -- train "${keys[@]}" train.steps=60 run.dir=temporary
+same "TMPDIR has a long name: the digest" "$wanted" "$(digest temporary)"
+same "left in TMPDIR" "0 files" "$(find "$long" -name 'lockstep*' | wc -l) files"
+if mkdir full && mount -t tmpfs -o size=64k none full 2>/dev/null; then
+  trap 'umount "$work/full"; rm -rf "$work"' EXIT
+  head -c 100000 /dev/zero >full/filler 2>/dev/null || true
+  refuses "TMPDIR is full" 74 "the temporary folder $work/full on .* cannot be written: No space left" env TMPDIR="$work/full" "$binary" launch -n 2 -- train text.yaml run.dir=temporary
+else
+  echo "skipped: a full TMPDIR: needs a file system of its own, and root"
+fi
+
+begun=$SECONDS
+refuses "an agent whose launcher is gone" 69 'cannot reach the launcher at unix:@lockstep-gone' env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 LOCKSTEP_CONTROL=unix:@lockstep-gone LOCKSTEP_SECRET=0 "$binary" agent -- train text.yaml
+expect "an agent whose launcher is gone: within 4 s" test "$((SECONDS - begun))" -le 4
 refuses "agent by hand" 64 '.lockstep agent. is started by' lockstep agent -- train text.yaml
 code=0 && launch -n 2 --hosts no-such-host:2 -- train text.yaml >out 2>err || code=$?
 expect "an unknown host: exit 66" test "$code" -eq 66

@@ -16,7 +16,14 @@ exec 9>"$work/pbs/lock" && flock 9
 n=\$(ls "$work/pbs" | grep -c '^job')
 host=\$(hostname)
 for _ in \$(seq "\$(sed -n 's/^#PBS -l select=\\([0-9]*\\).*mpiprocs=\\([0-9]*\\).*/\\2/p' "\$1")"); do echo "\$host"; done >"$work/pbs/nodes\$n"
-PBS_JOBID=\$n.test PBS_NODEFILE="$work/pbs/nodes\$n" setsid bash "\$1" >"$work/pbs/out\$n" 2>&1 9>&- </dev/null &
+echo "\$1" >>"$work/pbs/submitted"
+export PBS_JOBID=\$n.test PBS_NODEFILE="$work/pbs/nodes\$n"
+range=\$(sed -n 's/^#PBS -J \\([0-9]*\\)-\\([0-9]*\\).*/\\1 \\2/p' "\$1")
+if [ -n "\$range" ]; then # an array: a process for each of its jobs
+  setsid bash -c 'for i in \$(seq \$0); do PBS_ARRAY_INDEX=\$i bash "\$1" & done; wait' "\$range" "\$1" >"$work/pbs/out\$n" 2>&1 9>&- </dev/null &
+else
+  setsid bash "\$1" >"$work/pbs/out\$n" 2>&1 9>&- </dev/null &
+fi
 echo \$! >"$work/pbs/job\$n"
 echo "\$n.test"
 SH
@@ -56,6 +63,21 @@ until_state b finished 90
 same "after its limits: the digest" "$wanted" "$(digest b)"
 expect "its time limit came" grep -q 'the time given by --time is over' pbs/out1
 expect "it was submitted again" grep -q 'saved, and submitted again' pbs/out1
+
+# An array whose points reach their limits: each comes back by itself.
+rm -f pbs/submitted
+succeeds "submit a sweep" lockstep submit --scheduler pbs --time 0:08 --warning 4 --sweep grid "${keys[@]}" "${slow[@]}" optim.lr=1e-3,3e-3
+for _ in $(seq 600); do
+  if [ "$(field exit_code 2>/dev/null <<<"$(lockstep sweep --collect grid --json 2>/dev/null)" | grep -cx 0)" -eq 2 ]; then break; fi
+  sleep 0.2
+done
+succeeds "the results of the sweep" lockstep sweep --collect grid
+same "points of the sweep that finished" 2 "$(field exit_code <grid/sweep.json | grep -cx 0)"
+succeeds "a point by itself" lockstep train "${keys[@]}" optim.lr=3e-3 run.dir=point
+same "a point of the array: the digest" "$(digest point)" "$(digest grid/001)"
+same "arrays that were submitted" 1 "$(grep -c '/submit.sh$' pbs/submitted)"
+for point in 0 1; do expect "point $point was submitted again" grep -q "/again_$point.sh$" pbs/submitted; done
+succeeds "cancel, when all have ended, finds nothing" bash -c "! '$binary' cancel grid"
 
 succeeds "submit, and cancel" submit --time 10 "${keys[@]}" "${slow[@]}" run.dir=c
 for _ in $(seq 300); do

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# `lockstep launch` on several machines, all played by this one: a stand-in for ssh, behind which one of them sees other files (a mount of its
+# own, which needs root). Real networks: tests/fault/network_test.sh. Usage: machines_test.sh LOCKSTEP MPIRUN
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "$@"
+export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
+if ! with_mpi; then finish; fi
+make_inputs
+keys=(text.yaml train.steps=20 schedule.steps=20)
+cat >shell_to <<SH
+#!/bin/bash
+while [[ \$1 == -* ]]; do shift; done
+host=\$1
+shift
+if [ "\$host" = 127.0.0.3 ]; then exec $work/other_machine "\$@"; fi
+exec bash -c "\$*"
+SH
+printf '#!/bin/bash\nexec bash -c "$*"\n' >other_machine
+chmod +x shell_to other_machine
+launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_to" "$@"; }
+two=(--hosts 127.0.0.2:1,127.0.0.3:1)
+elsewhere() { # SHELL-COMMAND: what is done on 127.0.0.3 first, in a mount namespace
+  printf '#!/bin/bash\nexec unshare --mount bash -c '"'"'%s; exec bash -c "$*"'"'"' "$0" "$@"\n' "$1" >"$work/other_machine"
+}
+
+ends() { # WHAT CODE 'REGEXP' command...
+  run "${@:4}"
+  expect "$1: exit $2" test "$code" -eq "$2"
+  expect "$1: $3" grep -qE -- "^error: $3" err
+  expect "$1: one error" test "$(grep -c '^error: ' err)" -eq 1
+}
+
+succeeds "undisturbed" lockstep train "${keys[@]}" run.dir=plain
+wanted=$(digest plain)
+succeeds "two machines" launch "${two[@]}" -- train "${keys[@]}" run.dir=together
+same "two machines: the digest" "$wanted" "$(digest together)"
+
+if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
+  mkdir apart
+  elsewhere "mount -t tmpfs none $work/apart"
+  ends "a run directory of each machine" 73 "rank 1 on .*: run.dir: .* does not see the folder $work/apart/run of .*: there is none by this path" launch "${two[@]}" -- train "${keys[@]}" run.dir=apart/run
+  expect "a run directory of each machine: before step 0" test ! -s apart/run/metrics.jsonl
+  succeeds "doctor" launch "${two[@]}" -- doctor --dir apart
+  expect "doctor: finds it" grep -q "^differs: .* does not see the folder $work/apart of .*: there is another one" out
+  make_text other.txt 2400
+  lockstep data import text other.txt other.h5 >/dev/null 2>&1
+  elsewhere "mount --bind $work/other.h5 $work/text.h5"
+  ends "other data under the same path" 73 'rank 1 on .*: text.h5 on .* holds other data than on ' launch "${two[@]}" -- train "${keys[@]}" run.dir=other
+  mkdir data yaml
+  cp text.h5 data
+  elsewhere "mount -t tmpfs none $work/data"
+  ends "no data" 73 'rank 1 on .*: data/text.h5: No such file or directory; rank 0 has it' launch "${two[@]}" -- train "${keys[@]}" data.path=data/text.h5 run.dir=other
+  cp text.yaml yaml
+  elsewhere "mount -t tmpfs none $work/yaml"
+  ends "no YAML file" 66 'rank 1 on 127.0.0.3 .*: cannot read the configuration yaml/text.yaml: No such file' launch "${two[@]}" -- train yaml/text.yaml run.dir=other
+  mkdir -p there/folder
+  cp text.yaml text.h5 there/folder
+  elsewhere "mount -t tmpfs none $work/there; cd /"
+  cd there/folder
+  ends "no folder to run in" 66 "rank 1 on .*: the folder that the job runs in, $work/there/folder, cannot be entered" launch "${two[@]}" -- train text.yaml run.dir=other
+  cd "$work"
+else
+  echo "skipped: machines that see other files: mount namespaces need root"
+fi
+
+# Machines that cannot be reached, in mpirun's and ssh's words.
+printf '#!/bin/bash\necho "ssh: connect to host 127.0.0.3 port 22: Connection refused" >&2\nexit 255\n' >other_machine
+ends "no sshd" 69 'mpirun ended with exit code [0-9]+ before all ranks were started: no answer from 127.0.0.3; ssh: connect to host 127.0.0.3 port 22: Connection refused' launch -v "${two[@]}" -- train "${keys[@]}" run.dir=other
+ends "no such interface" 64 '--interface eth99: .* has no such network interface; it has .*lo' launch "${two[@]}" --interface eth99 -- train "${keys[@]}" run.dir=other
+succeeds "check, of several machines" lockstep check "${keys[@]}" run.dir=new --ranks 2 --per-machine 1
+if stat -f -c %T . | grep -qE '^(ext2/ext3|xfs|btrfs|tmpfs|zfs|overlayfs)$'; then
+  expect "check: a local file system" grep -qE '^warning +run directory +new: .*of this machine: do the others see it' out
+fi
+finish
