@@ -20,6 +20,7 @@ int64_t owned_nodes(const ParameterBucket& bucket, int rank) {
 // As the kernel joins them.
 constexpr int kStop = 1, kSave = 2;
 int bits_of(const StepRequests& r) { return (r.stop ? kStop : 0) | (r.save ? kSave : 0); }
+constexpr int64_t kFirstLoss = 2;  // behind a rank's requests and its time
 StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave) != 0}; }
 
 }  // namespace
@@ -27,12 +28,13 @@ StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave)
 StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
     : buckets_(buckets), mesh_(mesh), micro_count_(micro_count) {
   const int size = mesh.world().size();
-  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), requests;
+  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), requests, busy;
   std::vector<int64_t> at;  // by rank: its next norm node
   int64_t begin = 0;
   for (int r = 0; r < size; ++r) {
     int64_t next = begin;
     requests.push_back(narrow<int32_t>(next++));
+    busy.push_back(narrow<int32_t>(next++));
     for (int64_t i : micro_batches_of(schedule, micro_count, r, size)) {
       losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
       next += 2;
@@ -84,10 +86,11 @@ StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule
   plan.insert(plan.end(), nodes.begin(), nodes.end());
   plan_ = Tensor::of(plan, {static_cast<int64_t>(plan.size())});
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  busy_at_ = std::make_shared<const std::vector<int32_t>>(std::move(busy));
 }
 
 void StepReducer::set_inputs(const StepInputs& inputs) {
-  std::vector<double> values{static_cast<double>(bits_of(inputs.requests))};
+  std::vector<double> values{static_cast<double>(bits_of(inputs.requests)), inputs.requests.busy_ms};
   for (int64_t t : inputs.targets) {
     values.push_back(0);  // the loss's place
     values.push_back(static_cast<double>(t));
@@ -104,10 +107,10 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   const auto mine_count = static_cast<int64_t>(losses.size());
   const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(world.rank())]}, DType::kFloat64);
   int64_t filled = known_.numel();
-  check(filled == 1 + 2 * mine_count, "set_inputs: ", filled, " values for ", mine_count, " micro-batches");
+  check(filled == kFirstLoss + 2 * mine_count, "set_inputs: ", filled, " values for ", mine_count, " micro-batches");
   raw::copy(mine.slice(0, 0, filled), known_);
   for (size_t i = 0; i < losses.size(); ++i) {
-    const auto at = static_cast<int64_t>(1 + 2 * i);
+    const auto at = kFirstLoss + 2 * static_cast<int64_t>(i);
     raw::copy(mine.slice(0, at, at + 1), losses[i].flatten());
   }
   for (auto& b : buckets_) {
@@ -144,12 +147,14 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   a.verdict = static_cast<float*>(pending.verdict_.write());
   raw::launch([](Parallel& p, const StepOutcomeArgs& args) { kernels(p).step_outcome(p, args); }, a);
   pending.names_ = names_;
+  if (world.size() > 1) pending.gathered_ = gathered, pending.busy_at_ = busy_at_;
   if (!context().recording) pending.bring_to_host();
   return pending;
 }
 
 void PendingStep::bring_to_host() {
   on_host_ = raw::to_host(outcome_);
+  if (gathered_) gathered_on_host_ = raw::to_host(gathered_);
   there_ = current_stream().record();
 }
 
@@ -174,6 +179,10 @@ StepResult PendingStep::wait(std::optional<Seconds> deadline) const {
   result.targets = static_cast<int64_t>(out[A::kTargets]);
   result.grad_scale = out[A::kGradScale];
   result.requests = requests_of(static_cast<int>(out[A::kRequests]));
+  if (gathered_on_host_) {
+    const auto* all = static_cast<const double*>(gathered_on_host_.read());
+    for (const int32_t at : *busy_at_) result.busy_ms.push_back(all[at]);
+  }
   const auto problem = static_cast<int64_t>(out[A::kProblem]);
   result.finite = problem == 0;
   if (problem == A::kLossProblem) result.nonfinite = "loss";

@@ -19,6 +19,8 @@ namespace lockstep {
 struct StepRequests {
   bool stop = false;  // end the run
   bool save = false;  // save a checkpoint
+  double busy_ms =
+      0;  // no request: this rank's time for the step before, less its waiting for others, for StepResult::busy_ms
 };
 
 // What the host of a rank brings to a step.
@@ -30,14 +32,15 @@ struct StepInputs {
 
 // The outcome of a step, the same on every rank.
 struct StepResult {
-  double loss = 0;        // mean over the step's targets
-  double grad_norm = 0;   // of the mean gradient, before clipping
-  int64_t targets = 0;    // that counted
-  bool finite = true;     // else the optimizer must skip this step
-  std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
-  double grad_scale = 1;  // what the optimizer multiplies gradients with: count correction times clipping
-  double exposed_ms = 0;  // time that the host spent waiting for communication, in all of the step
-  StepRequests requests;  // of all ranks
+  double loss = 0;              // mean over the step's targets
+  double grad_norm = 0;         // of the mean gradient, before clipping
+  int64_t targets = 0;          // that counted
+  bool finite = true;           // else the optimizer must skip this step
+  std::string nonfinite;        // the first parameter whose gradient is not finite, or "loss"
+  double grad_scale = 1;        // what the optimizer multiplies gradients with: count correction times clipping
+  double exposed_ms = 0;        // time that the host spent waiting for communication, in all of the step
+  StepRequests requests;        // of all ranks
+  std::vector<double> busy_ms;  // that each rank brought; of several ranks
 };
 
 // A step whose outcome the device has, or will have, and the host not yet. A value; outlives what made it.
@@ -56,7 +59,9 @@ class PendingStep {
   friend class StepReducer;
   void bring_to_host();
 
-  Tensor verdict_, outcome_, on_host_;  // fp64: StepOutcomeArgs::out
+  Tensor verdict_, outcome_, on_host_;                   // fp64: StepOutcomeArgs::out
+  Tensor gathered_, gathered_on_host_;                   // of several ranks: what all brought
+  std::shared_ptr<const std::vector<int32_t>> busy_at_;  // there, by rank
   Event there_;
   std::shared_ptr<const std::vector<std::string>> names_;  // of pieces
   double exposed_ms_ = 0;
@@ -85,6 +90,7 @@ class StepReducer {
   std::vector<int64_t> counts_;  // of each rank's values: requests, loss and targets of each micro-batch, norm nodes
   Tensor plan_;                  // int32: StepOutcomeArgs::losses, requests, first, nodes
   std::shared_ptr<const std::vector<std::string>> names_;  // of pieces, sorted: their order of addition
+  std::shared_ptr<const std::vector<int32_t>> busy_at_;    // where each rank's time is among all values
   Tensor known_;  // fp64: requests, loss and targets of each micro-batch, as far as the host has them
 };
 

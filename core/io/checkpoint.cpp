@@ -43,6 +43,7 @@ std::string dataset_name(const StoredSlice& s) { return cat(s.name, "@", s.offse
 class PartReader {
  public:
   explicit PartReader(const Checkpoint& c) : checkpoint_(c) {}
+  ~PartReader() { rest(); }
 
   // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
   void read(const StoredSlice& s, Range range, float* out) {
@@ -98,6 +99,7 @@ class PartReader {
 
   void open(const StoredSlice& s) {
     if (s.part != part_) {
+      rest();
       file_ = checkpoint_.held ? checkpoint_.held->file(s.part) : nullptr;
       if (!file_) {
         opened_ = std::make_unique<Hdf5File>(Hdf5File::open(part_there(s.part)));
@@ -114,6 +116,11 @@ class PartReader {
             info.shape.numel(), " elements at ", s.offset, ", and ", s.count, " by the manifest");
     require(s.count == 0 || (info.checksum && info.chunk_rows <= kLargestChunk / 4), ExitCode::kBadData, file_->path(),
             ": tensor ", s.name, " is not stored in small chunks with checksums: not written by lockstep");
+  }
+
+  // Files that are held outlast this reader, and may be many.
+  void rest() {
+    if (file_ && file_ != opened_.get()) file_->forget_read();
   }
 
   // The path of a part, which is there.

@@ -225,6 +225,10 @@ Hdf5File Hdf5File::open(const std::string& path) {
 
 const std::string& Hdf5File::path() const { return state_->path; }
 int64_t Hdf5File::bytes() const { return state_->file_bytes; }
+void Hdf5File::forget_read() const {
+  Door door;
+  state_->close_datasets();
+}
 
 void Hdf5File::close() {
   Door door;

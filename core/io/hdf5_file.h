@@ -67,7 +67,8 @@ class Hdf5File {
   // Flushes, and seals a written file (core/io/file_seal.h); throws kStorage. Not usable afterwards. Not an fsync.
   void close();
   const std::string& path() const;
-  int64_t bytes() const;  // of a file that is read
+  int64_t bytes() const;     // of a file that is read
+  void forget_read() const;  // gives back the memory of chunks that were read: up to 4 MiB
 
   void create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout = {});
   void write(const std::string& name, StoredType type, Range rows, const void* data);

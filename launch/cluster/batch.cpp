@@ -31,6 +31,9 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// The id stands behind what else is said, such as a site's notices.
+std::string last_line(const std::string& text) { return text.substr(text.rfind('\n') + 1); }
+
 }  // namespace
 
 int64_t parse_time(const std::string& text) {
@@ -134,11 +137,12 @@ std::string submit_script(const BatchJob& job, const std::string& path) {
     require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", trimmed(test), " (", path, ")");
     const std::string said = trimmed(output_of({"sbatch", "--parsable", path}, code));
     require(code == 0, ExitCode::kUsage, "Slurm refuses the job: ", said, " (", path, ")");
-    return said.substr(0, said.find(';'));
+    const std::string last = last_line(said);
+    return last.substr(0, last.find(';'));
   }
   const std::string said = trimmed(output_of({"qsub", path}, code));
   require(code == 0, ExitCode::kUsage, "PBS refuses the job: ", said, " (", path, ")");
-  return said;
+  return last_line(said);
 }
 
 bool is_job_id(std::string_view text) {

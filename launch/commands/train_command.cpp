@@ -57,10 +57,18 @@ void finish_step_on_signals() {
       std::signal(s, SIG_IGN);  // ignored before, as under nohup: keep it so
 }
 
-constexpr int64_t kWarmUp = 3;   // steps whose times are not typical
-constexpr int kFailedSaves = 3;  // consecutive failures after which the run ends
+constexpr int64_t kWarmUp = 3;    // steps whose times are not typical
+constexpr int kListedRanks = 64;  // whose times are in each line of metrics
+constexpr int kFailedSaves = 3;   // consecutive failures after which the run ends
 
 using Clock = std::chrono::steady_clock;
+
+// To a microsecond.
+JsonText list_of(const std::vector<double>& ms) {
+  std::string out;
+  for (double v : ms) out += cat(out.empty() ? "" : ",", std::round(v * 1e3) / 1e3);
+  return {cat("[", out, "]")};
+}
 
 // To a millisecond.
 double seconds_since_1970() {
@@ -297,6 +305,7 @@ class Run {
       line.emplace_back("loss/" + name, one.loss);
       line.emplace_back("grad_norm/" + name, one.grad_norm);
     }
+    if (comm_.size() > 1 && comm_.size() <= kListedRanks) line.emplace_back("rank_ms", list_of(r.result.busy_ms));
     if (comm_.size() > 1) {
       BucketSizeAdvice step;
       step.add(r.transfers, seconds);

@@ -212,7 +212,9 @@ StepBatch Trainer::next_batch() {
   return loader_->next();
 }
 
-void Trainer::start(const StepRequests& requests) {
+void Trainer::start(const StepRequests& asked) {
+  StepRequests requests = asked;
+  requests.busy_ms = busy_ms_;
   check(may_start(), "a step is started while ", static_cast<int64_t>(under_way_.size()), " are under way");
   UnderWay step;
   StepReport& report = step.report;
@@ -284,6 +286,7 @@ StepReport Trainer::finish() {
   info_.skipped += finite ? 0 : 1;
   report.step_ms = ms_since(std::max(step.begun, finished_at_));
   finished_at_ = Clock::now();
+  busy_ms_ = std::max(0.0, report.step_ms - report.result.exposed_ms);
   record_flight_step({.step = report.step,
                       .total = settings_.train.steps,
                       .loss = report.result.loss,

@@ -140,6 +140,7 @@ class Trainer {
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
   std::chrono::steady_clock::time_point finished_at_;
+  double busy_ms_ = 0;                      // of the last step that was finished, without waiting for other ranks
   int64_t steps_here_ = 0;                  // by this process
   std::unique_ptr<RecordedStep> recorded_;  // where settings ask for it
 };

@@ -16,6 +16,9 @@ wanted=$(digest plain)
 succeeds "launch" launch -n 3 -- train "${keys[@]}" train.steps=60 run.dir=launched
 same "launch: the digest" "$wanted" "$(digest launched)"
 expect "launch: it prints the mpirun command" grep -q '^starting 3 ranks: .*-n 3 .*lockstep agent -- ' err
+expect "launch: each step's time stamp" test "$(field time <launched/metrics.jsonl | awk -v now="$(date +%s)" '$1 > now - 300 && $1 <= now + 1' | wc -l)" -eq 60
+expect "launch: each rank's time for the step before" test "$(grep -cE '"rank_ms":\[[0-9.]+,[0-9.]+,[0-9.]+\]' launched/metrics.jsonl)" -eq 60
+expect "launch: which is not 0" test "$(grep -cE '"rank_ms":\[(0\.)?[1-9][0-9.]*,' launched/metrics.jsonl)" -ge 30
 expect "launch: rank 0's lines" grep -q '^rank 0: train 60/60 steps' err
 if command -v script >/dev/null; then # on a terminal
   run env TERM=xterm script -qec "'$binary' launch --mpirun '$mpirun_program' -n 2 -- train text.yaml train.steps=200 schedule.steps=200 run.dir=bar" /dev/null
