@@ -2,8 +2,10 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 
+#include "core/base/error.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/mpirun.h"
 
@@ -20,6 +22,12 @@ AbsentMachines::~AbsentMachines() {
   ::waitpid(question_, nullptr, 0);
 }
 
+const Host& AbsentMachines::host(const std::string& name) const {
+  const auto at = std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& h) { return h.name == name; });
+  check(at != hosts_.end(), name, " is no machine of the job");
+  return *at;
+}
+
 std::string AbsentMachines::ask(double now) {
   if (question_ > 0) {
     int status = 0;
@@ -31,12 +39,13 @@ std::string AbsentMachines::ask(double now) {
   asked_at_ = now;
   const auto next = names_.upper_bound(asked_);
   asked_ = next == names_.end() ? *names_.begin() : *next;
-  question_ = start_child({.command = {"sh", "-c", question_to(asked_, remote_shell_)}, .end_with_parent = SIGKILL});
+  question_ =
+      start_child({.command = {"sh", "-c", question_to(host(asked_), remote_shell_)}, .end_with_parent = SIGKILL});
   return "";
 }
 
 void AbsentMachines::remove_answering() {
-  std::erase_if(names_, [&](const std::string& host) { return answers(host, remote_shell_); });
+  std::erase_if(names_, [&](const std::string& name) { return answers(host(name), remote_shell_); });
 }
 
 }  // namespace lockstep

@@ -5,17 +5,23 @@
 
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/cluster/hosts.h"
 
 namespace lockstep {
 
 class AbsentMachines {
  public:
-  explicit AbsentMachines(std::string remote_shell) : remote_shell_(std::move(remote_shell)) {}
+  // `hosts`: all machines of the job.
+  AbsentMachines(std::vector<Host> hosts, std::string remote_shell)
+      : hosts_(std::move(hosts)), remote_shell_(std::move(remote_shell)) {}
   ~AbsentMachines();
   AbsentMachines(const AbsentMachines&) = delete;
   AbsentMachines& operator=(const AbsentMachines&) = delete;
 
-  void add(const std::set<std::string>& hosts) { names_.insert(hosts.begin(), hosts.end()); }
+  void add(const std::set<std::string>& names) { names_.insert(names.begin(), names.end()); }  // as in Host::name
   const std::set<std::string>& names() const { return names_; }
 
   // Asks one machine after the other, every few seconds and without waiting for an answer; `now` by steady_now().
@@ -25,6 +31,9 @@ class AbsentMachines {
   void remove_answering();
 
  private:
+  const Host& host(const std::string& name) const;
+
+  std::vector<Host> hosts_;
   std::string remote_shell_;
   std::set<std::string> names_;
   std::string asked_;    // the machine that was asked last

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "comm/mpi_launch.h"
 #include "core/base/error.h"
@@ -26,6 +27,7 @@
 #include "launch/artifacts/temp_dir.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/mpirun.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/stack_dump.h"
 
@@ -346,17 +348,41 @@ class Agent {
 
 }  // namespace
 
-int run_shielded(const std::vector<std::string>& command) {
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  sigaddset(&blocked, SIGTERM);
-  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+namespace {
+
+int replace_by(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& a : command) arguments.push_back(const_cast<char*>(a.c_str()));
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
   const char* why = std::strerror(errno);
   throw Error(ExitCode::kMissingInput, cat("cannot start ", command[0], ": ", why));
+}
+
+}  // namespace
+
+int run_reach(const std::vector<std::string>& given) {
+  const char* table = std::getenv(kReachTable);
+  require(table && !given.empty(), ExitCode::kUsage, "`lockstep agent` is started by `lockstep launch` only");
+  std::istringstream lines(table);
+  std::string line, word;
+  std::getline(lines, line);
+  std::vector<std::string> command;
+  for (std::istringstream words(line); words >> word;) command.push_back(word);
+  std::string target = given[0];
+  while (std::getline(lines, line))
+    if (line.starts_with(given[0] + "=")) target = line.substr(given[0].size() + 1);
+  command.push_back(target);
+  command.insert(command.end(), given.begin() + 1, given.end());
+  return replace_by(command);
+}
+
+int run_shielded(const std::vector<std::string>& command) {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+  return replace_by(command);
 }
 
 int run_agent(const std::vector<std::string>& command) {

@@ -19,6 +19,9 @@ inline constexpr char kFlightFile[] = "LOCKSTEP_FLIGHT";
 // kRankLost if the launcher is lost.
 int run_agent(const std::vector<std::string>& command);
 
+// Replaces this process by the remote shell of a job, with the host as it takes it: see reach_table(). `given`: the
+// host as Open MPI knows it, and what follows it.
+int run_reach(const std::vector<std::string>& given);
 // Replaces this process by a program that does not get SIGTERM. Returns an exit code where that fails.
 int run_shielded(const std::vector<std::string>& command);
 

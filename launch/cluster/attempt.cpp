@@ -40,13 +40,15 @@ constexpr int kOwnFiles = 32;       // that the launcher itself has open
 constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
 
 // The environment variables that ranks on other machines get too.
-std::vector<std::string> exported_variables() {
+std::vector<std::string> exported_variables(const AttemptOptions& options) {
   std::vector<std::string> out{kControlAddress, kControlSecret, "LOCKSTEP_ATTEMPT", kProgress};
+  for (const std::string& name : options.exported)
+    if (std::find(out.begin(), out.end(), name) == out.end()) out.push_back(name);
   for (char** v = environ; *v; ++v) {
     const std::string_view variable = *v;
     const std::string name(variable.substr(0, variable.find('=')));
-    for (const char* start : {"LOCKSTEP_", "OMP_", "NCCL_", "CUDA_", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
-                              "UBSAN_OPTIONS", "TSAN_OPTIONS"})
+    for (const char* start : {"LOCKSTEP_", "OMP_", "NCCL_", "CUDA_", "HDF5_", "OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_",
+                              "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"})
       if (name.starts_with(start) && name != kFlightFile && std::find(out.begin(), out.end(), name) == out.end())
         out.push_back(name);
   }
@@ -56,7 +58,7 @@ std::vector<std::string> exported_variables() {
 // mpirun's command line: an agent for each rank, which starts the rank.
 std::vector<std::string> mpirun_words(const AttemptOptions& options) {
   MpirunOptions o = options.mpirun;
-  if (!o.hosts.empty()) o.exported = exported_variables();
+  if (!o.hosts.empty()) o.exported = exported_variables(options);
   o.command = {options.agent, "agent", "--"};
   o.command.insert(o.command.end(), options.mpirun.command.begin(), options.mpirun.command.end());
   return mpirun_arguments(o);
@@ -121,11 +123,15 @@ class Attempt {
     ::setenv("LOCKSTEP_ATTEMPT", std::to_string(options_.number).c_str(), 1);
     const char* given = std::getenv(kProgress);
     const std::string progress = options_.plain ? (given ? given : "") : "off";
+    auto environment = options_.environment;
+    environment.emplace_back(kProgress, progress);
+    if (const std::string table = reach_table(options_.mpirun); !table.empty())
+      environment.emplace_back(kReachTable, table);
     auto [reads, writes] = make_pipe();
     mpirun_ = start_child({.command = mpirun_words(options_),
                            .output = writes.number(),
                            .errors = writes.number(),
-                           .environment = {{kProgress, progress}},
+                           .environment = environment,
                            .blocked = options_.mpirun.shield.empty() ? 0 : SIGTERM});
     mpirun_says_ = std::move(reads);
     ::unsetenv(kControlSecret);
@@ -213,7 +219,7 @@ class Attempt {
     std::string silent;
     size_t asked = 0;
     for (const Host& h : options_.mpirun.hosts)
-      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h.name, options_.mpirun.remote_shell))
+      if (++asked <= 8 && !is_this_machine(h.name) && !answers(h, options_.mpirun.remote_shell))
         silent += cat(silent.empty() ? "no answer from " : ", ", h.name);
     return complaint.empty() || silent.empty() ? complaint + silent : cat(silent, "; ", complaint);
   }

@@ -4,6 +4,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launch/cluster/mpirun.h"
 #include "launch/cluster/verdict.h"
@@ -14,10 +16,12 @@ struct AttemptOptions {
   MpirunOptions mpirun;  // its command: what each rank runs, without the agent
   std::string agent;     // this program's path, the same on every machine
   Patience patience;
-  double start_within = 60;  // seconds until all ranks must have been started
-  int number = 1;            // of the attempt, in the environment of the ranks
-  bool plain = true;         // ranks show their progress as lines; false: `progress` is shown in place of it
-  bool verbose = false;      // also show what mpirun says
+  double start_within = 60;                                      // seconds until all ranks must have been started
+  int number = 1;                                                // of the attempt, in the environment of the ranks
+  std::vector<std::string> exported;                             // names of variables for the ranks of all machines
+  std::vector<std::pair<std::string, std::string>> environment;  // of mpirun, added to this process's
+  bool plain = true;     // ranks show their progress as lines; false: `progress` is shown in place of it
+  bool verbose = false;  // also show what mpirun says
   std::function<void(const FlightStep&)> progress;                 // after each step of rank 0
   std::function<void(const std::vector<RankView>&)> view;          // every second
   std::function<void(const Verdict&, int64_t last_step)> decided;  // before the ranks that are left are ended

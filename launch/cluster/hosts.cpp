@@ -1,6 +1,9 @@
 #include "launch/cluster/hosts.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -44,6 +47,38 @@ std::vector<std::string> parts_of(std::string_view text) {
   return out;
 }
 
+bool is_ipv6(const std::string& text) {
+  in6_addr ignored{};
+  return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &ignored) == 1;
+}
+
+// One word: "a:8", "n[1-4]:8", "me@a", "[fd00::2]:8", "fd00::2".
+std::vector<Host> hosts_of(std::string_view word, const std::string& where) {
+  std::string user;
+  if (const size_t at = word.find('@'); at != std::string_view::npos) {
+    user = word.substr(0, at);
+    require(is_name(user), ExitCode::kUsage, where, ": '", user, "' is not the name of a user");
+    word.remove_prefix(at + 1);
+  }
+  std::string name(word);
+  std::string_view slots;
+  const bool bracketed = word.starts_with('['), bare = !bracketed && std::count(word.begin(), word.end(), ':') > 1;
+  const size_t colon = bare ? std::string_view::npos : word.find(':', bracketed ? word.find(']') : 0);
+  if (colon != std::string_view::npos) {
+    name = word.substr(0, colon);
+    slots = word.substr(colon + 1);
+  }
+  if (bracketed && name.ends_with(']')) name = name.substr(1, name.size() - 2);
+  const int each = colon == std::string_view::npos ? 1 : number_in(slots, where);
+  if (bracketed || bare) {
+    require(is_ipv6(name), ExitCode::kUsage, where, ": '", name, "' is not an IPv6 address");
+    return {{name, each, user}};
+  }
+  std::vector<Host> out;
+  for (std::string& one : expand_nodes(name, where)) out.push_back({std::move(one), each, user});
+  return out;
+}
+
 std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -53,17 +88,14 @@ std::string value_of(const char* name) {
 
 std::vector<Host> parse_hosts(std::string_view text) {
   std::vector<Host> out;
-  for (const std::string& part : parts_of(text)) {
-    const std::string where = cat("--hosts ", text);
-    const size_t colon = part.find(':');
-    Host host{part.substr(0, colon), 1};
-    require_name(host.name, where);
-    if (colon != std::string::npos) host.slots = number_in(std::string_view(part).substr(colon + 1), where);
-    for (const Host& h : out)
-      require(h.name != host.name, ExitCode::kUsage, where, ": ", h.name, " is named twice; write ", h.name,
-              ":N for N ranks");
-    out.push_back(std::move(host));
-  }
+  const std::string where = cat("--hosts ", text);
+  for (const std::string& part : parts_of(text))
+    for (Host& host : hosts_of(part, where)) {
+      for (const Host& h : out)
+        require(h.name != host.name, ExitCode::kUsage, where, ": ", h.name, " is named twice; write ", h.name,
+                ":N for N ranks");
+      out.push_back(std::move(host));
+    }
   return out;
 }
 
@@ -78,46 +110,45 @@ std::vector<Host> read_hostfile(const std::string& path) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, word;
     if (!(words >> name)) continue;
-    Host host{name, 1};
-    if (const size_t colon = name.find(':'); colon != std::string::npos) {
-      host.name = name.substr(0, colon);
-      host.slots = number_in(std::string_view(name).substr(colon + 1), where);
-    }
-    require_name(host.name, where);
+    std::vector<Host> named = hosts_of(name, where);
     while (words >> word) {
       require(word.starts_with("slots=") || word.starts_with("max_slots="), ExitCode::kUsage, where, ": '", word,
               "' is not known; a line is: name slots=N");
-      if (word.starts_with("slots=")) host.slots = number_in(std::string_view(word).substr(6), where);
+      if (word.starts_with("slots="))
+        for (Host& host : named) host.slots = number_in(std::string_view(word).substr(6), where);
     }
-    const auto same = std::find_if(out.begin(), out.end(), [&](const Host& h) { return h.name == host.name; });
-    if (same == out.end()) out.push_back(std::move(host));
-    else same->slots += host.slots;
+    for (Host& host : named) {
+      const auto same = std::find_if(out.begin(), out.end(), [&](const Host& h) { return h.name == host.name; });
+      if (same == out.end()) out.push_back(std::move(host));
+      else same->slots += host.slots;
+    }
   }
   require(!out.empty(), ExitCode::kUsage, path, ": no host in it; a line is: name slots=N");
   return out;
 }
 
-std::vector<std::string> expand_nodes(std::string_view text) {
+std::vector<std::string> expand_nodes(std::string_view text, const std::string& where) {
   std::vector<std::string> out;
   for (const std::string& part : parts_of(text)) {
     const size_t open = part.find('['), close = part.find(']');
     if (open == std::string::npos) {
-      require_name(part, "SLURM_JOB_NODELIST");
+      require_name(part, where);
       out.push_back(part);
       continue;
     }
-    require(close == part.size() - 1, ExitCode::kUsage, "SLURM_JOB_NODELIST: '", part, "' is not understood");
+    require(close == part.size() - 1, ExitCode::kUsage, where, ": '", part, "' is not understood");
     std::istringstream ranges(part.substr(open + 1, close - open - 1));
     for (std::string range; std::getline(ranges, range, ',');) {
       const size_t dash = range.find('-');
       const std::string first = range.substr(0, dash),
                         last = dash == std::string::npos ? first : range.substr(dash + 1);
-      const int begin = number_in(first, "SLURM_JOB_NODELIST", 0), end = number_in(last, "SLURM_JOB_NODELIST", 0);
+      const int begin = number_in(first, where, 0), end = number_in(last, where, 0);
+      require(begin <= end, ExitCode::kUsage, where, ": '", range, "' is not a range such as 1-4");
       for (int i = begin; i <= end; ++i) {
         std::string digits = std::to_string(i);
         if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
         out.push_back(part.substr(0, open) + digits);
-        require_name(out.back(), "SLURM_JOB_NODELIST");
+        require_name(out.back(), where);
       }
     }
   }
@@ -166,7 +197,18 @@ int total_slots(const std::vector<Host>& hosts) {
 
 std::string hosts_text(const std::vector<Host>& hosts) {
   std::string out;
-  for (const Host& h : hosts) out += cat(out.empty() ? "" : ",", h.name, ":", h.slots);
+  for (const Host& h : hosts) {
+    const std::string name = is_ipv6(h.name) ? cat("[", h.name, "]") : h.name;
+    out += cat(out.empty() ? "" : ",", h.user.empty() ? "" : h.user + "@", name, ":", h.slots);
+  }
+  return out;
+}
+
+std::string mpi_name(const Host& host) {
+  if (!is_ipv6(host.name)) return host.name;
+  std::string out = "v6-";
+  for (char c : host.name)
+    out += c == ':' ? "x" : std::isalnum(static_cast<unsigned char>(c)) ? std::string(1, c) : "-";
   return out;
 }
 

@@ -20,7 +20,10 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
     else add({"--mca", four_name, value});
   };
   if (::geteuid() == 0) add({"--allow-run-as-root"});
-  if (!o.hosts.empty()) add({"--host", hosts_text(o.hosts), "--map-by", o.crowded ? "slot:OVERSUBSCRIBE" : "slot"});
+  const bool reached = !reach_table(o).empty();
+  std::string names;
+  for (const Host& h : o.hosts) names += cat(names.empty() ? "" : ",", mpi_name(h), ":", h.slots);
+  if (!o.hosts.empty()) add({"--host", names, "--map-by", o.crowded ? "slot:OVERSUBSCRIBE" : "slot"});
   else if (o.crowded) add({"--map-by", five ? ":OVERSUBSCRIBE" : "slot:OVERSUBSCRIBE"});
   add({"--bind-to", o.binding});
   // Ranks that share a core must not wait in a busy loop: 15 ms for a 4-byte all-reduce, with this 5 us.
@@ -30,16 +33,17 @@ std::vector<std::string> mpirun_arguments(const MpirunOptions& o) {
     if (!five)
       add({"--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
            "oob_tcp_keepalive_probes", "3"});
-    if (o.hosts.size() <= 64) runtime("plm_rsh_no_tree_spawn", "plm_ssh_no_tree_spawn", "1");
+    if (o.hosts.size() <= 64 || reached) runtime("plm_rsh_no_tree_spawn", "plm_ssh_no_tree_spawn", "1");
     if (!o.interface.empty()) {
       runtime("oob_tcp_if_include", "prte_if_include", o.interface);
       add({"--mca", "btl_tcp_if_include", o.interface});
     }
     const bool shielded = !o.shield.empty() && !five;
     if (shielded) add({"--mca", "orte_launch_agent", o.shield + " orted"});
-    if (!o.remote_shell.empty()) {
+    const std::string shell = reached ? o.own + " agent --reach" : o.remote_shell;
+    if (!shell.empty()) {
       if (!five) add({"--mca", "plm", "rsh"});
-      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? cat(o.shield, " ", o.remote_shell) : o.remote_shell);
+      runtime("plm_rsh_agent", "plm_ssh_agent", shielded ? cat(o.shield, " ", shell) : shell);
     }
   }
   for (const std::string& name : o.exported) add({"-x", name});
@@ -59,13 +63,23 @@ int mpirun_version(const std::string& program) {
   return std::atoi(text.c_str() + text.find(' ', at + 6) + 1);
 }
 
-std::string question_to(const std::string& host, const std::string& remote_shell) {
-  const std::string shell =
-      remote_shell.empty() ? "ssh -o BatchMode=yes -o ConnectTimeout=3" : shell_line({remote_shell});
-  return cat("timeout 5 ", shell, " ", shell_line({host}), " true >/dev/null 2>&1 </dev/null");
+std::string reach_table(const MpirunOptions& o) {
+  std::string out = o.remote_shell.empty() ? "ssh" : o.remote_shell;
+  bool needed = false;
+  for (const Host& h : o.hosts) {
+    needed = needed || h.target() != mpi_name(h);
+    out += cat("\n", mpi_name(h), "=", h.target());
+  }
+  return needed ? out : "";
 }
 
-bool answers(const std::string& host, const std::string& remote_shell) {
+std::string question_to(const Host& host, const std::string& remote_shell) {
+  const std::string shell =
+      remote_shell.empty() ? "ssh -o BatchMode=yes -o ConnectTimeout=3" : shell_line({remote_shell});
+  return cat("timeout 5 ", shell, " ", shell_line({host.target()}), " true >/dev/null 2>&1 </dev/null");
+}
+
+bool answers(const Host& host, const std::string& remote_shell) {
   return std::system(question_to(host, remote_shell).c_str()) == 0;
 }
 

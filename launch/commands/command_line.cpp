@@ -29,7 +29,9 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
   po::options_description visible("Options");
   visible.add_options()("help,h", "show this text");
   for (const Option& o : command.options) {
-    if (o.value.empty()) visible.add_options()(o.name.c_str(), po::bool_switch(), o.help.c_str());
+    if (o.repeats)
+      visible.add_options()(o.name.c_str(), po::value<std::vector<std::string>>()->value_name(o.value), o.help.c_str());
+    else if (o.value.empty()) visible.add_options()(o.name.c_str(), po::bool_switch(), o.help.c_str());
     else
       visible.add_options()(o.name.c_str(),
                             po::value<std::string>()->value_name(o.value)->default_value(o.standard, o.standard),
@@ -61,6 +63,12 @@ Arguments parse_form(const Command& command, const std::vector<std::string>& arg
     if (map.count("positional")) out.positional = map["positional"].as<std::vector<std::string>>();
     for (const Option& o : command.options) {
       const std::string name = o.long_name();
+      if (o.repeats) {
+        std::string& lines = out.values[name];
+        if (!map.count(name)) continue;
+        for (const std::string& one : map[name].as<std::vector<std::string>>()) lines += one + "\n";
+        continue;
+      }
       out.values[name] = o.value.empty() ? (map[name].as<bool>() ? "true" : "false") : map[name].as<std::string>();
     }
   } catch (const po::error& e) {

@@ -15,6 +15,7 @@ struct Option {
   std::string help;
   std::string value = {};     // placeholder of its value in the help text, "N"; empty for a flag
   std::string standard = {};  // default
+  bool repeats = false;       // may be given several times: then its values are the lines of one text
 
   std::string long_name() const { return name.substr(0, name.find(',')); }
   // How it is written: "--ranks", and "-n" where it has a short form.

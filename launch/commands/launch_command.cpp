@@ -132,6 +132,23 @@ void require_interface(const std::string& text) {
               cat("--interface ", text, ": ", host_name(), " has no such network interface; it has ", all));
 }
 
+// `lines`: the values of --env.
+void add_environment(const std::string& lines, AttemptOptions& o) {
+  std::istringstream all(lines);
+  for (std::string line; std::getline(all, line);) {
+    const size_t equal = line.find('=');
+    const std::string name = line.substr(0, equal);
+    const bool plain =
+        !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
+        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    require(plain, ExitCode::kUsage, "--env ", line, ": is neither NAME nor NAME=VALUE");
+    require(equal != std::string::npos || std::getenv(name.c_str()), ExitCode::kUsage, "--env ", name,
+            ": there is no such variable here; give it a value: --env ", name, "=VALUE");
+    o.exported.push_back(name);
+    if (equal != std::string::npos) o.environment.emplace_back(name, line.substr(equal + 1));
+  }
+}
+
 // What to type instead, where an MPI launcher started this process.
 std::string within_another(const std::vector<std::string>& given, std::vector<std::string>::const_iterator split) {
   const bool srun = std::getenv("SLURM_STEP_ID") && !std::getenv("OMPI_COMM_WORLD_RANK");
@@ -240,8 +257,10 @@ std::vector<Command> launch_forms() {
        "75.\n"
        "Ctrl-Z stops the launcher alone: the ranks go on, and `fg` or `bg` lets it watch them again.",
        {{"ranks,n", "ranks; 0: as many as the hosts have slots, or this machine GPUs, or 1", "N", "0"},
-        {"hosts", "machines and how many ranks each takes, such as a:8,b:8", "LIST", ""},
+        {"hosts", "machines and how many ranks each takes: a:8,b:8  n[1-4]:8  me@a:8  [fd00::2]:8", "LIST", ""},
         {"hostfile", "a file with a line for each machine: name slots=8", "FILE", ""},
+        {"env", "an environment variable for the ranks of all machines, NAME or NAME=VALUE; several times", "NAME", "",
+         true},
         {"restarts", "how often to come back after a failure; empty: launch.restarts of the configuration", "K", ""},
         {"interface", "network interface between the machines, such as eth0", "NAME", ""},
         {"bind", "bind ranks to: none, core, numa or socket", "WHAT", "none"},
@@ -273,6 +292,8 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage, "--bind ",
           o.mpirun.binding, ": is none, core, numa or socket");
   o.agent = own_path();
+  o.mpirun.own = o.agent;
+  add_environment(a.text("env"), o);
   const Allocation allocation = current_allocation();
   if (!allocation.scheduler.empty() && o.agent.find_first_of(" \t'\"") == std::string::npos)
     o.mpirun.shield = o.agent + " agent --shield";
@@ -281,7 +302,7 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   const int64_t limit = a.integer("time", 0);
   const double ends = limit > 0 ? steady_now() + static_cast<double>(limit) : -1;
   bool growing = false;  // the ranks were asked to save, so that a machine joins
-  AbsentMachines absent(o.mpirun.remote_shell);
+  AbsentMachines absent(place.hosts, o.mpirun.remote_shell);
   o.next_signal = [&, asked = false]() mutable {
     if (growing) {
       const int number = next_signal();

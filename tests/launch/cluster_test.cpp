@@ -44,6 +44,28 @@ TEST(Hosts, AreReadFromTheCommandLine) {
     EXPECT_NE(error_of(ExitCode::kUsage, [&] { parse_hosts(bad); }).find("--hosts"), std::string::npos) << bad;
 }
 
+TEST(Hosts, MayHaveUsersRangesAndAddresses) {
+  EXPECT_EQ(parse_hosts("n[1-2,4]:8,m"), (std::vector<Host>{{"n1", 8}, {"n2", 8}, {"n4", 8}, {"m", 1}}));
+  EXPECT_EQ(parse_hosts("me@a:2,you@n[08-09]"),
+            (std::vector<Host>{{"a", 2, "me"}, {"n08", 1, "you"}, {"n09", 1, "you"}}));
+  EXPECT_EQ(parse_hosts("[fd00::2]:8,fd00::3,me@[::1]"),
+            (std::vector<Host>{{"fd00::2", 8}, {"fd00::3", 1}, {"::1", 1, "me"}}));
+  EXPECT_EQ(hosts_text(parse_hosts("me@[fd00::2]:8")), "me@[fd00::2]:8");
+  EXPECT_EQ(parse_hosts("me@[fd00::2]:8")[0].target(), "me@fd00::2");
+  EXPECT_EQ(mpi_name({"fd00::2", 1}), "v6-fd00xx2");
+  for (const char* bad : {"n[1-4", "n[4-1]", "n[1-4]x", "@a", "me@", "me@-x", "[fd00::2", "[a]:2", "a:b:c", "[]"})
+    EXPECT_NE(error_of(ExitCode::kUsage, [&] { parse_hosts(bad); }).find("--hosts"), std::string::npos) << bad;
+  MpirunOptions o;
+  o.own = "/bin/lockstep";
+  o.hosts = parse_hosts("me@a:2,[fd00::2]:1");
+  EXPECT_EQ(reach_table(o), "ssh\na=me@a\nv6-fd00xx2=fd00::2");
+  const std::string line = shell_line(mpirun_arguments(o));
+  EXPECT_NE(line.find("--host a:2,v6-fd00xx2:1 "), std::string::npos) << line;
+  EXPECT_NE(line.find("plm_rsh_agent '/bin/lockstep agent --reach'"), std::string::npos) << line;
+  o.hosts = parse_hosts("a:2");
+  EXPECT_EQ(reach_table(o), "");
+}
+
 TEST(Hosts, AreReadFromAFile) {
   const Scratch scratch;
   const std::string path = scratch.path() + "/hosts";
@@ -367,7 +389,7 @@ TEST(AbsentMachines, AreAskedInTurnWithoutWaiting) {
   const std::string shell = scratch.write(
       "shell", cat("#!/bin/sh\necho $1 >>", asked, "\nif [ ! -e ", up, " ]; then sleep 1; exit 255; fi\n[ $1 = b ]\n"));
   ::chmod(shell.c_str(), 0700);
-  AbsentMachines absent(shell);
+  AbsentMachines absent(parse_hosts("a,b"), shell);
   EXPECT_EQ(absent.ask(0), "");
   absent.add({"a", "b"});
   const auto answer = [&](double now) {  // of the question that is begun then

@@ -140,6 +140,26 @@ expect "within mpirun: exit 64, and why" grep -qE '^error: launch: this process 
 refuses "within srun: what to type" 64 'launch: this process was itself started by srun; .*`lockstep launch -n 2 -- train text.yaml`, without srun, .*`srun --mpi=pmix lockstep train text.yaml`' env SLURM_STEP_ID=0 PMIX_RANK=0 "$binary" launch -n 2 -- train text.yaml
 refuses "as by torchrun" 64 'RANK and WORLD_SIZE are set, as by torchrun' env RANK=0 WORLD_SIZE=2 "$binary" train text.yaml run.dir=new
 refuses "srun without MPI" 64 'srun started several processes, but without MPI' env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 "$binary" train text.yaml run.dir=new
+# A scheduler that ends a job sends SIGTERM to all its processes at once, and its batch script hands it on.
+tree() { # PID: it and all its descendants
+  local p
+  echo "$1"
+  for p in $(pgrep -P "$1"); do tree "$p"; done
+}
+printf '%s\n%s\n' "$(hostname)" "$(hostname)" >nodes
+export PBS_JOBID=7.test PBS_NODEFILE=$work/nodes
+started run 10 -n 2 --restarts 2 -- train "${keys[@]}" "${endless[@]}" run.dir=run
+# shellcheck disable=SC2046  # numbers
+kill -TERM $(tree "$pid")
+sleep 0.2
+kill -TERM "$pid"
+ended
+unset PBS_JOBID PBS_NODEFILE
+expect "SIGTERM of all at once: exit 75" test "$code" -eq 75
+expect "SIGTERM of all at once: saved" grep -q 'stopped on request after step [0-9]*; saved' err
+expect "SIGTERM of all at once: no other attempt" bash -c '! grep -q "^attempt" err'
+nothing_left "SIGTERM of all at once"
+
 # Ctrl-Z of the launcher, for longer than launch.silence.
 started run 10 -n 2 -- train "${keys[@]}" train.steps=300 schedule.steps=60 run.dir=run launch.silence=2
 kill -TSTP "$pid"

@@ -35,6 +35,30 @@ wanted=$(digest plain)
 succeeds "two machines" launch "${two[@]}" -- train "${keys[@]}" run.dir=together
 same "two machines: the digest" "$wanted" "$(digest together)"
 
+# Users, ranges and addresses; and the environment of another machine, which inherits nothing.
+cp other_machine other_before
+printf '#!/bin/bash\nexec env -i PATH="$PATH" HOME="$HOME" bash -c "$*"\n' >other_machine
+sed 's|^host=|echo "$1" >>asked_for; host=|' shell_to >shell_lists
+chmod +x shell_lists
+TAKEN=here HDF5_USE_FILE_LOCKING=FALSE OMPI_MCA_btl_tcp_links=1 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_lists" --hosts 'me@127.0.0.[2-3]:1' --env 'GIVEN=a b=c' --env TAKEN \
+  -- train "${keys[@]}" train.steps=1000000 run.dir=named >out 2>err &
+pid=$!
+until_step named 2
+there=$(for p in $(pgrep -f '^[^ ]*lockstep train text.yaml .*run.dir=named'); do
+  if grep -qzx OMPI_COMM_WORLD_RANK=1 "/proc/$p/environ"; then tr '\0' '\n' <"/proc/$p/environ"; fi
+done | grep -E '^(GIVEN|TAKEN|HDF5_USE_FILE_LOCKING|OMPI_MCA_btl_tcp_links)=' | sort -u | tr '\n' ';')
+same "the environment there" 'GIVEN=a b=c;HDF5_USE_FILE_LOCKING=FALSE;OMPI_MCA_btl_tcp_links=1;TAKEN=here;' "$there"
+kill -TERM "$pid"
+ended
+expect "users and ranges: exit 75" test "$code" -eq 75
+same "what the remote shell was asked for" "me@127.0.0.2 me@127.0.0.3" "$(sort -u asked_for | tr '\n' ' ' | sed 's/ $//')"
+if grep -q '^::1' /etc/hosts && [ -e /proc/net/if_inet6 ]; then
+  succeeds "an IPv6 address" launch --hosts '[::1]:2' -- train "${keys[@]}" run.dir=six
+  same "an IPv6 address: the digest" "$wanted" "$(digest six)"
+fi
+refuses "no such variable" 64 '--env NOWHERE: there is no such variable here' launch "${two[@]}" --env NOWHERE -- train "${keys[@]}"
+mv other_before other_machine
+
 if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
   mkdir apart
   elsewhere "mount -t tmpfs none $work/apart"

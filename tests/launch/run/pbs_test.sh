@@ -77,6 +77,7 @@ succeeds "a point by itself" lockstep train "${keys[@]}" optim.lr=3e-3 run.dir=p
 same "a point of the array: the digest" "$(digest point)" "$(digest grid/001)"
 same "arrays that were submitted" 1 "$(grep -c '/submit.sh$' pbs/submitted)"
 for point in 0 1; do expect "point $point was submitted again" grep -q "/again_$point.sh$" pbs/submitted; done
+for n in $(cd pbs && ls | sed -n 's/^job//p'); do while kill -0 "$(cat "pbs/job$n")" 2>/dev/null; do sleep 0.1; done; done
 succeeds "cancel, when all have ended, finds nothing" bash -c "! '$binary' cancel grid"
 
 succeeds "submit, and cancel" submit --time 10 "${keys[@]}" "${slow[@]}" run.dir=c
