@@ -192,7 +192,7 @@ std::vector<PieceModel::Piece> checked_pieces(std::string_view bytes, std::strin
 
 namespace {
 
-constexpr uint64_t kModelType = 3, kCharacters = 4;  // of a trainer's message
+constexpr uint64_t kModelType = 3, kCharacterModel = 4;  // of a trainer's message
 
 std::string varint(uint64_t value) {
   std::string out;
@@ -233,8 +233,8 @@ std::string characters_model(std::string_view bytes, const std::vector<PieceMode
   }
   for (Fields f(bytes, ""); f.next();)
     if (f.number() == 2 || f.number() == 3) out += field(f.number(), f.bytes());
-  return out +
-         field(2, field(kModelType, kCharacters));  // a message that is there twice is one, and the last value counts
+  return out + field(2, field(kModelType,
+                              kCharacterModel));  // a message that is there twice is one, and the last value counts
 }
 
 std::shared_ptr<const PieceModel> PieceModel::read(const std::string& path) {
