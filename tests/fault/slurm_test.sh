@@ -129,6 +129,7 @@ if asked node; then
   done
   until_state c finished 5
   same "a machine lost: the digest" "$wanted" "$(digest c)"
+  same "a machine lost: starts of the job, which Slurm did not end (--no-kill)" 1 "$(grep -c '^starting' c/job/"$job".log)"
   echo "node n$lost lost: $(grep -hE '^(attempt|error|warning: n)' c/job/*.log | head -n 3 | tr '\n' ';')"
   ip -n "$id-sw" link set "v$lost" up
 fi

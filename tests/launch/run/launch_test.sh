@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `lockstep launch` on one machine: the same bits, verdicts on ranks that are killed, crash or are stopped, restarts, signals, bad input.
 # Across machines: tests/fault/network_test.sh. Usage: launch_test.sh LOCKSTEP MPIRUN
+# shellcheck disable=SC2016,SC2317  # backquotes of messages; functions that are called by name
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 export ASAN_OPTIONS=$no_leak_check # of ranks that it launches

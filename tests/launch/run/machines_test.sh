@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `lockstep launch` on several machines, all played by this one: a stand-in for ssh, behind which one of them sees other files (a mount of its
 # own, which needs root). Real networks: tests/fault/network_test.sh. Usage: machines_test.sh LOCKSTEP MPIRUN
+# shellcheck disable=SC2016,SC2317  # texts for other shells; functions that are called by name
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 export ASAN_OPTIONS=$no_leak_check # of ranks that it launches
@@ -18,7 +19,7 @@ SH
 printf '#!/bin/bash\nexec bash -c "$*"\n' >other_machine
 chmod +x shell_to other_machine
 launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_to" "$@"; }
-two=(--hosts 127.0.0.2:1,127.0.0.3:1)
+two=(--hosts '127.0.0.2:1,127.0.0.3:1')
 elsewhere() { # SHELL-COMMAND: what is done on 127.0.0.3 first, in a mount namespace
   printf '#!/bin/bash\nexec unshare --mount bash -c '"'"'%s; exec bash -c "$*"'"'"' "$0" "$@"\n' "$1" >"$work/other_machine"
 }
