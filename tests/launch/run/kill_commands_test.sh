@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Random kill -9 of commands that write: imports, splits, merges, exports, sweeps, launched runs, cancels. The same command again completes with the
+# content of an undisturbed one, and leaves nothing of the killed ones in its folder, in TMPDIR or in /dev/shm, and no process.
+# Usage: kill_commands_test.sh KILLS LOCKSTEP [MPIRUN]; LOCKSTEP_SEED chooses the moments.
+# shellcheck disable=SC2317  # the commands are called by name
+# shellcheck source=tests/launch/run/common.sh
+. "$(dirname "$0")/common.sh" "${@:2}"
+kills=$1
+RANDOM=${LOCKSTEP_SEED:-1}
+mkdir tmp
+export TMPDIR=$work/tmp ASAN_OPTIONS=$no_leak_check
+
+make_inputs
+make_text long.txt 400000
+awk '{ gsub(/["\\]/, ""); for (i = 1; i + 8 <= NF; i += 8) printf "{\"text\": \"%s %s %s %s\", \"y\": \"%s\"}\n", $i, $(i + 1), $(i + 2), $(i + 3), $(i + 4) }' long.txt >long.jsonl
+numbers 120000 1000 5 | paste -d , - - - - | awk -F , 'BEGIN { print "a,b,c,y" } { print }' >long.csv
+lockstep tokenizer train text.txt bpe.json --vocab-size 300 >/dev/null 2>&1
+small=(text.yaml train.steps=12 checkpoint.every=3)
+large=(text.yaml model.layers=4 model.width=512 model.heads=8 train.steps=0 checkpoint.every=0)
+lockstep train "${large[@]}" run.dir=large >/dev/null 2>&1
+lockstep train "${small[@]}" run.dir=plain >/dev/null 2>&1
+lockstep data import text long.txt whole.h5 >/dev/null 2>&1
+
+identity() { lockstep data inspect "$1" --json 2>/dev/null | grep -oE '"identity": *"[0-9a-f]+"' || echo "none of $1"; }
+# Each kind of command: NAME does it, with output in the folder $place; found_NAME prints what came of it.
+text() { lockstep data import text long.txt "$place/out.h5" --tokenizer bpe.json; }
+found_text() { identity "$place/out.h5"; }
+json() { lockstep data import json long.jsonl "$place/out.h5" --field text --label y --tokenizer bpe.json; }
+found_json() { identity "$place/out.h5"; }
+table() { lockstep data import csv long.csv "$place/out.h5" --target y; }
+found_table() { identity "$place/out.h5"; }
+split() { lockstep data split whole.h5 --into "$place/a.h5:0.5,$place/b.h5:0.5"; }
+found_split() { identity "$place/a.h5" && identity "$place/b.h5"; }
+merge() { lockstep data merge whole.h5 whole.h5 "$place/out.h5"; }
+found_merge() { identity "$place/out.h5"; }
+weights() { lockstep checkpoint export large "$place/out.safetensors"; }
+found_weights() { sha256sum <"$place/out.safetensors"; }
+folder() { lockstep checkpoint export large "$place/out" --to hf; }
+found_folder() { (cd "$place/out" && sha256sum ./* 2>/dev/null); }
+sweep() { lockstep sweep "${small[@]}" optim.lr=1e-3,3e-3 --dir "$place/grid"; }
+found_sweep() { digest "$place/grid/000" && digest "$place/grid/001"; }
+train() { lockstep train "${small[@]}" run.dir="$place/run" "$([ -e "$place/run/metrics.jsonl" ] && echo --resume || echo optim.lr=0.003)"; }
+found_train() { digest "$place/run"; }
+launch() { lockstep launch -n 2 --mpirun "$mpirun_program" -- train "${small[@]}" run.dir="$place/run" "$([ -e "$place/run/metrics.jsonl" ] && echo --resume || echo optim.lr=0.003)"; }
+found_launch() { digest "$place/run"; }
+kinds=(text json table split merge weights folder sweep train)
+if with_mpi; then kinds+=(launch); fi
+
+working() { pgrep -f 'run.dir=killed/|killed/grid' || true; } # processes on the outputs
+milliseconds() { echo $(($(date +%s%N) / 1000000)); }
+place=wanted
+declare -A wanted took files
+for kind in "${kinds[@]}"; do
+  mkdir -p "$place"
+  begun=$(milliseconds)
+  succeeds "$kind: undisturbed" "$kind"
+  took[$kind]=$(($(milliseconds) - begun + 20))
+  wanted[$kind]=$(found_"$kind")
+  files[$kind]=$(find "$place" | sort | sed 's/^wanted/killed/')
+  rm -rf "$place"
+done
+
+place=killed
+declare -A killed
+for ((n = 0; n < kills; ++n)); do
+  kind=${kinds[RANDOM % ${#kinds[@]}]}
+  mkdir -p "$place"
+  for _ in $(seq $((1 + RANDOM % 3))); do # killed once, or while it goes on
+    setsid bash -c "$(declare -f "$kind" lockstep); $(declare -p binary mpirun_program small place); $kind" >out 2>err </dev/null &
+    pid=$!
+    after=$((RANDOM * took[$kind] / 32768))
+    sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
+    if kill -KILL -- "-$pid" 2>/dev/null; then killed[$kind]=$((${killed[$kind]:-0} + 1)); fi
+    wait "$pid" 2>/dev/null || true
+  done
+  # Ranks, and points of a sweep, end by themselves within seconds of their launcher.
+  if [ "$kind" = launch ] || [ "$kind" = sweep ]; then for _ in $(seq 100); do if [ -z "$(working)" ]; then break; fi; sleep 0.1; done; fi
+  case $kind in
+    split | merge | text | json | table | weights | folder) # complete outputs stay, and are not replaced
+      for output in a.h5 b.h5 out.h5 out.safetensors out; do if [ -e "$place/$output" ]; then rm -rf "${place:?}/$output"; fi; done ;;
+  esac
+  succeeds "kill $n, $kind: again" "$kind"
+  same "kill $n, $kind: what came of it" "${wanted[$kind]}" "$(found_"$kind")"
+  case $kind in
+    sweep | train | launch) # logs and events of earlier attempts stay
+      expect "kill $n, $kind: nothing unfinished is left" test -z "$(find "$place" -name '*.tmp-*' -o -name '*.part-*' -o -name '.probe-*')" ;;
+    *) same "kill $n, $kind: the files that are there" "${files[$kind]}" "$(find "$place" | sort)" ;;
+  esac
+  expect "kill $n, $kind: no process is left" test -z "$(working)"
+  expect "kill $n, $kind: nothing in TMPDIR" test -z "$(find tmp -mindepth 1 -name 'lockstep*')"
+  expect "kill $n, $kind: nothing in /dev/shm" test -z "$(find /dev/shm -maxdepth 1 -name 'lockstep-*' -newer text.yaml 2>/dev/null)"
+  rm -rf "$place"
+  if [ "$failed" -ne 0 ]; then break; fi
+done
+echo "$n rounds; killed: $(for kind in "${!killed[@]}"; do printf '%s %s, ' "$kind" "${killed[$kind]}"; done)seed ${LOCKSTEP_SEED:-1}"
+
+# Cancels that are killed: the run goes on or saves, and ends with the same bits once it is resumed.
+for ((n = 0; n < kills / 10; ++n)); do
+  mkdir -p "$place"
+  lockstep train "${small[@]}" run.dir=killed/run chaos.enabled=true 'chaos.faults=[{kind: slow, step: 1, rank: 0, seconds: 0.02, attempt: 0}]' >out 2>err &
+  pid=$!
+  until_step killed/run $((1 + RANDOM % 6))
+  "$binary" cancel killed/run >/dev/null 2>&1 &
+  asks=$!
+  sleep "0.00$((RANDOM % 10))"
+  kill -KILL "$asks" 2>/dev/null || true
+  code=0
+  wait "$pid" || code=$?
+  wait "$asks" 2>/dev/null || true
+  expect "cancel $n: it ends, or has saved" test "$code" -eq 0 -o "$code" -eq 75
+  if [ "$code" -eq 75 ]; then succeeds "cancel $n: resumed" lockstep train "${small[@]}" run.dir=killed/run --resume; fi
+  same "cancel $n: the digest" "$(digest plain)" "$(digest killed/run)"
+  rm -rf "$place"
+done
+finish
