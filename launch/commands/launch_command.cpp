@@ -306,8 +306,8 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   o.next_signal = [&, asked = false]() mutable {
     if (growing) {
       const int number = next_signal();
-      if (number == 0 || number == SIGUSR1 || number == SIGUSR2) return 0;
-      growing = false;  // the user's wish: they are saving, and end
+      if (number == SIGTSTP) return number;
+      if (number == SIGTERM || number == SIGINT || number == SIGHUP) growing = false;  // they save, and end for good
       return 0;
     }
     if (ends > 0 && !asked && steady_now() > ends) {
@@ -317,10 +317,10 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
     }
     if (const int number = next_signal(); number != 0 || !target.settings || !target.settings->launch.grow)
       return number;
-    const std::string joins = absent.ask(steady_now());
-    if (joins.empty()) return 0;
+    const std::string host = absent.ask(steady_now());
+    if (host.empty()) return 0;
     growing = true;
-    log_info(cat(joins, " answers again: the ranks save, and go on with it"));
+    log_info(cat(host, " answers again: the ranks save, and go on with it"));
     return SIGUSR1;
   };
   int64_t restarts = 0;
@@ -394,17 +394,16 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
         tell(target, target.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
       return result.code;
     };
-    const bool saved = !result.verdict && growing && result.code == static_cast<int>(ExitCode::kSaved);
+    const bool joins = growing, stopped = result.asked_to_stop && !joins;
     growing = false;
-    if (saved) {
+    if (joins && !result.verdict && result.code == static_cast<int>(ExitCode::kSaved)) {
       decision = {true, "", 0};
       equal = -1;
     } else {
       if (!result.verdict) return end();
       if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
-      if (decision.again && (result.asked_to_stop || is_ending(allocation))) {
-        log_info(result.asked_to_stop ? "it was asked to stop: not restarted"
-                                      : "the job is being ended: not restarted");
+      if (decision.again && (stopped || is_ending(allocation))) {
+        log_info(stopped ? "it was asked to stop: not restarted" : "the job is being ended: not restarted");
         return end();
       }
     }
