@@ -279,24 +279,28 @@ class TableImport {
 
   // `numbers`: what number_in() finds in the cells.
   void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
-    const auto place = [&](const Column& c) { return cat(path_, ":", line, ": column '", c.name, "' "); };
+    // Called for each cell, so messages are made only where they are needed.
+    const auto refuse = [&](const Column& c, const auto&... why) {
+      throw Error(ExitCode::kBadData, cat(path_, ":", line, ": column '", c.name, "' ", why...));
+    };
     ++count_;
     const std::string& target = cells[target_];
-    require(!missing_.holds(target) || (import_.like && !target.empty() && labels_.contains(target)),
-            ExitCode::kBadData, place(columns_[target_]), "has no ", regression() ? "target" : "label",
-            stands_for_none(target));
-    require(!regression() || is_float(numbers[target_]), ExitCode::kBadData, place(columns_[target_]), "holds '",
-            target, "', which is no number that is finite in 32 bits; --label is for classes");
-    require(regression() || !import_.like || labels_.contains(target), ExitCode::kBadData, place(columns_[target_]),
-            "holds '", target, "', which is no label of ", import_.like->name);
+    const Column& of_target = columns_[target_];
+    if (missing_.holds(target) && !(import_.like && !target.empty() && labels_.contains(target)))
+      refuse(of_target, "has no ", regression() ? "target" : "label", stands_for_none(target));
+    if (regression() && !is_float(numbers[target_]))
+      refuse(of_target, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
+    if (!regression() && import_.like && !labels_.contains(target))
+      refuse(of_target, "holds '", target, "', which is no label of ", import_.like->name);
     if (!regression()) labels_.insert(target);
-    require(static_cast<int64_t>(labels_.size()) <= kMostClasses, ExitCode::kBadData, place(columns_[target_]),
-            "has more than ", kMostClasses, " different labels");
+    if (static_cast<int64_t>(labels_.size()) > kMostClasses)
+      refuse(of_target, "has more than ", kMostClasses, " different labels");
     for (size_t i : order_) {
       Column& c = columns_[i];
       if (is_missing(c, cells[i])) {
-        require(options_.fill_missing, ExitCode::kBadData, place(c), "has no value", stands_for_none(cells[i]),
-                "; --fill-missing fills such cells, --leave-out leaves the column out");
+        if (!options_.fill_missing)
+          refuse(c, "has no value", stands_for_none(cells[i]),
+                 "; --fill-missing fills such cells, --leave-out leaves the column out");
         ++c.missing;
         continue;
       }
@@ -304,9 +308,10 @@ class TableImport {
       if (c.given) {
         const bool known =
             c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
-        require(known, ExitCode::kBadData, place(c), "holds '", cells[i], "', which is no ",
-                c.categories ? "category of the column in " : "number that can be normalised as in ",
-                import_.like->name);
+        if (!known)
+          refuse(c, "holds '", cells[i], "', which is no ",
+                 c.categories ? "category of the column in " : "number that can be normalised as in ",
+                 import_.like->name);
         if (!c.categories) c.moments.add(*number);
         continue;
       }
@@ -316,8 +321,8 @@ class TableImport {
       else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
       if (c.categories) continue;
       const double value = number.value_or(0);
-      require(std::abs(value) <= std::numeric_limits<float>::max(), ExitCode::kBadData, place(c), "holds '", cells[i],
-              "', which is not finite in 32 bits");
+      if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+        refuse(c, "holds '", cells[i], "', which is not finite in 32 bits");
       c.moments.add(value);
     }
   }
@@ -353,7 +358,7 @@ class TableImport {
       Column& c = columns_[i];
       require_meant(c);
       require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
-              ": column '", c.name, "' has missing values, but none is in ", import_.like->name);
+              ": column '", c.name, "' has missing values, but none is in ", c.given ? import_.like->name : "");
       if (c.categories && c.missing > 0) c.texts.insert("");
       c.moments.settle();
       if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();

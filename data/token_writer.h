@@ -44,8 +44,10 @@ class TokenWriter {
   int64_t records() const { return records_; }
   // The position in the inputs of an import that was cut short, as it was given to save(); null where there is none.
   const JsonObject* found() const { return found_ ? &*found_ : nullptr; }
+  // No count or size is larger, and sums of some of them are still integers.
+  static constexpr int64_t kMostFound = int64_t{1} << 60;
   // An integer of it; refuses what is not within [least, most], as PartialOutput::found_integer does.
-  int64_t found_integer(const std::string& key, int64_t least, int64_t most = INT64_MAX) {
+  int64_t found_integer(const std::string& key, int64_t least, int64_t most = kMostFound) {
     return output_file_.found_integer(*found_, key, least, most);
   }
   // So that an import can go on from here: between records, or in text without records anywhere.
