@@ -39,14 +39,14 @@ bool is_kind_of_ours(const struct stat& about, Kind kind) {
          (kind == Kind::kFolder ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode) && about.st_nlink == 1);
 }
 
-void remove_left_behind(const std::string& prefix, Kind kind, size_t digits) {
+void remove_left_behind(const std::string& prefix, Kind kind) {
   const fs::path path(prefix), folder = path.has_parent_path() ? path.parent_path() : ".";
   const std::string begin = path.filename().string();
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (name.size() == begin.size() + digits && name.starts_with(begin) &&
+    if (name.size() == begin.size() + kDigits && name.starts_with(begin) &&
         name.find_first_not_of("0123456789abcdef", begin.size()) == name.npos)
       left.push_back(at->path());
   }
@@ -60,10 +60,10 @@ void remove_left_behind(const std::string& prefix, Kind kind, size_t digits) {
   }
 }
 
-Temporary make(const std::string& prefix, Kind kind, unsigned mode, size_t digits) {
-  remove_left_behind(prefix, kind, digits);
+Temporary make(const std::string& prefix, Kind kind, unsigned mode) {
+  remove_left_behind(prefix, kind);
   for (;;) {
-    Temporary out{prefix + random_digits().substr(0, digits), Descriptor()};
+    Temporary out{prefix + random_digits(), Descriptor()};
     const bool folder = kind == Kind::kFolder;
     if (!folder) out.lock = create_new(out.path);
     const bool made = folder ? ::mkdir(out.path.c_str(), mode) == 0 : bool{out.lock};
@@ -84,11 +84,9 @@ Temporary make(const std::string& prefix, Kind kind, unsigned mode, size_t digit
 
 }  // namespace
 
-Temporary make_temporary_file(const std::string& prefix) { return make(prefix, Kind::kFile, 0, kDigits); }
-void remove_left_files(const std::string& prefix) { remove_left_behind(prefix, Kind::kFile, kDigits); }
-Temporary make_temporary_folder(const std::string& prefix, unsigned mode, size_t digits) {
-  return make(prefix, Kind::kFolder, mode, digits);
-}
+Temporary make_temporary_file(const std::string& prefix) { return make(prefix, Kind::kFile, 0); }
+void remove_left_files(const std::string& prefix) { remove_left_behind(prefix, Kind::kFile); }
+Temporary make_temporary_folder(const std::string& prefix, unsigned mode) { return make(prefix, Kind::kFolder, mode); }
 
 void remove_tree(const std::string& path) {
   std::error_code error;

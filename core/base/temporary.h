@@ -2,7 +2,6 @@
 // a kill left is told by that from one in use, and the next of the same prefix removes it. Plain functions.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "core/base/plain_file.h"
@@ -17,7 +16,7 @@ struct Temporary {
 // First removes what this user's processes that have ended left of the prefix in its folder, which a line of the log
 // says. Where the file system has no locks, nothing is locked and nothing removed.
 Temporary make_temporary_file(const std::string& prefix);
-Temporary make_temporary_folder(const std::string& prefix, unsigned mode, size_t digits = 16);
+Temporary make_temporary_folder(const std::string& prefix, unsigned mode);
 
 // The first of that alone.
 void remove_left_files(const std::string& prefix);
