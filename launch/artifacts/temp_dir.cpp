@@ -98,11 +98,10 @@ void require_temporary_folder() {
   std::error_code error;
   if (!std::filesystem::is_directory(place, error))
     fail(error ? error.value() : std::filesystem::exists(place, error) ? ENOTDIR : ENOENT);
-  const std::string name = temporary_name(place + "/lockstep", "probe");
-  const Descriptor file = create_new(name);
-  if (!file) fail(errno);
-  ::unlink(name.c_str());
-  if (!write_all(file, std::string(kNeeded, '\0'))) fail(errno);
+  const Temporary probe = make_temporary_file(place + "/lockstep-probe-");
+  if (!probe.lock) fail(errno);
+  ::unlink(probe.path.c_str());
+  if (!write_all(probe.lock, std::string(kNeeded, '\0'))) fail(errno);
 }
 
 TempDir::TempDir(Communicator& comm) {
