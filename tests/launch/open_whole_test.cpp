@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stop_token>
 #include <thread>
 
@@ -108,6 +109,9 @@ TEST(OpenWhole, ARunThatSavesMeanwhile) {
     for (int64_t step = 2; !stop.stop_requested(); ++step) {
       save(run, step, 3);
       retire_checkpoints(checkpoints, step, {.keep_last = 1});
+      // A reader gives up where each of a hundred is gone before all ranks have opened it; on a busy machine that
+      // takes a while.
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
     }
   });
   for (const auto& [code, text] : ends(3, [&](Communicator& comm) {

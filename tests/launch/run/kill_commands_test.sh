@@ -70,6 +70,7 @@ for ((n = 0; n < kills; ++n)); do
     sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
     if kill -KILL -- "-$pid" 2>/dev/null; then killed[$kind]=$((${killed[$kind]:-0} + 1)); fi
     wait "$pid" 2>/dev/null || true
+    for _ in $(seq 300); do if ! kill -0 -- "-$pid" 2>/dev/null; then break; fi && sleep 0.01; done # all of it, with its locks
   done
   # Points of a sweep end by themselves within seconds.
   if [ "$kind" = sweep ]; then for _ in $(seq 100); do if [ -z "$(working)" ]; then break; fi; sleep 0.1; done; fi
