@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-DataParallel::DataParallel(Module& model, Communicator& comm, DataParallelOptions options)
-    : model_(model), comm_(comm), options_(std::move(options)), exceptions_(std::uncaught_exceptions()) {
+DataParallel::DataParallel(Module& model, const Axis& data, DataParallelOptions options)
+    : model_(model), options_(std::move(options)), exceptions_(std::uncaught_exceptions()) {
   model_.name_tree();
-  const auto all = static_cast<int64_t>(comm.size());
+  const auto all = static_cast<int64_t>(data.size);
   const int64_t group = options_.level == ShardLevel::kNone ? 1 : options_.group > 0 ? options_.group : all;
-  mesh_ = std::make_unique<Mesh>(comm, static_cast<int>(std::min(group, int64_t(1) << 30)));
+  mesh_ = std::make_unique<Mesh>(data, static_cast<int>(std::min(group, int64_t(1) << 30)));
   reductions_ = std::make_unique<ReduceSchedule>(*mesh_, options_, log_);
   make_buckets();
   buffers_ = std::make_unique<ModelBuffers>(model_, *mesh_);
@@ -54,7 +54,7 @@ void DataParallel::make_buckets() {
         reduced_of_block[i].push_back(k);
   reductions_->set_blocks(std::move(reduced_of_block));
   gathers_ = std::make_unique<GatherSchedule>(*mesh_, options_, root, std::move(blocks), log_, *reductions_);
-  if (mesh_->shards() == 1) return;  // all parameters are always whole
+  if (mesh_->shard().size == 1) return;  // all parameters are always whole
   for (size_t b = 0; b < model.blocks.size(); ++b) call_on_passes(b, model.blocks[b].modules);
   model_.set_hooks({[this] { gathers_->enter_root(); }, {}, {}});
   hooked_.push_back(&model_);
@@ -73,7 +73,7 @@ void DataParallel::call_on_passes(size_t block, const std::vector<Module*>& modu
 
 DataParallel::~DataParallel() {
   // Collectives under way need ranks that will not come.
-  if (std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
+  if (std::uncaught_exceptions() > exceptions_) mesh_->data().comm().abort(rank_is_ending(mesh_->data().index));
   for (Module* m : hooked_) m->set_hooks({});  // the model may outlive us
   train_only({});
 }
@@ -161,7 +161,7 @@ std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
   if (schedule() == MicroSchedule::kWaves)
     return cat("at sharding.level ", to_text(options_.level), " the host frees memory during a step");
-  if (comm_.size() > 1 && comm_.backend() != "nccl") return "exchanges through host memory cannot be recorded";
+  if (const Axis& data = mesh_->data(); data.size > 1 && data.comm().backend() != "nccl") return "exchanges through host memory cannot be recorded";
   return "";
 }
 
@@ -176,11 +176,11 @@ PendingStep DataParallel::relaunched(const PendingStep& recorded) {
 
 void DataParallel::forward_round(int64_t ranks_with_data, const std::function<void()>& mine) {
   check(reductions_->idle(), "forward_round between begin_step and end_step");
-  const int first = mesh_->rank_of(mesh_->replica(), 0), last = first + mesh_->shards() - 1;
+  const int first = mesh_->rank_of(mesh_->replica().index, 0), last = first + mesh_->shard().size - 1;
   log_.restart();
   gathers_->begin();
   gathers_->begin_round(first < ranks_with_data && last >= ranks_with_data);
-  if (comm_.rank() < ranks_with_data) {
+  if (mesh_->data().index < ranks_with_data) {
     mine();
     gathers_->end_round(false);
   } else if (first < ranks_with_data) {

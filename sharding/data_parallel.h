@@ -1,6 +1,6 @@
 // DataParallel: one model's replicas, trained as one. It places the parameters in buckets, folds buffers, collects
 // gradients during backward, exchanges them in a fixed order, and hands out Slots for an optimizer. Owned by the
-// trainer or a loop of one's own; owns buckets and schedules, borrows model and communicator.
+// trainer or a loop of one's own; owns buckets and schedules, borrows model and communicators.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/axis.h"
 #include "core/io/state.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
@@ -28,8 +28,8 @@ namespace lockstep {
 class DataParallel {
  public:
   // Names the tree, places and initialises this rank's part of the parameters. Collective. Throws ExitCode::kConfig for
-  // options that do not fit the world or the model.
-  DataParallel(Module& model, Communicator& comm, DataParallelOptions options);
+  // options that do not fit the number of ranks or the model. `data`: the ranks among which micro-batches are dealt.
+  DataParallel(Module& model, const Axis& data, DataParallelOptions options);
   ~DataParallel();
 
   // A step of micro_count micro-batches in all begins. `nominal_targets` is the constant by which backward divides: the
@@ -74,13 +74,13 @@ class DataParallel {
   // This rank's slices of frozen parameters that come from files, with options.frozen_of_files, which state() then
   // lacks; in the type in which they are kept.
   std::vector<StateEntry> base_state() const;
-  // Copies of whole parameters that every rank of the world holds beside its slices of the state, in the compute type:
+  // Copies of whole parameters that every rank holds beside its slices of the state, in the compute type:
   // between end_step and the update those that the step computed with. Nothing where there are none.
   std::vector<StateEntry> whole_copies() const;
   void state_was_loaded();  // collective
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
   void require_gather() { gathers_->changed(GatherSchedule::By::kUpdate); }
-  // Those that hold the same slices are mesh().replicas() ranks; each saves its share of them.
+  // Those that hold the same slices are mesh().replica().size ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 
   // When each bucket's parameters and gradients travelled in the last step, in the order in which they started.
@@ -98,7 +98,6 @@ class DataParallel {
   StepReducer& reducer_of(int64_t micro_count);
 
   Module& model_;
-  Communicator& comm_;
   DataParallelOptions options_;
   int exceptions_;  // under way when this was made
   std::vector<Module*> hooked_;

@@ -18,7 +18,7 @@ GatherSchedule::GatherSchedule(const Mesh& mesh, const DataParallelOptions& o, B
     : mesh_(mesh),
       root_(std::move(root)),
       blocks_(std::move(blocks)),
-      streams_(streams_parameters(o, mesh.shards())),
+      streams_(streams_parameters(o, mesh.shard().size)),
       limit_(o.gathered_limit_mb * 1e6),
       log_(log),
       reductions_(reductions) {

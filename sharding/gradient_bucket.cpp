@@ -42,10 +42,10 @@ GradientBucket::GradientBucket(const ParameterBucket& parameters, const Mesh& me
     record.on_grad = [this, i] { gradient_arrived(i); };
   }
   // The library reduces the first of a step's leaves, into which the others are added.
-  if (mode_ == ReduceMode::kFast && keeps_leaves_ && mesh.world().size() > 1) {
+  if (mode_ == ReduceMode::kFast && keeps_leaves_ && mesh.data().size > 1) {
     WithMemoryUse gradients(MemoryUse::kGradients);
     WithMemoryFor named(parameters_.name());
-    Communicator& comm = mesh.shards() > 1 ? mesh.shard_group() : mesh.replica_group();
+    Communicator& comm = mesh.shard().size > 1 ? mesh.shard().comm() : mesh.replica().comm();
     leaves_.push_back(comm.registered(layout().total(), DType::kFloat32));
     raw::fill(leaves_.back(), 0);  // as in take_leaf
   }
@@ -233,7 +233,7 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
 void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
   WithMemoryUse use(MemoryUse::kGradients);
   WithMemoryFor named(parameters_.name());
-  const int shards = mesh_.shards(), replicas = mesh_.replicas();
+  const int shards = mesh_.shard().size, replicas = mesh_.replica().size;
   Nodes nodes = std::move(nodes_.nodes());
   nodes_ = TreeStack<Tensor>(micro_count_);
   if (!keeps_leaves_)
@@ -250,17 +250,17 @@ void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
       Range all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
       for (int s = 0; s < shards; ++s) {
         const Range& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
-        if (r == mesh_.replica()) within.push_back(one);
+        if (r == mesh_.replica().index) within.push_back(one);
         all.end = std::max(all.end, one.end);
         single = single && one.size() <= 1;
       }
       across.push_back(all);
     }
     const DType wire = single ? reduce_dtype_ : DType::kFloat32;
-    if (shards > 1) nodes = exchange(mesh_.shard_group(), nodes, layout().all(), within, wire, merging);
+    if (shards > 1) nodes = exchange(mesh_.shard().comm(), nodes, layout().all(), within, wire, merging);
     WithStream with(merging);
     if (replicas > 1)
-      nodes = exchange(mesh_.replica_group(), nodes, parameters_.slice(), across, shards == 1 ? wire : DType::kFloat32,
+      nodes = exchange(mesh_.replica().comm(), nodes, parameters_.slice(), across, shards == 1 ? wire : DType::kFloat32,
                        merging);
     fold(std::move(nodes), round.last);
     if (round.last) place_gradient(own_node);
@@ -288,18 +288,18 @@ void GradientBucket::place_gradient(const Tensor& own_node) {
   check(sum_.complete(), collective_name(), ": the ranks' tree nodes do not join");
   const Tensor sum = sum_.nodes()[0].second;  // of this rank's part
   measure(sum);
-  if (mesh_.replicas() == 1) {
+  if (mesh_.replica().size == 1) {
     gradient_ = sum;
     return;
   }
-  if (mesh_.shards() == 1 && keeps_leaves_) {
+  if (mesh_.shard().size == 1 && keeps_leaves_) {
     gradient_ = own_node ? own_node : take_leaf();  // sent, and no longer needed
   } else {
     if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({parameters_.slice().size()});
     gradient_ = gradient_buffer_;
   }
-  mesh_.replica_group()
-      .all_gather(gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replicas()), collective_name())
+  mesh_.replica().comm()
+      .all_gather(gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replica().size), collective_name())
       .wait();
 }
 
@@ -316,10 +316,10 @@ void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging)
   }
   Tensor mine = sum;
   Work work;
-  if (mesh_.shards() > 1) {
+  if (mesh_.shard().size > 1) {
     mine = Tensor::empty({parameters_.slice().size()});
     in_flight_.push_back(mine);
-    work = mesh_.shard_group().reduce_scatter(mine, sum, BucketLayout::cut_sizes(layout().all(), mesh_.shards()),
+    work = mesh_.shard().comm().reduce_scatter(mine, sum, BucketLayout::cut_sizes(layout().all(), mesh_.shard().size),
                                               ReduceOp::kSum, collective_name());
   }
   merging.wait(current_stream().record());
@@ -335,7 +335,7 @@ void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging)
     else add_into(gradient_, mine);
   }
   if (!last) return;
-  if (mesh_.replicas() > 1) mesh_.replica_group().all_reduce(gradient_, ReduceOp::kSum, collective_name()).wait();
+  if (mesh_.replica().size > 1) mesh_.replica().comm().all_reduce(gradient_, ReduceOp::kSum, collective_name()).wait();
   measure(gradient_.slice(0, parameters_.part().begin - parameters_.slice().begin,
                           parameters_.part().end - parameters_.slice().begin));
 }

@@ -2,16 +2,21 @@
 
 namespace lockstep {
 
-Mesh::Mesh(Communicator& world, int group) : world_(world), shards_(group) {
-  require(group >= 1 && world.size() % group == 0, ExitCode::kConfig, "sharding.group: ", group,
-          " does not divide the ", world.size(), " ranks; use a divisor, or 0 for one group of all");
-  const int rank = world.rank();
+Mesh::Mesh(const Axis& data, int group) : data_(data) {
+  require(group >= 1 && data.size % group == 0, ExitCode::kConfig, "sharding.group: ", group, " does not divide the ",
+          data.size, " ranks; use a divisor, or 0 for one group of all");
+  shard_.size = group;
+  shard_.index = data.index % group;
+  replica_.size = data.size / group;
+  replica_.index = data.index / group;
   // Rows and columns have colors of their own, by which a plan tells them apart (comm/plan_comm.h).
-  if (shards_ > 1) gathers_ = world.split(rank / shards_, rank, "parameters' channel");
-  if (shards_ > 1 && replicas() > 1) {
-    shard_group_ = world.split(rank / shards_, rank, "shard group");
-    replica_group_ = world.split(world.size() + rank % shards_, rank, "replicas");
+  if (shard_.size > 1) gathers_ = data.comm().split(replica_.index, data.index, "parameters' channel");
+  if (shard_.size > 1 && replica_.size > 1) {
+    shard_group_ = data.comm().split(replica_.index, data.index, "shard group");
+    replica_group_ = data.comm().split(data.size + shard_.index, data.index, "replicas");
   }
+  if (shard_.size > 1) shard_.communicator = shard_group_ ? shard_group_.get() : data.communicator;
+  if (replica_.size > 1) replica_.communicator = replica_group_ ? replica_group_.get() : data.communicator;
 }
 
 }  // namespace lockstep

@@ -47,7 +47,7 @@ void ModelBuffers::discard() {
 void ModelBuffers::fold(MicroSchedule schedule, int64_t micro_count, const Tensor& verdict) {
   if (buffers_.empty()) return;
   const TraceOp op("fold_buffers");
-  Communicator& world = mesh_.world();
+  const Axis& data = mesh_.data();
   const int64_t width = layout_.total(), mine = static_cast<int64_t>(updates_.size());
   Tensor rows = Tensor::empty({mine * width});
   for (int64_t i = 0; i < mine; ++i)
@@ -55,16 +55,16 @@ void ModelBuffers::fold(MicroSchedule schedule, int64_t micro_count, const Tenso
   std::vector<int64_t> counts;
   std::vector<int32_t> order(static_cast<size_t>(micro_count));
   int32_t row = 0;
-  for (int r = 0; r < world.size(); ++r) {
-    const auto dealt = micro_batches_of(schedule, micro_count, r, world.size());
+  for (int r = 0; r < data.size; ++r) {
+    const auto dealt = micro_batches_of(schedule, micro_count, r, data.size);
     for (int64_t i : dealt) order[static_cast<size_t>(i)] = row++;
     counts.push_back(static_cast<int64_t>(dealt.size()) * width);
   }
-  check(counts[static_cast<size_t>(world.rank())] == rows.numel(), "updates of buffers: ", mine,
-        " micro-batches, where this rank was dealt ", counts[static_cast<size_t>(world.rank())] / width);
-  if (world.size() > 1) {
+  check(counts[static_cast<size_t>(data.index)] == rows.numel(), "updates of buffers: ", mine,
+        " micro-batches, where this rank was dealt ", counts[static_cast<size_t>(data.index)] / width);
+  if (data.size > 1) {
     const Tensor all = Tensor::empty({micro_count * width});
-    world.all_gather(all, rows, counts, "updates of buffers").wait();
+    data.comm().all_gather(all, rows, counts, "updates of buffers").wait();
     rows = all;
   }
   Tensor& there = orders_[micro_count];
@@ -87,7 +87,7 @@ std::vector<StateEntry> ModelBuffers::state() const {
   std::vector<StateEntry> out;
   if (buffers_.empty()) return out;
   for (const BucketLayout::Piece& piece : layout_.pieces()) {
-    const Range mine = intersect(slice_of(mesh_.shard()), {piece.offset, piece.offset + piece.numel()});
+    const Range mine = intersect(slice_of(mesh_.shard().index), {piece.offset, piece.offset + piece.numel()});
     const Range elements = mine.empty() ? Range{piece.offset, piece.offset} : mine;
     out.push_back({cat(kBuffers, piece.name), piece.shape, elements.begin - piece.offset,
                    flat_.slice(0, elements.begin, elements.end)});
@@ -96,11 +96,11 @@ std::vector<StateEntry> ModelBuffers::state() const {
 }
 
 void ModelBuffers::gather() {
-  if (buffers_.empty() || mesh_.shards() == 1) return;
-  const Range mine = slice_of(mesh_.shard());
+  if (buffers_.empty() || mesh_.shard().size == 1) return;
+  const Range mine = slice_of(mesh_.shard().index);
   const Tensor slice = Tensor::empty({mine.size()});
   raw::copy(slice, flat_.slice(0, mine.begin, mine.end));
-  mesh_.gathers().all_gather(flat_, slice, BucketLayout::cut_sizes(layout_.all(), mesh_.shards()), "buffers").wait();
+  mesh_.gathers().all_gather(flat_, slice, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size), "buffers").wait();
 }
 
 }  // namespace lockstep

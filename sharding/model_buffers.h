@@ -32,7 +32,7 @@ class ModelBuffers {
   void gather();
 
  private:
-  Range slice_of(int shard) const { return BucketLayout::cut(layout_.all(), mesh_.shards(), shard); }
+  Range slice_of(int shard) const { return BucketLayout::cut(layout_.all(), mesh_.shard().size, shard); }
 
   const Mesh& mesh_;
   std::vector<NamedBuffer> buffers_;

@@ -25,17 +25,17 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
     : name_(std::move(name)),
       members_(std::move(parameters)),
       mesh_(mesh),
-      streamed_(streams_parameters(o, mesh.shards())),
+      streamed_(streams_parameters(o, mesh.shard().size)),
       offloaded_(o.offload_optimizer && !frozen),
       compute_(o.compute),
       frozen_(frozen),
       of_files_(frozen && o.frozen_of_files) {
   for (auto& [full_name, p] : members_) layout_.add(full_name, p->value.shape());
-  layout_.even_out(mesh.shards() * mesh.replicas());
-  slice_ = layout_.slice(mesh.shard(), mesh.shards());
+  layout_.even_out(mesh.shard().size * mesh.replica().size);
+  slice_ = layout_.slice(mesh.shard().index, mesh.shard().size);
   WithMemoryUse use(MemoryUse::kParameters);
   WithMemoryFor named(name_);
-  if (!streamed_ && mesh.shards() > 1) whole_ = mesh.gathers().registered(layout_.total(), compute_);
+  if (!streamed_ && mesh.shard().size > 1) whole_ = mesh.gathers().registered(layout_.total(), compute_);
   else whole_ = Tensor::unallocated({layout_.total()}, compute_);
   if (!streamed_) whole_.allocate();
   const DType kept = kept_type(o, of_files_, streamed_);
@@ -48,7 +48,7 @@ ParameterBucket::ParameterBucket(std::string name, std::vector<NamedParameter> p
         Tensor::unallocated({slice_.size()}, kept, offloaded_ ? host_memory_of(current_device()) : current_device());
     master_.allocate();
   }
-  state_ = streamed_ ? State::kAbsent : one_memory && mesh.shards() == 1 ? State::kWhole : State::kOld;
+  state_ = streamed_ ? State::kAbsent : one_memory && mesh.shard().size == 1 ? State::kWhole : State::kOld;
 
   const auto of_slice = [&](Range r) { return Range{r.begin - slice_.begin, r.end - slice_.begin}; };
   for (const Range& gap : layout_.gaps())
@@ -79,7 +79,7 @@ void ParameterBucket::changed(bool by_update) {
   if (!by_update) was_copied_ = false;
   values_changed_ = true;
   if (streamed_) release();
-  else if (!master_.same_place(whole_) || mesh_.shards() > 1) state_ = State::kOld;
+  else if (!master_.same_place(whole_) || mesh_.shard().size > 1) state_ = State::kOld;
 }
 
 void ParameterBucket::release() {
@@ -100,8 +100,8 @@ void ParameterBucket::gather() {
   whole_.allocate();
   const Tensor mine = whole_.slice(0, slice_.begin, slice_.end);
   if (!master_.same_place(mine) && !copy_is_current()) raw::copy(mine, master_);
-  if (mesh_.shards() > 1)
-    gathering_ = mesh_.gathers().all_gather(whole_, mine, BucketLayout::cut_sizes(layout_.all(), mesh_.shards()),
+  if (mesh_.shard().size > 1)
+    gathering_ = mesh_.gathers().all_gather(whole_, mine, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size),
                                             cat("parameters of ", name_));
   state_ = State::kGathering;
   was_copied_ = !streamed_;
@@ -120,9 +120,9 @@ void ParameterBucket::wait_whole() {
   state_ = State::kWhole;
 }
 
-Range ParameterBucket::part_of(int world_rank) const {
-  return BucketLayout::cut(layout_.slice(mesh_.shard_of(world_rank), mesh_.shards()), mesh_.replicas(),
-                           mesh_.replica_of(world_rank));
+Range ParameterBucket::part_of(int rank) const {
+  return BucketLayout::cut(layout_.slice(mesh_.shard_of(rank), mesh_.shard().size), mesh_.replica().size,
+                           mesh_.replica_of(rank));
 }
 
 Tensor ParameterBucket::of_slice(const Tensor& slice_tensor, size_t index) const {
@@ -161,10 +161,10 @@ std::vector<Slot> ParameterBucket::slots() const {
 }
 
 void ParameterBucket::gather_whole(const Tensor& whole, int64_t per_chunk) const {
-  if (mesh_.shards() == 1) return;
+  if (mesh_.shard().size == 1) return;
   const auto values_of = [&](int64_t elements) { return elements / BucketLayout::kUnit * per_chunk; };
   std::vector<int64_t> counts;
-  for (int64_t size : BucketLayout::cut_sizes(layout_.all(), mesh_.shards())) counts.push_back(values_of(size));
+  for (int64_t size : BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size)) counts.push_back(values_of(size));
   const Tensor mine = whole.slice(0, values_of(slice_.begin), values_of(slice_.end));
   mesh_.gathers().all_gather(whole, mine, counts, cat("update of ", name_)).wait();
 }
@@ -180,7 +180,7 @@ std::vector<StateEntry> ParameterBucket::state() const {
 
 std::vector<StateEntry> ParameterBucket::whole_copies() const {
   std::vector<StateEntry> out;
-  if (streamed_ || (mesh_.shards() == 1 && master_.same_place(whole_))) return out;
+  if (streamed_ || (mesh_.shard().size == 1 && master_.same_place(whole_))) return out;
   for (const BucketLayout::Piece& p : layout_.pieces())
     out.push_back(
         {cat(kParameters, p.name, " (whole copy)"), p.shape, 0, whole_.slice(0, p.offset, p.offset + p.numel())});

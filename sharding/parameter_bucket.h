@@ -42,9 +42,9 @@ class ParameterBucket final : public SlotGroup {
   // At level parameters: gives the whole copy's memory back, until the next gather().
   void release();
 
-  Range slice() const { return slice_; }                        // of the flat buffer, that this rank keeps
-  Range part() const { return part_of(mesh_.world().rank()); }  // that it sums: its share of the slice among replicas
-  Range part_of(int world_rank) const;
+  Range slice() const { return slice_; }                      // of the flat buffer, that this rank keeps
+  Range part() const { return part_of(mesh_.data().index); }  // that it sums: its share of the slice among replicas
+  Range part_of(int rank) const;                              // along the data axis
   // What of a tensor over slice() belongs to parameter `index`; empty where this rank has no part of it.
   Tensor of_slice(const Tensor& slice_tensor, size_t index) const;
 

@@ -18,11 +18,10 @@ ReduceSchedule::ReduceSchedule(const Mesh& mesh, const DataParallelOptions& opti
       options_(options),
       log_(log),
       micro_schedule_(options.level >= ShardLevel::kGradients ? MicroSchedule::kWaves : MicroSchedule::kLocal) {
-  Communicator& world = mesh.world();
   // With NCCL the GPU's queue waits for the exchange. Exchanges through host memory need a thread that waits for them.
-  if (world.size() > 1)
-    merging_ = std::make_unique<Stream>(current_device(),
-                                        world.backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);
+  if (const Axis& data = mesh.data(); data.size > 1)
+    merging_ = std::make_unique<Stream>(
+        current_device(), data.comm().backend() == "nccl" ? Stream::Mode::kInline : Stream::Mode::kThread);
 }
 
 void ReduceSchedule::add(const ParameterBucket& parameters) {
@@ -30,12 +29,12 @@ void ReduceSchedule::add(const ParameterBucket& parameters) {
 }
 
 std::vector<int64_t> ReduceSchedule::my_micro_batches() const {
-  return micro_batches_of(micro_schedule_, micro_count_, mesh_.world().rank(), mesh_.world().size());
+  return micro_batches_of(micro_schedule_, micro_count_, mesh_.data().index, mesh_.data().size);
 }
 
 void ReduceSchedule::begin_step(int64_t micro_count) {
   micro_count_ = micro_count;
-  const int size = mesh_.world().size();
+  const int size = mesh_.data().size;
   const bool waves = micro_schedule_ == MicroSchedule::kWaves;
   rounds_.assign(waves ? static_cast<size_t>(ceil_div(micro_count, size)) : 1, {});
   for (size_t i = 0; i < rounds_.size(); ++i)
@@ -58,16 +57,16 @@ void ReduceSchedule::begin_round() {
 }
 
 bool ReduceSchedule::shard_group_has_data() const {
-  return !round().ranges[static_cast<size_t>(mesh_.rank_of(mesh_.replica(), 0))].empty();
+  return !round().ranges[static_cast<size_t>(mesh_.rank_of(mesh_.replica().index, 0))].empty();
 }
 
 bool ReduceSchedule::shard_group_is_split() const {
-  const int last = mesh_.rank_of(mesh_.replica(), mesh_.shards() - 1);
+  const int last = mesh_.rank_of(mesh_.replica().index, mesh_.shard().size - 1);
   return shard_group_has_data() && round().ranges[static_cast<size_t>(last)].empty();
 }
 
 bool ReduceSchedule::round_goes_on() const {
-  return rounds_.size() == 1 && done_ < round().ranges[static_cast<size_t>(mesh_.world().rank())].size();
+  return rounds_.size() == 1 && done_ < round().ranges[static_cast<size_t>(mesh_.data().index)].size();
 }
 
 void ReduceSchedule::begin_micro_batch(int64_t index) {
@@ -104,7 +103,7 @@ void ReduceSchedule::start(size_t bucket) {
 }
 
 void ReduceSchedule::leaf_needs_memory() {
-  const bool streams = streams_parameters(options_, mesh_.shards());
+  const bool streams = streams_parameters(options_, mesh_.shard().size);
   while (in_flight_.size() >= kInFlight)
     if (!finish_oldest(streams ? std::optional(kPatience) : std::nullopt)) return;
 }

@@ -27,7 +27,7 @@ StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave)
 
 StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
     : buckets_(buckets), mesh_(mesh), micro_count_(micro_count) {
-  const int size = mesh.world().size();
+  const int size = mesh.data().size;
   std::vector<int32_t> losses(static_cast<size_t>(micro_count)), requests, busy;
   std::vector<int64_t> at;  // by rank: its next norm node
   int64_t begin = 0;
@@ -57,8 +57,8 @@ StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule
       stacks.emplace_back(p.chunks());
       pieces.push_back({p.name, {}});
     }
-    for (int s = 0; s < mesh.shards(); ++s)  // in the order of the flat buffer
-      for (int replica = 0; replica < mesh.replicas(); ++replica) {
+    for (int s = 0; s < mesh.shard().size; ++s)  // in the order of the flat buffer
+      for (int replica = 0; replica < mesh.replica().size; ++replica) {
         const int r = mesh.rank_of(replica, s);
         for (auto& o : layout.overlaps(b->parameters().part_of(r))) {
           const auto p = static_cast<size_t>(o.piece);
@@ -103,9 +103,9 @@ void StepReducer::set_inputs(const StepInputs& inputs) {
 PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& scales) {
   trace_mark();
   const TraceOp op("step_outcome");
-  Communicator& world = mesh_.world();
+  const Axis& data = mesh_.data();
   const auto mine_count = static_cast<int64_t>(losses.size());
-  const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(world.rank())]}, DType::kFloat64);
+  const Tensor mine = Tensor::empty({counts_[static_cast<size_t>(data.index)]}, DType::kFloat64);
   int64_t filled = known_.numel();
   check(filled == kFirstLoss + 2 * mine_count, "set_inputs: ", filled, " values for ", mine_count, " micro-batches");
   raw::copy(mine.slice(0, 0, filled), known_);
@@ -120,18 +120,18 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   }
   check(filled == mine.numel(), "the step's small values: ", filled, " of ", mine.numel());
   Tensor gathered = mine;
-  if (world.size() > 1) {
+  if (data.size > 1) {
     int64_t total = 0;
     for (int64_t c : counts_) total += c;
     gathered = Tensor::empty({total}, DType::kFloat64);
-    world.all_gather(gathered, mine, counts_, "losses and norms").wait();
+    data.comm().all_gather(gathered, mine, counts_, "losses and norms").wait();
   }
 
   // Every rank folds the same values in the same order.
   PendingStep pending;
   StepOutcomeArgs a;
   a.micro_batches = micro_count_;
-  a.ranks = world.size();
+  a.ranks = data.size;
   a.pieces = static_cast<int64_t>(names_->size());
   a.values = static_cast<const double*>(gathered.read());
   a.losses = static_cast<const int32_t*>(plan_.read());
@@ -147,7 +147,7 @@ PendingStep StepReducer::run(const std::vector<Tensor>& losses, const Scales& sc
   a.verdict = static_cast<float*>(pending.verdict_.write());
   raw::launch([](Parallel& p, const StepOutcomeArgs& args) { kernels(p).step_outcome(p, args); }, a);
   pending.names_ = names_;
-  if (world.size() > 1) pending.gathered_ = gathered, pending.busy_at_ = busy_at_;
+  if (data.size > 1) pending.gathered_ = gathered, pending.busy_at_ = busy_at_;
   if (!context().recording) pending.bring_to_host();
   return pending;
 }

@@ -14,16 +14,16 @@ namespace {
 using Row = std::vector<double>;
 
 // The rows of all ranks, sorted: the same on every rank, whoever brought which.
-std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& mine, size_t width) {
+std::vector<Row> rows_of_all_ranks(const Axis& ranks, const std::vector<Row>& mine, size_t width) {
   std::vector<double> values;
   for (const Row& row : mine) values.insert(values.end(), row.begin(), row.end());
-  if (comm.size() > 1) {
+  if (ranks.size > 1) {
     const auto count = static_cast<int64_t>(values.size());
-    const auto counts = all_gather_values(comm, count, "evaluation");
+    const auto counts = all_gather_values(ranks.comm(), count, "evaluation");
     int64_t total = 0;
     for (int64_t c : counts) total += c;
     Tensor all = Tensor::empty({total}, DType::kFloat64);
-    comm.all_gather(all, Tensor::of(values, {count}), counts, "evaluation").wait();
+    ranks.comm().all_gather(all, Tensor::of(values, {count}), counts, "evaluation").wait();
     values = all.to_vector();
   }
   std::vector<Row> rows;
@@ -35,13 +35,13 @@ std::vector<Row> rows_of_all_ranks(Communicator& comm, const std::vector<Row>& m
 }
 
 // The sums of all ranks' counts.
-ClassCounts counts_of_all_ranks(Communicator& comm, const ClassCounts& mine) {
+ClassCounts counts_of_all_ranks(const Axis& ranks, const ClassCounts& mine) {
   std::vector<Row> rows;
   for (size_t i = 0; i < mine.size(); ++i)
     rows.push_back({static_cast<double>(i), static_cast<double>(mine[i].labels), static_cast<double>(mine[i].right),
                     static_cast<double>(mine[i].predicted)});
   ClassCounts out;
-  for (const Row& r : rows_of_all_ranks(comm, rows, 4)) {
+  for (const Row& r : rows_of_all_ranks(ranks, rows, 4)) {
     out.resize(static_cast<size_t>(r[0]) + 1);  // the rows are sorted by class
     out.back().labels += static_cast<int64_t>(r[1]);
     out.back().right += static_cast<int64_t>(r[2]);
@@ -70,17 +70,17 @@ std::vector<Metric> metrics_of(std::vector<Metric> metrics, const DataSpec& spec
   return metrics;
 }
 
-EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, const Dataset& data,
-                    const EvalOptions& options) {
+EvalReport evaluate(Model& model, DataParallel& parallel, const Dataset& data, const EvalOptions& options) {
+  const Axis& ranks = parallel.mesh().data();
   NoGrad no_grad;
   model.eval();
   LoaderOptions o;
   o.batch_micro = options.micro_batch;
-  o.batch_global = options.micro_batch * comm.size() * 4;
+  o.batch_global = options.micro_batch * ranks.size * 4;
   o.shuffle = false;
   o.one_epoch = true;
-  o.rank = comm.rank();
-  o.size = comm.size();
+  o.rank = ranks.index;
+  o.size = ranks.size;
   o.threads = options.loader_threads;
   o.schedule = MicroSchedule::kWaves;
   Loader loader(data, o);
@@ -90,9 +90,9 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
   while (!loader.done()) {
     FlightPhase phase("evaluate");
     const StepBatch step = loader.next();
-    for (int64_t first = 0; first < step.micro_count; first += comm.size())
-      parallel.forward_round(std::min<int64_t>(comm.size(), step.micro_count - first), [&] {
-        const MicroBatch& m = step.mine[static_cast<size_t>(first / comm.size())];
+    for (int64_t first = 0; first < step.micro_count; first += ranks.size)
+      parallel.forward_round(std::min<int64_t>(ranks.size, step.micro_count - first), [&] {
+        const MicroBatch& m = step.mine[static_cast<size_t>(first / ranks.size)];
         WithRandom random({options.seed, options.step, m.samples});
         const Batch batch = as_computed(m.batch, options.compute);
         const Tensor output = model.output_of(batch);
@@ -114,7 +114,7 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
 
   EvalReport report;
   Row total(kBeforeMetrics + 2 * options.metrics.size());
-  for (const Row& row : rows_of_all_ranks(comm, sums, total.size()))  // in the order of the samples
+  for (const Row& row : rows_of_all_ranks(ranks, sums, total.size()))  // in the order of the samples
     for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
   report.targets = static_cast<int64_t>(total[2]);
   report.loss = total[1] / static_cast<double>(report.targets);
@@ -122,12 +122,12 @@ EvalReport evaluate(Model& model, DataParallel& parallel, Communicator& comm, co
     const Metric& metric = options.metrics[i];
     const double sum = total[kBeforeMetrics + 2 * i], count = total[kBeforeMetrics + 2 * i + 1];
     if (metric.count) {
-      const ClassCounts all = counts_of_all_ranks(comm, counts[i]);
+      const ClassCounts all = counts_of_all_ranks(ranks, counts[i]);
       if (const auto value = metric.of_counts(all)) report.metrics.emplace_back(metric.name, *value);
       if (report.warning.empty()) report.warning = one_class_warning(all);
     } else if (metric.rows) {
       std::vector<MetricRow> sorted;
-      for (const Row& r : rows_of_all_ranks(comm, tables[i], 3))
+      for (const Row& r : rows_of_all_ranks(ranks, tables[i], 3))
         sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
       report.metrics.emplace_back(metric.name, metric.of_rows(sorted));
     } else if (count > 0) {

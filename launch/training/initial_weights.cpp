@@ -35,7 +35,7 @@ void Trainer::read_init(bool trained) {
     if (!base.empty()) mine = read_initial(settings_, checkpoint, base, state);
   });
   if (base.empty()) return;
-  if (parallel_->mesh().replica() != 0) mine = {};  // the same slices as in replica 0
+  if (parallel_->mesh().replica().index != 0) mine = {};  // the same slices as in replica 0
   const auto high = all_gather_values(comm_, std::bit_cast<int64_t>(mine.high), "hash of init.from"),
              low = all_gather_values(comm_, std::bit_cast<int64_t>(mine.low), "hash of init.from");
   Hash128 sum;

@@ -70,15 +70,15 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
 }
 
 void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests) {
-  if (copies_.size() == 1) return;
+  if (copies_.size == 1) return;
   Hash128 sum;
   for (const Hash128& h : digests) sum += h;
-  const auto all = all_gather_text(copies_, to_hex(sum), "verify");
+  const auto all = all_gather_text(copies_.comm(), to_hex(sum), "verify");
   const bool equal = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
   // All ranks end together: those of other groups would only say that they lost one.
   bool all_equal = equal;
-  if (world_.size() > copies_.size())
-    for (int64_t e : all_gather_values(world_, equal, "verify")) all_equal = all_equal && e != 0;
+  if (all_.size > copies_.size)
+    for (int64_t e : all_gather_values(all_.comm(), equal, "verify")) all_equal = all_equal && e != 0;
   if (!equal) report(step, state, digests);
   if (!all_equal) throw Error::secondary(ExitCode::kRanksDisagree);
   equal_ = step;
@@ -87,7 +87,7 @@ void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state, const 
 void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests) {
   std::set<int> ranks, odd;
   std::map<std::string, std::map<std::string, std::set<int>>> seen;  // tensor, digest, ranks
-  for (const std::string& text : all_gather_text(copies_, lines_of(world_.rank(), state, digests), "verify tensors")) {
+  for (const std::string& text : all_gather_text(copies_.comm(), lines_of(all_.index, state, digests), "verify tensors")) {
     std::istringstream lines(text);
     std::string line;
     std::getline(lines, line);
@@ -114,7 +114,7 @@ void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const 
   for (size_t i = 0; i < std::min(kNamed, tensors.size()); ++i) names += cat(i ? ", " : "", tensors[i]);
   if (tensors.size() > kNamed) names += cat(" and ", tensors.size() - kNamed, " more tensors");
   const int speaker = known && !odd.empty() ? *odd.begin() : *ranks.begin();
-  if (world_.rank() != speaker) throw Error::secondary(ExitCode::kRanksDisagree);
+  if (all_.index != speaker) throw Error::secondary(ExitCode::kRanksDisagree);
 
   const std::string last =
       equal_ >= 0 ? cat("they were last found equal after step ", equal_) : "this was the first comparison of this run";

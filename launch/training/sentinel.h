@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/axis.h"
 #include "core/io/state.h"
 
 namespace lockstep {
@@ -15,8 +15,9 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries);
 
 class Sentinel {
  public:
-  // `copies` joins the ranks that hold the same slices of the same tensors; every rank of the world has such a group.
-  Sentinel(Communicator& copies, Communicator& world) : copies_(copies), world_(world) {}
+  // Along `copies` the ranks hold the same slices of the same tensors; `all` has every rank that verifies, which end
+  // together.
+  Sentinel(const Axis& copies, const Axis& all) : copies_(copies), all_(all) {}
 
   // `state` after step `step`, on every rank the same slices. Exchanges one 128-bit value a rank, and those of single
   // tensors only where that differs. Then throws ExitCode::kRanksDisagree on the first rank that differs from most
@@ -32,8 +33,7 @@ class Sentinel {
  private:
   [[noreturn]] void report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests);
 
-  Communicator& copies_;
-  Communicator& world_;
+  const Axis copies_, all_;
   int64_t equal_ = -1;
 };
 

@@ -28,9 +28,9 @@ double ms_since(Clock::time_point t) { return std::chrono::duration<double, std:
 
 // "4 ranks, level parameters in groups of 2"
 std::string layout_text(const Mesh& mesh, ShardLevel level) {
-  const int ranks = mesh.shards() * mesh.replicas();
+  const int ranks = mesh.data().size;
   std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
-  if (mesh.shards() > 1 && mesh.replicas() > 1) out += cat(" in groups of ", mesh.shards());
+  if (mesh.shard().size > 1 && mesh.replica().size > 1) out += cat(" in groups of ", mesh.shard().size);
   return out;
 }
 
@@ -124,9 +124,9 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
     if (comm_.rank() == 0 && !measured && current_device().has_bytes()) try_pass(settings_, spec);
   });
   if (measured) return;
-  if (settings_.verify.every > 0 && parallel_->mesh().replicas() > 1)
-    sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica_group(), comm_);
-  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(comm_, comm_);
+  if (settings_.verify.every > 0 && parallel_->mesh().replica().size > 1)
+    sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica(), parallel_->mesh().data());
+  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().data(), parallel_->mesh().data());
   fail_together(comm_, [&] { start_loader(); });
 }
 
@@ -197,8 +197,8 @@ void Trainer::start_loader() {
   o.pool = settings_.data.bucket_pool;
   o.seed = static_cast<uint64_t>(settings_.seed);
   o.shuffle = settings_.data.shuffle;
-  o.rank = comm_.rank();
-  o.size = comm_.size();
+  o.rank = parallel_->mesh().data().index;
+  o.size = parallel_->mesh().data().size;
   o.threads = static_cast<int>(settings_.data.threads);
   o.prefetch = static_cast<int>(settings_.data.prefetch);
   o.schedule = parallel_->schedule();
@@ -402,7 +402,7 @@ EvalReport Trainer::evaluate() {
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
   const EvalReport report =
-      lockstep::evaluate(*model_, *parallel_, comm_, some ? static_cast<const Dataset&>(*some) : all,
+      lockstep::evaluate(*model_, *parallel_, some ? static_cast<const Dataset&>(*some) : all,
                          {.micro_batch = settings_.batch.micro,
                           .loader_threads = static_cast<int>(settings_.data.threads),
                           .compute = settings_.parallel.compute,
@@ -429,7 +429,8 @@ std::vector<StateEntry> Trainer::state() const {
 std::vector<StateEntry> Trainer::entries_to_save() const {
   trace_mark();
   check_at_rest("the state is saved");
-  return cut_for_rank(state(), parallel_->mesh().replica(), parallel_->mesh().replicas());
+  const Axis& replica = parallel_->mesh().replica();
+  return cut_for_rank(state(), replica.index, replica.size);
 }
 
 }  // namespace lockstep

@@ -84,7 +84,7 @@ class Trainer {
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;
   // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
-  bool has_replicas() const { return parallel_->mesh().replicas() > 1 || has_whole_copies(); }
+  bool has_replicas() const { return parallel_->mesh().replica().size > 1 || has_whole_copies(); }
   // The last step after which verify.every found all of that equal; -1: none by this process.
   int64_t last_equal_step() const;
 

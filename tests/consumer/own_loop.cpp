@@ -77,7 +77,7 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
   if (comm.rank() == 0) begin_checkpoint(pending);
   comm.barrier("checkpoint");
   const auto mine = write_part(pending, comm.rank(), comm.size(),
-                               cut_for_rank(state(), parallel.mesh().replica(), parallel.mesh().replicas()));
+                               cut_for_rank(state(), parallel.mesh().replica().index, parallel.mesh().replica().size));
   std::vector<StoredSlice> all;
   for (const std::string& part : all_gather_text(comm, slices_text(mine), "checkpoint"))
     for (StoredSlice& slice : parse_slices(part, "checkpoint")) all.push_back(std::move(slice));
