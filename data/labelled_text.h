@@ -19,7 +19,7 @@ class LabelledText final : public Dataset {
   LabelledText(std::shared_ptr<const DatasetFile> file, Range records, int64_t context, int64_t buckets = 1);
   int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
   // "tokens" [context], "labels" [] and, so that no token sees the padding, "documents" and "positions" [context]
-  // (core/nn/documents.h): the record is document 0; what is left of a sample is token 0 of document 1.
+  // (core/nn/attention_scope.h): the record is document 0; what is left of a sample is token 0 of document 1.
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return file_->header.identity; }
   int64_t length(int64_t, int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }

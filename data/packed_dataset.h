@@ -31,8 +31,8 @@ class PackedDataset final : public Dataset {
   // Uses the records [records.begin, records.end) of the source. Throws ExitCode::kConfig if none of them has a label.
   PackedDataset(std::shared_ptr<const TokenSource> source, Range records, PackingOptions options);
   int64_t size() const override;
-  // "tokens" and "labels" [context]; if packed or masked also "documents" and "positions" (core/nn/documents.h). What
-  // is left of a sample is token 0, no target, and a document of its own.
+  // "tokens" and "labels" [context]; if packed or masked also "documents" and "positions" (core/nn/attention_scope.h).
+  // What is left of a sample is token 0, no target, and a document of its own.
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return source_->identity(); }
   int64_t length(int64_t epoch, int64_t index) const override;

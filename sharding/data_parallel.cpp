@@ -161,7 +161,8 @@ std::string DataParallel::why_not_recorded() const {
   if (current_device().type != DeviceType::kCuda) return "only a GPU's work can be recorded";
   if (schedule() == MicroSchedule::kWaves)
     return cat("at sharding.level ", to_text(options_.level), " the host frees memory during a step");
-  if (const Axis& data = mesh_->data(); data.size > 1 && data.comm().backend() != "nccl") return "exchanges through host memory cannot be recorded";
+  if (const Axis& data = mesh_->data(); data.size > 1 && data.comm().backend() != "nccl")
+    return "exchanges through host memory cannot be recorded";
   return "";
 }
 

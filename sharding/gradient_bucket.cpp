@@ -298,7 +298,8 @@ void GradientBucket::place_gradient(const Tensor& own_node) {
     if (!gradient_buffer_) gradient_buffer_ = Tensor::empty({parameters_.slice().size()});
     gradient_ = gradient_buffer_;
   }
-  mesh_.replica().comm()
+  mesh_.replica()
+      .comm()
       .all_gather(gradient_, sum, BucketLayout::cut_sizes(parameters_.slice(), mesh_.replica().size), collective_name())
       .wait();
 }
@@ -320,7 +321,7 @@ void GradientBucket::reduce_fast(const Nodes& nodes, bool last, Stream& merging)
     mine = Tensor::empty({parameters_.slice().size()});
     in_flight_.push_back(mine);
     work = mesh_.shard().comm().reduce_scatter(mine, sum, BucketLayout::cut_sizes(layout().all(), mesh_.shard().size),
-                                              ReduceOp::kSum, collective_name());
+                                               ReduceOp::kSum, collective_name());
   }
   merging.wait(current_stream().record());
   WithStream with(merging);

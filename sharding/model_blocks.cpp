@@ -35,22 +35,22 @@ ModelBlocks blocks_of(Module& model, const DataParallelOptions& options) {
       (is_frozen(all[taken].name) ? into.frozen : into.trainable).push_back(all[taken]);
   };
   size_t of_children = 0;
-  for (auto& [name, child] : model.children()) of_children += child->parameters().size();
+  for (Module* child : model.blocks()) of_children += child->parameters().size();
   take(out.root, all.size() - of_children);
-  const auto is_apart = [&](const std::string& name) {
-    return std::find(options.apart.begin(), options.apart.end(), name) != options.apart.end();
+  const auto is_apart = [&](const Module& child) {
+    return std::find(options.apart.begin(), options.apart.end(), child.name()) != options.apart.end();
   };
   bool closed = true;  // the last block takes no more
-  for (auto& [name, child] : model.children()) {
+  for (Module* child : model.blocks()) {
     const size_t count = child->parameters().size();
     if (count == 0) continue;
     if (!child->self_contained()) {
       take(out.root, count);
       continue;
     }
-    if (closed || is_apart(name) || bytes_of(out.blocks.back()) >= least) out.blocks.emplace_back();
-    closed = is_apart(name);
-    out.blocks.back().modules.push_back(child.get());
+    if (closed || is_apart(*child) || bytes_of(out.blocks.back()) >= least) out.blocks.emplace_back();
+    closed = is_apart(*child);
+    out.blocks.back().modules.push_back(child);
     take(out.blocks.back(), count);
   }
   // The last is small: it joins the one before.

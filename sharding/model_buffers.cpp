@@ -100,7 +100,9 @@ void ModelBuffers::gather() {
   const Range mine = slice_of(mesh_.shard().index);
   const Tensor slice = Tensor::empty({mine.size()});
   raw::copy(slice, flat_.slice(0, mine.begin, mine.end));
-  mesh_.gathers().all_gather(flat_, slice, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size), "buffers").wait();
+  mesh_.gathers()
+      .all_gather(flat_, slice, BucketLayout::cut_sizes(layout_.all(), mesh_.shard().size), "buffers")
+      .wait();
 }
 
 }  // namespace lockstep

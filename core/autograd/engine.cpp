@@ -340,32 +340,30 @@ Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place pla
   });
 }
 
-Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::function<Tensor(const Tensor&)> forward,
+Tensor recomputed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& parameters, ForwardPass forward,
                   Place place) {
-  std::vector<const Tensor*> inputs{&x};
+  std::vector<const Tensor*> all;
   std::vector<Saved> unchanged;
-  for (const Tensor& p : parameters) {
-    inputs.push_back(&p);
-    unchanged.emplace_back(p);
-  }
-  if (!any_recorded(inputs)) return forward(x);
+  for (const auto* tensors : {&inputs, &parameters})
+    for (const Tensor& t : *tensors) {
+      all.push_back(&t);
+      unchanged.emplace_back(t);
+    }
+  if (!any_recorded(all)) return forward(inputs);
   const RandomKey key = context().random;
   const SiteCalls calls = context().site_calls;
-  const auto documents = context().documents;
   Tensor y;
   {
     NoGrad no_grad;
-    y = forward(x);
+    y = forward(inputs);
   }
-  return result_of("recomputed", place, y, inputs,
-                   [x, saved = Saved(x), unchanged = std::move(unchanged), forward = std::move(forward), key, calls,
-                    documents](const Tensor& g, Gradients& grads) {
-                     saved.get("recomputed");
-                     for (const Saved& p : unchanged) p.get("recomputed");
+  return result_of("recomputed", place, y, all,
+                   [inputs, unchanged = std::move(unchanged), forward = std::move(forward), key, calls](
+                       const Tensor& g, Gradients& grads) {
+                     for (const Saved& one : unchanged) one.get("recomputed");
                      WithRandom random(key, calls);
-                     WithDocuments within(documents);
                      WithGrad recording(true);
-                     grads.pass_through(forward(x), g);
+                     grads.pass_through(forward(inputs), g);
                    });
 }
 

@@ -9,6 +9,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor/tensor.h"
@@ -132,12 +133,20 @@ void backward(const Tensor& root, double seed = 1.0);
 // The identity; its backward pass calls hook() first. Implements the hook before_backward of modules.
 Tensor with_backward_hook(const Tensor& t, std::function<void()> hook, Place place = Place::current());
 
-// Computes forward(x) and saves only x (activation checkpointing; Chen et al., "Training Deep Nets with Sublinear
-// Memory Cost", 2016): the backward pass runs forward() again, with the same random numbers, and continues through the
-// graph that this records. Same bits, same hooks, less memory, one more forward pass. `parameters`: all other tensors
-// with a gradient that forward() reads; neither they nor x may be written before the backward pass. forward() must
-// depend on x and these alone, and gradients flow through its result alone.
-Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters, std::function<Tensor(const Tensor&)> forward,
+// Computes forward(inputs) and saves only the inputs (activation checkpointing; Chen et al., "Training Deep Nets with
+// Sublinear Memory Cost", 2016): the backward pass runs forward() again, with the same random numbers, and continues
+// through the graph that this records. Same bits, same hooks, less memory, one more forward pass. `parameters`: all
+// other tensors with a gradient that forward() reads; neither they nor the inputs may be written before the backward
+// pass. forward() must depend on the inputs and these alone, and gradients flow through its result alone.
+using ForwardPass = std::function<Tensor(const std::vector<Tensor>& inputs)>;
+Tensor recomputed(const std::vector<Tensor>& inputs, const std::vector<Tensor>& parameters, ForwardPass forward,
                   Place place = Place::current());
+// The same of one input.
+inline Tensor recomputed(const Tensor& x, const std::vector<Tensor>& parameters,
+                         std::function<Tensor(const Tensor&)> forward, Place place = Place::current()) {
+  return recomputed(
+      std::vector<Tensor>{x}, parameters,
+      [forward = std::move(forward)](const std::vector<Tensor>& inputs) { return forward(inputs[0]); }, place);
+}
 
 }  // namespace lockstep

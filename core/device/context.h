@@ -1,7 +1,6 @@
 // Context: the thread-local state of a rank: current stream, gradient mode, anomaly mode, labels of memory, predicted
-// loss gradient, keys and values of earlier tokens, documents, and the key of random numbers. There is no other ambient
-// state. It is changed only by the RAII classes below (With...), which restore the earlier value at the end of their
-// scope.
+// loss gradient, and the key of random numbers. There is no other ambient state. It is changed only by the RAII classes
+// below (With...), which restore the earlier value at the end of their scope.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,6 @@ struct RandomKey {
 // How often each random site was called in this micro-batch: (hash of its name, calls).
 using SiteCalls = std::vector<std::pair<uint64_t, uint64_t>>;
 
-struct Documents;  // core/nn/documents.h
-
 struct Context {
   Stream* stream = nullptr;
   bool grad = true;
@@ -35,9 +32,7 @@ struct Context {
   MemoryUse memory_use = MemoryUse::kActivations;
   const void* recording = nullptr;  // the StreamGraph that is being recorded: memory allocated meanwhile belongs to it
   std::string_view memory_for;      // module, operation or group that allocates, in out-of-memory messages
-  class KeyValueCache* key_values = nullptr;   // what attention goes on from (core/nn/key_value_cache.h); null: nothing
-  std::shared_ptr<const Documents> documents;  // texts that do not see each other; null: a row of tokens is one text
-  double loss_gradient = 0;                    // predicted gradient of the loss (WithLossGradient); 0: none
+  double loss_gradient = 0;         // predicted gradient of the loss (WithLossGradient); 0: none
   RandomKey random;
   SiteCalls site_calls;
 };
@@ -100,18 +95,6 @@ class WithLossGradient {
 
  private:
   double before_;
-};
-
-// The documents that the rows of tokens hold in this scope.
-class WithDocuments {
- public:
-  explicit WithDocuments(std::shared_ptr<const Documents> documents)
-      : before_(std::exchange(context().documents, std::move(documents))) {}
-  ~WithDocuments() { context().documents = std::move(before_); }
-  WithDocuments(const WithDocuments&) = delete;
-
- private:
-  std::shared_ptr<const Documents> before_;
 };
 
 // The use under which memory allocated in this scope is counted.

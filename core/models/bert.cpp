@@ -1,8 +1,6 @@
 #include "core/models/bert.h"
 
-#include "core/device/context.h"
 #include "core/models/token_extents.h"
-#include "core/nn/documents.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -27,7 +25,7 @@ std::vector<Field> fields(BertOptions& o) {
       positions_field(o.positions)};
 }
 
-BertTransform::BertTransform(int64_t width, Gelu gelu)
+BertTransform::BertTransform(int64_t width, GeluForm gelu)
     : gelu_(gelu),
       dense_(child<Linear>("dense", width, width, true, bert_weights())),
       ln_(child<LayerNorm>("ln", width, true, kBertEpsilon)) {}
@@ -61,15 +59,14 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
   }
 }
 
-Tensor Bert::forward(const Tensor& tokens_BT) {
+Tensor Bert::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "bert: tokens ", tokens_BT, " for a context of ",
         context_);
   Tensor h = tokens_(tokens_BT);
   if (segments_) h = add(h, slice(segments_->weight(), 0, 0, 1));
-  const Documents* documents = context().documents.get();
-  h = drop_(ln_(add(h, documents ? embedding(positions_.weight(), documents->positions)
-                                 : slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
-  for (EncoderBlock* block : blocks_) h = (*block)(h);
+  h = drop_(ln_(add(h, scope.positions ? embedding(positions_.weight(), scope.positions)
+                                       : slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
+  for (EncoderBlock* block : blocks_) h = (*block)(h, scope);
   if (transform_) return linear((*transform_)(h), tokens_.weight(), *head_bias_);
   const Tensor first = reshape(slice(h, 1, 0, 1), {h.dim(0), h.dim(2)});
   return (*head_)((*head_drop_)(tanh((*pooler_)(first))));

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/base/field.h"
-#include "core/models/model.h"
+#include "core/models/token_transformer.h"
 #include "core/nn/encoder.h"
 
 namespace lockstep {
@@ -13,25 +13,25 @@ namespace lockstep {
 struct BertOptions {
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0.1;
-  Gelu gelu = Gelu::kTanh;
+  GeluForm gelu = GeluForm::kTanh;
   int64_t segments = 0;                   // rows of the embedding of segments; 0: no such embedding
   int64_t vocabulary = 0, positions = 0;  // 0: those of the data
 };
 std::vector<Field> fields(BertOptions& o);
 
 // The head's transform: a linear layer, gelu, a norm.
-class BertTransform : public Module {
+class BertTransform : public ModuleOf<Tensor> {
  public:
-  BertTransform(int64_t width, Gelu gelu);
+  BertTransform(int64_t width, GeluForm gelu);
   Tensor forward(const Tensor& x) override;
 
  private:
-  Gelu gelu_;
+  GeluForm gelu_;
   Linear& dense_;
   LayerNorm& ln_;
 };
 
-class Bert : public Model {
+class Bert : public TokenTransformer {
  public:
   Bert(const BertOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
@@ -39,9 +39,10 @@ class Bert : public Model {
             {std::string(kLabels), TensorNeed::Type::kInteger, head_ ? 0 : 1}};
   }
   bool sees_ahead() const override { return true; }
-  bool separates_documents() const override { return true; }
+  bool takes_cache() const override { return false; }
   // int32 -> [B, T, V], or the labels of texts [B, classes].
-  Tensor forward(const Tensor& tokens_BT) override;
+  using TokenTransformer::forward;
+  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
   double flops() const override { return flops_; }
 
  private:

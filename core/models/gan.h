@@ -24,7 +24,7 @@ struct GanOptions {
 std::vector<Field> fields(GanOptions& o);
 
 // Noise [B, latent] -> images [B, H, W, C].
-class GanGenerator : public Module {
+class GanGenerator : public ModuleOf<Tensor> {
  public:
   GanGenerator(const GanOptions& options, const Shape& image);
   Tensor forward(const Tensor& noise) override;
@@ -39,7 +39,7 @@ class GanGenerator : public Module {
 };
 
 // Images [B, H, W, C] -> logits [B, K + 1]: of an image of each of the data's K classes, and of one that was generated.
-class GanDiscriminator : public Module {
+class GanDiscriminator : public ModuleOf<Tensor> {
  public:
   GanDiscriminator(const GanOptions& options, const Shape& image, int64_t classes);
   Tensor forward(const Tensor& images) override;

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "core/models/token_extents.h"
-#include "core/nn/documents.h"
 #include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
@@ -43,20 +42,20 @@ int GptBlock::recompute_attention(bool on) {
   return 1;
 }
 
-Tensor GptBlock::attend(const Tensor& x_BTC) {
+Tensor GptBlock::attend(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor qkv = qkv_(ln1_(x_BTC));
-  if (!context().key_values && !context().documents) return proj_(causal_attention(qkv, heads_));
+  if (!scope.cache && !scope.documents) return proj_(causal_attention(qkv, heads_));
   const int64_t width = x_BTC.dim(2);
   const auto part = [&](int64_t i) {
     return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x_BTC.dim(0), x_BTC.dim(1), heads_, width / heads_});
   };
-  return proj_(reshape(causal_attention_of(*this, part(0), part(1), part(2)), x_BTC.shape()));
+  return proj_(reshape(causal_attention_of(*this, part(0), part(1), part(2), scope), x_BTC.shape()));
 }
 
-Tensor GptBlock::forward(const Tensor& x_BTC) {
+Tensor GptBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor attended = attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
-                                                     [this](const Tensor& x) { return attend(x); })
-                                        : attend(x_BTC);
+                                                     [=, this](const Tensor& x) { return attend(x, scope); })
+                                        : attend(x_BTC, scope);
   const auto [x, normed] = ln2_.of_sum(x_BTC, drop1_(attended));
   return add(x, drop2_(feed_forward(normed, up_, down_)));
 }
@@ -73,17 +72,15 @@ Gpt::Gpt(const GptOptions& o, const TaskSpec& task)
   ln_ = &child<LayerNorm>("ln", o.width, o.bias);
 }
 
-Tensor Gpt::forward(const Tensor& tokens_BT) {
+Tensor Gpt::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "gpt: tokens ", tokens_BT, " for a context of ",
         context_);
-  const KeyValueCache* cache = context().key_values;
-  const Documents* documents = context().documents.get();
-  const Tensor positions = cache       ? embedding(wpe_.weight(), cache->positions(tokens_BT.dim(1)))
-                           : documents ? embedding(wpe_.weight(), documents->positions)
-                                       : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1));
+  const Tensor positions = scope.cache       ? embedding(wpe_.weight(), scope.cache->positions(tokens_BT.dim(1)))
+                           : scope.positions ? embedding(wpe_.weight(), scope.positions)
+                                             : slice(wpe_.weight(), 0, 0, tokens_BT.dim(1));
   Tensor h = drop_(add(wte_(tokens_BT), positions));
-  for (GptBlock* block : blocks_) h = (*block)(h);
-  if (cache) h = cache->last_of(h);
+  for (GptBlock* block : blocks_) h = (*block)(h, scope);
+  if (scope.cache) h = scope.cache->last_of(h);
   return logits((*ln_)(h), wte_.weight());
 }
 

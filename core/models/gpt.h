@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/base/field.h"
-#include "core/models/model.h"
+#include "core/models/token_transformer.h"
 #include "core/nn/layers.h"
 
 namespace lockstep {
@@ -15,14 +15,14 @@ struct GptOptions {
 };
 std::vector<Field> fields(GptOptions& o);
 
-class GptBlock : public Module {
+class GptBlock : public ModuleOf<Tensor, AttentionScope> {
  public:
   explicit GptBlock(const GptOptions& options);
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
 
  private:
-  Tensor attend(const Tensor& x_BTC);
+  Tensor attend(const Tensor& x_BTC, const AttentionScope& scope);
 
   int64_t heads_;
   bool attend_again_ = false;
@@ -31,16 +31,15 @@ class GptBlock : public Module {
   Dropout &drop1_, &drop2_;
 };
 
-class Gpt : public Model {
+class Gpt : public TokenTransformer {
  public:
   Gpt(const GptOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
     return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
   }
-  bool goes_on() const override { return true; }
-  bool separates_documents() const override { return true; }
   bool ends_in_logits() const override { return true; }
-  Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+  using TokenTransformer::forward;
+  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;  // int32 -> [B, T, V]
   // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
   double flops() const override;
 

@@ -2,6 +2,6 @@
 
 namespace lockstep {
 
-Choice<ModelKind> gru_choice() { return model_choice<Gru, RecurrentLmOptions>("gru"); }
+Choice<ModelKind> gru_choice() { return model_choice<GruLm, RecurrentLmOptions>("gru"); }
 
 }  // namespace lockstep

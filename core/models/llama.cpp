@@ -74,17 +74,17 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o)
       k_norm_(o.qk_norm ? &child<RmsNorm>("k_norm", o.head_width, o.norm_eps) : nullptr),
       proj_(child<Linear>("proj", o.heads * o.head_width, o.width, false, branch_end(o))) {}
 
-Tensor LlamaAttention::forward(const Tensor& x_BTC) {
+Tensor LlamaAttention::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const int64_t batch = x_BTC.dim(0), time = x_BTC.dim(1);
   const Tensor x = norm_(x_BTC);
   auto heads_of = [&](Linear& linear, int64_t heads, RmsNorm* norm) {
     const Tensor y = reshape(linear(x), {batch, time, heads, head_width_});
     return norm ? (*norm)(y) : y;
   };
-  const Tensor starts = context().key_values ? context().key_values->starts() : Tensor();
+  const Tensor starts = scope.cache ? scope.cache->starts() : Tensor();
   const Tensor q = rotary(heads_of(q_, heads_, q_norm_), frequencies_, starts);
   const Tensor k = rotary(heads_of(k_, kv_heads_, k_norm_), frequencies_, starts);
-  const Tensor y = causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), window_);
+  const Tensor y = causal_attention_of(*this, q, k, heads_of(v_, kv_heads_, nullptr), scope, window_);
   return proj_(reshape(y, {batch, time, heads_ * head_width_}));
 }
 
@@ -100,8 +100,8 @@ int LlamaBlock::recompute_attention(bool on) {
   return 1;
 }
 
-Tensor LlamaBlock::forward(const Tensor& x_BTC) {
-  const Tensor x = add(x_BTC, attention_(x_BTC)), normed = norm_(x);
+Tensor LlamaBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
+  const Tensor x = add(x_BTC, attention_(x_BTC, scope)), normed = norm_(x);
   return add(x, down_(silu_mul(gate_(normed), up_(normed))));
 }
 
@@ -116,12 +116,12 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
   if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }
 
-Tensor Llama::forward(const Tensor& tokens_BT) {
+Tensor Llama::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "llama: tokens ", tokens_BT, " for a context of ",
         context_);
   Tensor h = wte_(tokens_BT);
-  for (LlamaBlock* block : blocks_) h = (*block)(h);
-  if (const KeyValueCache* cache = context().key_values) h = cache->last_of(h);
+  for (LlamaBlock* block : blocks_) h = (*block)(h, scope);
+  if (scope.cache) h = scope.cache->last_of(h);
   h = (*norm_)(h);
   return head_ ? logits(h, *head_) : logits(h, wte_.weight());
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "core/base/field.h"
-#include "core/models/model.h"
+#include "core/models/token_transformer.h"
 #include "core/nn/layers.h"
 #include "core/nn/rotary.h"
 
@@ -27,10 +27,10 @@ struct LlamaOptions {
 std::vector<Field> fields(LlamaOptions& o);
 
 // Both take resolved options.
-class LlamaAttention : public Module {
+class LlamaAttention : public ModuleOf<Tensor, AttentionScope> {
  public:
   explicit LlamaAttention(const LlamaOptions& options);
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
 
  private:
   int64_t heads_, kv_heads_, head_width_, window_;
@@ -41,10 +41,10 @@ class LlamaAttention : public Module {
   Linear& proj_;
 };
 
-class LlamaBlock : public Module {
+class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
  public:
   explicit LlamaBlock(const LlamaOptions& options);
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
 
  private:
@@ -53,16 +53,15 @@ class LlamaBlock : public Module {
   Linear &gate_, &up_, &down_;
 };
 
-class Llama : public Model {
+class Llama : public TokenTransformer {
  public:
   Llama(const LlamaOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override {
     return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
   }
-  bool goes_on() const override { return true; }
-  bool separates_documents() const override { return true; }
   bool ends_in_logits() const override { return true; }
-  Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
+  using TokenTransformer::forward;
+  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;  // int32 -> [B, T, V]
   // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
   double flops() const override;
 

@@ -31,6 +31,6 @@ RecurrentLm::RecurrentLm(const char* name, Cell cell, const RecurrentLmOptions& 
 
 Tensor RecurrentLm::forward(const Tensor& tokens_BT) { return head_(drop_(layers_(drop_(embedding_(tokens_BT))))); }
 
-Choice<ModelKind> lstm_choice() { return model_choice<Lstm, RecurrentLmOptions>("lstm"); }
+Choice<ModelKind> lstm_choice() { return model_choice<LstmLm, RecurrentLmOptions>("lstm"); }
 
 }  // namespace lockstep

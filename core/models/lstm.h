@@ -31,13 +31,13 @@ class RecurrentLm : public Model {
   double flops_ = 0;
 };
 
-class Lstm : public RecurrentLm {
+class LstmLm : public RecurrentLm {
  public:
-  Lstm(const RecurrentLmOptions& o, const TaskSpec& task) : RecurrentLm("lstm", Cell::kLstm, o, task) {}
+  LstmLm(const RecurrentLmOptions& o, const TaskSpec& task) : RecurrentLm("lstm", Cell::kLstm, o, task) {}
 };
-class Gru : public RecurrentLm {
+class GruLm : public RecurrentLm {
  public:
-  Gru(const RecurrentLmOptions& o, const TaskSpec& task) : RecurrentLm("gru", Cell::kGru, o, task) {}
+  GruLm(const RecurrentLmOptions& o, const TaskSpec& task) : RecurrentLm("gru", Cell::kGru, o, task) {}
 };
 
 }  // namespace lockstep

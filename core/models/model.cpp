@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/trace.h"
-#include "core/nn/documents.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
@@ -64,9 +63,6 @@ Tensor Model::output_of(const Batch& batch) {
   trace_mark();
   const std::vector<TensorNeed> needs = reads();
   const std::string name = needs.empty() ? "" : needs.front().name;
-  const bool apart = separates_documents() && batch.find("documents");
-  WithDocuments documents(apart ? std::make_shared<const Documents>(Documents{batch["documents"], batch["positions"]})
-                                : nullptr);
   return (*this)(name.empty() ? batch.tensors().front().second : batch[name]);
 }
 

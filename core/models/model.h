@@ -45,7 +45,7 @@ struct StepPhase {
   std::string module;  // a child's name, which is also the phase's in metrics; empty: all parameters
 };
 
-class Model : public Module {
+class Model : public ModuleOf<Tensor> {
  public:
   // What this model reads of a batch; data without it is refused before the first step. By default the data's first
   // tensor, and target_need().
@@ -53,11 +53,8 @@ class Model : public Module {
   // Whether what it says of a position depends on later ones, so that data whose targets are the next
   // tokens is refused.
   virtual bool sees_ahead() const { return false; }
-  // Whether forward() goes on from a KeyValueCache (core/nn/key_value_cache.h); it then returns what it says of the
-  // last new token of each sequence alone: [sequences, 1, classes].
-  virtual bool goes_on() const { return false; }
-  // Whether forward() keeps the documents of a row apart (core/nn/documents.h); data that has several is refused if
-  // not.
+  // Whether output_of() keeps the documents of a row apart (core/nn/attention_scope.h); data that has several is
+  // refused if not.
   virtual bool separates_documents() const { return false; }
   // What forward() makes of the first tensor that this model reads; a model of several tensors overrides it. Tensors of
   // floating point come in the type that the model computes in.

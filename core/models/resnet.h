@@ -18,7 +18,7 @@ struct ResnetOptions {
 std::vector<Field> fields(ResnetOptions& o);
 
 // Two 3 x 3 convolutions, or 1 x 1, 3 x 3 and 1 x 1 (bottleneck), and the shortcut around them.
-class ResidualBlock : public Module {
+class ResidualBlock : public ModuleOf<Tensor> {
  public:
   ResidualBlock(int64_t in, int64_t width, int64_t stride, bool bottleneck);
   Tensor forward(const Tensor& x) override;

@@ -15,7 +15,7 @@ struct UnetOptions {
 std::vector<Field> fields(UnetOptions& o);
 
 // Two 3 x 3 convolutions with batch norm and relu.
-class UnetBlock : public Module {
+class UnetBlock : public ModuleOf<Tensor> {
  public:
   UnetBlock(int64_t in, int64_t out);
   Tensor forward(const Tensor& x) override;

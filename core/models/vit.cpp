@@ -46,7 +46,7 @@ Tensor Vit::forward(const Tensor& x) {
                              reshape(patches, {images, patches.dim(1) * patches.dim(2), width})},
                             1);
   Tensor h = (*drop_)(add(all, positions_->weight()));
-  for (EncoderBlock* block : blocks_) h = (*block)(h);
+  for (EncoderBlock* block : blocks_) h = (*block)(h, {});
   h = (*norm_)(slice(h, 1, 0, 1));
   return (*head_)(reshape(h, {images, width}));
 }

@@ -12,7 +12,7 @@ struct VitOptions {
   int64_t patch = 16;
   int64_t layers = 12, heads = 12, width = 768;
   double dropout = 0;
-  Gelu gelu = Gelu::kTanh;
+  GeluForm gelu = GeluForm::kTanh;
   double norm_eps = 1e-6;
 };
 std::vector<Field> fields(VitOptions& o);

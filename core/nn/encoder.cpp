@@ -1,8 +1,6 @@
 #include "core/nn/encoder.h"
 
 #include "core/autograd/node.h"
-#include "core/device/context.h"
-#include "core/nn/documents.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
@@ -10,9 +8,9 @@ namespace {
 Init encoder_weights() { return Init::normal(0.02); }
 }  // namespace
 
-Field gelu_field(Gelu& gelu) {
+Field gelu_field(GeluForm& gelu) {
   return enum_field(
-             "gelu", gelu, {{"tanh", Gelu::kTanh}, {"erf", Gelu::kErf}},
+             "gelu", gelu, {{"tanh", GeluForm::kTanh}, {"erf", GeluForm::kErf}},
              "the form of gelu: its tanh approximation, which is fused with the product before it, or the exact one")
       .without_effect_at_default();
 }
@@ -33,23 +31,23 @@ int EncoderBlock::recompute_attention(bool on) {
   return 1;
 }
 
-Tensor EncoderBlock::attend(const Tensor& x) {
+Tensor EncoderBlock::attend(const Tensor& x, const AttentionScope& scope) {
+  check(!scope.cache, name(), ": every position sees every other, so none can go on from a cache");
   const Tensor qkv = qkv_(options_.pre_norm ? ln1_(x) : x);
-  const Documents* documents = context().documents.get();
-  if (!documents) return proj_(attention(qkv, options_.heads));
+  if (!scope.documents) return proj_(attention(qkv, options_.heads));
   const int64_t width = options_.width, heads = options_.heads;
   const auto part = [&](int64_t i) {
     return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x.dim(0), x.dim(1), heads, width / heads});
   };
-  return proj_(reshape(attention(part(0), part(1), part(2), {.documents = documents->ids}), x.shape()));
+  return proj_(reshape(attention(part(0), part(1), part(2), {.documents = scope.documents}), x.shape()));
 }
 
-Tensor EncoderBlock::forward(const Tensor& x_BTC) {
+Tensor EncoderBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor attended = drop1_(attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
-                                                            [this](const Tensor& x) { return attend(x); })
-                                               : attend(x_BTC));
+                                                            [=, this](const Tensor& x) { return attend(x, scope); })
+                                               : attend(x_BTC, scope));
   const auto feed = [&](const Tensor& x) {
-    if (options_.gelu == Gelu::kErf) return drop2_(down_(gelu_erf(up_(x))));
+    if (options_.gelu == GeluForm::kErf) return drop2_(down_(gelu_erf(up_(x))));
     return drop2_(feed_forward(x, up_, down_));
   };
   if (options_.pre_norm) {

@@ -4,25 +4,26 @@
 #pragma once
 
 #include "core/base/field.h"
+#include "core/nn/attention_scope.h"
 #include "core/nn/layers.h"
 
 namespace lockstep {
 
-enum class Gelu { kTanh, kErf };  // by its approximation, or by the normal distribution function
-Field gelu_field(Gelu& gelu);     // of a model's options: "gelu"
-inline Tensor apply(Gelu kind, const Tensor& x) { return kind == Gelu::kErf ? gelu_erf(x) : gelu(x); }
+enum class GeluForm { kTanh, kErf };  // by its approximation, or by the normal distribution function
+Field gelu_field(GeluForm& gelu);     // of a model's options: "gelu"
+inline Tensor apply(GeluForm kind, const Tensor& x) { return kind == GeluForm::kErf ? gelu_erf(x) : gelu(x); }
 
-class EncoderBlock : public Module {
+class EncoderBlock : public ModuleOf<Tensor, AttentionScope> {
  public:
   struct Options {
     int64_t heads = 4, width = 128;
     double dropout = 0;
     bool pre_norm = true;
     double eps = 1e-5;  // of the norms
-    Gelu gelu = Gelu::kTanh;
+    GeluForm gelu = GeluForm::kTanh;
   };
   explicit EncoderBlock(const Options& options);
-  Tensor forward(const Tensor& x_BTC) override;
+  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;  // without a cache
   int recompute_attention(bool on) override;
 
   // Multiply-adds of one position's products, `others` of them attended to.
@@ -31,7 +32,7 @@ class EncoderBlock : public Module {
   }
 
  private:
-  Tensor attend(const Tensor& x);
+  Tensor attend(const Tensor& x, const AttentionScope& scope);
 
   Options options_;
   bool attend_again_ = false;

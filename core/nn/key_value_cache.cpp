@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "core/nn/documents.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 
@@ -55,8 +54,8 @@ const KeyValueCache::KeysAndValues& KeyValueCache::append(const Module& layer, c
   return all;
 }
 
-WithKeyValues::WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& counts)
-    : cache_(cache), before_(context().key_values), exceptions_(std::uncaught_exceptions()) {
+CachedPass::CachedPass(KeyValueCache& cache, const std::vector<int64_t>& counts)
+    : cache_(cache), exceptions_(std::uncaught_exceptions()) {
   check(counts.size() == cache.lengths_.size(), "a cache of ", cache.sequences(), " sequences, new tokens of ",
         counts.size());
   for (size_t b = 0; b < counts.size(); ++b)
@@ -64,24 +63,21 @@ WithKeyValues::WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& c
           " new tokens after ", cache.lengths_[b], " in a cache of ", cache.capacity_);
   cache.counts_ = counts;
   cache.starts_ = of_each(cache.lengths_, {cache.sequences()});
-  context().key_values = &cache;
 }
 
-WithKeyValues::~WithKeyValues() {
-  context().key_values = before_;
+CachedPass::~CachedPass() {
   if (std::uncaught_exceptions() > exceptions_) return;  // the pass may have written a part of its keys alone
   for (size_t b = 0; b < cache_.lengths_.size(); ++b) cache_.lengths_[b] += cache_.counts_[b];
 }
 
-Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window) {
-  KeyValueCache* cache = context().key_values;
-  const Documents* documents = context().documents.get();
-  check(!(cache && documents), layer.name(),
-        ": a pass with documents (WithDocuments) cannot go on from a cache of keys and values (WithKeyValues)");
-  if (documents) return attention(q, k, v, {.causal = true, .window = window, .documents = documents->ids});
-  if (!cache) return causal_attention(q, k, v, window);
-  const auto& [keys, values] = cache->append(layer, k, v);
-  return attention(q, keys, values, {.causal = true, .window = window, .starts = cache->starts()});
+Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionScope& scope, int64_t window) {
+  check(!(scope.cache && scope.documents), layer.name(),
+        ": a pass with documents cannot go on from a cache of keys and values");
+  if (scope.documents) return attention(q, k, v, {.causal = true, .window = window, .documents = scope.documents});
+  if (!scope.cache) return causal_attention(q, k, v, window);
+  const auto& [keys, values] = scope.cache->append(layer, k, v);
+  return attention(q, keys, values, {.causal = true, .window = window, .starts = scope.cache->starts()});
 }
 
 }  // namespace lockstep

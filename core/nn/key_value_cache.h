@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/device/context.h"
+#include "core/nn/attention_scope.h"
 #include "core/nn/module.h"
 
 namespace lockstep {
@@ -35,33 +36,33 @@ class KeyValueCache {
   const KeysAndValues& append(const Module& layer, const Tensor& keys, const Tensor& values);
 
  private:
-  friend class WithKeyValues;
+  friend class CachedPass;
   int64_t capacity_;
   std::vector<int64_t> lengths_, counts_;
   Tensor starts_;
   std::map<const Module*, KeysAndValues> layers_;
 };
 
-// Passes in this scope go on from `cache`: one pass over new tokens [sequences, T], of which the first counts[b] of
-// sequence b, at least 1, are its own and the rest is padding. At the end of the scope the cache holds the new tokens,
-// or, where an exception ends it, those from before. Throws ExitCode::kInternal where they do not fit. Without
-// gradients.
-class WithKeyValues {
+// One pass that follows the tokens of `cache`: over new tokens [sequences, T], of which the first counts[b] of sequence
+// b, at least 1, are its own and the rest is padding. The model gets scope(). At the end of this object's life the
+// cache holds the new tokens, or, where an exception ends it, those from before. Throws ExitCode::kInternal where they
+// do not fit. Without gradients.
+class CachedPass {
  public:
-  WithKeyValues(KeyValueCache& cache, const std::vector<int64_t>& counts);
-  ~WithKeyValues();
-  WithKeyValues(const WithKeyValues&) = delete;
+  CachedPass(KeyValueCache& cache, const std::vector<int64_t>& counts);
+  ~CachedPass();
+  CachedPass(const CachedPass&) = delete;
+  AttentionScope scope() const { return {.cache = &cache_}; }
 
  private:
   NoGrad no_grad_;
   KeyValueCache& cache_;
-  KeyValueCache* before_;
-  int exceptions_;  // in flight at the start of the scope
+  int exceptions_;  // in flight at the start
 };
 
-// Causal attention (core/ops/ops.h) of an attention layer: to the tokens of its own document where rows hold several
-// (core/nn/documents.h), and in a pass that goes on from a cache, to the keys and values of earlier passes too; both
-// together throw ExitCode::kInternal. The layer is that of the caller. Keys and values: [B, T, kv_heads, D].
-Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v, int64_t window = 0);
+// Causal attention (core/ops/ops.h) of an attention layer, which is that of the caller, in this scope. Documents and a
+// cache together throw ExitCode::kInternal. Keys and values: [B, T, kv_heads, D].
+Tensor causal_attention_of(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionScope& scope, int64_t window = 0);
 
 }  // namespace lockstep

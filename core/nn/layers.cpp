@@ -128,6 +128,16 @@ Tensor BatchNorm::normalised(const Tensor& x, bool relu, const Tensor& addend) {
   return out.y;
 }
 
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps)
+    : groups_(groups),
+      weight_(parameter("weight", {channels}, Init::ones())),
+      bias_(parameter("bias", {channels}, Init::zeros())),
+      eps_(eps) {
+  require(groups > 0 && channels % groups == 0, ExitCode::kConfig, "group norm of ", groups,
+          " groups, which do not divide its ", channels, " channels");
+}
+Tensor GroupNorm::forward(const Tensor& x) { return group_norm(x, groups_, weight_, bias_, eps_); }
+
 Recurrent::Recurrent(int64_t in, int64_t hidden, const Options& o) : cell_(o.cell), bidirectional_(o.bidirectional) {
   const int64_t gates = (o.cell == Cell::kLstm ? 4 : 3) * hidden;
   const Init init = Init::uniform(bound(hidden));

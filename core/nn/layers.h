@@ -11,8 +11,10 @@
 
 namespace lockstep {
 
+class Dropout;
+
 // y = x weight^T + bias; weight [out, in]
-class Linear : public Module {
+class Linear : public ModuleOf<Tensor> {
  public:
   // Without `init`: uniform within 1/sqrt(in), the bias too; with it, the bias starts at 0.
   Linear(int64_t in, int64_t out, bool bias = true);
@@ -43,7 +45,7 @@ class Linear : public Module {
 // down(gelu(up(x))), with gelu's tanh form: in one operation unless a layer has an adapter.
 Tensor feed_forward(const Tensor& x, Linear& up, Linear& down);
 
-class LayerNorm : public Module {
+class LayerNorm : public ModuleOf<Tensor> {
  public:
   explicit LayerNorm(int64_t width, bool bias = true, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
@@ -56,7 +58,7 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-class RmsNorm : public Module {
+class RmsNorm : public ModuleOf<Tensor> {
  public:
   explicit RmsNorm(int64_t width, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
@@ -66,7 +68,7 @@ class RmsNorm : public Module {
   double eps_;
 };
 
-class Embedding : public Module {
+class Embedding : public ModuleOf<Tensor> {
  public:
   Embedding(int64_t count, int64_t width, Init init);
   Tensor forward(const Tensor& index) override;  // int32 [...] -> [..., width]
@@ -79,7 +81,7 @@ class Embedding : public Module {
 
 // 3x3 and the like, on images [B, H, W, C]; weight [out, k, k, in / groups]. Groups must divide in and out
 // (ExitCode::kConfig).
-class Conv2d : public Module {
+class Conv2d : public ModuleOf<Tensor> {
  public:
   // With a bias, and uniform within 1/sqrt(in k k / groups); or without one.
   Conv2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0, int64_t dilation = 1,
@@ -95,7 +97,7 @@ class Conv2d : public Module {
 };
 
 // weight [in, k, k, out]
-class ConvTranspose2d : public Module {
+class ConvTranspose2d : public ModuleOf<Tensor> {
  public:
   ConvTranspose2d(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t padding = 0);
   Tensor forward(const Tensor& x) override;
@@ -107,13 +109,13 @@ class ConvTranspose2d : public Module {
 
 // Batch norm of [..., channels] by the statistics of the micro-batch in training, by their running averages otherwise.
 // Statistics are those of one micro-batch, so results depend on batch.micro, and on nothing else of the layout.
-class BatchNorm : public Module {
+class BatchNorm : public ModuleOf<Tensor> {
  public:
   // momentum: of each micro-batch's statistics in the running averages.
   explicit BatchNorm(int64_t channels, double eps = 1e-5, double momentum = 0.1);
   Tensor forward(const Tensor& x) override { return normalised(x, false, {}); }
   // operator()(x), then + addend where it is defined, then relu where asked for, in one pass.
-  Tensor operator()(const Tensor& x) { return Module::operator()(x); }
+  Tensor operator()(const Tensor& x) { return ModuleOf::operator()(x); }
   Tensor operator()(const Tensor& x, bool relu, const Tensor& addend = {});
 
  private:
@@ -124,9 +126,22 @@ class BatchNorm : public Module {
   double eps_;
 };
 
+// Of [B, ..., channels], by the statistics of each sample's groups of neighbouring channels (group_norm). Groups must
+// divide the channels (ExitCode::kConfig).
+class GroupNorm : public ModuleOf<Tensor> {
+ public:
+  GroupNorm(int64_t groups, int64_t channels, double eps = 1e-5);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  int64_t groups_;
+  Tensor &weight_, &bias_;
+  double eps_;
+};
+
 // Layers of LSTM or GRU cells on [B, T, in]: [B, T, hidden], or, in both directions, [B, T, 2 hidden]; dropout between
 // them. Parameters of layer L: "L.weight_ih" and so on, and of its other direction "L.reverse.weight_ih".
-class Recurrent : public Module {
+class Recurrent : public ModuleOf<Tensor> {
  public:
   struct Options {
     Cell cell = Cell::kLstm;
@@ -144,10 +159,22 @@ class Recurrent : public Module {
   Cell cell_;
   bool bidirectional_;
   std::vector<Weights> weights_;
-  std::vector<Module*> dropouts_;
+  std::vector<Dropout*> dropouts_;
 };
 
-class Dropout : public Module {
+// One layer, or several, of one kind of cells.
+class Lstm : public Recurrent {
+ public:
+  Lstm(int64_t in, int64_t hidden, int64_t layers = 1, bool bidirectional = false, double dropout = 0)
+      : Recurrent(in, hidden, {Cell::kLstm, layers, bidirectional, dropout}) {}
+};
+class Gru : public Recurrent {
+ public:
+  Gru(int64_t in, int64_t hidden, int64_t layers = 1, bool bidirectional = false, double dropout = 0)
+      : Recurrent(in, hidden, {Cell::kGru, layers, bidirectional, dropout}) {}
+};
+
+class Dropout : public ModuleOf<Tensor> {
  public:
   explicit Dropout(double p) : p_(p) {}
   Tensor forward(const Tensor& x) override;

@@ -5,14 +5,15 @@
 
 namespace lockstep {
 
-Tensor Module::operator()(const Tensor& x) {
+Tensor Module::surrounded_again(const std::vector<Tensor>& tensors,
+                                std::function<Tensor(const std::vector<Tensor>&)> forward) {
   return surrounded([&] {
-    if (!recompute_) return forward(x);
-    return recomputed(x, trainable({this}), [this, training = training_](const Tensor& again) {
-      check(training_ == training, "module ", name_,
-            ": train() or eval() between a forward pass and its recomputation");
-      return forward(again);
-    });
+    return recomputed(tensors, trainable({this}),
+                      [this, training = training_, forward = std::move(forward)](const std::vector<Tensor>& again) {
+                        check(training_ == training, "module ", name_,
+                              ": train() or eval() between a forward pass and its recomputation");
+                        return forward(again);
+                      });
   });
 }
 
@@ -71,6 +72,19 @@ void Module::collect(const std::string& prefix, std::vector<NamedParameter>& out
 std::vector<NamedParameter> Module::parameters() const {
   std::vector<NamedParameter> out;
   collect("", out);
+  return out;
+}
+
+std::vector<Module*> Module::blocks() const {
+  std::vector<Module*> out;
+  for (auto& [_, module] : children_) {
+    if (!module->is_list()) {
+      out.push_back(module.get());
+      continue;
+    }
+    const std::vector<Module*> held = module->blocks();
+    out.insert(out.end(), held.begin(), held.end());
+  }
   return out;
 }
 

@@ -13,9 +13,9 @@ Field recompute_field(Recompute& mode) {
 int apply_recompute(Module& root, Recompute mode) {
   int places = root.recompute_attention(mode == Recompute::kAttention);
   if (mode != Recompute::kAttention) places = 0;
-  for (auto& [_, child] : root.children()) {
-    const bool on = mode == Recompute::kBlock && !child->children().empty();
-    child->set_recompute(on);
+  for (Module* block : root.blocks()) {
+    const bool on = mode == Recompute::kBlock && !block->children().empty();
+    block->set_recompute(on);
     places += on;
   }
   return places;

@@ -9,7 +9,7 @@ namespace lockstep {
 
 enum class Recompute {
   kNone,
-  kBlock,      // each child of the root that has children of its own
+  kBlock,      // each block of the root that has children of its own
   kAttention,  // the attention of each block alone
 };
 Field recompute_field(Recompute& mode);

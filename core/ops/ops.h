@@ -60,6 +60,16 @@ Tensor cast(const Tensor& x, DType dtype, Place place = Place::current());
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& x) { return affine(x, -1); }
+inline Tensor operator+(const Tensor& x, double s) { return affine(x, 1, s); }
+inline Tensor operator+(double s, const Tensor& x) { return affine(x, 1, s); }
+inline Tensor operator-(const Tensor& x, double s) { return affine(x, 1, -s); }
+inline Tensor operator-(double s, const Tensor& x) { return affine(x, -1, s); }
+inline Tensor operator*(const Tensor& x, double s) { return affine(x, s); }
+inline Tensor operator*(double s, const Tensor& x) { return affine(x, s); }
+Tensor operator/(const Tensor& x, double s);  // each element divided, and not multiplied by 1 / s
+Tensor operator/(double s, const Tensor& x);
 
 // Masks, with broadcasting and without gradient: 1 where the relation holds, else 0, of a's type.
 Tensor compare(Comparison relation, const Tensor& a, const Tensor& b);

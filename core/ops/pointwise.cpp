@@ -95,6 +95,9 @@ Tensor mul(const Tensor& a, const Tensor& b, Place place) {
                    });
 }
 
+Tensor operator/(const Tensor& x, double s) { return div(x, Tensor::full({1}, s, x.dtype())); }
+Tensor operator/(double s, const Tensor& x) { return div(Tensor::full({1}, s, x.dtype()), x); }
+
 Tensor div(const Tensor& a, const Tensor& b, Place place) {
   const TraceOp op("div");
   return result_of("div", place, apply2(PointwiseOp::kDiv, a, b, "div"), {&a, &b},

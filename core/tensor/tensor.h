@@ -9,6 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/partition.h"
 #include "core/base/shape.h"
 #include "core/device/context.h"
 #include "core/tensor/storage.h"
@@ -76,6 +77,11 @@ class Tensor {
   Tensor slice(int dim, int64_t begin, int64_t end) const;
   Tensor expand(const Shape& shape) const;  // extents of 1 repeat; leading ones may be added
   Tensor as(DType dtype) const;             // reinterprets the bytes; equal element size
+
+  // Element i of the first dimension, which the result lacks, and elements [begin, end) of it: t[i], t[{begin, end}].
+  // Differentiable views (core/ops/ops.h).
+  Tensor operator[](int64_t i) const;
+  Tensor operator[](Range range) const;
 
   // Autograd's record; null for a plain value.
   const std::shared_ptr<AutogradRecord>& record() const { return record_; }

@@ -33,8 +33,8 @@ struct EvalOptions {
 // predicted.
 std::vector<Metric> metrics_of(std::vector<Metric> metrics, const DataSpec& spec);
 
-// Runs every sample of `data` once, in order, without gradients; the ranks of the data axis share the micro-batches. The same bits at
-// every number of ranks. Collective, outside of steps.
+// Runs every sample of `data` once, in order, without gradients; the ranks of the data axis share the micro-batches.
+// The same bits at every number of ranks. Collective, outside of steps.
 EvalReport evaluate(Model& model, DataParallel& parallel, const Dataset& data, const EvalOptions& options);
 
 // A batch as the model reads it: floating-point tensors, but not "targets", in the type that it computes in.

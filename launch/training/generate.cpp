@@ -8,6 +8,7 @@
 
 #include "core/autograd/node.h"
 #include "core/base/philox.h"
+#include "core/models/token_transformer.h"
 #include "core/nn/key_value_cache.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/training/build_model.h"
@@ -125,7 +126,8 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
     longest = std::max(longest, static_cast<int64_t>(s.size()));
     fit = fit && static_cast<int64_t>(s.size()) <= context;
   }
-  const bool cached = options.cache && fit && model.goes_on();
+  auto* transformer = dynamic_cast<TokenTransformer*>(&model);
+  const bool cached = options.cache && fit && transformer && transformer->takes_cache();
   KeyValueCache cache(cached ? count : 0, std::min(context, longest + options.tokens));
   std::vector<bool> going(sequences.size(), true);
 
@@ -148,8 +150,8 @@ void generate(Model& model, std::vector<std::vector<int32_t>> sequences, int64_t
       tokens.insert(tokens.end(), first, first + counts[b]);
       tokens.resize((b + 1) * static_cast<size_t>(time));
     }
-    const WithKeyValues with(cache, counts);
-    return on_host(model(raw::to_device(Tensor::of(tokens, {count, time}), current_device())));
+    const CachedPass pass(cache, counts);
+    return on_host((*transformer)(raw::to_device(Tensor::of(tokens, {count, time}), current_device()), pass.scope()));
   };
   // Of one sequence alone, over its last tokens.
   const auto plain_logits = [&](const std::vector<int32_t>& tokens) {

@@ -87,7 +87,8 @@ void Sentinel::verify(int64_t step, const std::vector<StateEntry>& state, const 
 void Sentinel::report(int64_t step, const std::vector<StateEntry>& state, const std::vector<Hash128>& digests) {
   std::set<int> ranks, odd;
   std::map<std::string, std::map<std::string, std::set<int>>> seen;  // tensor, digest, ranks
-  for (const std::string& text : all_gather_text(copies_.comm(), lines_of(all_.index, state, digests), "verify tensors")) {
+  for (const std::string& text :
+       all_gather_text(copies_.comm(), lines_of(all_.index, state, digests), "verify tensors")) {
     std::istringstream lines(text);
     std::string line;
     std::getline(lines, line);

@@ -126,7 +126,8 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   if (measured) return;
   if (settings_.verify.every > 0 && parallel_->mesh().replica().size > 1)
     sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica(), parallel_->mesh().data());
-  if (settings_.verify.every > 0 && has_whole_copies()) copy_sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().data(), parallel_->mesh().data());
+  if (settings_.verify.every > 0 && has_whole_copies())
+    copy_sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().data(), parallel_->mesh().data());
   fail_together(comm_, [&] { start_loader(); });
 }
 
@@ -401,14 +402,13 @@ EvalReport Trainer::evaluate() {
   const int64_t most = settings_.train.eval_samples;
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
-  const EvalReport report =
-      lockstep::evaluate(*model_, *parallel_, some ? static_cast<const Dataset&>(*some) : all,
-                         {.micro_batch = settings_.batch.micro,
-                          .loader_threads = static_cast<int>(settings_.data.threads),
-                          .compute = settings_.parallel.compute,
-                          .seed = static_cast<uint64_t>(settings_.seed),
-                          .step = info_.step,
-                          .metrics = metrics_of(settings_.metrics, all.spec())});
+  const EvalReport report = lockstep::evaluate(*model_, *parallel_, some ? static_cast<const Dataset&>(*some) : all,
+                                               {.micro_batch = settings_.batch.micro,
+                                                .loader_threads = static_cast<int>(settings_.data.threads),
+                                                .compute = settings_.parallel.compute,
+                                                .seed = static_cast<uint64_t>(settings_.seed),
+                                                .step = info_.step,
+                                                .metrics = metrics_of(settings_.metrics, all.spec())});
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }

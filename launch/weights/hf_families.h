@@ -49,8 +49,8 @@ struct HfLayers {
 };
 
 // Of encoders: gelu in one of its forms, and a hidden layer of four times the width.
-Gelu gelu_of(const HfConfig& config);
-std::string gelu_text(Gelu gelu);
+GeluForm gelu_of(const HfConfig& config);
+std::string gelu_text(GeluForm gelu);
 void need_four_widths(const HfConfig& config, int64_t width);
 Shape image_of(const HfConfig& config);                // [height, width, channels]
 int64_t labels_of(const HfConfig& config);             // of a classifier

@@ -77,12 +77,12 @@ void copy_options(const std::vector<Field>& from, std::vector<Field> to) {
     }
 }
 
-Gelu gelu_of(const HfConfig& config) {
+GeluForm gelu_of(const HfConfig& config) {
   const std::string form = config.one_of("hidden_act", {"gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh"});
-  return form == "gelu" || form == "gelu_python" ? Gelu::kErf : Gelu::kTanh;
+  return form == "gelu" || form == "gelu_python" ? GeluForm::kErf : GeluForm::kTanh;
 }
 
-std::string gelu_text(Gelu gelu) { return gelu == Gelu::kErf ? "gelu" : "gelu_pytorch_tanh"; }
+std::string gelu_text(GeluForm gelu) { return gelu == GeluForm::kErf ? "gelu" : "gelu_pytorch_tanh"; }
 
 void need_four_widths(const HfConfig& config, int64_t width) {
   if (config.integer("intermediate_size", 3072) != 4 * width)

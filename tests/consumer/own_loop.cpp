@@ -16,7 +16,7 @@ using namespace lockstep;
 
 namespace {
 
-class Net : public Module {
+class Net : public ModuleOf<Tensor> {
  public:
   Net() : in_(child<Linear>("in", 1, 64)), out_(child<Linear>("out", 64, 1)) {}
   Tensor forward(const Tensor& x) override { return out_(tanh(in_(x))); }

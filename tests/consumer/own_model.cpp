@@ -21,7 +21,7 @@ std::vector<Field> fields(GatedOptions& o) {
 }
 
 // x + down(relu(gate(x)) * up(x)), after a norm
-class GatedBlock : public Module {
+class GatedBlock : public ModuleOf<Tensor> {
  public:
   explicit GatedBlock(const GatedOptions& o)
       : norm_(child<LayerNorm>("norm", o.width)),

@@ -79,7 +79,7 @@ TEST(Lora, PartsOfAFusedLayerHaveAdaptersOfTheirOwn) {
 
 // Of k and v: the outputs of each change by its adapter, those of q do not.
 TEST(Lora, AnAdapterOfAPartChangesItsOutputsAlone) {
-  struct Root : Module {
+  struct Root : ModuleOf<Tensor> {
     Linear& qkv = child<Linear>("qkv", 3, 6, false);
     Tensor forward(const Tensor& x) override { return qkv(x); }
   } root;

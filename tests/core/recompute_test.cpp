@@ -83,6 +83,59 @@ TEST(Recomputed, SeveralCallsOfOneFunctionInAChainAndSideBySide) {
   });
 }
 
+// Attends to a second tensor, one that is also its first, and a factor that is no tensor.
+struct TwoInputs : ModuleOf<Tensor, Tensor, double> {
+  TwoInputs() : q_(child<Linear>("q", 6, 6)), kv_(child<Linear>("kv", 4, 12)), drop_(child<Dropout>("drop", 0.3)) {}
+  Tensor forward(const Tensor& x, const Tensor& other, const double& factor) override {
+    ++runs;
+    const auto heads = [](const Tensor& t) { return reshape(t, {t.dim(0), t.dim(1), 2, 3}); };
+    const Tensor kv = kv_(other);
+    const Tensor y = attention(heads(q_(x)), heads(slice(kv, 2, 0, 6)), heads(slice(kv, 2, 6, 12)));
+    return add(x, drop_(affine(reshape(y, x.shape()), factor)));
+  }
+  Linear &q_, &kv_;
+  Dropout& drop_;
+  int runs = 0;
+};
+
+TEST(Recomputed, AModuleOfSeveralTensors) {
+  const auto run = [](bool again) {
+    TwoInputs module;
+    place_parameters(module, 3);
+    module.set_recompute(again);
+    std::vector<std::string> called;
+    module.set_hooks({[&] { called.push_back("before"); }, [&] { called.push_back("after"); },
+                      [&] { called.push_back("backward"); }});
+    Tensor x = leaf({2, 3, 6}, 1), other = leaf({2, 5, 4}, 2);
+    WithRandom random({7, 1, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{4, 9})});
+    const Tensor y = sum(mul(module(tanh(x), other, 0.5), x));
+    Swept out;
+    out.values.push_back(y.to_vector());
+    backward(y);
+    for (const Tensor& t : {x, other}) out.values.push_back(grad_of(t).to_vector());
+    for (auto& p : module.parameters()) out.values.push_back(grad_of(p.parameter->value).to_vector());
+    EXPECT_EQ(module.runs, again ? 2 : 1);
+    EXPECT_EQ(called, (std::vector<std::string>{"before", "after", "backward"}));
+    return out;
+  };
+  expect_same(run(false), run(true), "two inputs");
+}
+
+TEST(Recomputed, OneTensorAsBothInputs) {
+  const auto run = [](bool again) {
+    Tensor x = leaf({3, 5}, 1), w = leaf({5, 5}, 2);
+    const Tensor h = tanh(linear(x, w));
+    const ForwardPass both = [&](const std::vector<Tensor>& in) { return mul(linear(in[0], w), in[1]); };
+    const Tensor y = sum(again ? recomputed({h, h}, {w}, both) : both({h, h}));
+    Swept out;
+    out.values.push_back(y.to_vector());
+    backward(y);
+    for (const Tensor& t : {x, w}) out.values.push_back(grad_of(t).to_vector());
+    return out;
+  };
+  expect_same(run(false), run(true), "the same tensor twice");
+}
+
 TEST(Recomputed, Nested) {
   same_both_ways([](const Caller& call, std::vector<Tensor>& w) {
     const Function inner = [&](const Tensor& x) { return tanh(linear(x, w[1])); };

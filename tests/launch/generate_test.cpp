@@ -10,7 +10,6 @@
 #include "core/device/context.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
-#include "core/nn/documents.h"
 #include "core/nn/key_value_cache.h"
 
 namespace lockstep {
@@ -40,6 +39,8 @@ std::unique_ptr<Model> model_named(const std::string& name) {
   if (name == "mistral") o.kv_heads = 1, o.window = 23;
   return placed(std::make_unique<Llama>(o, task));
 }
+
+TokenTransformer& transformer(Model& model) { return dynamic_cast<TokenTransformer&>(model); }
 
 Tokens prompt_of(int64_t length, int32_t seed) {
   Tokens out;
@@ -108,17 +109,17 @@ TEST_P(Generation, LogitsOfACacheHaveTheBitsOfAWholePass) {
   const Tokens all = prompt_of(kContext, 7);
   KeyValueCache cache(1, kContext);
   for (int64_t done = 0, count = 61; done < kContext; done += count, count = 1) {
-    const auto pass = [&](int64_t from) {
+    const auto pass = [&](int64_t from, const AttentionScope& scope) {
       const Tokens tokens(all.begin() + from, all.begin() + done + count);
-      const Tensor y = (*model)(Tensor::of(tokens, {1, static_cast<int64_t>(tokens.size())}));
+      const Tensor y = transformer(*model)(Tensor::of(tokens, {1, static_cast<int64_t>(tokens.size())}), scope);
       return y.slice(1, y.dim(1) - 1, y.dim(1)).to_vector();
     };
-    const auto whole = pass(0);
-    const WithKeyValues with(cache, {count});
-    ASSERT_EQ(pass(done), whole) << "after " << done << " tokens";
+    const auto whole = pass(0, {});
+    const CachedPass cached(cache, {count});
+    ASSERT_EQ(pass(done, cached.scope()), whole) << "after " << done << " tokens";
   }
   EXPECT_EQ(cache.lengths()[0], kContext);
-  EXPECT_THROW(WithKeyValues(cache, {1}), Error);
+  EXPECT_THROW(CachedPass(cache, {1}), Error);
 }
 
 // A pass that fails in the middle, and one that is done before another failed.
@@ -128,14 +129,13 @@ TEST_P(Generation, ACacheKeepsNothingOfAPassThatFailed) {
   const Tokens prompt = prompt_of(5, 7);
   KeyValueCache cache(1, kContext);
   const auto pass = [&](bool fails) {
-    const WithKeyValues with(cache, {5});
-    const Tensor y = (*model)(Tensor::of(prompt, {1, 5}));
+    const CachedPass cached(cache, {5});
+    const Tensor y = transformer(*model)(Tensor::of(prompt, {1, 5}), cached.scope());
     if (fails) throw std::runtime_error("the pass failed");
     return y.to_vector();
   };
   EXPECT_THROW(pass(true), std::runtime_error);
   EXPECT_EQ(cache.lengths()[0], 0);
-  EXPECT_EQ(context().key_values, nullptr);
   struct AtUnwinding {
     std::function<void()> work;
     ~AtUnwinding() { work(); }
@@ -152,15 +152,14 @@ TEST_P(Generation, ACacheKeepsNothingOfAPassThatFailed) {
 TEST_P(Generation, ACacheAndDocumentsTogetherAreRefused) {
   const auto model = model_named(GetParam());
   const Tensor one = Tensor::zeros({1, 5}, DType::kInt32), tokens = Tensor::of(prompt_of(5, 7), {1, 5});
-  const WithDocuments documents(std::make_shared<const Documents>(Documents{one, one}));
   KeyValueCache cache(1, kContext);
   try {
-    const WithKeyValues with(cache, {5});
-    (*model)(tokens);
+    const CachedPass cached(cache, {5});
+    transformer (*model)(tokens, {.documents = one, .positions = one, .cache = &cache});
     FAIL() << "documents and a cache";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kInternal);
-    EXPECT_NE(std::string(e.what()).find("WithDocuments"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("a pass with documents"), std::string::npos) << e.what();
   }
   EXPECT_EQ(cache.lengths()[0], 0);
 }

@@ -18,7 +18,7 @@ struct TwinsOptions {
 };
 std::vector<Field> fields(TwinsOptions& o) { return {field("joined", o.joined, "one phase for both networks")}; }
 
-class Block : public Module {
+class Block : public ModuleOf<Tensor> {
  public:
   explicit Block(int64_t width) : in_(child<Linear>("in", width, width)), norm_(child<BatchNorm>("norm", width)) {}
   Tensor forward(const Tensor& x) override { return relu(norm_(in_(x))); }
@@ -48,7 +48,7 @@ class Twins : public Model {
   }
 
  private:
-  class Network : public Module {
+  class Network : public ModuleOf<Tensor> {
    public:
     Network(int64_t width, int64_t classes)
         : block_(child<Block>("block", width)), head_(child<Linear>("head", width, classes)) {}

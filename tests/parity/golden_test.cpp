@@ -260,9 +260,9 @@ TEST(GoldenModel, Convnet) {
 }
 
 TEST(GoldenModel, Recurrent) {
-  Lstm lstm({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
+  LstmLm lstm({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
   expect_model(lstm, "lstm", 1e-5);
-  Gru gru({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
+  GruLm gru({.layers = 2, .width = 8, .embedding = 6}, {{9}, 11});
   expect_model(gru, "gru", 1e-5);
 }
 

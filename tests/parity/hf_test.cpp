@@ -14,7 +14,6 @@
 #include "core/device/context.h"
 #include "core/io/safetensors.h"
 #include "core/models/llama.h"
-#include "core/nn/documents.h"
 #include "launch/config/settings.h"
 #include "launch/weights/export_weights.h"
 #include "launch/weights/load_weights.h"
@@ -48,8 +47,8 @@ std::unique_ptr<Settings> settings_of(const std::string& folder, const std::vect
   return load_settings(builtin(), ConfigTree::parse(cat("init:\n  from: ", folder, "\n"), "test.yaml", overrides), 1);
 }
 
-// Texts of these lengths with padding up to `context`.
-std::shared_ptr<const Documents> padded(const std::vector<float>& lengths, int64_t context) {
+// Adds what keeps texts of these lengths apart from their padding up to `context`.
+void add_padding(Batch& batch, const std::vector<float>& lengths, int64_t context) {
   std::vector<int32_t> ids, positions;
   for (const float length : lengths)
     for (int32_t t = 0; t < context; ++t) {
@@ -58,7 +57,8 @@ std::shared_ptr<const Documents> padded(const std::vector<float>& lengths, int64
       positions.push_back(t < end ? t : t - end);
     }
   const Shape shape{static_cast<int64_t>(lengths.size()), context};
-  return std::make_shared<const Documents>(Documents{Tensor::of(ids, shape), Tensor::of(positions, shape)});
+  batch.add("documents", Tensor::of(ids, shape));
+  batch.add("positions", Tensor::of(positions, shape));
 }
 
 // A model as its folder has it.
@@ -74,7 +74,6 @@ struct Loaded {
           std::find_if(settings->pretrained->options.begin(), settings->pretrained->options.end(), [](auto& option) {
             return option.first == "vocabulary";
           })->second);
-      documents = padded(all_of(files, *lengths), task.input[0]);
     }
     model = settings->model->build(task);
     place_parameters(*model, 1);
@@ -84,16 +83,18 @@ struct Loaded {
     for (auto& b : model->buffers())
       entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
     const std::vector<float> values = all_of(files, in);
-    input = in.shape.rank() == 2 ? Tensor::of(std::vector<int32_t>(values.begin(), values.end()), in.shape)
-                                 : Tensor::of(values, in.shape);
+    const std::string name = model->reads().front().name;
+    batch.add(name.empty() ? "first" : name,
+              in.shape.rank() == 2 ? Tensor::of(std::vector<int32_t>(values.begin(), values.end()), in.shape)
+                                   : Tensor::of(values, in.shape));
+    if (lengths) add_padding(batch, all_of(files, *lengths), task.input[0]);
     logits = all_of(files, out);
   }
   std::unique_ptr<Settings> settings;
   TaskSpec task;
   std::unique_ptr<Model> model;
   std::vector<StateEntry> entries;
-  Tensor input;
-  std::shared_ptr<const Documents> documents;  // null but of texts with labels
+  Batch batch;
   std::vector<float> logits;
 };
 
@@ -104,8 +105,7 @@ TEST(HfFolder, LogitsAreThoseOfTransformers) {
     Loaded m(folder);
     load_weights(*m.settings->pretrained, m.entries);
     NoGrad no_grad;
-    const WithDocuments documents(m.documents);
-    const Tensor out = (*m.model)(m.input);
+    const Tensor out = m.model->output_of(m.batch);
     ASSERT_EQ(out.numel(), static_cast<int64_t>(m.logits.size()));
     double largest = 0, size = 0;
     for (size_t i = 0; i < m.logits.size(); ++i) {

@@ -356,7 +356,7 @@ TEST(Contracts, AreChecked) {
 
 // Whatever its name: what a slot is follows from the module that its parameter belongs to.
 TEST(Slots, TellTablesFromMatrices) {
-  struct Own : Module {
+  struct Own : ModuleOf<Tensor> {
     Embedding& names = child<Embedding>("names", 9, 8, Init::normal(1));
     Tensor& places = table("places", {9, 8}, Init::normal(1));
     Linear& linear = child<Linear>("linear", 8, 8);

@@ -332,6 +332,46 @@ TEST(Passes, ABlockThatTheRootComputesAgain) {
     }
 }
 
+// Blocks that read two tensors, one of them from far back, recomputed or not.
+class Crossing : public Model {
+ public:
+  struct Block : ModuleOf<Tensor, Tensor> {
+    Block() : a_(child<Linear>("a", 6, 6)), b_(child<Linear>("b", 6, 6)) {}
+    Tensor forward(const Tensor& x, const Tensor& first) override { return add(tanh(a_(x)), mul(b_(first), x)); }
+    Linear &a_, &b_;
+  };
+  explicit Crossing(bool again) : stem_(child<Linear>("stem", 6, 6)) {
+    for (int i = 0; i < 3; ++i) blocks_.push_back(&child<Block>(cat("blocks.", i)));
+    head_ = &child<Linear>("head", 6, 3);
+    for (Block* b : blocks_) b->set_recompute(again);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor first = tanh(stem_(x));
+    Tensor h = first;
+    for (Block* b : blocks_) h = (*b)(h, first);
+    return (*head_)(h);
+  }
+
+ private:
+  Linear& stem_;
+  std::vector<Block*> blocks_;
+  Linear* head_;
+};
+
+TEST(Passes, BlocksOfTwoTensors) {
+  Job job = mlp_job();
+  job.parallel.bucket_mb = 0;
+  job.make = [] { return std::make_unique<Crossing>(false); };
+  const std::string expected = agreed_digest(job, 1);
+  for (bool again : {false, true})
+    for (ShardLevel level : kShardLevels)
+      for (int ranks : {1, 2, 3}) {
+        job.make = [again] { return std::make_unique<Crossing>(again); };
+        job.parallel.level = level;
+        EXPECT_EQ(agreed_digest(job, ranks), expected) << where(job, ranks) << (again ? ", recomputed" : "");
+      }
+}
+
 // The next block's parameters set out before this one has computed; gradients leave before backward ends.
 TEST(Timeline, ParametersAndGradientsTravelBesideComputation) {
   Job job = gpt_job();
