@@ -1,6 +1,8 @@
 #include "launch/artifacts/text_table.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "core/base/error.h"
@@ -25,6 +27,15 @@ std::string fixed(double value, int digits) {
   char text[330];  // the largest double has 309 digits
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
+}
+
+std::string short_number(double value) {
+  constexpr std::array<const char*, 5> kSuffixes = {"", "k", "M", "G", "T"};
+  size_t i = 0;
+  while (std::abs(value) >= 999.5 && i + 1 < kSuffixes.size()) value /= 1000, ++i;
+  const double size = std::abs(value);
+  const int digits = size >= 99.95 || (i == 0 && value == std::floor(value)) ? 0 : size >= 9.995 ? 1 : 2;
+  return fixed(value, digits) + kSuffixes[i];
 }
 
 }  // namespace lockstep

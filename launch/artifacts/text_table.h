@@ -13,4 +13,6 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows);
 // A number with this many digits after the point.
 std::string fixed(double value, int digits);
 
+std::string short_number(double value);  // 950, 12.3k, 4.56M
+
 }  // namespace lockstep

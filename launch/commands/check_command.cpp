@@ -12,6 +12,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/kernels/kernels.h"
 #include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/text_table.h"
 #include "launch/cluster/hosts.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "launch/artifacts/text_table.h"
 
 namespace lockstep {
 namespace {
@@ -82,15 +83,6 @@ std::string percent_text(const ProgressView& v) {
 std::string rate_text(const ProgressView& v) { return cat(short_number(v.rate), " ", v.rate_unit, "/s"); }
 
 }  // namespace
-
-std::string short_number(double v) {
-  constexpr std::array<const char*, 5> kSuffixes = {"", "k", "M", "G", "T"};
-  size_t i = 0;
-  while (std::abs(v) >= 999.5 && i + 1 < kSuffixes.size()) v /= 1000, ++i;
-  double size = std::abs(v);
-  const char* pattern = size >= 99.95 || (i == 0 && v == std::floor(v)) ? "%.0f" : size >= 9.995 ? "%.1f" : "%.2f";
-  return format(pattern, v) + kSuffixes[i];
-}
 
 std::string short_time(double seconds) {
   auto s = static_cast<int64_t>(std::clamp(seconds, 0.0, 8.64e8));

@@ -37,7 +37,6 @@ struct ProgressView {
 std::string live_line(const ProgressView& view, int width);
 std::string plain_line(const ProgressView& view);
 
-std::string short_number(double v);      // 950, 12.3k, 4.56M
 std::string short_time(double seconds);  // 0:04, 12:30, 3:02:10, 2d 03:10:00
 
 class Progress {

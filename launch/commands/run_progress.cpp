@@ -1,0 +1,36 @@
+#include "launch/commands/run_progress.h"
+
+#include "launch/artifacts/text_table.h"
+#include "launch/commands/progress.h"
+
+namespace lockstep {
+namespace {
+
+ProgressOptions options_of(const RunView& run) {
+  const Settings& s = run.settings;
+  ProgressOptions o;
+  o.title = "train";
+  o.total = s.train.steps;
+  o.start = run.trainer.steps_done();
+  const bool cut = s.data.buckets > 1;  // rows have several lengths
+  o.rate_unit = cut ? "samples" : run.trainer.items_unit();
+  o.rate_scale = static_cast<double>(s.batch.global * (cut ? 1 : run.trainer.items_per_sample()));
+  return o;
+}
+
+class ProgressObserver final : public RunObserver {
+ public:
+  explicit ProgressObserver(const RunView& run) : progress_(options_of(run)) {}
+  void step(const RunStep& s) override { progress_.set(s.report.step, cat("loss ", fixed(s.report.result.loss, 4))); }
+  void pause() override { progress_.pause(); }
+  void end() override { progress_.finish(); }
+
+ private:
+  Progress progress_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> progress_observer(const RunView& run) { return std::make_unique<ProgressObserver>(run); }
+
+}  // namespace lockstep

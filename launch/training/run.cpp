@@ -1,0 +1,235 @@
+#include "launch/training/run.h"
+
+#include <limits>
+
+#include "core/base/log.h"
+#include "launch/artifacts/open_whole.h"
+#include "launch/artifacts/shared_folder.h"
+#include "launch/artifacts/text_table.h"
+#include "launch/training/checkpoint_space.h"
+#include "launch/training/stop_request.h"
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kWarmUp = 3;  // steps whose times are not typical
+
+using Clock = std::chrono::steady_clock;
+
+thread_local Run::Reached reached_by_rank;  // written as the run ends, read when its error is reported
+
+}  // namespace
+
+Run::Reached Run::reached() { return reached_by_rank; }
+
+Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, const RunStart& options)
+    : settings_(settings),
+      comm_(comm),
+      chaos_(settings.chaos, comm.rank(), options.attempt),
+      trainer_(settings, data, comm) {
+  open_directory(options);
+  require_validation();
+  const bool resumed = options.resume && resume_newest(options.at_most);
+  fail_together(comm_, [&] {  // only now, so that a refused resume does not change the run
+    if (!dir_) return;
+    require_space();
+    dir_->write_config(settings_.config.dump_yaml());
+  });
+  if (!resumed && !settings_.init.from.empty()) trainer_.load_initial();
+  if (!chaos_.empty()) trainer_.set_chaos(&chaos_);
+  if (comm_.rank() == 0) warn_of_settings();
+  saves_ = std::make_unique<RunSaves>(settings_, comm_, trainer_, [this](int64_t step) { chaos_.before_write(step); });
+  if (comm_.rank() == 0) observe(options);
+}
+
+Run::~Run() { reached_by_rank = {trainer_.steps_done(), trainer_.last_equal_step()}; }
+
+void Run::open_directory(const RunStart& options) {
+  fail_together(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    dir_ = std::make_unique<RunDir>(settings_.run.dir, options.resume);
+    open_log_file(dir_->paths().log());
+    clean_checkpoints(dir_->paths().checkpoints());
+  });
+  // Found out now, and not when the first checkpoint cannot be put together.
+  const std::string not_shared = why_not_shared(comm_, settings_.run.dir);
+  fail_together(comm_, [&] { require(not_shared.empty(), ExitCode::kOutputLocked, "run.dir: ", not_shared); });
+}
+
+void Run::require_validation() {
+  fail_together(comm_, [&] {
+    for (const auto& [key, count] : {std::pair("train.patience", settings_.train.patience),
+                                     std::pair("checkpoint.keep_best", settings_.checkpoint.keep_best)})
+      require(count == 0 || trainer_.has_validation(), ExitCode::kConfig, settings_.config.place(key),
+              ": needs data for validation; set data.validation");
+  });
+}
+
+// Returns false if there is no checkpoint yet.
+bool Run::resume_newest(int64_t at_most) {
+  const int64_t limit = at_most < 0 ? std::numeric_limits<int64_t>::max() : at_most;
+  const auto found = newest_whole(comm_, settings_.run.dir, limit);
+  if (found) {
+    fail_together(comm_, [&] { trainer_.resume(*found); });
+    validation_ = found->info.validation;
+  }
+  if (comm_.rank() != 0) return found.has_value();
+  if (found) log_info(cat("resumed ", found->dir));
+  else
+    log_info(cat(settings_.run.dir, " holds no checkpoint ",
+                 has_checkpoint(settings_.run.dir) ? cat("up to step ", limit) : std::string("yet"),
+                 ": starting from the beginning"));
+  for (const std::string& path : set_aside_newer(RunPaths{settings_.run.dir}.checkpoints(), trainer_.steps_done()))
+    log_warning(cat("a checkpoint that was passed over is now ", path));
+  return found.has_value();
+}
+
+void Run::require_space() const {
+  int64_t bytes = 0;
+  for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
+  require_checkpoint_space(settings_, trainer_.steps_done(), bytes);
+}
+
+void Run::warn_of_settings() const {
+  if (settings_.verify.every > 0 && !trainer_.has_replicas())
+    log_warning(cat(settings_.config.place("verify.every"), ": no two of these ranks hold the same parameters and ",
+                    "moments, so nothing is compared"));
+  for (const ChaosFault& f : settings_.chaos.faults)
+    if (f.rank >= comm_.size())
+      log_warning(cat(settings_.config.place("chaos.faults"), ": there is no rank ", f.rank, " here: its ", f.kind,
+                      " does not occur"));
+}
+
+void Run::observe(const RunStart& options) {
+  for (const MakeObserver& make : options.observers)
+    observers_.push_back(make({settings_, trainer_, *dir_, comm_.size()}));
+  log_info(cat(
+      "training ", settings_.model_name, ", ", short_number(static_cast<double>(trainer_.parameter_count())),
+      " parameters, ", comm_.size(), comm_.size() == 1 ? " rank" : " ranks", " (", comm_.backend(), "), ",
+      current_stream().device_queue() ? std::string() : cat(current_stream().threads(), " compute threads per rank, "),
+      trainer_.info().isa, ", steps ", trainer_.steps_done(), " to ", settings_.train.steps, ", into ",
+      dir_->paths().dir));
+}
+
+int Run::go() {
+  stop_at_steps();
+  begun_ = Clock::now();
+  if (settings_.train.steps == 0 && trainer_.steps_done() == 0) saves_->save(validation_, true, false);
+  while (trainer_.steps_done() < settings_.train.steps && !out_of_patience() && !(stopped_ && no_steps_in_progress())) {
+    while (!stopped_ && !save_asked_ && may_start())
+      trainer_.start({.stop = stop_is_requested(), .save = saves_->is_due()});
+    after_step(trainer_.finish());
+  }
+  stopped_ = stopped_ && !out_of_patience() && trainer_.steps_done() < settings_.train.steps;
+  for (auto& o : observers_) o->end();
+  check_validation();
+  if (const auto size = waits_.better(settings_.parallel.bucket_mb))
+    log_info(cat("waited for other ranks ", fixed(100 * waits_.waiting(), 0),
+                 "% of the time; by what each exchange took, buckets of ", fixed(*size, *size < 1 ? 2 : 0),
+                 " MB would wait less: comm.bucket=", fixed(*size, *size < 1 ? 2 : 0)));
+  if (comm_.rank() == 0) say_end();
+  return stopped_ ? static_cast<int>(ExitCode::kSaved) : 0;
+}
+
+void Run::after_step(const StepReport& r) {
+  stopped_ = stopped_ || r.result.requests.stop;
+  save_asked_ = save_asked_ || r.result.requests.save;
+  if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
+  const bool eval_now = evaluates_after(r.step);
+  EvalReport e;
+  if (eval_now) e = evaluate(r.step);
+  const bool ends = out_of_patience() || (stopped_ && no_steps_in_progress());
+  if (dir_) {
+    dir_->check_held();
+    const std::vector<SaveReport> saved = saves_->completed();
+    for (auto& o : observers_) o->step({r, eval_now ? &e : nullptr, saved});
+  }
+  check_skips(r);
+  if (ends || saves_->after(r.step) || (save_asked_ && no_steps_in_progress())) {
+    save_asked_ = false;
+    saves_->save(validation_, ends || is_last(r.step), eval_now);
+  }
+  if (eval_now && comm_.rank() == 0) {
+    std::string text = cat("step ", r.step, ": validation loss ", fixed(e.loss, 4));
+    for (auto& [name, value] : e.metrics) text += cat(", ", name, " ", fixed(value, 4));
+    log_info(text);
+    if (!e.warning.empty()) log_warning(cat("step ", r.step, ": validation: ", e.warning));
+  }
+}
+
+EvalReport Run::evaluate(int64_t step) {
+  for (auto& o : observers_) o->pause();
+  const auto begun = Clock::now();
+  const EvalReport e = trainer_.evaluate();
+  evaluated_for_ += Clock::now() - begun;
+  validation_.add(step, e.loss);
+  return e;
+}
+
+bool Run::evaluates_after(int64_t step) const {
+  return trainer_.has_validation() &&
+         (is_last(step) || (settings_.train.eval_every > 0 && step % settings_.train.eval_every == 0));
+}
+
+bool Run::out_of_patience() const {
+  return settings_.train.patience > 0 && validation_.since_best >= settings_.train.patience;
+}
+
+// Code that reads the state after a step needs that step to be the last one started.
+bool Run::may_start() const {
+  const int64_t launched = trainer_.steps_started();
+  const bool looked_at = evaluates_after(launched) || saves_->after(launched);
+  return trainer_.may_start() && launched < settings_.train.steps && (no_steps_in_progress() || !looked_at);
+}
+
+void Run::check_skips(const StepReport& r) {
+  if (r.result.finite) return;
+  if (comm_.rank() == 0)
+    log_warning(
+        cat("step ", r.step, ": the gradient is not finite (", r.result.nonfinite, "); this step changed nothing"));
+  const int64_t row = trainer_.info().skipped_in_row;
+  if (row < settings_.optim.skip_limit) return;
+  saves_->finish();
+  if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
+  throw Error(ExitCode::kNumeric,
+              cat("step ", r.step, ": ", row, " steps in a row without a finite gradient (", r.result.nonfinite,
+                  "); lower optim.lr, set optim.clip_norm, or look for the cause with train.anomaly=true"));
+}
+
+void Run::check_validation() const {
+  if (validation_.finite || stopped_) return;
+  if (comm_.rank() != 0) throw Error::secondary(ExitCode::kNumeric);
+  throw Error(ExitCode::kNumeric,
+              cat("step ", trainer_.steps_done(), ": the validation loss is not finite, though every parameter ",
+                  "is; no earlier checkpoint was removed: resume one of them with a lower optim.lr"));
+}
+
+// What evaluations cost, of the time since the first step.
+std::string Run::evaluation_text() const {
+  const double seconds = evaluated_for_.count(),
+               share = seconds / std::chrono::duration<double>(Clock::now() - begun_).count();
+  return cat("validation took ", fixed(seconds, 1), " s, ", fixed(100 * share, 0), "% of the time",
+             share > 0.2 && seconds > 10 ? "; train.eval_samples and train.eval_every bound it" : "");
+}
+
+void Run::say_end() const {
+  const RunPaths& p = dir_->paths();
+  if (current_stream().device_queue())
+    if (const std::string chosen = device_backend().choices(); !chosen.empty()) dir_->write_algorithms(chosen);
+  dir_->check_held();
+  for (auto& o : observers_) o->check_there();
+  if (stopped_) {
+    log_info(cat("stopped on request after step ", trainer_.steps_done(), "; saved. Continue with --resume"));
+    return;
+  }
+  if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
+    log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
+                 fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
+                 validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
+  if (evaluated_for_.count() > 0) log_info(evaluation_text());
+  log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
+               p.metrics(), ", TensorBoard files in ", p.tensorboard()));
+}
+
+}  // namespace lockstep

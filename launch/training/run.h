@@ -1,0 +1,83 @@
+// Run: one rank's training run, from the first step to the last: steps, validation, checkpoints, requests to stop, and
+// on rank 0 the run directory, with observers of each step. Owned by the command; borrows settings, data and
+// communicator.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/artifacts/run_dir.h"
+#include "launch/training/chaos.h"
+#include "launch/training/run_observer.h"
+#include "launch/training/run_saves.h"
+#include "launch/training/trainer.h"
+#include "sharding/bucket_size.h"
+
+namespace lockstep {
+
+struct RunStart {
+  bool resume = false;   // go on from the newest valid checkpoint of run.dir, or start if there is none
+  int64_t at_most = -1;  // a resumed run goes on from no later step; negative: from any
+  int64_t attempt = 1;   // attempt_of_job()
+  std::vector<MakeObserver> observers = {metrics_observer, tensorboard_observer};
+};
+
+class Run {
+ public:
+  // Sets all up, resumes or loads initial weights. Collective. Throws what Trainer and RunDir throw, kOutputLocked
+  // where a machine does not see run.dir, kConfig where an option needs validation data that is not there, kStorage
+  // where checkpoints do not fit.
+  Run(const Settings& settings, const Datasets& data, Communicator& comm, const RunStart& options);
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Trains until the last step, or until the run is asked to stop or out of patience. Returns the exit code, 0 or
+  // kSaved. Collective.
+  int go();
+
+  // How far the run of this thread's rank came, for failure.json: known once a Run has ended.
+  struct Reached {
+    int64_t step = -1, equal_step = -1;  // as in Failure
+  };
+  static Reached reached();
+
+ private:
+  void open_directory(const RunStart& options);
+  void require_validation();
+  bool resume_newest(int64_t at_most);
+  void require_space() const;
+  void warn_of_settings() const;
+  void observe(const RunStart& options);
+
+  bool is_last(int64_t step) const { return step == settings_.train.steps; }
+  bool evaluates_after(int64_t step) const;
+  bool out_of_patience() const;
+  bool no_steps_in_progress() const { return trainer_.steps_started() == trainer_.steps_done(); }
+  bool may_start() const;
+  void after_step(const StepReport& step);
+  EvalReport evaluate(int64_t step);
+  void check_skips(const StepReport& step);
+  void check_validation() const;
+  void say_end() const;
+  std::string evaluation_text() const;
+
+  const Settings& settings_;
+  Communicator& comm_;
+  const Chaos chaos_;
+  Trainer trainer_;
+  std::unique_ptr<RunDir> dir_;  // on rank 0
+  std::unique_ptr<RunSaves> saves_;
+  std::vector<std::unique_ptr<RunObserver>> observers_;  // on rank 0
+  BucketSizeAdvice waits_;
+  int64_t timed_ = 0;
+  ValidationRecord validation_;
+  std::chrono::steady_clock::time_point begun_;
+  std::chrono::duration<double> evaluated_for_{0};
+  bool stopped_ = false;     // asked to, and all ranks know it
+  bool save_asked_ = false;  // after the last of the steps that are under way
+};
+
+}  // namespace lockstep

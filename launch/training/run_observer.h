@@ -1,0 +1,42 @@
+// RunObserver: what sees a run's steps and makes something of them: metrics, TensorBoard files, a display. On rank 0
+// alone. Owned by the Run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "launch/artifacts/run_dir.h"
+#include "launch/artifacts/saver.h"
+#include "launch/training/trainer.h"
+
+namespace lockstep {
+
+struct RunStep {
+  const StepReport& report;
+  const EvalReport* validation;          // null where none came after this step
+  const std::vector<SaveReport>& saved;  // checkpoints that were completed since the step before
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void step(const RunStep& step) = 0;
+  virtual void pause() {}        // an evaluation begins, which says how far it is
+  virtual void end() {}          // no step follows
+  virtual void check_there() {}  // after end(): throws ExitCode::kOutputLocked where what it wrote was removed
+};
+
+// What observers are made from, once the run knows its first step.
+struct RunView {
+  const Settings& settings;
+  const Trainer& trainer;
+  const RunDir& dir;
+  int ranks;
+};
+using MakeObserver = std::function<std::unique_ptr<RunObserver>(const RunView& run)>;
+
+std::unique_ptr<RunObserver> metrics_observer(const RunView& run);      // metrics.jsonl
+std::unique_ptr<RunObserver> tensorboard_observer(const RunView& run);  // tensorboard/
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// RunSaves: when a run saves, and what it does where that fails. Owned by the Run of each rank.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "launch/artifacts/saver.h"
+#include "launch/training/trainer.h"
+
+namespace lockstep {
+
+class RunSaves {
+ public:
+  // Collective. `before_write`: Saver's.
+  RunSaves(const Settings& settings, Communicator& comm, const Trainer& trainer,
+           std::function<void(int64_t step)> before_write);
+
+  bool after(int64_t step) const;  // whether that step is saved, by checkpoint.every or as the last one
+  bool is_due() const;             // by checkpoint.every_minutes and rank 0's clock
+
+  // A save goes on beside the next steps; its success is known when the next one begins. `must`: waits for it.
+  // `evaluated`: just now, so that the checkpoint has the validation loss. Throws where kFailedSaves saves in a row
+  // failed for lack of storage, and what Saver throws else.
+  void save(const ValidationRecord& validation, bool must, bool evaluated);
+  void finish();  // waits for the save in progress, and passes over a lack of storage
+  // On rank 0, logs the saves that were completed since the last call, and returns them.
+  std::vector<SaveReport> completed();
+
+ private:
+  bool tolerate(const std::function<void()>& action);
+
+  const Settings& settings_;
+  Communicator& comm_;
+  const Trainer& trainer_;
+  std::unique_ptr<Saver> saver_;
+  int failed_ = 0;
+  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace lockstep
