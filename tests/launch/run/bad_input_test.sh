@@ -184,7 +184,7 @@ same "a stopped import leaves no other file" stopped.h5.partial "$(ls -d stopped
 rm -r stopped.h5.partial
 "$binary" data import text sparse.txt killed.h5 --level byte >out 2>err &
 pid=$!
-until test -e killed.h5.partial || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+until test -e killed.h5.partial/journal || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
 kill -s KILL "$pid"
 wait "$pid" || true
 same "a killed import leaves no other file" killed.h5.partial "$(ls -d killed.h5*)"
