@@ -20,6 +20,10 @@ TaskSpec task_of(const CheckpointInfo& info);
 // patterns of lora.targets, lora.train and init.new do not fit the model.
 std::unique_ptr<Model> build_model(const Settings& settings, const TaskSpec& task);
 
+// Sets what the configuration says of training this model on such data. Throws ExitCode::kConfig where the two do not
+// fit, naming the key.
+void prepare_for_data(Model& model, const Settings& settings, const DataSpec& spec);
+
 // Those of `entries` that init.from holds: not adapters, nor what init.new names.
 std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);
 

@@ -42,46 +42,39 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   const DataSpec& spec = data_.train->spec();
   fail_together(comm_, [&] {
     model_ = build_model(settings_, measured.value_or(task_of(spec)));
-    const std::string unmet = unmet_need(model_->reads(), spec.tensors);
-    require(unmet.empty(), ExitCode::kConfig, settings_.config.place("model.name"), ": ", settings_.model_name,
-            " does not fit the data: ", unmet);
-    require(!model_->sees_ahead() || !spec.next_tokens, ExitCode::kConfig, settings_.config.place("data.mask"), ": ",
-            settings_.model_name,
-            " sees a sample as a whole, with each token's target, the token after it; set it, such as to 0.15, to hide "
-            "tokens and make them the targets");
-    require(!spec.find("documents") || model_->separates_documents(), ExitCode::kConfig,
-            settings_.config.place("data.packing"), ": ", settings_.model_name,
-            " does not keep the records of a sample apart; use pad, or a model that does (gpt, llama)");
-    const bool regression = task_of(spec).regression;
-    require(!regression || settings_.train.label_smoothing == 0, ExitCode::kConfig,
-            settings_.config.place("train.label_smoothing"), ": the targets of this data are numbers, not labels");
-    require(regression || settings_.train.huber_delta == 0, ExitCode::kConfig,
-            settings_.config.place("train.huber_delta"), ": the targets of this data are labels, not numbers");
-    const std::vector<TensorNeed> needs = model_->reads();
-    require(
-        !spec.find(kOtherLabels) || std::any_of(needs.begin(), needs.end(), [](auto& n) { return n.name == kLabels; }),
-        ExitCode::kConfig, settings_.config.place("data.augment.mixup"), ": ", settings_.model_name,
-        " has no loss of labels that could be mixed");
-    model_->set_label_smoothing(settings_.train.label_smoothing);
-    require(settings_.train.loss_rows == 0 || model_->ends_in_logits(), ExitCode::kConfig,
-            settings_.config.place("train.loss_rows"), ": the model ", settings_.model_name,
-            " computes its loss by itself; gpt and llama take it");
-    model_->set_loss_rows(settings_.train.loss_rows);
-    const int places = apply_recompute(*model_, settings_.recompute);
-    require(places > 0 || settings_.recompute == Recompute::kNone, ExitCode::kConfig,
-            settings_.config.place("recompute"), ": the model ", settings_.model_name,
-            " has nothing of this kind to recompute; use none");
+    prepare_for_data(*model_, settings_, spec);
   });
+  describe_run();
+  fail_together(comm_, [&] {
+    distribute(!measured);
+    require_recordable();
+  });
+  preflight();
+  fail_together(comm_, [&] {
+    require_targets(measured.has_value());
+    if (comm_.rank() == 0 && !measured && current_device().has_bytes()) try_pass(settings_, spec);
+  });
+  if (measured) return;
+  const Mesh& mesh = parallel_->mesh();
+  if (settings_.verify.every > 0 && mesh.replica().size > 1)
+    sentinel_ = std::make_unique<Sentinel>(mesh.replica(), mesh.data());
+  if (settings_.verify.every > 0 && has_whole_copies())
+    copy_sentinel_ = std::make_unique<Sentinel>(mesh.data(), mesh.data());
+  fail_together(comm_, [&] { start_loader(); });
+}
+
+// What a checkpoint says of the run, as far as it is known before the model is distributed.
+void Trainer::describe_run() {
   info_.dataset = to_hex(data_.train->identity());
   info_.samples = data_.samples;
   // Frozen parameters of files are named by their hash, wherever these lie.
-  std::vector<std::string> names;
-  for (auto& p : model_->parameters()) names.push_back(p.name);
-  info_.math_text = settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
-                                               rules_leave_others(settings_.optim, names) ? "optim.rules" : "");
+  info_.math_text =
+      settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
+                                 rules_leave_others(settings_.optim, parameter_names()) ? "optim.rules" : "");
   info_.config = settings_.config.dump_yaml();
   info_.vocabulary = vocabulary_text(data_.train->vocabulary());
   if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
+  const DataSpec& spec = data_.train->spec();
   info_.input = spec.input().shape;
   info_.classes = spec.classes;
   info_.tokens = spec.vocabulary;
@@ -95,40 +88,39 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   }
   info_.writer = kVersion;
   info_.ranks = comm_.size();
-  fail_together(comm_, [&] {
-    DataParallelOptions options = settings_.parallel;
-    options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
-    if (const auto phases = model_->phases(); phases.size() > 1)
-      for (const StepPhase& p : phases) options.apart.push_back(p.module);
-    if (options.frozen_of_files && settings_.pretrained)
-      options.file_type = stored_type(*settings_.pretrained, options.frozen);
-    parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
-    info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
-    apply_rules(settings_.optim, parallel_->slots(), names);
-    phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, !measured);
-    info_.later_updates.assign(phases_->count() - 1, 0);
-    const bool scales = settings_.parallel.compute == DType::kFloat16;
-    if (scales) loss_scale_ = LossScale::dynamic();
-    runs_ahead_ =
-        current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly && phases_->count() == 1;
-    if (settings_.graph) {
-      const std::string why = phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ",
-                                                         phases_->count(), " phases, between which the host waits")
-                                                   : parallel_->why_not_recorded();
-      require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
-    }
-  });
-  preflight();
-  fail_together(comm_, [&] {
-    require_targets(measured.has_value());
-    if (comm_.rank() == 0 && !measured && current_device().has_bytes()) try_pass(settings_, spec);
-  });
-  if (measured) return;
-  if (settings_.verify.every > 0 && parallel_->mesh().replica().size > 1)
-    sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().replica(), parallel_->mesh().data());
-  if (settings_.verify.every > 0 && has_whole_copies())
-    copy_sentinel_ = std::make_unique<Sentinel>(parallel_->mesh().data(), parallel_->mesh().data());
-  fail_together(comm_, [&] { start_loader(); });
+}
+
+std::vector<std::string> Trainer::parameter_names() const {
+  std::vector<std::string> names;
+  for (auto& p : model_->parameters()) names.push_back(p.name);
+  return names;
+}
+
+// Buckets, slots and what updates them.
+void Trainer::distribute(bool updates) {
+  DataParallelOptions options = settings_.parallel;
+  options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
+  if (const auto phases = model_->phases(); phases.size() > 1)
+    for (const StepPhase& p : phases) options.apart.push_back(p.module);
+  if (options.frozen_of_files && settings_.pretrained)
+    options.file_type = stored_type(*settings_.pretrained, options.frozen);
+  parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
+  info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
+  apply_rules(settings_.optim, parallel_->slots(), parameter_names());
+  phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, updates);
+  info_.later_updates.assign(phases_->count() - 1, 0);
+  const bool scales = settings_.parallel.compute == DType::kFloat16;
+  if (scales) loss_scale_ = LossScale::dynamic();
+  runs_ahead_ =
+      current_stream().mode() == Stream::Mode::kQueue && !scales && !settings_.train.anomaly && phases_->count() == 1;
+}
+
+void Trainer::require_recordable() const {
+  if (!settings_.graph) return;
+  const std::string why = phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ", phases_->count(),
+                                                     " phases, between which the host waits")
+                                               : parallel_->why_not_recorded();
+  require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
 }
 
 Trainer::~Trainer() {

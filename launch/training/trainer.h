@@ -113,6 +113,10 @@ class Trainer {
   void read_init(bool trained);
   std::vector<StateEntry> entries_of_adapter() const;
   void load_base_of(const Checkpoint& checkpoint);
+  void describe_run();
+  std::vector<std::string> parameter_names() const;
+  void distribute(bool updates);
+  void require_recordable() const;
   void preflight();
   void require_targets(bool measures) const;
   void start_loader();
