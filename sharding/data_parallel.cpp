@@ -149,7 +149,7 @@ PendingStep DataParallel::end_step(double clip_norm, const StepRequests& request
     b->set_gradients(slot);
     slot += b->parameters().members().size();
   }
-  gathers_->changed(GatherSchedule::By::kUpdate);
+  gathers_->invalidate(GatherSchedule::By::kUpdate);
   return pending;
 }
 
@@ -171,7 +171,7 @@ void DataParallel::set_inputs(const StepInputs& inputs) { reducer_of(inputs.micr
 PendingStep DataParallel::relaunched(const PendingStep& recorded) {
   log_.restart();
   PendingStep pending = recorded.relaunched();
-  gathers_->changed(GatherSchedule::By::kUpdate);
+  gathers_->invalidate(GatherSchedule::By::kUpdate);
   return pending;
 }
 
@@ -210,7 +210,7 @@ std::vector<StateEntry> DataParallel::base_state() const {
 }
 
 void DataParallel::state_was_loaded() {
-  gathers_->changed(GatherSchedule::By::kOthers);
+  gathers_->invalidate(GatherSchedule::By::kOthers);
   buffers_->gather();
 }
 

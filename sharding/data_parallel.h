@@ -79,7 +79,7 @@ class DataParallel {
   std::vector<StateEntry> whole_copies() const;
   void state_was_loaded();  // collective
   // The next forward pass brings parameters together, as after an update, even if they are: for a graph that begins.
-  void require_gather() { gathers_->changed(GatherSchedule::By::kUpdate); }
+  void require_gather() { gathers_->invalidate(GatherSchedule::By::kUpdate); }
   // Those that hold the same slices are mesh().replica().size ranks; each saves its share of them.
   const Mesh& mesh() const { return *mesh_; }
 

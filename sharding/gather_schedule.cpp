@@ -179,12 +179,12 @@ void GatherSchedule::settle() {
     for (ParameterBucket* b : b) b->wait_whole();
 }
 
-void GatherSchedule::changed(By by) {
+void GatherSchedule::invalidate(By by) {
   settle();  // also gathers that no pass waited for
   auto all_of = [&](const Block& block) {
     for (ParameterBucket* b : block)
-      if (by == By::kOthers) b->changed(false);
-      else if (!b->frozen()) b->changed(true);
+      if (by == By::kOthers) b->invalidate(false);
+      else if (!b->frozen()) b->invalidate(true);
       else b->release();
   };
   all_of(root_);

@@ -1,8 +1,9 @@
-// GatherSchedule: when parameters come together. Below level parameters all do, in the order of use, as soon as the
-// optimizer has changed them, and a block waits for its own. At level parameters they come and go: each pass of a
-// micro-batch goes through the blocks in one fixed order, so that all ranks gather alike; the next block's parameters
-// travel while the present one computes, and those behind are freed. Parameters of no block (the root's) stay until the
-// optimizer changes them. Owned by DataParallel; borrows the buckets, the log and the reduce schedule.
+// GatherSchedule: when parameters come together. Below level parameters all do, in the order of use, when a step or an
+// evaluation begins after the optimizer has changed them, and a block waits for its own. At level parameters they come
+// and go: each pass of a micro-batch goes through the blocks in one fixed order, so that all ranks gather alike; the
+// next block's parameters travel while the present one computes, and those behind are freed. Parameters of no block
+// (the root's) stay until the optimizer changes them. Owned by DataParallel; borrows the buckets, the log and the
+// reduce schedule.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +39,10 @@ class GatherSchedule {
   void follow_round();
   // Nothing is under way any more: masters may be written.
   void settle();
-  // The optimizer is about to change all parameters that are not frozen, or others have changed any.
+  // Marks whole copies as out of date: of all parameters that are not frozen, which the optimizer's update, the next in
+  // the stream, will change, or of all, which others have changed.
   enum class By { kUpdate, kOthers };
-  void changed(By by);
+  void invalidate(By by);
 
  private:
   void start(Pass pass);

@@ -230,6 +230,12 @@ GradientBucket::Nodes GradientBucket::exchange(Communicator& comm, const Nodes& 
   return result;
 }
 
+DType GradientBucket::wire_type(const ReduceRound& round) const {
+  const bool leaves_alone =
+      std::all_of(round.ranges.begin(), round.ranges.end(), [](const Range& r) { return r.size() <= 1; });
+  return leaves_alone ? reduce_dtype_ : DType::kFloat32;
+}
+
 void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
   WithMemoryUse use(MemoryUse::kGradients);
   WithMemoryFor named(parameters_.name());
@@ -245,18 +251,16 @@ void GradientBucket::reduce(const ReduceRound& round, Stream& merging) {
   } else {
     // Within the shard group first: slices come to their owners. Then among the replicas, for parts of the slice.
     std::vector<Range> within, across;
-    bool single = true;  // leaves travel as they were rounded; sums stay fp32
     for (int r = 0; r < replicas; ++r) {
       Range all = round.ranges[static_cast<size_t>(mesh_.rank_of(r, 0))];
       for (int s = 0; s < shards; ++s) {
         const Range& one = round.ranges[static_cast<size_t>(mesh_.rank_of(r, s))];
         if (r == mesh_.replica().index) within.push_back(one);
         all.end = std::max(all.end, one.end);
-        single = single && one.size() <= 1;
       }
       across.push_back(all);
     }
-    const DType wire = single ? reduce_dtype_ : DType::kFloat32;
+    const DType wire = wire_type(round);
     if (shards > 1) nodes = exchange(mesh_.shard().comm(), nodes, layout().all(), within, wire, merging);
     WithStream with(merging);
     if (replicas > 1)

@@ -52,6 +52,9 @@ class GradientBucket {
 
   const BucketLayout& layout() const { return parameters_.layout(); }
   std::string collective_name() const;
+  // In which type the round's nodes travel to their first sum: leaves, which were rounded to reduce_dtype_, as they
+  // are; where a rank has the sum of several, fp32.
+  DType wire_type(const ReduceRound& round) const;
   Tensor take_leaf();
   Tensor take_sum();
   void allocate_leaf();

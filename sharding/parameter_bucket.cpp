@@ -75,7 +75,7 @@ void ParameterBucket::fill(const Init& init, uint64_t seed, std::string_view nam
   }
 }
 
-void ParameterBucket::changed(bool by_update) {
+void ParameterBucket::invalidate(bool by_update) {
   if (!by_update) was_copied_ = false;
   values_changed_ = true;
   if (streamed_) release();

@@ -30,9 +30,10 @@ class ParameterBucket final : public SlotGroup {
   bool of_files() const { return of_files_; }
   int64_t whole_bytes() const { return whole_.bytes(); }
 
-  // Masters were written: the whole copy is out of date; at level parameters it is released. `by_update`: by an
-  // optimizer, which may have written the slots' copies too: these then are up to date in this rank's slice.
-  void changed(bool by_update);
+  // Masters were written, or the next work in the stream writes them: the whole copy is out of date; at level
+  // parameters it is released. `by_update`: by an optimizer, which may write the slots' copies too: these then are up
+  // to date in this rank's slice.
+  void invalidate(bool by_update);
   // Begins to bring the whole copy up to date; does nothing where it is, or is on its way. Collective in the shard
   // group.
   void gather();

@@ -32,12 +32,13 @@ struct StepInputs {
 
 // The outcome of a step, the same on every rank.
 struct StepResult {
-  double loss = 0;              // mean over the step's targets
-  double grad_norm = 0;         // of the mean gradient, before clipping
-  int64_t targets = 0;          // that counted
-  bool finite = true;           // else the optimizer must skip this step
-  std::string nonfinite;        // the first parameter whose gradient is not finite, or "loss"
-  double grad_scale = 1;        // what the optimizer multiplies gradients with: count correction times clipping
+  double loss = 0;        // mean over the step's targets
+  double grad_norm = 0;   // of the mean gradient, before clipping
+  int64_t targets = 0;    // that counted
+  bool finite = true;     // else the optimizer must skip this step
+  std::string nonfinite;  // the first parameter whose gradient is not finite, or "loss"
+  // What the optimizer multiplies gradients with: nominal targets / counted ones / loss scale, and what clips the norm.
+  double grad_scale = 1;
   double exposed_ms = 0;        // time that the host spent waiting for communication, in all of the step
   StepRequests requests;        // of all ranks
   std::vector<double> busy_ms;  // that each rank brought; of several ranks
@@ -59,7 +60,8 @@ class PendingStep {
   friend class StepReducer;
   void bring_to_host();
 
-  Tensor verdict_, outcome_, on_host_;                   // fp64: StepOutcomeArgs::out
+  Tensor verdict_;                                       // fp32 [2], as verdict() says
+  Tensor outcome_, on_host_;                             // fp64: StepOutcomeArgs::out
   Tensor gathered_, gathered_on_host_;                   // of several ranks: what all brought
   std::shared_ptr<const std::vector<int32_t>> busy_at_;  // there, by rank
   Event there_;

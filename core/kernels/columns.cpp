@@ -1,5 +1,5 @@
-// Sums down columns, gathers and scatters of rows: kernels whose threads own columns, so that every sum runs in row
-// order.
+// Sums down columns, of gradients of norms' weights, of channels, and the outcome of a step: each sum's order follows
+// from the shape alone, and not from the number of threads.
 #include "core/base/state_chunk.h"
 #include "core/kernels/args.h"
 #include "core/kernels/outcome.h"
@@ -15,7 +15,8 @@ constexpr int64_t kRowBlock = 128;  // rows summed before they join the total: t
 
 int64_t column_grain(int64_t rows, int64_t cols) { return rows * cols < 32768 ? (cols + kBlock - 1) / kBlock : 1; }
 
-// As few blocks a piece as keep all threads busy: rows are then read in runs as long as can be.
+// Blocks a piece: as many as leave each thread one piece, so that rows are read in runs as long as can be; all, where
+// the work is small.
 int64_t wide_grain(Parallel& parallel, int64_t rows, int64_t blocks) {
   const int64_t share = (blocks + parallel.threads() - 1) / parallel.threads();
   return rows * blocks * kBlock < 32768 ? blocks : share;

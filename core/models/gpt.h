@@ -39,7 +39,9 @@ class Gpt : public TokenTransformer {
   }
   bool ends_in_logits() const override { return true; }
   using TokenTransformer::forward;
-  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;  // int32 -> [B, T, V]
+  // int32 -> [B, T, V]; after a cache [B, 1, V]; where the loss multiplies by the head (set_loss_rows()) features
+  // [B, T, C].
+  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
   // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
   double flops() const override;
 

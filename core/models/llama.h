@@ -61,7 +61,9 @@ class Llama : public TokenTransformer {
   }
   bool ends_in_logits() const override { return true; }
   using TokenTransformer::forward;
-  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;  // int32 -> [B, T, V]
+  // int32 -> [B, T, V]; after a cache [B, 1, V]; where the loss multiplies by the head (set_loss_rows()) features
+  // [B, T, C].
+  Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
   // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
   double flops() const override;
 

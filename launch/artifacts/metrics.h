@@ -1,5 +1,5 @@
 // MetricsWriter: writes the metrics of a run to metrics.jsonl, one JSON object per step, with unique, increasing steps.
-// Owned by the trainer of rank 0.
+// Owned by an observer of the run, on rank 0.
 #pragma once
 
 #include <cstdint>

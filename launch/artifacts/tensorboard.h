@@ -1,4 +1,5 @@
-// EventWriter: writes scalars by tag and step to a TensorBoard event file. Owned by the trainer of rank 0.
+// EventWriter: writes scalars by tag and step to a TensorBoard event file. Owned by an
+// observer of the run, on rank 0.
 #pragma once
 
 #include <cstdint>
