@@ -25,68 +25,85 @@ StepRequests requests_of(int bits) { return {(bits & kStop) != 0, (bits & kSave)
 
 }  // namespace
 
+// Where the values that all ranks bring lie, once they are gathered in the order of the ranks. Of each rank: its
+// requests, its time, loss and targets of each of its micro-batches, its nodes of the norms.
+struct StepReducer::Places {
+  std::vector<int32_t> losses;          // by micro-batch
+  std::vector<int32_t> requests, busy;  // by rank
+  std::vector<int64_t> norms;           // by rank: of its first node
+};
+
 StepReducer::StepReducer(const Buckets& buckets, const Mesh& mesh, MicroSchedule schedule, int64_t micro_count)
     : buckets_(buckets), mesh_(mesh), micro_count_(micro_count) {
-  const int size = mesh.data().size;
-  std::vector<int32_t> losses(static_cast<size_t>(micro_count)), requests, busy;
-  std::vector<int64_t> at;  // by rank: its next norm node
-  int64_t begin = 0;
-  for (int r = 0; r < size; ++r) {
-    int64_t next = begin;
-    requests.push_back(narrow<int32_t>(next++));
-    busy.push_back(narrow<int32_t>(next++));
-    for (int64_t i : micro_batches_of(schedule, micro_count, r, size)) {
-      losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
-      next += 2;
-    }
-    at.push_back(next);
-    for (auto& b : buckets) next += owned_nodes(b->parameters(), r);
-    counts_.push_back(next - begin);
-    begin = next;
-  }
-  struct Piece {
-    std::string name;
-    std::vector<int32_t> nodes;  // pairs: place, subtrees completed
-  };
-  std::vector<Piece> pieces;
-  for (auto& b : buckets) {
-    const BucketLayout& layout = b->parameters().layout();
-    std::vector<TreeStack<char>> stacks;
-    const size_t first = pieces.size();
-    for (auto& p : layout.pieces()) {
-      stacks.emplace_back(p.chunks());
-      pieces.push_back({p.name, {}});
-    }
-    for (int s = 0; s < mesh.shard().size; ++s)  // in the order of the flat buffer
-      for (int replica = 0; replica < mesh.replica().size; ++replica) {
-        const int r = mesh.rank_of(replica, s);
-        for (auto& o : layout.overlaps(b->parameters().part_of(r))) {
-          const auto p = static_cast<size_t>(o.piece);
-          for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
-            int32_t joins = 0;
-            stacks[p].push(node, 0, [&](char, char) { ++joins; });
-            std::vector<int32_t>& nodes = pieces[first + p].nodes;
-            nodes.push_back(narrow<int32_t>(at[static_cast<size_t>(r)]++));
-            nodes.push_back(joins);
-            check(stacks[p].nodes().size() < StepOutcomeArgs::kMostOpen, "a norm's tree with too many open subtrees");
-          }
-        }
-      }
-  }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.name < b.name; });
-  std::vector<int32_t> plan = losses, nodes;
-  plan.insert(plan.end(), requests.begin(), requests.end());
+  const Places places = places_of(schedule);
+  std::vector<NormPlan> norms = norms_of(places);
+  std::sort(norms.begin(), norms.end(), [](const NormPlan& a, const NormPlan& b) { return a.name < b.name; });
+  // As StepOutcomeArgs has it: losses, requests, the first node of each tensor and the end, nodes.
+  std::vector<int32_t> plan = places.losses, nodes;
+  plan.insert(plan.end(), places.requests.begin(), places.requests.end());
   std::vector<std::string> names;
-  for (const Piece& p : pieces) {
+  for (const NormPlan& n : norms) {
     plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
-    nodes.insert(nodes.end(), p.nodes.begin(), p.nodes.end());
-    names.push_back(p.name);
+    nodes.insert(nodes.end(), n.nodes.begin(), n.nodes.end());
+    names.push_back(n.name);
   }
   plan.push_back(narrow<int32_t>(static_cast<int64_t>(nodes.size()) / 2));
   plan.insert(plan.end(), nodes.begin(), nodes.end());
   plan_ = Tensor::of(plan, {static_cast<int64_t>(plan.size())});
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
-  busy_at_ = std::make_shared<const std::vector<int32_t>>(std::move(busy));
+  busy_at_ = std::make_shared<const std::vector<int32_t>>(places.busy);
+}
+
+StepReducer::Places StepReducer::places_of(MicroSchedule schedule) {
+  const int size = mesh_.data().size;
+  Places out;
+  out.losses.resize(static_cast<size_t>(micro_count_));
+  int64_t begin = 0;
+  for (int r = 0; r < size; ++r) {
+    int64_t next = begin;
+    out.requests.push_back(narrow<int32_t>(next++));
+    out.busy.push_back(narrow<int32_t>(next++));
+    for (int64_t i : micro_batches_of(schedule, micro_count_, r, size)) {
+      out.losses[static_cast<size_t>(i)] = narrow<int32_t>(next);
+      next += 2;
+    }
+    out.norms.push_back(next);
+    for (auto& b : buckets_) next += owned_nodes(b->parameters(), r);
+    counts_.push_back(next - begin);
+    begin = next;
+  }
+  return out;
+}
+
+// Each tensor's nodes in the order in which its tree adds them.
+std::vector<StepReducer::NormPlan> StepReducer::norms_of(const Places& places) const {
+  std::vector<int64_t> next = places.norms;
+  std::vector<NormPlan> out;
+  for (auto& b : buckets_) {
+    const BucketLayout& layout = b->parameters().layout();
+    std::vector<TreeStack<char>> stacks;
+    const size_t first = out.size();
+    for (auto& p : layout.pieces()) {
+      stacks.emplace_back(p.chunks());
+      out.push_back({p.name, {}});
+    }
+    const auto add_nodes_of = [&](int rank) {
+      for (auto& o : layout.overlaps(b->parameters().part_of(rank))) {
+        const auto p = static_cast<size_t>(o.piece);
+        for (const Range& node : maximal_nodes(o.chunks, layout.pieces()[p].chunks())) {
+          int32_t joins = 0;
+          stacks[p].push(node, 0, [&](char, char) { ++joins; });
+          std::vector<int32_t>& nodes = out[first + p].nodes;
+          nodes.push_back(narrow<int32_t>(next[static_cast<size_t>(rank)]++));
+          nodes.push_back(joins);
+          check(stacks[p].nodes().size() < StepOutcomeArgs::kMostOpen, "a norm's tree with too many open subtrees");
+        }
+      }
+    };
+    for (int s = 0; s < mesh_.shard().size; ++s)  // in the order of the flat buffer
+      for (int replica = 0; replica < mesh_.replica().size; ++replica) add_nodes_of(mesh_.rank_of(replica, s));
+  }
+  return out;
 }
 
 void StepReducer::set_inputs(const StepInputs& inputs) {

@@ -86,6 +86,14 @@ class StepReducer {
   PendingStep run(const std::vector<Tensor>& losses, const Scales& scales);
 
  private:
+  struct Places;
+  struct NormPlan {
+    std::string name;            // of a tensor
+    std::vector<int32_t> nodes;  // pairs: place, subtrees completed
+  };
+  Places places_of(MicroSchedule schedule);  // fills counts_, too
+  std::vector<NormPlan> norms_of(const Places& places) const;
+
   const Buckets& buckets_;
   const Mesh& mesh_;
   int64_t micro_count_;
