@@ -15,6 +15,7 @@
 #include "comm/queued_comm.h"
 #include "comm/reduce.h"
 #include "comm/staged_channel.h"
+#include "core/base/flight_recorder.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/device/allocator.h"
@@ -93,7 +94,20 @@ class MpiChannel final : public Channel {
   std::shared_ptr<const Work::Watch> watch_;
   std::list<Pending> pending_;  // a list, since MPI reads the headers in place
   std::vector<char> scratch_;
+  std::vector<int> job_ranks_;  // of the ranks of comm_
 };
+
+std::vector<int> ranks_in_job(MPI_Comm comm, int size) {
+  std::vector<int> own(static_cast<size_t>(size)), out(own.size());
+  for (int r = 0; r < size; ++r) own[static_cast<size_t>(r)] = r;
+  MPI_Group members, all;
+  MPI_Comm_group(comm, &members);
+  MPI_Comm_group(MPI_COMM_WORLD, &all);
+  MPI_Group_translate_ranks(members, size, own.data(), all, out.data());
+  MPI_Group_free(&members);
+  MPI_Group_free(&all);
+  return out;
+}
 
 MpiChannel::MpiChannel(MPI_Comm comm, const CommOptions& options, std::shared_ptr<const CallWatch> parent)
     : comm_(comm), options_(options) {
@@ -109,6 +123,7 @@ MpiChannel::MpiChannel(MPI_Comm comm, const CommOptions& options, std::shared_pt
       throw;
     }
   });
+  job_ranks_ = ranks_in_job(comm_, size_);
   make_board();
   session().open.fetch_add(1);
 }
@@ -279,13 +294,24 @@ void MpiChannel::gather_parts(const Call& call) {
 
 void MpiChannel::swap_bytes(const Call& call, const void* send, int64_t send_bytes, int to, void* receive,
                             int64_t receive_bytes, int from) {
-  MPI_Status status;
-  must(MPI_Sendrecv(send, static_cast<int>(send_bytes), MPI_BYTE, send_bytes > 0 ? to : MPI_PROC_NULL, kExchangeTag,
-                    receive, static_cast<int>(receive_bytes), MPI_BYTE, receive_bytes > 0 ? from : MPI_PROC_NULL,
-                    kExchangeTag, comm_, &status),
+  MPI_Request requests[2];  // the message that comes, and the one that goes
+  const auto begun = Clock::now();
+  must(MPI_Irecv(receive, static_cast<int>(receive_bytes), MPI_BYTE, receive_bytes > 0 ? from : MPI_PROC_NULL,
+                 kExchangeTag, comm_, &requests[0]),
+       to_text(call));
+  must(MPI_Isend(send, static_cast<int>(send_bytes), MPI_BYTE, send_bytes > 0 ? to : MPI_PROC_NULL, kExchangeTag, comm_,
+                 &requests[1]),
        to_text(call));
   int got = 0;
-  MPI_Get_count(&status, MPI_BYTE, &got);
+  for (int done = 0; done < 2; ++done) {
+    MPI_Status status;
+    int which = 0;
+    must(MPI_Waitany(2, requests, &which, &status), to_text(call));
+    if (which != 0) continue;
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    record_flight_transfer(job_ranks_[static_cast<size_t>(from)], receive_bytes,
+                           std::chrono::duration<double>(Clock::now() - begun).count());
+  }
   require(receive_bytes == 0 || got == receive_bytes, ExitCode::kRanksDisagree, to_text(call), ": rank ", from,
           " sent ", got, " bytes where ", receive_bytes, " were expected");
   state_->advance();

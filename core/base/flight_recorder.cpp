@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "core/base/system_call.h"
@@ -17,7 +19,7 @@
 namespace lockstep {
 namespace flight {
 
-constexpr uint64_t kMagic = 0x3148474C464B434C;  // "LCKFLGH1" of this layout
+constexpr uint64_t kMagic = 0x3248474C464B434C;  // "LCKFLGH2" of this layout
 constexpr size_t kLanes = 32, kEvents = 64, kText = 128;
 
 // A record with one writer; a reader that meets a write in progress (an odd version) tries again. What it holds is
@@ -44,6 +46,8 @@ struct FlightMemory {
   std::atomic<uint32_t> step_version;
   std::atomic<int64_t> step, total;
   std::atomic<double> loss, items_per_s, step_ms, waited_ms;
+  std::atomic<int64_t> slow_from;
+  std::atomic<double> slow_mb_s;
   flight::Lane lanes[flight::kLanes];
 };
 
@@ -184,9 +188,32 @@ void end_flight_call() {
   if (flight_recording() && !this_thread.levels.empty() && this_thread.levels.back().call) this_thread.end();
 }
 
+namespace {
+
+// By rank of the job, since the last step.
+std::mutex transfers_mutex;
+std::map<int, double> fastest_mb_s;
+
+}  // namespace
+
+void record_flight_transfer(int from, int64_t bytes, double seconds) {
+  constexpr int64_t kLeast = 4 << 10;  // smaller ones say how long a message takes, and not how fast the link is
+  if (!flight_recording() || bytes < kLeast || seconds <= 0) return;
+  std::lock_guard lock(transfers_mutex);
+  double& fastest = fastest_mb_s[from];
+  fastest = std::max(fastest, 1e-6 * static_cast<double>(bytes) / seconds);
+}
+
 void record_flight_step(const FlightStep& s) {
   FlightMemory* m = flight_memory.load(std::memory_order_acquire);
   if (!m) return;
+  std::pair<int, double> slowest{-1, 0};
+  {
+    std::lock_guard lock(transfers_mutex);
+    for (auto& [from, mb_s] : fastest_mb_s)
+      if (slowest.first < 0 || mb_s < slowest.second) slowest = {from, mb_s};
+    fastest_mb_s.clear();
+  }
   const uint32_t version = m->step_version.load(std::memory_order_relaxed);
   m->step_version.store(version + 1, std::memory_order_relaxed);
   m->step.store(s.step, std::memory_order_release);
@@ -195,6 +222,8 @@ void record_flight_step(const FlightStep& s) {
   m->items_per_s.store(s.items_per_s, std::memory_order_release);
   m->step_ms.store(s.step_ms, std::memory_order_release);
   m->waited_ms.store(s.waited_ms, std::memory_order_release);
+  m->slow_from.store(slowest.first, std::memory_order_release);
+  m->slow_mb_s.store(slowest.second, std::memory_order_release);
   m->step_version.store(version + 2, std::memory_order_release);
 }
 
@@ -213,9 +242,10 @@ std::optional<FlightState> FlightReader::read() {
   out.process = m.process.load(std::memory_order_relaxed);
   for (int attempt = 0; attempt < 8; ++attempt) {
     const uint32_t before = m.step_version.load(std::memory_order_acquire);
-    out.step = {m.step.load(std::memory_order_acquire),    m.total.load(std::memory_order_acquire),
-                m.loss.load(std::memory_order_acquire),    m.items_per_s.load(std::memory_order_acquire),
-                m.step_ms.load(std::memory_order_acquire), m.waited_ms.load(std::memory_order_acquire)};
+    out.step = {m.step.load(std::memory_order_acquire),      m.total.load(std::memory_order_acquire),
+                m.loss.load(std::memory_order_acquire),      m.items_per_s.load(std::memory_order_acquire),
+                m.step_ms.load(std::memory_order_acquire),   m.waited_ms.load(std::memory_order_acquire),
+                m.slow_from.load(std::memory_order_acquire), m.slow_mb_s.load(std::memory_order_acquire)};
     if (before % 2 == 0 && m.step_version.load(std::memory_order_relaxed) == before) break;
   }
   for (size_t i = 0; i < kLanes; ++i) {

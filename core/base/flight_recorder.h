@@ -57,8 +57,15 @@ struct FlightStep {
   double loss = 0;
   double items_per_s = 0;             // of all ranks
   double step_ms = 0, waited_ms = 0;  // of that step: whole, and waiting for other ranks
+  // The rank from which this one receives slowest, and at how many MB/s; -1: not known. Filled in by
+  // record_flight_step() from the transfers since the step before.
+  int64_t slow_from = -1;
+  double slow_mb_s = 0;
 };
 void record_flight_step(const FlightStep& step);
+// `bytes` came from rank `from` of the job within `seconds`. Of each rank the fastest transfer counts, since others may
+// include that it was late.
+void record_flight_transfer(int from, int64_t bytes, double seconds);
 
 // One thread of the rank.
 struct FlightLane {

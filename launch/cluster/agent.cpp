@@ -267,6 +267,8 @@ class Agent {
       m.emplace_back("items_per_s", s.items_per_s);
       m.emplace_back("step_ms", s.step_ms);
       m.emplace_back("waited_ms", s.waited_ms);
+      m.emplace_back("slow_from", s.slow_from);
+      m.emplace_back("slow_mb_s", s.slow_mb_s);
       const double now = steady_now();
       // Its exchange, if it is in one, and the phase of the thread that trains: the process's first one.
       const FlightLane *call = nullptr, *phase = nullptr;

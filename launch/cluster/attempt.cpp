@@ -340,8 +340,9 @@ class Attempt {
       else if (r.stopped_since < 0) r.stopped_since = r.heard;
       r.state = state.empty() ? '\0' : state[0];
       const int64_t before = r.step.step;
-      r.step = {integer_of(m, "step"),       integer_of(m, "total"),  number_of(m, "loss"),
-                number_of(m, "items_per_s"), number_of(m, "step_ms"), number_of(m, "waited_ms")};
+      r.step = {integer_of(m, "step"),          integer_of(m, "total"),   number_of(m, "loss"),
+                number_of(m, "items_per_s"),    number_of(m, "step_ms"),  number_of(m, "waited_ms"),
+                integer_of(m, "slow_from", -1), number_of(m, "slow_mb_s")};
       r.phase = activity(m, "phase");
       r.call = activity(m, "call");
       r.cpu_s = number_of(m, "cpu_s");

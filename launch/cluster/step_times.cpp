@@ -32,6 +32,10 @@ std::optional<std::string> StepTimes::update(const std::vector<RankView>& ranks,
     const double kept = ++r.steps <= kWarmUp ? 0 : 0.6;
     r.step_ms = kept * r.step_ms + (1 - kept) * s.step_ms;
     r.busy_ms = kept * r.busy_ms + (1 - kept) * std::max(0.0, s.step_ms - s.waited_ms);
+    r.slow_mb_s.resize(ranks.size());
+    if (s.slow_from < 0 || s.slow_from >= static_cast<int64_t>(ranks.size())) continue;
+    double& link = r.slow_mb_s[static_cast<size_t>(s.slow_from)];
+    link = link > 0 ? kept * link + (1 - kept) * s.slow_mb_s : s.slow_mb_s;
   }
   const bool warm = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.steps > kWarmUp; });
   if (!moved || !warm || ranks.size() < 2) return {};
@@ -63,6 +67,21 @@ std::optional<std::string> StepTimes::on_straggler(const std::vector<RankView>& 
              "), and all wait for it; look at what else runs on its machine, its clock and its temperature");
 }
 
+// "; the slowest is from rank 0 on n1 to rank 2 on n3, 2 MB/s", or nothing.
+std::string StepTimes::slowest_link(const std::vector<RankView>& ranks) const {
+  double least = 0;
+  size_t from = 0, to = 0;
+  for (size_t r = 0; r < ranks_.size(); ++r)
+    for (size_t f = 0; f < ranks_[r].slow_mb_s.size(); ++f) {
+      const double mb_s = ranks_[r].slow_mb_s[f];
+      if (mb_s <= 0 || ranks[r].host == ranks[f].host) continue;
+      if (least == 0 || mb_s < least) least = mb_s, from = f, to = r;
+    }
+  if (least == 0) return {};
+  return cat("; the slowest is from rank ", ranks[from].rank, " on ", ranks[from].host, " to rank ", ranks[to].rank,
+             " on ", ranks[to].host, ", ", fixed(least, least < 10 ? 1 : 0), " MB/s");
+}
+
 std::optional<std::string> StepTimes::on_exchanges(const std::vector<RankView>& ranks) {
   std::set<std::string> machines;
   for (const RankView& r : ranks) machines.insert(r.host);
@@ -80,8 +99,8 @@ std::optional<std::string> StepTimes::on_exchanges(const std::vector<RankView>& 
   if (++waits_ < kInRow) return {};
   return cat("exchanges between the machines take ", static_cast<int64_t>(step - busiest), " of the ",
              static_cast<int64_t>(step), " ms of a step, in which no rank computes longer than ",
-             static_cast<int64_t>(busiest),
-             " ms: the links are slow for this model; `lockstep launch ... -- doctor` measures each of them, and "
+             static_cast<int64_t>(busiest), " ms", slowest_link(ranks),
+             ": the links are slow for this model; `lockstep launch ... -- doctor` measures each of them, and "
              "precision.reduce: bf16 or more samples a step need less of them");
 }
 

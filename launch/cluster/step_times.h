@@ -1,4 +1,5 @@
-// StepTimes: what makes steps long beside computing: a rank that the others wait for, or exchanges between machines.
+// StepTimes: what makes steps long beside computing: a rank that the others wait for, or exchanges between machines, of
+// which it names the slowest link.
 // Fed by launch/cluster/attempt.cpp with what the agents report.
 #pragma once
 
@@ -22,8 +23,10 @@ class StepTimes {
   struct Rank {
     int64_t step = 0, steps = 0;      // the last one, and how many were seen
     double step_ms = 0, busy_ms = 0;  // smoothed; busy: not waiting for other ranks
+    std::vector<double> slow_mb_s;    // by rank: how fast what came from it was, where it was the slowest; smoothed
   };
   std::optional<std::string> on_straggler(const std::vector<RankView>& ranks);
+  std::string slowest_link(const std::vector<RankView>& ranks) const;
   std::optional<std::string> on_exchanges(const std::vector<RankView>& ranks);
 
   std::vector<Rank> ranks_;

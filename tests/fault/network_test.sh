@@ -108,7 +108,7 @@ disturb "link cut" link_cut 6 69 'n3 .rank 2. does not answer'
 disturb "one-way loss" one_way 6 69 'n3 .rank 2. does not answer|rank 2 on n3'
 disturb "node killed" node_killed 2 69 'n3 .rank 2. closed the connection|rank 2 on n3'
 endure "link cut for 1 s" short_cut 'train 80/80'
-endure "slow link" slow_link 'warning: exchanges between the machines take [0-9]+ of the [0-9]+ ms of a step'
+endure "slow link" slow_link 'warning: exchanges between the machines take [0-9]+ of the [0-9]+ ms of a step.*; the slowest is from rank ([0-9]+ on n[0-9]+ to rank 2 on n3|2 on n3 to rank [0-9]+ on n[0-9]+), [0-9.]+ MB/s'
 
 if [ "${#cases[@]}" -eq 0 ] || [[ " ${cases[*]} " == *" grows "* ]]; then
   # A machine that was lost answers again while the others train, slowly enough that it is asked meanwhile.

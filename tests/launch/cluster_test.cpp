@@ -226,6 +226,10 @@ TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
   const pid_t child = ::fork();
   if (child == 0) {
     start_flight_recorder(path);
+    record_flight_transfer(3, 1 << 20, 0.5);  // it was late
+    record_flight_transfer(3, 1 << 20, 0.25);
+    record_flight_transfer(1, 1 << 20, 0.125);
+    record_flight_transfer(2, 100, 0.125);  // too little to tell
     record_flight_step({.step = 7, .total = 9, .loss = 1.5, .items_per_s = 10, .step_ms = 3, .waited_ms = 1});
     { FlightPhase done("load batch"); }
     FlightPhase outer("forward");
@@ -241,6 +245,8 @@ TEST(FlightRecorder, TellsAnotherProcessWhatARankDoesAndDidLast) {
   EXPECT_EQ(state->process, child);
   EXPECT_EQ(state->step.step, 7);
   EXPECT_EQ(state->step.loss, 1.5);
+  EXPECT_EQ(state->step.slow_from, 3);
+  EXPECT_DOUBLE_EQ(state->step.slow_mb_s, 4.194304);
   ASSERT_EQ(state->lanes.size(), 1u);
   EXPECT_EQ(state->lanes[0].doing, "backward");
   ASSERT_EQ(state->events.size(), 2u);
@@ -373,6 +379,17 @@ TEST(StepTimes, AStragglerThatCostsLittleIsNotNamed) {
   ASSERT_EQ(said.size(), 1u);
   EXPECT_NE(said[0].find("exchanges between the machines take 810 of the 844 ms of a step, in which no rank computes "
                          "longer than 34 ms"),
+            std::string::npos)
+      << said[0];
+}
+
+TEST(StepTimes, TheSlowestLinkIsNamed) {
+  // Within a machine nothing is a link; rank 3 on n1 gets all of rank 0 on n0 slowly.
+  const auto said = said_of_steps([](int rank, int step) {
+    return FlightStep{step, 100, 1, 1, 844, 825.0, rank == 3 ? 0 : rank ^ 1, rank == 3 ? 2.34 : 120.0};
+  });
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("; the slowest is from rank 0 on n0 to rank 3 on n1, 2.3 MB/s: the links are slow"),
             std::string::npos)
       << said[0];
 }
