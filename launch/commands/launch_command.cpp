@@ -242,6 +242,210 @@ std::string attempt_text(const JobPlace& p) {
   return cat(p.ranks, p.ranks == 1 ? " rank" : " ranks", p.hosts.empty() ? "" : cat(" on ", hosts_text(p.hosts)));
 }
 
+// A job that is started, watched, and started again after a failure as often as it may be.
+class LaunchedJob {
+ public:
+  LaunchedJob(const App& app, const Arguments& a, const std::vector<std::string>& command)
+      : app_(app),
+        place_(place_of(a)),
+        whole_(place_),
+        target_(target_of(app, command, place_.ranks)),
+        allocation_(current_allocation()),
+        ends_(a.integer("time", 0) > 0 ? steady_now() + static_cast<double>(a.integer("time", 0)) : -1),
+        options_(options_of(a)),
+        absent_(place_.hosts, options_.mpirun.remote_shell),
+        policy_(restarts_of(a)) {
+    options_.next_signal = [this] { return signal_for_ranks(); };
+    options_.decided = [this](const Verdict& v, int64_t last_step) { decide(v, last_step); };
+    if (target_.settings) options_.view = [this](const std::vector<RankView>& ranks) { show(ranks); };
+    prepare(target_.command);
+  }
+
+  std::string line() const { return attempt_line(options_); }
+
+  // Returns the exit code.
+  int run() {
+    require_temporary_folder();
+    log_info(cat("starting ", attempt_text(place_), ": ", line()));
+    if (::isatty(STDERR_FILENO) && target_.settings) {
+      options_.plain = false;  // one bar for all ranks: this one
+      options_.progress = [this](const FlightStep& s) { draw(s); };
+    }
+    catch_signals();
+    for (;; ++options_.number) {
+      const AttemptResult result = run_attempt(options_);
+      if (bar_ && result.code == 0) bar_->finish();
+      bar_.reset();
+      if (target_.settings) ::unlink(ranks_path(target_.settings->run.dir).c_str());
+      if (!goes_on_after(result)) {
+        if (target_.settings)
+          tell(target_, target_.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
+        return result.code;
+      }
+      prepare_next();
+      if (!pause()) return static_cast<int>(ExitCode::kSaved);
+    }
+  }
+
+ private:
+  AttemptOptions options_of(const Arguments& a) const {
+    AttemptOptions o;
+    o.mpirun.program = a.text("mpirun");
+    o.mpirun.version = mpirun_version(o.mpirun.program);
+    o.mpirun.interface = a.text("interface");
+    if (!o.mpirun.interface.empty() && !place_.hosts.empty()) require_interface(o.mpirun.interface);
+    o.mpirun.remote_shell = a.text("remote-shell");
+    o.mpirun.binding = a.text("bind");
+    require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage,
+            "--bind ", o.mpirun.binding, ": is none, core, numa or socket");
+    o.agent = own_path();
+    o.mpirun.own = o.agent;
+    add_environment(a.text("env"), o);
+    if (!allocation_.scheduler.empty() && o.agent.find_first_of(" \t'\"") == std::string::npos)
+      o.mpirun.shield = o.agent + " agent --shield";
+    o.start_within = static_cast<double>(a.integer("start-within", 1, 86400));
+    o.verbose = a.has("verbose");
+    if (target_.settings) {
+      o.patience.silence = target_.settings->launch.silence;
+      o.patience.deadline = target_.settings->deadline;
+    }
+    o.patience.warn_silence = std::min(o.patience.warn_silence, o.patience.silence / 2);
+    return o;
+  }
+
+  int64_t restarts_of(const Arguments& a) const {
+    int64_t restarts = target_.settings ? target_.settings->launch.restarts : 0;
+    if (!a.text("restarts").empty()) restarts = a.integer("restarts", 0, 1'000'000);
+    require(restarts == 0 || target_.settings, ExitCode::kUsage,
+            "--restarts: only training can go on from a checkpoint");
+    return restarts;
+  }
+
+  void prepare(const std::vector<std::string>& words) {
+    options_.mpirun.ranks = place_.ranks;
+    options_.mpirun.hosts = place_.hosts;
+    options_.mpirun.crowded = place_.crowded;
+    options_.mpirun.command = {own_path()};
+    options_.mpirun.command.insert(options_.mpirun.command.end(), words.begin(), words.end());
+  }
+
+  // What the ranks get, and SIGTSTP for this process: what came from outside, what --time asks for, or what lets them
+  // save so that a machine joins.
+  int signal_for_ranks() {
+    if (growing_) {
+      const int number = next_signal();
+      if (number == SIGTSTP) return number;
+      if (number == SIGTERM || number == SIGINT || number == SIGHUP) growing_ = false;  // they save, and end for good
+      return 0;
+    }
+    if (ends_ > 0 && !time_is_over_ && steady_now() > ends_) {
+      time_is_over_ = true;
+      log_info("the time given by --time is over: the ranks save and end");
+      return SIGUSR1;
+    }
+    if (const int number = next_signal(); number != 0 || !target_.settings || !target_.settings->launch.grow)
+      return number;
+    const std::string host = absent_.ask(steady_now());
+    if (host.empty()) return 0;
+    growing_ = true;
+    log_info(cat(host, " answers again: the ranks save, and go on with it"));
+    return SIGUSR1;
+  }
+
+  void draw(const FlightStep& s) {
+    if (!bar_) {
+      ProgressOptions shown;
+      shown.title = "train";
+      shown.total = s.total;
+      shown.start = s.step;
+      bar_ = std::make_unique<Progress>(shown);
+    }
+    bar_->set(s.step, cat("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
+  }
+
+  // For `status` and `top`.
+  void show(const std::vector<RankView>& ranks) {
+    const std::string& dir = target_.settings->run.dir;
+    if (!held_) held_ = Descriptor(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (held_) write_ranks(dir, rank_lines(ranks, options_.number));
+  }
+
+  void decide(const Verdict& v, int64_t last_step) {
+    bar_.reset();
+    if (target_.settings && v.code == ExitCode::kRankLost && RunDir::holds_a_run(target_.settings->run.dir))
+      write_failure(target_.settings->run.dir, {v.code, v.rank, v.step, v.text});
+    equal_ = target_.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target_.settings->run.dir) : -1;
+    decision_ = policy_.decide(v.code, last_step, equal_);
+    absent_.add(v.lost_hosts);
+    if (decision_.again) log_warning(v.text);
+    else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
+  }
+
+  bool goes_on_after(const AttemptResult& result) {
+    const bool joins = std::exchange(growing_, false), stopped = result.asked_to_stop && !joins;
+    if (joins && !result.verdict && result.code == static_cast<int>(ExitCode::kSaved)) {
+      decision_ = {true, "", 0};
+      equal_ = -1;
+      return true;
+    }
+    if (!result.verdict) return false;
+    if (target_.settings) tell(target_, target_.settings->launch.on_failure, result.code, result.verdict->text);
+    if (decision_.again && (stopped || is_ending(allocation_))) {
+      log_info(stopped ? "it was asked to stop: not restarted" : "the job is being ended: not restarted");
+      return false;
+    }
+    if (!decision_.again && !decision_.why_not.empty()) log_info(decision_.why_not);
+    return decision_.again;
+  }
+
+  // The next attempt goes on with the machines that are left.
+  void prepare_next() {
+    absent_.remove_answering();
+    place_ = whole_;
+    place_.hosts = without(whole_.hosts, absent_.names());
+    if (!whole_.hosts.empty()) place_.ranks = std::min(whole_.ranks, total_slots(place_.hosts));
+    require(whole_.hosts.empty() || !place_.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
+    const auto words = coming_back(target_, equal_);
+    // Fewer ranks may not suit sharding.group: then the next smaller number that does.
+    Target next;
+    while (!next.settings) {
+      try {
+        next = target_of(app_, words, place_.ranks);
+      } catch (const Error&) {
+        if (place_.ranks == 1) throw;
+        --place_.ranks;
+      }
+    }
+    if (place_.ranks < options_.mpirun.ranks) require_memory(next, place_);
+    prepare(words);
+    log_info(cat("attempt ", options_.number + 1, ": ", attempt_text(place_), ", from the newest valid checkpoint",
+                 equal_ >= 0 ? cat(" at or before step ", equal_) : ""));
+  }
+
+  // Returns false where the job was asked to stop meanwhile.
+  bool pause() const {
+    const auto asked_to_stop = [] { return (signals & ~(uint64_t{1} << SIGTSTP)) != 0; };
+    for (double waited = 0; waited < decision_.pause_s && !asked_to_stop(); waited += 0.05) ::usleep(50'000);
+    return !asked_to_stop();
+  }
+
+  const App& app_;
+  JobPlace place_;        // of the present attempt
+  const JobPlace whole_;  // with all machines
+  const Target target_;
+  const Allocation allocation_;
+  const double ends_;  // by --time; negative: no limit
+  AttemptOptions options_;
+  AbsentMachines absent_;
+  RestartPolicy policy_;
+  RestartPolicy::Decision decision_;
+  int64_t equal_ = -1;    // the last step after which replicas were equal; -1: not asked for
+  bool growing_ = false;  // the ranks were asked to save, so that a machine joins
+  bool time_is_over_ = false;
+  std::unique_ptr<Progress> bar_;
+  Descriptor held_;  // the run directory, by which `cancel` knows this process again
+};
+
 }  // namespace
 
 std::vector<Command> launch_forms() {
@@ -279,163 +483,10 @@ int launch_command(const App& app, const std::vector<std::string>& given) {
   require(split != given.end() && split + 1 != given.end() && a.positional.empty(), ExitCode::kUsage,
           "launch: what should the ranks run? It stands after --, e.g. `lockstep launch -n 2 -- train FILE.yaml`");
   require(!mpi_launched(), ExitCode::kUsage, "launch: ", within_another(given, split));
-  JobPlace place = place_of(a);
-  const Target target = target_of(app, {split + 1, given.end()}, place.ranks);
-
-  AttemptOptions o;
-  o.mpirun.program = a.text("mpirun");
-  o.mpirun.version = mpirun_version(o.mpirun.program);
-  o.mpirun.interface = a.text("interface");
-  if (!o.mpirun.interface.empty() && !place.hosts.empty()) require_interface(o.mpirun.interface);
-  o.mpirun.remote_shell = a.text("remote-shell");
-  o.mpirun.binding = a.text("bind");
-  require(std::set<std::string>{"none", "core", "numa", "socket"}.count(o.mpirun.binding), ExitCode::kUsage, "--bind ",
-          o.mpirun.binding, ": is none, core, numa or socket");
-  o.agent = own_path();
-  o.mpirun.own = o.agent;
-  add_environment(a.text("env"), o);
-  const Allocation allocation = current_allocation();
-  if (!allocation.scheduler.empty() && o.agent.find_first_of(" \t'\"") == std::string::npos)
-    o.mpirun.shield = o.agent + " agent --shield";
-  o.start_within = static_cast<double>(a.integer("start-within", 1, 86400));
-  o.verbose = a.has("verbose");
-  const int64_t limit = a.integer("time", 0);
-  const double ends = limit > 0 ? steady_now() + static_cast<double>(limit) : -1;
-  bool growing = false;  // the ranks were asked to save, so that a machine joins
-  AbsentMachines absent(place.hosts, o.mpirun.remote_shell);
-  o.next_signal = [&, asked = false]() mutable {
-    if (growing) {
-      const int number = next_signal();
-      if (number == SIGTSTP) return number;
-      if (number == SIGTERM || number == SIGINT || number == SIGHUP) growing = false;  // they save, and end for good
-      return 0;
-    }
-    if (ends > 0 && !asked && steady_now() > ends) {
-      asked = true;
-      log_info("the time given by --time is over: the ranks save and end");
-      return SIGUSR1;
-    }
-    if (const int number = next_signal(); number != 0 || !target.settings || !target.settings->launch.grow)
-      return number;
-    const std::string host = absent.ask(steady_now());
-    if (host.empty()) return 0;
-    growing = true;
-    log_info(cat(host, " answers again: the ranks save, and go on with it"));
-    return SIGUSR1;
-  };
-  int64_t restarts = 0;
-  if (target.settings) {
-    o.patience.silence = target.settings->launch.silence;
-    o.patience.deadline = target.settings->deadline;
-    restarts = target.settings->launch.restarts;
-  }
-  o.patience.warn_silence = std::min(o.patience.warn_silence, o.patience.silence / 2);
-  if (!a.text("restarts").empty()) restarts = a.integer("restarts", 0, 1'000'000);
-  require(restarts == 0 || target.settings, ExitCode::kUsage, "--restarts: only training can go on from a checkpoint");
-
-  const auto prepare = [&](const std::vector<std::string>& words) {
-    o.mpirun.ranks = place.ranks;
-    o.mpirun.hosts = place.hosts;
-    o.mpirun.crowded = place.crowded;
-    o.mpirun.command = {own_path()};
-    o.mpirun.command.insert(o.mpirun.command.end(), words.begin(), words.end());
-  };
-  prepare(target.command);
-  if (a.has("dry-run")) {
-    print(attempt_line(o) + "\n");
-    return 0;
-  }
-  require_temporary_folder();
-  log_info(cat("starting ", attempt_text(place), ": ", attempt_line(o)));
-  std::unique_ptr<Progress> bar;
-  if (::isatty(STDERR_FILENO) && target.settings) {
-    o.plain = false;  // one bar for all ranks: this one
-    o.progress = [&](const FlightStep& s) {
-      if (!bar) {
-        ProgressOptions shown;
-        shown.title = "train";
-        shown.total = s.total;
-        shown.start = s.step;
-        bar = std::make_unique<Progress>(shown);
-      }
-      bar->set(s.step, cat("loss ", fixed(s.loss, 4), "  ", short_number(s.items_per_s), " items/s"));
-    };
-  }
-  Descriptor held;  // the run directory, by which `cancel` knows this process again
-  if (target.settings) {
-    o.view = [&](const std::vector<RankView>& ranks) {
-      const std::string& dir = target.settings->run.dir;
-      if (!held) held = Descriptor(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-      if (held) write_ranks(dir, rank_lines(ranks, o.number));
-    };
-  }
-  catch_signals();
-  RestartPolicy policy(restarts);
-  RestartPolicy::Decision decision;
-  const JobPlace whole = place;
-  int64_t equal = -1;
-  o.decided = [&](const Verdict& v, int64_t last_step) {
-    bar.reset();
-    if (target.settings && v.code == ExitCode::kRankLost && RunDir::holds_a_run(target.settings->run.dir))
-      write_failure(target.settings->run.dir, {v.code, v.rank, v.step, v.text});
-    equal = target.settings && v.code == ExitCode::kRanksDisagree ? equal_step_of(target.settings->run.dir) : -1;
-    decision = policy.decide(v.code, last_step, equal);
-    absent.add(v.lost_hosts);
-    if (decision.again) log_warning(v.text);
-    else log_error(v.advice.empty() ? v.text : cat(v.text, "; ", v.advice));
-  };
-  for (;; ++o.number) {
-    const AttemptResult result = run_attempt(o);
-    if (bar && result.code == 0) bar->finish();
-    bar.reset();
-    if (target.settings) ::unlink(ranks_path(target.settings->run.dir).c_str());
-    const auto end = [&] {
-      if (target.settings)
-        tell(target, target.settings->launch.on_end, result.code, result.verdict ? result.verdict->text : "");
-      return result.code;
-    };
-    const bool joins = growing, stopped = result.asked_to_stop && !joins;
-    growing = false;
-    if (joins && !result.verdict && result.code == static_cast<int>(ExitCode::kSaved)) {
-      decision = {true, "", 0};
-      equal = -1;
-    } else {
-      if (!result.verdict) return end();
-      if (target.settings) tell(target, target.settings->launch.on_failure, result.code, result.verdict->text);
-      if (decision.again && (stopped || is_ending(allocation))) {
-        log_info(stopped ? "it was asked to stop: not restarted" : "the job is being ended: not restarted");
-        return end();
-      }
-    }
-    if (!decision.again) {
-      if (!decision.why_not.empty()) log_info(decision.why_not);
-      return end();
-    }
-    absent.remove_answering();
-    place = whole;
-    place.hosts = without(whole.hosts, absent.names());
-    if (!whole.hosts.empty()) place.ranks = std::min(whole.ranks, total_slots(place.hosts));
-    require(whole.hosts.empty() || !place.hosts.empty(), ExitCode::kRankLost, "no machine is left to go on with");
-    const auto words = coming_back(target, equal);
-    // Fewer ranks may not suit sharding.group: then the next smaller number that does.
-    Target next;
-    while (!next.settings) {
-      try {
-        next = target_of(app, words, place.ranks);
-      } catch (const Error&) {
-        if (place.ranks == 1) throw;
-        --place.ranks;
-      }
-    }
-    if (place.ranks < o.mpirun.ranks) require_memory(next, place);
-    prepare(words);
-    log_info(cat("attempt ", o.number + 1, ": ", attempt_text(place), ", from the newest valid checkpoint",
-                 equal >= 0 ? cat(" at or before step ", equal) : ""));
-    const double until = decision.pause_s;
-    const auto asked_to_stop = [] { return (signals & ~(uint64_t{1} << SIGTSTP)) != 0; };
-    for (double waited = 0; waited < until && !asked_to_stop(); waited += 0.05) ::usleep(50'000);
-    if (asked_to_stop()) return static_cast<int>(ExitCode::kSaved);
-  }
+  LaunchedJob job(app, a, {split + 1, given.end()});
+  if (!a.has("dry-run")) return job.run();
+  print(job.line() + "\n");
+  return 0;
 }
 
 }  // namespace lockstep
