@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 
 #include "core/base/host.h"
 #include "core/base/log.h"
+#include "core/decode/decoder.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
 #include "data/vocabulary.h"
@@ -18,7 +20,7 @@
 #include "launch/commands/prompts.h"
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
-#include "launch/training/generate.h"
+#include "launch/training/load_model.h"
 #include "launch/weights/hf_config.h"
 #include "launch/weights/hf_model.h"
 #include "launch/world/devices.h"
@@ -86,17 +88,18 @@ class Rate {
   int64_t tokens_ = 0;
 };
 
-GenerateOptions options_of(const Arguments& arguments) {
-  GenerateOptions o;
-  o.tokens = arguments.integer("tokens", 0, 1000000);
-  o.top_k = arguments.integer("top-k", 0);
-  o.seed = static_cast<uint64_t>(arguments.integer("seed", std::numeric_limits<int64_t>::min()));
-  o.temperature = arguments.number("temperature", 0);
-  o.top_p = arguments.number("top-p", 0, 1);
-  o.min_p = arguments.number("min-p", 0, 1);
-  o.repetition_penalty = arguments.number("repetition-penalty", 1e-3, 1e3);
-  o.cache = !arguments.has("no-cache");
-  return o;
+// What every prompt is continued with.
+DecodeRequest request_of(const Arguments& arguments) {
+  DecodeRequest r;
+  r.tokens = arguments.integer("tokens", 0, 1000000);
+  r.sampling.top_k = arguments.integer("top-k", 0);
+  r.sampling.seed = static_cast<uint64_t>(arguments.integer("seed", std::numeric_limits<int64_t>::min()));
+  r.sampling.temperature = arguments.number("temperature", 0);
+  r.sampling.top_p = arguments.number("top-p", 0, 1);
+  r.sampling.min_p = arguments.number("min-p", 0, 1);
+  r.sampling.repetition_penalty = arguments.number("repetition-penalty", 1e-3, 1e3);
+  r.slides = true;
+  return r;
 }
 
 // What texts are continued with: a checkpoint, or a folder of transformers.
@@ -224,6 +227,107 @@ void warn_of(const std::vector<Prompt>& prompts, int64_t context) {
     log_warning(cat("a prompt has ", most->tokens.size(), " tokens, of which the model reads the last ", context));
 }
 
+// Room for the longest prompt that the model reads whole, and what is added to it.
+DecoderOptions decoder_options_of(const std::vector<Prompt>& prompts, int64_t batch, int64_t added, int64_t context,
+                                  bool cache) {
+  int64_t longest = 0;
+  for (const Prompt& p : prompts)
+    if (const auto size = static_cast<int64_t>(p.tokens.size()); size <= context) longest = std::max(longest, size);
+  return {.places = std::min(batch, static_cast<int64_t>(prompts.size())),
+          .place_tokens = std::min(context, longest + added),
+          .cache = cache};
+}
+
+// Called with each new token of a prompt; returns whether its text goes on.
+using OnToken = std::function<bool(size_t prompt, int32_t token)>;
+
+// Continues the prompts, as many at once as the decoder has places; `on_end` is called where a prompt's text has ended.
+void continue_prompts(Decoder& decoder, const std::vector<Prompt>& prompts, const DecodeRequest& request,
+                      const OnToken& on_token, const std::function<void(size_t prompt)>& on_end) {
+  size_t admitted = 0, ended = 0;  // the decoder's ids are the prompts' indices
+  if (request.tokens == 0)
+    while (ended < prompts.size()) on_end(ended++);
+  while (ended < prompts.size()) {
+    for (; admitted < prompts.size() && decoder.free_places() > 0; ++admitted) {
+      DecodeRequest own = request;
+      own.prompt = prompts[admitted].tokens;
+      decoder.admit(std::move(own));
+    }
+    for (const Decoded& d : decoder.step()) {
+      const auto i = static_cast<size_t>(d.id);
+      const bool goes_on = !d.token || on_token(i, *d.token);
+      if (d.finish != Finish::kNone) on_end(i), ++ended;
+      else if (!goes_on) decoder.cancel(d.id);
+    }
+  }
+}
+
+// A JSON object for each prompt, in their order.
+void print_objects(Decoder& decoder, const std::vector<Prompt>& prompts, const DecodeRequest& request,
+                   const Manner& manner, const Vocabulary& vocabulary, Rate& rate) {
+  struct Answer {
+    GrowingText growing;
+    std::string text = {};
+    int64_t tokens = 0;
+    bool ended = false;
+  };
+  std::vector<Answer> answers(prompts.size(), Answer{GrowingText(manner.stops, manner.drop_space)});
+  const auto add = [&](size_t i, int32_t token) {
+    Answer& a = answers[i];
+    a.text += a.growing.add(vocabulary.decode({token}));
+    ++a.tokens, rate.count();
+    return !a.growing.stopped();
+  };
+  size_t printed = 0;
+  continue_prompts(decoder, prompts, request, add, [&](size_t i) {
+    answers[i].ended = true;
+    for (; printed < prompts.size() && answers[printed].ended; ++printed) {
+      Answer& a = answers[printed];
+      JsonObject line = prompts[printed].given;
+      line.emplace_back("text", std::exchange(a.text, {}) + a.growing.rest());
+      line.emplace_back("tokens", a.tokens);
+      line.emplace_back("stopped", a.growing.stopped() || a.tokens < request.tokens);
+      print(json_line(line) + "\n");
+    }
+  });
+}
+
+// Text on standard output as it grows. Output to a file is the text itself. Output to a terminal is escaped, so only
+// whole characters are written.
+class ShownText {
+ public:
+  void add(const std::string& text) {
+    if (!terminal_) return print(text, Shown::kAsItIs);
+    for (char c : text) {
+      character_ += c;
+      if (reader_.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kMore) continue;
+      print(character_);
+      character_.clear();
+      reader_ = {};
+    }
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDOUT_FILENO) == 1;
+  std::string character_;
+  Utf8Reader reader_;
+};
+
+void stream_text(Decoder& decoder, const Prompt& prompt, const std::string& beginning, const DecodeRequest& request,
+                 const Manner& manner, const Vocabulary& vocabulary, Rate& rate) {
+  ShownText shown;
+  shown.add(beginning);
+  GrowingText growing(manner.stops, manner.drop_space);
+  const auto add = [&](size_t, int32_t token) {
+    rate.count();
+    shown.add(growing.add(vocabulary.decode({token})));
+    return !growing.stopped();
+  };
+  continue_prompts(decoder, {prompt}, request, add, [](size_t) {});
+  shown.add(growing.rest());
+  print("\n");
+}
+
 }  // namespace
 
 std::vector<Command> generate_forms() {
@@ -268,8 +372,8 @@ std::vector<Command> generate_forms() {
 int generate_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = parse_arguments(generate_forms(), given);
   if (arguments.help) return 0;
-  GenerateOptions options = options_of(arguments);
-  const auto batch = static_cast<size_t>(arguments.integer("batch", 1, 4096));
+  DecodeRequest request = request_of(arguments);
+  const int64_t batch = arguments.integer("batch", 1, 4096);
   const std::string file = arguments.text("prompts"), prompt = arguments.text("prompt");
   require(!prompt.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
   require(!arguments.has("chat") || !file.empty() || prompt != kNoPrompt, ExitCode::kUsage,
@@ -277,9 +381,8 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   const std::string& from = arguments.positional[0];
   Origin origin = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
   const Manner manner = manner_of(arguments, origin);
-  options.vocabulary = origin.task.classes;
-  options.ends = origin.ends;
-  const Vocabulary* vocabulary = origin.vocabulary.get();
+  request.ends = origin.ends;
+  const Vocabulary& vocabulary = *origin.vocabulary;
   const bool averages = arguments.has("ema");
   require(origin.checkpoint || !averages, ExitCode::kUsage, "--ema: ", from, " holds no averages of parameters");
   if (!is_first_process()) return 0;
@@ -294,57 +397,14 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
           ", does not predict the next token of a text; there is nothing to generate");
   const int64_t context = origin.task.input[0];
-  const std::vector<Prompt> prompts = file.empty() ? std::vector{prompt_of_text(prompt, *vocabulary, manner.form)}
-                                                   : read_prompts(file, *vocabulary, manner.form);
+  const std::vector<Prompt> prompts = file.empty() ? std::vector{prompt_of_text(prompt, vocabulary, manner.form)}
+                                                   : read_prompts(file, vocabulary, manner.form);
   warn_of(prompts, context);
+  Decoder decoder(*model, origin.task,
+                  decoder_options_of(prompts, batch, request.tokens, context, !arguments.has("no-cache")));
   Rate rate;
-  if (!file.empty() || arguments.has("json")) {
-    for (size_t begin = 0; begin < prompts.size(); begin += batch) {
-      const size_t count = std::min(batch, prompts.size() - begin);
-      std::vector<std::vector<int32_t>> encoded;
-      for (size_t i = 0; i < count; ++i) encoded.push_back(prompts[begin + i].tokens);
-      std::vector<GrowingText> growing(count, GrowingText(manner.stops, manner.drop_space));
-      std::vector<std::string> texts(count);
-      std::vector<int64_t> tokens(count);
-      generate(*model, std::move(encoded), context, options, [&](size_t i, int32_t token) {
-        texts[i] += growing[i].add(vocabulary->decode({token}));
-        ++tokens[i], rate.count();
-        return !growing[i].stopped();
-      });
-      for (size_t i = 0; i < count; ++i) {
-        texts[i] += growing[i].rest();
-        JsonObject line = prompts[begin + i].given;
-        line.emplace_back("text", texts[i]);
-        line.emplace_back("tokens", tokens[i]);
-        line.emplace_back("stopped", growing[i].stopped() || tokens[i] < options.tokens);
-        print(json_line(line) + "\n");
-      }
-    }
-    rate.say();
-    return 0;
-  }
-  // Output to a file is the text itself. Output to a terminal is escaped, so only whole characters are written.
-  std::string character;
-  Utf8Reader reader;
-  const auto show = [&, terminal = ::isatty(STDOUT_FILENO) == 1](const std::string& text) {
-    if (!terminal) return print(text, Shown::kAsItIs);
-    for (char c : text) {
-      character += c;
-      if (reader.next(static_cast<uint8_t>(c)) == Utf8Reader::Result::kMore) continue;
-      print(character);
-      character.clear();
-      reader = {};
-    }
-  };
-  if (!manner.form.chat) show(prompt);
-  GrowingText growing(manner.stops, manner.drop_space);
-  generate(*model, {prompts[0].tokens}, context, options, [&](size_t, int32_t token) {
-    rate.count();
-    show(growing.add(vocabulary->decode({token})));
-    return !growing.stopped();
-  });
-  show(growing.rest());
-  print("\n");
+  if (!file.empty() || arguments.has("json")) print_objects(decoder, prompts, request, manner, vocabulary, rate);
+  else stream_text(decoder, prompts[0], manner.form.chat ? "" : prompt, request, manner, vocabulary, rate);
   rate.say();
   return 0;
 }

@@ -178,11 +178,11 @@ endfunction()
 set(LOCKSTEP_PUBLIC_HEADERS
   comm/communicator.h comm/local_comm.h comm/mpi_comm.h
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
-  core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
+  core/decode/decoder.h core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
   core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/recompute.h core/ops/ops.h
   data/import.h data/loader.h data/open_dataset.h data/vocabulary.h
-  launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/generate.h launch/training/shared_data.h
+  launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/load_model.h launch/training/shared_data.h
   launch/training/trainer.h launch/world/world.h
   optim/builtin.h optim/loss_scale.h optim/optimizer.h optim/schedule.h
   sharding/data_parallel.h)

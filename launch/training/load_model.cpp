@@ -1,0 +1,54 @@
+#include "launch/training/load_model.h"
+
+#include <optional>
+#include <vector>
+
+#include "launch/training/build_model.h"
+#include "launch/weights/load_weights.h"
+#include "optim/weight_average.h"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& task) {
+  auto model = build_model(settings, task);
+  place_parameters(*model, 1);
+  model->eval();
+  return model;
+}
+
+std::vector<StateEntry> entries_of(const Model& model) {
+  std::vector<StateEntry> entries;
+  for (auto& p : model.parameters())
+    entries.push_back({cat(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+  for (auto& b : model.buffers())
+    entries.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+  return entries;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task) {
+  auto model = placed_model(settings, task);
+  load_weights(*settings.pretrained, entries_of(*model));
+  return model;
+}
+
+std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
+  auto model = placed_model(settings, task_of(checkpoint.info));
+  const std::vector<StateEntry> entries = entries_of(*model);
+  if (checkpoint.info.base.empty()) {
+    load_entries(checkpoint, entries);
+  } else {
+    std::vector<StateEntry> base, own;
+    for (const StateEntry& e : entries)
+      (e.name.starts_with(kParameters) && settings.parallel.frozen(name_in_model(e.name)) ? base : own).push_back(e);
+    load_entries(checkpoint, own);
+    const auto from = settings.pretrained ? std::nullopt : std::optional(open_newest(settings.init.from));
+    require_base_of(settings, checkpoint, to_hex(read_initial(settings, from ? &*from : nullptr, base, own)));
+  }
+  if (averages) load_entries(checkpoint, averages_of(checkpoint, entries));
+  return model;
+}
+
+}  // namespace lockstep
