@@ -10,9 +10,9 @@ build=$2 cmake=$3
 shown=0
 while IFS= read -r -d '' block; do
   shown=$((shown + 1))
-  if [[ "$(cat "$source/own_model.cpp" "$source/own_loop.cpp")" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
+  if [[ "$(cat "$source"/own_{model,loop,decoder}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
 done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
-same "programs in README.md and docs/library.md" 4 "$shown"
+same "programs in README.md and docs/library.md" 5 "$shown"
 
 succeeds "install" "$cmake" --install "$build" --prefix "$work/prefix"
 for file in bin/lockstep share/bash-completion/completions/lockstep share/zsh/vendor-completions/_lockstep \
@@ -26,7 +26,7 @@ expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockste
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
-cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp} . # nothing of the repository beside them
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp,own_decoder.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi
@@ -62,6 +62,13 @@ expect "own_task: its metric" grep -q '"val_worst_error":0\.' task/metrics.jsonl
 succeeds "own_task prove" $own prove own_task.yaml --ranks 1,2,3 --resume
 expect "own_task prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
 refuses "own_task: a key of its optimizer alone" 78 '.*optim.epsilon: 2 .*' $own train own_task.yaml run.dir=no optim.epsilon=2
+
+succeeds "own_decoder, one prompt" build/own_decoder "the cat"
+same "own_decoder: its tokens, and why it ended" 9 "$(sed -nE '/^0: (token [0-9]+|length)$/p' out | wc -l)"
+cp out alone
+succeeds "own_decoder, three prompts" build/own_decoder "the cat" "on the mat" "a"
+expect "own_decoder: each prompt ends" test "$(grep -cE '^[012]: (length|end)$' out)" = 3
+expect "own_decoder: the first as alone" cmp -s alone <(grep '^0:' out)
 
 succeeds "own_loop, 1 rank" build/own_loop loop1 300
 wanted=$(tail -n 1 out)

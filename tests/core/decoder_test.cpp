@@ -428,8 +428,8 @@ TEST(DecoderTest, MemoryDoesNotGrow) {
 // Shapes of its passes.
 class Watched : public Gpt {
  public:
-  using Gpt::Gpt;
   using Gpt::forward;
+  using Gpt::Gpt;
   Tensor forward(const Tensor& x, const AttentionScope& scope) override {
     if (fails_after-- == 0) throw std::runtime_error("the pass failed");
     passes.push_back(x.shape());
