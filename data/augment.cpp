@@ -5,7 +5,6 @@
 #include <numbers>
 
 #include "core/base/philox.h"
-#include "data/mixup.h"
 
 namespace lockstep {
 namespace {
@@ -176,7 +175,7 @@ std::vector<Field> fields(AugmentOptions& o) {
             "each sample is mixed with another one, and its loss is of both labels: alpha of the distribution "
             "Beta(alpha, "
             "alpha) that shares are drawn from, such as 0.2; 0: none. Images and tables with a label or number each")
-          .with_range(0, Mixup::kMostAlpha)};
+          .with_range(0, kMostMixup)};
   for (Field& f : out) f.absent_at_default = true;
   return out;
 }

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+constexpr double kMostMixup = 4;  // of AugmentOptions::mixup: drawing takes longer the larger it is
+
 // Keys of `data.augment`. At its default each does nothing. They apply in this order.
 struct AugmentOptions {
   double crop_area = 1;

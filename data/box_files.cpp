@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/plain_file.h"
 #include "core/io/json.h"
-#include "data/dataset_file.h"
 #include "data/line_reader.h"
 
 namespace lockstep {

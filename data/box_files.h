@@ -1,16 +1,14 @@
 // Files of bounding boxes: a JSON file of COCO, or a text file of YOLO for each image. Plain values and functions.
-//
-// Boxes are rows of kBoxValues numbers: the class, x and y of the middle, width and height, in parts of the image's
-// width and height.
+// Boxes are rows of kBoxValues numbers (data/dataset_file.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "data/dataset_file.h"
 
-constexpr int64_t kBoxValues = 5;
+namespace lockstep {
 
 struct Boxes {
   std::vector<float> rows;       // [boxes, kBoxValues]

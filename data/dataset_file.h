@@ -12,6 +12,7 @@
 #include "core/base/hash.h"
 #include "core/base/shape.h"
 #include "core/io/hdf5_file.h"
+#include "data/chunk_writer.h"
 #include "data/dataset.h"
 #include "data/resize.h"
 #include "data/stored_rows.h"
@@ -23,7 +24,7 @@ struct DataSchema;
 
 enum class DataKind : uint8_t { kTokens, kImages, kTable };
 // What the outputs for images and rows of tables are compared with: a label each, a mask each (a class for every
-// pixel), a number each, or boxes (data/box_files.h), which are stored, but no part of samples.
+// pixel), a number each, or boxes (kBoxValues), which are stored, but no part of samples.
 enum class TargetKind : uint8_t { kLabels, kMasks, kNumbers, kBoxes };
 
 constexpr int64_t kDatasetVersion = 1;
@@ -32,6 +33,8 @@ constexpr int64_t kDatasetVersion = 1;
 constexpr int64_t kMostClasses = 1 << 21;
 constexpr int64_t kMostMaskClasses = 255;  // of 8 bits, one value is left for pixels that are no targets
 constexpr int64_t kMostFeatures = 4096;    // of a table: attributes with a number for each have at most 64 KiB
+// Of a bounding box: the class, x and y of the middle, width and height, in parts of the image's width and height.
+constexpr int64_t kBoxValues = 5;
 
 // The records (texts, documents) of a dataset of tokens.
 struct RecordsHeader {
@@ -95,24 +98,6 @@ int64_t tokens_per_chunk();
 int64_t images_per_chunk(int64_t image_bytes);
 int64_t rows_per_chunk(const DatasetHeader& header);  // of /tokens, /images or /features, in a file of many
 int64_t mask_rows_per_chunk(const DatasetHeader& header);
-
-// Appends rows to a dataset and hashes each full chunk.
-class ChunkWriter {
- public:
-  ChunkWriter(Hdf5File& file, std::string name, StoredType type, const Shape& shape, int64_t chunk_rows);
-  void append(const void* rows, int64_t count);
-  // Returns the chunk hashes. All rows must have been appended.
-  std::vector<uint64_t> finish();
-
- private:
-  void flush();
-  Hdf5File& file_;
-  std::string name_;
-  StoredType type_;
-  int64_t rows_, chunk_rows_, row_bytes_, written_ = 0;
-  std::vector<uint8_t> pending_;
-  std::vector<uint64_t> hashes_;
-};
 
 // Write /labels, /targets, /boxes or ends of files, with the hashes of the chunks. Of numbers the header gets mean and
 // deviation, which are those of `like` where that is given, and the offset.

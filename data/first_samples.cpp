@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "data/box_files.h"
 #include "data/dataset_file.h"
 #include "data/header_parts.h"
 

@@ -15,7 +15,7 @@
 #include "core/io/pending_file.h"
 #include "data/channel_sums.h"
 #include "data/header_parts.h"
-#include "data/input_stream.h"
+#include "data/same_pass.h"
 
 namespace lockstep {
 namespace {

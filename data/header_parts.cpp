@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/codecs/image_codec.h"
 

@@ -1,25 +1,20 @@
-// Imports text, JSON lines, token ids, images and tables into a dataset file, and inspects dataset files. The output
-// file appears under its name, or replaces an earlier file, only when it is complete.
+// Imports text, JSON lines, token ids, images and tables into a dataset file. The output file appears under its name,
+// or replaces an earlier file, only when it is complete.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/base/hash.h"
-#include "core/base/shape.h"
 #include "data/dataset_file.h"
 #include "data/image_layout.h"
+#include "data/progress.h"
 #include "data/schema.h"
 #include "data/valid_text.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {
-
-// Called from time to time with the completed and the total work, in the same unit; a total of 0 is not known.
-using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 
 struct ImportOptions {
   bool force = false;              // replace an existing output
@@ -122,10 +117,10 @@ struct TableOptions {
   // none. A column that has numbers beside other texts, more numbers than others, is an error unless it is one of
   // `categories`.
   std::vector<std::string> missing = {};
-  bool many_labels = false;  // more than kManyLabels different labels are meant, which is an error otherwise
+  bool many_labels =
+      false;  // more than kManyLabels (data/label_index.h) different labels are meant, which is an error otherwise
   TextEncoding encoding = TextEncoding::kUtf8;
 };
-constexpr int64_t kManyLabels = 1000;
 // A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
 // standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
 // A cell without a value is an error without fill_missing.
@@ -149,41 +144,5 @@ std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path);
 // Whether a file has the HDF5 signature at an offset that HDF5 allows. Throws kMissingInput if the file cannot be
 // opened.
 bool is_hdf5_file(const std::string& path);
-
-struct DatasetReport {
-  DataKind kind = DataKind::kTokens;
-  std::string level;       // "byte", "char", "ids"; empty for images
-  int64_t count = 0;       // tokens or images
-  int64_t vocabulary = 0;  // size
-  int64_t classes = 0;     // number of labels; 0: none
-  int64_t used = 0;        // of the vocabulary
-  // Of tokens with records; lengths in tokens.
-  int64_t records = 0, shortest = 0, median = 0, longest = 0;
-  int64_t pairs = 0, median_chosen = 0, median_rejected = 0;  // 0 pairs: records are none
-  // Records, pairs, images (as pixels or as files) or rows (features alone) that are equal to an earlier one; -1 where
-  // there are too many to compare. The first few, each with the first that it equals, are told of images and rows, and
-  // how many have another label or number than that one.
-  int64_t duplicates = 0, contradictions = 0;
-  std::vector<std::pair<int64_t, int64_t>> repeats;
-  int64_t targets = 0;  // tokens on which the loss is
-  Shape image_shape;    // [height, width, channels]; height and width are 0 where images have mixed sizes
-  std::vector<std::string> class_names;  // may be empty
-  std::string columns;                   // of a table, as JSON
-  std::vector<double> mean, stddev;
-  TargetKind target = TargetKind::kLabels;
-  std::vector<int64_t> per_class;  // rows, images or records of each label, pixels of each class of masks, or boxes
-  int64_t with_boxes = 0;          // images that have any
-  double target_mean = 0, target_std = 0, target_least = 0, target_most = 0;  // of numbers
-  int64_t ignored = 0;                                                        // pixels of masks that are no targets
-  std::string characters;  // the vocabulary at character level, in UTF-8
-  int64_t chunks = 0;      // all were read and their hashes match
-  int64_t file_bytes = 0;
-  Hash128 identity;
-};
-
-// Reads and checks the whole file; throws the errors of open_dataset_file.
-DatasetReport inspect_dataset(const std::string& path, const ProgressCallback& progress = {});
-std::string to_text(const DatasetReport& report);  // several lines
-std::string to_json(const DatasetReport& report);  // one JSON object, on one line
 
 }  // namespace lockstep

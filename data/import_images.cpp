@@ -18,6 +18,7 @@
 #include "data/in_order.h"
 #include "data/input_stream.h"
 #include "data/partial_output.h"
+#include "data/same_pass.h"
 
 namespace lockstep {
 namespace {

@@ -15,6 +15,7 @@
 #include "data/import.h"
 #include "data/input_stream.h"
 #include "data/partial_output.h"
+#include "data/same_pass.h"
 
 namespace lockstep {
 namespace {

@@ -20,6 +20,7 @@
 #include "data/in_order.h"
 #include "data/label_index.h"
 #include "data/partial_output.h"
+#include "data/same_pass.h"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,7 @@
 #include "data/in_order.h"
 #include "data/input_stream.h"
 #include "data/kept_input.h"
+#include "data/same_pass.h"
 #include "data/token_writer.h"
 #include "data/tokenizer/block_encoder.h"
 #include "data/tokenizer/normalizer.h"

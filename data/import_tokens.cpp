@@ -9,6 +9,7 @@
 #include "data/dataset_file.h"
 #include "data/import.h"
 #include "data/input_stream.h"
+#include "data/same_pass.h"
 #include "data/token_writer.h"
 
 namespace lockstep {

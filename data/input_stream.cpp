@@ -110,12 +110,6 @@ size_t InputStream::next(uint8_t* out, size_t room) {
   return 0;
 }
 
-void require_same_pass(bool same, const std::string& name) {
-  require(same, ExitCode::kBadData, name,
-          ": changed during the import: what was read first differs from what was read then; import it again when no "
-          "other program writes it");
-}
-
 void InputStream::skip(int64_t bytes) {
   if (bytes == 0) return;
   if (!decoder_ && size_ > 0 && bytes <= size_ - taken_ &&

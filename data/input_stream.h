@@ -51,9 +51,6 @@ class InputStream {
   Hasher128 hasher_;
 };
 
-// Throws ExitCode::kBadData where two passes over an input have read different bytes.
-void require_same_pass(bool same, const std::string& name);
-
 // data/zstd_decoder.cpp, or data/zstd_absent.cpp in a build without the package: null.
 std::unique_ptr<Decoder> zstd_decoder();
 

@@ -1,3 +1,5 @@
+#include "data/inspect.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -8,9 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/escape.h"
 #include "core/io/json.h"
-#include "data/box_files.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
 
 namespace lockstep {
 

@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+constexpr int64_t kManyLabels = 1000;  // different ones, which a column of numbers or texts may have by mistake
+
 // The number that a label is, or -1.
 inline int64_t number_of_label(const std::string& label) {
   int64_t value = -1;

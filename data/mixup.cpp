@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/philox.h"
+#include "data/augment.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,7 @@ Partner partner_of(int64_t size, double alpha, uint64_t seed, int64_t epoch, int
 
 Mixup::Mixup(std::shared_ptr<const Dataset> data, double alpha, uint64_t seed)
     : data_(std::move(data)), alpha_(alpha), seed_(seed), spec_(data_->spec()) {
-  check(alpha > 0 && alpha <= kMostAlpha, "mixup with alpha ", alpha);
+  check(alpha > 0 && alpha <= kMostMixup, "mixup with alpha ", alpha);
   const TensorSpec *labels = spec_.find(kLabels), *numbers = spec_.find(kTargets);
   require(spec_.input().dtype == DType::kFloat32 && (labels ? labels->shape.rank() == 0 : numbers != nullptr),
           ExitCode::kConfig,

@@ -14,15 +14,14 @@ namespace lockstep {
 // are what a loss needs of the other. Numbers ("targets") are mixed as the first tensor is.
 class Mixup final : public Dataset {
  public:
-  // `alpha` in (0, kMostAlpha]. Throws ExitCode::kConfig for samples that have no first tensor of floating point, or
-  // neither one label nor one number.
+  // `alpha` in (0, kMostMixup] (data/augment.h). Throws ExitCode::kConfig for samples that have no first tensor of
+  // floating point, or neither one label nor one number.
   Mixup(std::shared_ptr<const Dataset> data, double alpha, uint64_t seed);
   int64_t size() const override { return data_->size(); }
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return data_->identity(); }
   void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
   const Vocabulary* vocabulary() const override { return data_->vocabulary(); }
-  static constexpr double kMostAlpha = 4;  // drawing takes longer the larger it is
 
  private:
   std::shared_ptr<const Dataset> data_;

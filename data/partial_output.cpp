@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/system_call.h"
-#include "data/dataset_file.h"
+#include "data/chunk_writer.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;

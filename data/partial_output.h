@@ -14,7 +14,7 @@
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
-#include "data/import.h"
+#include "data/progress.h"
 #include "data/spool.h"
 
 namespace lockstep {

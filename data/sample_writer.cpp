@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "data/box_files.h"
 #include "data/channel_sums.h"
 #include "data/token_dataset.h"
 #include "data/token_writer.h"

@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "core/base/escape.h"
-#include "data/box_files.h"
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/token_dataset.h"

@@ -36,7 +36,7 @@ struct ShownImage {
   std::string class_name;        // empty where the file has no names
   double number = 0;             // to predict
   std::vector<int64_t> in_mask;  // the classes that are there
-  std::vector<float> boxes;      // [boxes, kBoxValues] (data/box_files.h)
+  std::vector<float> boxes;      // [boxes, kBoxValues]
   std::string png;  // the bytes of a PNG file: the image, and to its right the mask, or on it the edges of the boxes
 };
 // Null where the file holds no images. Throws ExitCode::kUsage where there is no such image, kDevice in a build without

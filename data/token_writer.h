@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "core/io/hdf5_file.h"
-#include "data/import.h"
 #include "data/partial_output.h"
+#include "data/progress.h"
+#include "data/schema.h"
 #include "data/vocabulary.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/hash.h"
-#include "data/import.h"
+#include "data/progress.h"
 
 namespace lockstep {
 

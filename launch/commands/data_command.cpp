@@ -7,6 +7,7 @@
 #include "core/io/pending_file.h"
 #include "data/box_files.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/show.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/rearrange.h"
 #include "data/verify.h"

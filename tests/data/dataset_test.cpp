@@ -15,6 +15,7 @@
 #include "data/data_options.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/sampler.h"
 #include "data/synthetic.h"

@@ -9,6 +9,7 @@
 
 #include "data/foreign_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "tests/data/make_files.h"
 

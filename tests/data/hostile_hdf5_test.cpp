@@ -8,6 +8,7 @@
 #include "core/io/hdf5_handles.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -12,6 +12,7 @@
 #include "data/csv.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/loader.h"
 #include "data/open_dataset.h"
 #include "data/rearrange.h"

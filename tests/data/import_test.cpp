@@ -5,6 +5,7 @@
 
 #include "core/io/hdf5_file.h"
 #include "data/dataset_file.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/token_dataset.h"
 #include "tests/data/make_files.h"

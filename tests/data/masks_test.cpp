@@ -12,6 +12,7 @@
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/show.h"
 #include "tests/support/files.h"

@@ -9,6 +9,7 @@
 #include "data/codecs/image_codec.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/rearrange.h"
 #include "data/show.h"

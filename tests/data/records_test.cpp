@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/line_reader.h"
 #include "data/open_dataset.h"
 #include "data/record_encoder.h"

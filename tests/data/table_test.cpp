@@ -12,6 +12,7 @@
 #include "core/io/zip.h"
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/open_dataset.h"
 #include "data/rearrange.h"
 #include "tests/support/files.h"

@@ -5,6 +5,7 @@
 
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "tests/fuzz/edits.h"
 #include "tests/fuzz/fuzz.h"
 

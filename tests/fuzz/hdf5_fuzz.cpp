@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "data/foreign_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/verify.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -4,6 +4,7 @@
 
 #include "data/dataset_file.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "data/tokenizer/bpe.h"
 #include "tests/fuzz/fuzz.h"
 

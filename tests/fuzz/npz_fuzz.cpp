@@ -5,6 +5,7 @@
 
 #include "core/io/safetensors.h"
 #include "data/import.h"
+#include "data/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "data/import.h"
+#include "data/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;
