@@ -8,7 +8,7 @@
 
 #include "core/models/model.h"
 #include "core/nn/metric.h"
-#include "data/open_dataset.h"
+#include "data/streams/open_dataset.h"
 #include "optim/builtin.h"
 #include "optim/schedule.h"
 

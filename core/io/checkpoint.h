@@ -52,9 +52,9 @@ struct CheckpointInfo {
   std::string base;  // hash of the frozen parameters that it does not hold, 32 hex digits; empty where it holds all
   std::string math_text;   // configuration that shapes the mathematics
   std::string config;      // the whole, as YAML
-  std::string vocabulary;  // of text, for generation (data/vocabulary.h:vocabulary_text); empty for none
-  // What the numbers of its data's samples mean (data/schema.h:schema_text); empty where nobody knows. No part of the
-  // digest.
+  std::string vocabulary;  // of text, for generation (data/text/vocabulary.h:vocabulary_text); empty for none
+  // What the numbers of its data's samples mean (data/samples/schema.h:schema_text); empty where nobody knows. No part
+  // of the digest.
   std::string data_schema;
   Shape input;          // of one sample, and
   int64_t classes = 0;  // what the model was built for

@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/io/checkpoint.h"
 #include "core/io/json.h"
-#include "data/schema.h"
+#include "data/samples/schema.h"
 #include "launch/commands/checkpoint_export.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"

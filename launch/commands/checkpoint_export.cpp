@@ -17,7 +17,7 @@
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
 #include "core/io/state.h"
-#include "data/vocabulary.h"
+#include "data/text/vocabulary.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/export_data.h"
 #include "launch/config/run_data.h"

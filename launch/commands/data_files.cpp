@@ -6,10 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/rearrange.h"
-#include "data/verify.h"
+#include "data/import/rearrange.h"
+#include "data/samples/inspect.h"
+#include "data/samples/verify.h"
+#include "data/streams/open_dataset.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/shown_progress.h"
 

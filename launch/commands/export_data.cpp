@@ -4,9 +4,9 @@
 
 #include "core/base/log.h"
 #include "core/io/json.h"
-#include "data/tokenizer/bpe.h"
-#include "data/tokenizer/pieces.h"
-#include "data/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/bpe.h"
+#include "data/text/tokenizer/pieces.h"
+#include "data/text/tokenizer/tokenizer_file.h"
 #include "launch/config/run_data.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/io/checkpoint.h"
-#include "data/schema.h"
+#include "data/samples/schema.h"
 #include "launch/weights/hf_model.h"
 
 namespace lockstep {

@@ -4,8 +4,8 @@
 
 #include "core/base/error.h"
 #include "core/io/checkpoint.h"
-#include "data/import.h"
-#include "data/tokenizer/tokenizer_file.h"
+#include "data/import/import.h"
+#include "data/text/tokenizer/tokenizer_file.h"
 
 namespace lockstep {
 

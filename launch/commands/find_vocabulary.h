@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "data/tokenizer/tokenizer_file.h"
-#include "data/valid_text.h"
-#include "data/vocabulary.h"
+#include "data/text/tokenizer/tokenizer_file.h"
+#include "data/text/valid_text.h"
+#include "data/text/vocabulary.h"
 #include "launch/commands/command_line.h"
 
 namespace lockstep {

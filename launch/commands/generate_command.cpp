@@ -13,7 +13,7 @@
 #include "core/decode/decoder.h"
 #include "core/device/stream.h"
 #include "core/io/json.h"
-#include "data/vocabulary.h"
+#include "data/text/vocabulary.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"

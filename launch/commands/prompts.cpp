@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "data/line_reader.h"
-#include "data/tokenizer/bpe.h"
+#include "data/import/line_reader.h"
+#include "data/text/tokenizer/bpe.h"
 
 namespace lockstep {
 namespace {

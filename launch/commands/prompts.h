@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/io/json.h"
-#include "data/record_encoder.h"
-#include "data/vocabulary.h"
+#include "data/text/record_encoder.h"
+#include "data/text/vocabulary.h"
 
 namespace lockstep {
 

@@ -17,7 +17,7 @@
 #include "core/base/log.h"
 #include "core/device/backend.h"
 #include "core/device/thread_pool.h"
-#include "data/data_identity.h"
+#include "data/streams/data_identity.h"
 #include "launch/artifacts/files.h"
 #include "launch/cluster/child_process.h"
 #include "launch/commands/command_line.h"

@@ -21,7 +21,7 @@ struct SweepSpec {
   int ranks = 1;
   SweepGrid grid;
   std::string configuration;  // hash of what shapes the results of all points
-  // The dataset files and their identities (data/data_identity.h), as they were when the sweep began.
+  // The dataset files and their identities (data/streams/data_identity.h), as they were when the sweep began.
   std::map<std::string, std::string> data = {};
 };
 

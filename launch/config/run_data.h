@@ -1,11 +1,11 @@
-// What a run was trained on, to which other data is fitted by name (data/schema.h). Plain functions.
+// What a run was trained on, to which other data is fitted by name (data/samples/schema.h). Plain functions.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "core/io/checkpoint.h"
-#include "data/schema.h"
+#include "data/samples/schema.h"
 #include "launch/app.h"
 #include "launch/weights/hf_model.h"
 

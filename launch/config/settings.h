@@ -9,7 +9,7 @@
 #include "core/io/checkpoint.h"
 #include "core/nn/lora.h"
 #include "core/nn/recompute.h"
-#include "data/data_options.h"
+#include "data/samples/data_options.h"
 #include "launch/app.h"
 #include "launch/config/config.h"
 #include "launch/world/devices.h"

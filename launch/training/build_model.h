@@ -7,7 +7,7 @@
 
 #include "core/io/checkpoint.h"
 #include "core/models/model.h"
-#include "data/dataset.h"
+#include "data/samples/dataset.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {

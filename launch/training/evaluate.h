@@ -8,7 +8,7 @@
 
 #include "core/models/model.h"
 #include "core/nn/metric.h"
-#include "data/loader.h"
+#include "data/streams/loader.h"
 #include "sharding/data_parallel.h"
 
 namespace lockstep {

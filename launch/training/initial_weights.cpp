@@ -8,7 +8,7 @@
 #include "core/base/name_pattern.h"
 #include "core/base/trace.h"
 #include "core/kernels/kernels.h"
-#include "data/vocabulary.h"
+#include "data/text/vocabulary.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/config/resumed_config.h"
 #include "launch/config/run_data.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/device/graph.h"
-#include "data/loader.h"
+#include "data/streams/loader.h"
 #include "sharding/data_parallel.h"
 
 namespace lockstep {

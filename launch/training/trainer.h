@@ -10,7 +10,7 @@
 
 #include "comm/communicator.h"
 #include "core/io/checkpoint.h"
-#include "data/loader.h"
+#include "data/streams/loader.h"
 #include "launch/config/settings.h"
 #include "launch/training/chaos.h"
 #include "launch/training/evaluate.h"

@@ -1,7 +1,7 @@
 // A forward pass that computes nothing, to find shapes that do not fit before a run begins. A plain function.
 #pragma once
 
-#include "data/dataset.h"
+#include "data/samples/dataset.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {

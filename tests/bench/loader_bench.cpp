@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "data/loader.h"
-#include "data/open_dataset.h"
+#include "data/streams/loader.h"
+#include "data/streams/open_dataset.h"
 
 using namespace lockstep;
 

@@ -1,5 +1,5 @@
 // Bounding boxes: files of COCO and YOLO, importing them beside images, and what is refused.
-#include "data/box_files.h"
+#include "data/import/box_files.h"
 
 #include <gtest/gtest.h>
 
@@ -7,12 +7,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "data/codecs/image_codec.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/show.h"
+#include "data/images/codecs/image_codec.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/show.h"
+#include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -7,11 +7,11 @@
 #include <random>
 #include <set>
 
-#include "data/loader.h"
-#include "data/mixture.h"
-#include "data/open_dataset.h"
-#include "data/sample_order.h"
-#include "data/subset.h"
+#include "data/streams/loader.h"
+#include "data/streams/mixture.h"
+#include "data/streams/open_dataset.h"
+#include "data/streams/sample_order.h"
+#include "data/streams/subset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Datasets: what a sample is, at every epoch and at the ends of the text, and what damage to a file is called.
-#include "data/dataset.h"
+#include "data/samples/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -12,14 +12,14 @@
 #include <thread>
 
 #include "core/io/hdf5_file.h"
-#include "data/data_options.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/sampler.h"
-#include "data/synthetic.h"
-#include "data/token_dataset.h"
+#include "data/import/import.h"
+#include "data/samples/data_options.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/sampler.h"
+#include "data/samples/token_dataset.h"
+#include "data/streams/open_dataset.h"
+#include "data/streams/synthetic.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
-#include "data/import.h"
-#include "data/open_dataset.h"
+#include "data/import/import.h"
+#include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <set>
 
-#include "data/foreign_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
+#include "data/import/import.h"
+#include "data/samples/foreign_file.h"
+#include "data/samples/inspect.h"
+#include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {

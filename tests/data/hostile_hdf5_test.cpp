@@ -6,9 +6,9 @@
 
 #include "core/io/hdf5_file.h"
 #include "core/io/hdf5_handles.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -7,16 +7,16 @@
 #include <set>
 #include <sstream>
 
-#include "data/augment.h"
-#include "data/codecs/image_codec.h"
-#include "data/csv.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/loader.h"
-#include "data/open_dataset.h"
-#include "data/rearrange.h"
-#include "data/verify.h"
+#include "data/images/augment.h"
+#include "data/images/codecs/image_codec.h"
+#include "data/import/csv.h"
+#include "data/import/import.h"
+#include "data/import/rearrange.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/verify.h"
+#include "data/streams/loader.h"
+#include "data/streams/open_dataset.h"
 #include "tests/data/killed_import.h"
 #include "tests/support/files.h"
 

@@ -1,13 +1,13 @@
 // Importing: what went in comes out, and what is wrong with an input is named.
-#include "data/import.h"
+#include "data/import/import.h"
 
 #include <gtest/gtest.h>
 
 #include "core/io/hdf5_file.h"
-#include "data/dataset_file.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/token_dataset.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/token_dataset.h"
+#include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {

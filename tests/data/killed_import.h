@@ -8,7 +8,7 @@
 #include <functional>
 #include <set>
 
-#include "data/import.h"
+#include "data/import/import.h"
 #include "tests/support/files.h"
 
 namespace lockstep::test {

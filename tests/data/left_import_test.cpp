@@ -6,8 +6,8 @@
 
 #include "core/base/hash.h"
 #include "core/io/json.h"
-#include "data/codecs/image_codec.h"
-#include "data/import.h"
+#include "data/images/codecs/image_codec.h"
+#include "data/import/import.h"
 #include "tests/data/killed_import.h"
 
 namespace lockstep {

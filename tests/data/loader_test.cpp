@@ -1,5 +1,5 @@
 // The loader's laws: every sample once an epoch, and the same steps for every number of ranks and threads.
-#include "data/loader.h"
+#include "data/streams/loader.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "data/open_dataset.h"
+#include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -6,13 +6,13 @@
 #include <random>
 
 #include "core/io/json.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/in_order.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer/block_encoder.h"
-#include "data/tokenizer/normalizer.h"
-#include "data/tokenizer/train_bpe.h"
+#include "data/import/import.h"
+#include "data/import/in_order.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/token_dataset.h"
+#include "data/text/tokenizer/block_encoder.h"
+#include "data/text/tokenizer/normalizer.h"
+#include "data/text/tokenizer/train_bpe.h"
 #include "tests/data/killed_import.h"
 #include "tests/data/make_files.h"
 

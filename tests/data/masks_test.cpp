@@ -8,13 +8,13 @@
 #include <sstream>
 
 #include "core/nn/metric.h"
-#include "data/augment.h"
-#include "data/codecs/image_codec.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/show.h"
+#include "data/images/augment.h"
+#include "data/images/codecs/image_codec.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/show.h"
+#include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

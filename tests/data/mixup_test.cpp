@@ -1,5 +1,5 @@
 // Mixup: what a mixture is made of, how its share is drawn, and that it is a function of seed, epoch and sample.
-#include "data/mixup.h"
+#include "data/streams/mixup.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "data/synthetic.h"
+#include "data/streams/synthetic.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

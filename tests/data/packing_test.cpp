@@ -11,11 +11,11 @@
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/nn/recompute.h"
-#include "data/mixture.h"
-#include "data/open_dataset.h"
-#include "data/packed_dataset.h"
-#include "data/sample_order.h"
-#include "data/subset.h"
+#include "data/samples/packed_dataset.h"
+#include "data/streams/mixture.h"
+#include "data/streams/open_dataset.h"
+#include "data/streams/sample_order.h"
+#include "data/streams/subset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // SentencePiece models: ids and texts of the package `sentencepiece` (tests/data/sentencepiece/make_golden.py); records
 // with targets; what is wrong with a model is named before the library sees it.
-#include "data/tokenizer/pieces.h"
+#include "data/text/tokenizer/pieces.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/io/json.h"
-#include "data/record_encoder.h"
+#include "data/text/record_encoder.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

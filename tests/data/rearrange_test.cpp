@@ -7,14 +7,14 @@
 #include <map>
 #include <numeric>
 
-#include "data/codecs/image_codec.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/rearrange.h"
-#include "data/token_dataset.h"
-#include "data/verify.h"
+#include "data/images/codecs/image_codec.h"
+#include "data/import/import.h"
+#include "data/import/rearrange.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/token_dataset.h"
+#include "data/samples/verify.h"
+#include "data/streams/open_dataset.h"
 #include "tests/data/make_files.h"
 
 namespace lockstep {

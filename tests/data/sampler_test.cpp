@@ -1,5 +1,5 @@
 // The order of samples is a permutation, for every size, and another one for each seed and epoch.
-#include "data/sampler.h"
+#include "data/samples/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -10,11 +10,11 @@
 #include <sstream>
 
 #include "core/io/zip.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/open_dataset.h"
-#include "data/rearrange.h"
+#include "data/import/import.h"
+#include "data/import/rearrange.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/streams/open_dataset.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // Byte-level BPE: the ids that the package `tokenizers` gives (tests/data/tokenizer/make_golden.py), however a text is
 // cut; training; what is wrong with a tokenizer's file is named.
-#include "data/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/tokenizer_file.h"
 
 #include <gtest/gtest.h>
 
@@ -12,12 +12,12 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/record_encoder.h"
-#include "data/token_dataset.h"
-#include "data/tokenizer/normalizer.h"
-#include "data/tokenizer/train_bpe.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/token_dataset.h"
+#include "data/text/record_encoder.h"
+#include "data/text/tokenizer/normalizer.h"
+#include "data/text/tokenizer/train_bpe.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -1,8 +1,8 @@
 // CSV files: what is imported has a finite sample for each row, or the file is refused.
 #include <filesystem>
 
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

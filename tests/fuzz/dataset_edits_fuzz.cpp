@@ -3,9 +3,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/edits.h"
 #include "tests/fuzz/fuzz.h"
 

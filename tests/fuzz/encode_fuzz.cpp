@@ -1,10 +1,10 @@
 // Encoding of any bytes, for each pattern, and one of them with NFC: the text comes back from the ids, and pieces of a
 // text, or blocks that are joined, give the ids of the whole. The first byte chooses the pattern and the size of the
 // pieces.
-#include "data/tokenizer/block_encoder.h"
-#include "data/tokenizer/bpe.h"
-#include "data/tokenizer/normalizer.h"
-#include "data/tokenizer/train_bpe.h"
+#include "data/text/tokenizer/block_encoder.h"
+#include "data/text/tokenizer/bpe.h"
+#include "data/text/tokenizer/normalizer.h"
+#include "data/text/tokenizer/train_bpe.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

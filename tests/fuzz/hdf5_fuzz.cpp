@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "core/base/log.h"
-#include "data/foreign_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/verify.h"
+#include "data/import/import.h"
+#include "data/samples/foreign_file.h"
+#include "data/samples/inspect.h"
+#include "data/samples/verify.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -1,8 +1,8 @@
 // IDX files: the input holds images, the mark below, and labels; without the mark the labels are 0, 1, 2, ...
 #include <filesystem>
 
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

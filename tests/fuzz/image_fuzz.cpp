@@ -1,5 +1,5 @@
 // PNG and JPEG files: the header and the pixels that it promises agree, or the file is refused; also as a mask.
-#include "data/codecs/image_codec.h"
+#include "data/images/codecs/image_codec.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -2,10 +2,10 @@
 // whether tokens are bytes or byte pairs. What was imported is whole, and every record holds a target.
 #include <filesystem>
 
-#include "data/dataset_file.h"
-#include "data/import.h"
-#include "data/inspect.h"
-#include "data/tokenizer/bpe.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/inspect.h"
+#include "data/text/tokenizer/bpe.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

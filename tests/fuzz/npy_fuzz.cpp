@@ -1,8 +1,8 @@
 // .npy files: the input is the array of samples, with labels for 2; the kept seeds show what is accepted.
 #include <filesystem>
 
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "core/io/safetensors.h"
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -1,5 +1,5 @@
 // tokenizer.model: what is accepted encodes and decodes texts by SentencePiece's library, which trusts its models.
-#include "data/tokenizer/pieces.h"
+#include "data/text/tokenizer/pieces.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -2,8 +2,8 @@
 // was imported reads back as it was.
 #include <filesystem>
 
-#include "data/dataset_file.h"
-#include "data/import.h"
+#include "data/import/import.h"
+#include "data/samples/dataset_file.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

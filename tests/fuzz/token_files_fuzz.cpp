@@ -2,8 +2,8 @@
 // and the tokens that it indexes. What was imported is whole and no larger than what there was.
 #include <filesystem>
 
-#include "data/import.h"
-#include "data/inspect.h"
+#include "data/import/import.h"
+#include "data/samples/inspect.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

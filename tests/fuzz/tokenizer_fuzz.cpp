@@ -1,5 +1,5 @@
 // tokenizer.json: what is accepted encodes and decodes a text, and reads back as it is written.
-#include "data/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -13,7 +13,7 @@
 
 #include "core/device/backend.h"
 #include "core/tensor/raw_ops.h"
-#include "data/import.h"
+#include "data/import/import.h"
 #include "launch/artifacts/saver.h"
 #include "launch/commands/commands.h"
 #include "launch/training/shared_data.h"

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/io/pending_file.h"
-#include "data/import.h"
+#include "data/import/import.h"
 #include "launch/artifacts/append_file.h"
 #include "launch/artifacts/files.h"
 #include "launch/artifacts/metrics.h"

@@ -8,7 +8,7 @@ trap 'rm -rf "$tree"' EXIT
 
 new_tree() {
   rm -rf "${tree:?}"/*
-  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data,launch/training,tests/data}
+  mkdir -p "$tree"/{core/base,core/tensor,core/ops,core/io,core/kernels,core/device/cuda,comm,sharding,optim,data/{import,samples,streams,text},launch/training,tests/data}
   echo '#include <vector>' >"$tree/core/base/error.h"
   printf '%s\n' '// a tensor' '#include "core/base/error.h"' >"$tree/core/tensor/tensor.h"
   printf '%s\n' '#include "core/tensor/tensor.h"' '#include <sys/stat.h>' >"$tree/core/ops/add.h"
@@ -16,11 +16,11 @@ new_tree() {
   echo '#include "core/ops/add.h"' >"$tree/comm/communicator.h"
   echo '#include "comm/communicator.h"' >"$tree/sharding/layout.h"
   echo '#include "core/ops/add.h"' >"$tree/optim/adamw.h"
-  printf '%s\n' '#include <zstd.h>' '#include "core/tensor/tensor.h"' >"$tree/data/zstd_decoder.cpp"
+  printf '%s\n' '#include <zstd.h>' '#include "core/tensor/tensor.h"' >"$tree/data/import/zstd_decoder.cpp"
   printf '%s\n' '#include "sharding/layout.h"' '#include "optim/adamw.h"' >"$tree/launch/main.cpp"
   printf '%s\n' '#include <gtest/gtest.h>' '#include "launch/training/own.h"' '#include "support.h"' >"$tree/tests/data/import_test.cpp"
   echo '#include <cuda_runtime_api.h>' >"$tree/core/device/cuda/queue.h"
-  touch "$tree/launch/training/own.h" "$tree/tests/data/support.h"
+  touch "$tree"/data/{samples/dataset,streams/loader}.h "$tree/launch/training/own.h" "$tree/tests/data/support.h"
 }
 
 failed=0
@@ -45,11 +45,14 @@ fails_with core/io/state.h '#include "core/ops/add.h"\n' 'core/io may not includ
 fails_with core/ops/sum.h '  #  include "comm/communicator.h"\n' 'core/ops/sum.h:1: core/ops may not include comm'
 fails_with optim/sgd.h '#include "sharding/layout.h"\n' 'optim/sgd.h:1: optim may not include sharding'
 fails_with sharding/group.h '#include "optim/adamw.h"\n' 'sharding/group.h:1: sharding may not include optim'
-fails_with data/loader.h '#include "comm/communicator.h"\n' 'data/loader.h:1: data may not include comm'
+fails_with data/streams/loader.h '#include "comm/communicator.h"\n' 'data/streams/loader.h:1: data/streams may not include comm'
+fails_with data/text/ids.h '#include "data/samples/dataset.h"\n' 'data/text/ids.h:1: data/text may not include data/samples'
+fails_with data/import/csv.h '#include "data/streams/loader.h"\n' 'data/import/csv.h:1: data/import may not include data/streams'
+fails_with data/read.h '#include "core/base/error.h"\n' 'data/read is no folder of the include table'
 fails_with comm/mesh.h '#include "tests/data/support.h"\n' 'comm/mesh.h:1: comm may not include tests'
 fails_with launch/world/ranks.h '#include "launch/training/own.h"\n' 'launch/world/ranks.h:1: launch/world may not include launch/training'
 fails_with core/new/thing.h '#include "core/base/error.h"\n' 'core/new is no folder of the include table'
-fails_with data/read.cpp '#include <hdf5.h>\n' 'data/read.cpp:1: <hdf5.h> has one door: core/io/hdf5_file.cpp'
+fails_with data/samples/read.cpp '#include <hdf5.h>\n' 'data/samples/read.cpp:1: <hdf5.h> has one door: core/io/hdf5_file.cpp'
 fails_with core/io/state.cpp '#include "core/io/hdf5_handles.h"\n' 'core/io/state.cpp:1: <core/io/hdf5_handles.h> has one door'
 fails_with core/io/hdf5_file.h '#include "hdf5.h"\n' 'core/io/hdf5_file.h:1: <hdf5.h> has one door'
 fails_with sharding/layout.cpp '#include <mpi.h>\n' '<mpi.h> has one door: comm/'
@@ -61,16 +64,16 @@ fails_with comm/nccl_comm.cpp '#include <nccl.h>\n' '<nccl.h> has one door: comm
 fails_with comm/gpu.cpp '#include "core/device/cuda/queue.h"\n' 'comm/gpu.cpp:1: <core/device/cuda/queue.h> has one door'
 fails_with core/ops/solve.cpp '#include <Eigen/Dense>\n' '<Eigen/Dense> has no door'
 fails_with core/ops/gone.cpp '#include "core/ops/gone.h"\n' '"core/ops/gone.h" does not exist'
-fails_with data/import.h '#include "import.cpp"\n' '"import.cpp" does not exist'
+fails_with data/import/import.h '#include "import.cpp"\n' '"import.cpp" does not exist'
 fails_with comm/work.cpp '#include <core/base/error.h>\n' 'included with quotes'
 fails_with core/base/error.h '#include "core/base/error.h"\n' 'a cycle of includes: core/base/error.h -> core/base/error.h'
 fails_with launch/training/own.h '#include "launch/main.cpp"\n#include "launch/training/two.h"\n' '"launch/training/two.h" does not exist'
 
 # A cycle of three files that begins below its entrance.
 new_tree
-echo '#include "data/b.h"' >"$tree/data/a.h"
-printf '%s\n' '' '#include "data/c.h"' >"$tree/data/b.h"
-echo '#include "data/b.h"' >"$tree/data/c.h"
+echo '#include "data/samples/b.h"' >"$tree/data/samples/a.h"
+printf '%s\n' '' '#include "data/samples/c.h"' >"$tree/data/samples/b.h"
+echo '#include "data/samples/b.h"' >"$tree/data/samples/c.h"
 said=$("$check" "$tree") && failed=1
-grep -qF 'data/c.h:1: a cycle of includes: data/b.h -> data/c.h -> data/b.h' <<<"$said" || { echo "FAILED: cycle: $said"; failed=1; }
+grep -qF 'data/samples/c.h:1: a cycle of includes: data/samples/b.h -> data/samples/c.h -> data/samples/b.h' <<<"$said" || { echo "FAILED: cycle: $said"; failed=1; }
 exit "$failed"

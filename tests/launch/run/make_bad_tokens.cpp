@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "data/dataset_file.h"
+#include "data/samples/dataset_file.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;

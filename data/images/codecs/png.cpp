@@ -1,0 +1,100 @@
+#include <png.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "data/images/codecs/codecs.h"
+
+namespace lockstep {
+namespace codecs {
+namespace {
+
+constexpr png_uint_32 kMostSide = 1 << 20;  // in pixels
+
+class PngDecoder final : public Decoder {
+ public:
+  explicit PngDecoder(bool mask) : mask_(mask) {}
+  ~PngDecoder() override { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  bool open(std::string_view file) override {
+    left_ = file;
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, fail, warn);
+    info_ = png_ ? png_create_info_struct(png_) : nullptr;
+    if (!info_) return false;
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_set_user_limits(png_, kMostSide, kMostSide);
+    png_set_chunk_malloc_max(png_, 8 << 20);  // ancillary chunks: texts, profiles
+    png_set_chunk_cache_max(png_, 128);
+    png_set_read_fn(png_, this, read);
+    png_read_info(png_, info_);
+    const int kind = png_get_color_type(png_, info_);
+    const bool plain = kind == PNG_COLOR_TYPE_PALETTE || kind == PNG_COLOR_TYPE_GRAY;
+    if (mask_ && (!plain || png_get_bit_depth(png_, info_) > 8))
+      png_error(png_, "a mask is grey or has a palette, of at most 8 bits and without alpha");
+    const bool colours = !mask_ && kind & PNG_COLOR_MASK_COLOR;
+    stored = {png_get_image_height(png_, info_), png_get_image_width(png_, info_), colours ? 3 : 1};
+    return true;
+  }
+
+  bool decode(uint8_t* pixels) override {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    if (mask_) {
+      png_set_packing(png_);  // a byte for each pixel of fewer bits
+    } else {
+      png_set_expand(png_);
+      png_set_strip_16(png_);
+      png_set_strip_alpha(png_);
+    }
+    const int passes = png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    const size_t row = static_cast<size_t>(stored.width * stored.channels);
+    if (png_get_rowbytes(png_, info_) != row) png_error(png_, "rows have another size than the header says");
+    for (int pass = 0; pass < passes; ++pass)
+      for (int64_t y = 0; y < stored.height; ++y) png_read_row(png_, pixels + static_cast<size_t>(y) * row, nullptr);
+    png_read_end(png_, nullptr);
+    return true;
+  }
+
+ private:
+  [[noreturn]] static void fail(png_structp png, png_const_charp why) {
+    Decoder& self = *static_cast<PngDecoder*>(png_get_error_ptr(png));
+    std::strncpy(self.failure, why, sizeof self.failure - 1);
+    png_longjmp(png, 1);
+  }
+  static void warn(png_structp, png_const_charp) {}
+  static void read(png_structp png, png_bytep to, size_t count) {
+    PngDecoder& self = *static_cast<PngDecoder*>(png_get_io_ptr(png));
+    if (count > self.left_.size()) png_error(png, "it is truncated");
+    std::memcpy(to, self.left_.data(), count);
+    self.left_.remove_prefix(count);
+  }
+  const bool mask_;
+  std::string_view left_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> png_decoder() { return std::make_unique<PngDecoder>(false); }
+std::unique_ptr<Decoder> mask_decoder() { return std::make_unique<PngDecoder>(true); }
+
+}  // namespace codecs
+
+std::string encode_png(const ByteImage& image) {
+  check(image.channels == 1 || image.channels == 3, "a PNG of ", image.channels, " channels");
+  png_image header = {};
+  header.version = PNG_IMAGE_VERSION;
+  header.width = narrow<png_uint_32>(image.width);
+  header.height = narrow<png_uint_32>(image.height);
+  header.format = image.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(header);
+  std::string out(size, '\0');
+  const int done = png_image_write_to_memory(&header, out.data(), &size, 0, image.bytes.data(), 0, nullptr);
+  check(done != 0, "libpng: ", header.message);
+  out.resize(size);
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+#include "data/import/image_sources.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "data/import/box_files.h"
+#include "data/import/csv.h"
+#include "data/samples/label_index.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_image_name(const fs::path& path) {
+  std::string end = path.extension();
+  std::transform(end.begin(), end.end(), end.begin(), [](unsigned char c) { return std::tolower(c); });
+  return end == ".png" || end == ".jpg" || end == ".jpeg";
+}
+
+// Images by the subfolder that they lie in, which is their label if they need one.
+std::vector<ImageSource> images_in_folder(const std::string& folder, bool labelled) {
+  std::vector<ImageSource> out;
+  std::string other;
+  int64_t others = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->is_directory(error)) continue;
+    const std::string name = it->path().lexically_relative(folder);
+    if (!is_image_name(it->path())) {
+      if (others++ == 0 || name < other) other = name;
+      continue;
+    }
+    const size_t slash = name.find('/');
+    require(slash != name.npos || !labelled, ExitCode::kBadData, it->path().string(), ": lies in no subfolder of ",
+            folder, ", whose name would be its label; or give --labels or --masks");
+    out.emplace_back().name = name;
+    if (labelled) out.back().label = name.substr(0, slash);
+  }
+  require(!error, ExitCode::kMissingInput, folder, ": cannot be read: ", error.message());
+  if (others > 0)
+    log_warning(
+        cat(folder, ": ", others, " files are neither .png nor .jpg by name and were left out, such as ", other));
+  return out;
+}
+
+// Images by a table with the columns `file` (within the folder) and `label`.
+std::vector<ImageSource> labelled_by_table(const std::string& table, TextEncoding encoding) {
+  CsvReader rows(table, csv_separator(table), encoding);
+  std::vector<std::string> cells;
+  require(rows.next(cells), ExitCode::kBadData, table, ": is empty");
+  const auto column = [&](const char* name) {
+    const auto found = std::find(cells.begin(), cells.end(), name);
+    require(found != cells.end(), ExitCode::kBadData, table, ":1: has no column '", name,
+            "'; the first row names the columns, and 'file' and 'label' are needed");
+    return static_cast<size_t>(found - cells.begin());
+  };
+  const size_t file = column("file"), label = column("label");
+  std::vector<ImageSource> out;
+  while (rows.next(cells)) {
+    const std::string& name = cells[file];
+    const auto place = [&] { return cat(table, ":", rows.line(), ": "); };
+    require(!name.empty() && !cells[label].empty(), ExitCode::kBadData, place(), "file or label is missing");
+    const fs::path path(name);
+    require(path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end(), ExitCode::kBadData, place(),
+            "file '", name, "' does not lie within the folder");
+    out.emplace_back().name = path.lexically_normal();
+    out.back().label = cells[label];
+  }
+  return out;
+}
+
+// An order that mixes the labels, so that any part of the data has all of them, and depends on the names alone.
+void mix_order(std::vector<ImageSource>& images, const std::string& where) {
+  std::vector<std::pair<uint64_t, size_t>> keys;
+  for (size_t i = 0; i < images.size(); ++i) keys.emplace_back(hash64(images[i].name), i);
+  std::sort(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : images[a.second].name < images[b.second].name;
+  });
+  std::vector<ImageSource> out;
+  for (const auto& [key, i] : keys) {
+    require(out.empty() || out.back().name != images[i].name, ExitCode::kBadData, where, ": names ", images[i].name,
+            " twice");
+    out.push_back(std::move(images[i]));
+  }
+  images = std::move(out);
+}
+
+void warn_of_other_masks(const std::string& folder, const std::vector<ImageSource>& images) {
+  std::set<std::string> names;
+  for (const ImageSource& s : images) names.insert(mask_name(s.name));
+  std::string other;
+  int64_t others = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().lexically_relative(folder);
+    if (it->is_directory(error) || names.contains(name)) continue;
+    if (others++ == 0 || name < other) other = name;
+  }
+  if (others > 0) log_warning(cat(folder, ": ", others, " files are masks of no image, such as ", other));
+}
+
+// Puts boxes into a source, and counts.
+void take_boxes(Boxes&& boxes, ImageSource& to, Boxes& all) {
+  all.cut += boxes.cut;
+  all.outside += boxes.outside;
+  to.boxes = std::move(boxes.rows);
+}
+
+std::vector<ImageSource> with_coco_boxes(const std::string& path, DatasetHeader& header, Boxes& counts) {
+  CocoFile file = read_coco_boxes(path);
+  if (file.crowds > 0) log_warning(cat(path, ": ", file.crowds, " annotations of crowds were left out"));
+  std::vector<ImageSource> out;
+  for (CocoImage& image : file.images) {
+    const fs::path name(image.name);
+    require(name.is_relative() && std::find(name.begin(), name.end(), "..") == name.end() && !image.name.empty(),
+            ExitCode::kBadData, path, ": file_name '", image.name, "' does not lie within the folder");
+    out.emplace_back().name = name.lexically_normal();
+    out.back().announced = {image.height, image.width};
+    take_boxes(std::move(image.boxes), out.back(), counts);
+  }
+  header.class_names = std::move(file.class_names);
+  header.classes = static_cast<int64_t>(header.class_names.size());
+  return out;
+}
+
+std::vector<ImageSource> with_yolo_boxes(const std::string& images, const std::string& folder, int64_t classes,
+                                         DatasetHeader& header, Boxes& counts) {
+  require(fs::is_directory(folder), ExitCode::kMissingInput, folder,
+          ": is neither a folder of text files nor a .json file");
+  std::vector<ImageSource> out = images_in_folder(images, false);
+  int64_t without = 0;
+  header.classes = classes > 0 ? classes : 1;
+  for (ImageSource& s : out) {
+    const std::string path = folder + "/" + fs::path(s.name).replace_extension(".txt").string();
+    if (!fs::exists(path)) {
+      ++without;
+      continue;
+    }
+    take_boxes(read_yolo_boxes(path), s, counts);
+    for (size_t at = 0; at < s.boxes.size(); at += kBoxValues) {
+      const auto label = static_cast<int64_t>(s.boxes[at]);
+      require(classes == 0 || label < classes, ExitCode::kBadData, path, ": has a box of class ", label,
+              ", not in [0, ", classes, ")");
+      header.classes = std::max(header.classes, label + 1);
+    }
+  }
+  if (without > 0) log_warning(cat(folder, ": ", without, " images have no file there, and so no boxes"));
+  return out;
+}
+
+std::vector<ImageSource> with_boxes(const std::string& folder, const ImageOptions& how, DatasetHeader& header) {
+  Boxes counts;
+  header.target = TargetKind::kBoxes;
+  std::vector<ImageSource> out = how.boxes.ends_with(".json")
+                                     ? with_coco_boxes(how.boxes, header, counts)
+                                     : with_yolo_boxes(folder, how.boxes, how.classes, header, counts);
+  if (counts.cut + counts.outside > 0)
+    log_warning(cat(how.boxes, ": ", counts.cut, " boxes reach beyond their images and were cut, ", counts.outside,
+                    " have no area there and were left out"));
+  const bool some = std::any_of(out.begin(), out.end(), [](const ImageSource& s) { return !s.boxes.empty(); });
+  require(some || out.empty(), ExitCode::kBadData, how.boxes, ": no image has a box");
+  return out;
+}
+
+}  // namespace
+
+std::string mask_name(const std::string& image) { return fs::path(image).replace_extension(".png"); }
+
+std::vector<ImageSource> image_sources(const std::string& folder, const ImageOptions& how, DatasetHeader& header) {
+  const bool masks = !how.masks.empty(), boxes = !how.boxes.empty();
+  require(!masks || fs::is_directory(how.masks), ExitCode::kMissingInput, how.masks, ": is no folder");
+  std::vector<ImageSource> out = boxes                ? with_boxes(folder, how, header)
+                                 : how.labels.empty() ? images_in_folder(folder, !masks)
+                                                      : labelled_by_table(how.labels, how.encoding);
+  const std::string& where = boxes ? how.boxes : how.labels.empty() ? folder : how.labels;
+  require(!out.empty(), ExitCode::kBadData, where, ": holds no PNG or JPEG image");
+  if (masks) {
+    warn_of_other_masks(how.masks, out);
+  } else if (!boxes) {
+    std::set<std::string> labels;
+    for (const ImageSource& s : out) labels.insert(s.label);
+    const auto index = index_of_labels(labels, where, header.class_names);
+    for (ImageSource& s : out) s.class_index = index.at(s.label);
+    header.classes = static_cast<int64_t>(header.class_names.size());
+  }
+  mix_order(out, where);
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,149 @@
+// Imports text, JSON lines, token ids, images and tables into a dataset file. The output file appears under its name,
+// or replaces an earlier file, only when it is complete.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/images/image_layout.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/schema.h"
+#include "data/store/progress.h"
+#include "data/text/valid_text.h"
+#include "data/text/vocabulary.h"
+
+namespace lockstep {
+
+struct ImportOptions {
+  bool force = false;              // replace an existing output
+  ProgressCallback progress = {};  // of the inputs
+  ProgressCallback writing = {};   // then, of tokens: of the output's bytes
+  int threads = 0;                 // that decode and encode; 0: one for each core. The output does not depend on it
+  // Where the inputs are files, imports of text, JSON lines, texts of tables and images save how far they are, in
+  // OUTPUT.partial, each time that so many seconds have passed, and go on from there (PartialOutput).
+  double save_every = 5;
+  // import_text: the vocabulary that gives the token ids, of the same level as the import; the text need not use all of
+  // it. Null: the vocabulary is made from the text.
+  std::shared_ptr<const Vocabulary> vocabulary = {};
+  // With byte pairs.
+  std::string separator = {};   // an added token that follows the text of each input; empty: none
+  bool special_tokens = false;  // special tokens in the text are those tokens, not text
+  InvalidBytes invalid = InvalidBytes::kRefuse;
+  // Data that the output is to be like: it gets that one's normalisation, numbers of classes and columns, found by name
+  // (data/samples/schema.h), so that what was trained on it can be measured on the output. What it does not have is
+  // kBadData.
+  std::shared_ptr<const LikeData> like = {};
+};
+
+// All import functions throw ExitCode::kMissingInput, kBadData (naming the file and the byte or index), kOutputLocked
+// (the output exists), kStorage.
+
+// Several inputs are concatenated in order; at level kBpe, which needs a vocabulary, each is encoded by itself.
+// Character level needs UTF-8. With a vocabulary in `options`, a character that is not in it is an error (kBadData)
+// that names file, byte and character.
+void import_text(const std::vector<std::string>& inputs, const std::string& output, TextLevel level,
+                 const ImportOptions& options = {});
+
+// JSON lines: one object a line, of which one record is made (data/text/record_encoder.h). One of these is set: `text`;
+// `prompt` and `completion`, whose tokens alone are targets; `messages`, a list of objects with "role" and "content",
+// and perhaps a "weight", 1 or 0, where 0 makes the message no target;
+// `chosen` and `rejected`, of which a pair of records is made, each behind the prompt where `prompt` is set, too.
+struct JsonFields {
+  std::string text = {}, prompt = {}, completion = {}, messages = {};
+  // Of `messages`; empty: chatml. Of pairs; empty: they are texts. With a template each of prompt, chosen and rejected
+  // is a list of messages, or a text, which is one message: of the user the prompt, of the assistant an answer.
+  std::string chat_template = {};
+  std::string label = {};    // with `text`: the label of the record: a text, an integer, true or false
+  bool many_labels = false;  // as of TableOptions
+  std::string chosen = {}, rejected = {};
+};
+// Inputs are read in order, each once, so that "-" may be a pipe. The tokens are those of options.vocabulary, bytes
+// where it is null; options.separator follows each record and is a target. Empty lines and empty records are left out.
+// A line that is no such record is an error (kBadData) that names file and line; the first `skip_bad` of them are
+// warned of and left out instead.
+void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
+                 int64_t skip_bad, const ImportOptions& options = {});
+
+// A CSV or TSV file whose first row names the columns: a record is made of the text in one column, with the label in
+// another one, or without labels where that name is empty. Rows without text are left out.
+struct CsvTextColumns {
+  std::string text = {}, label = {};
+  bool many_labels = false;  // as of TableOptions
+  TextEncoding encoding = TextEncoding::kUtf8;
+};
+void import_csv_text(const std::string& table, const std::string& output, const CsvTextColumns& columns,
+                     const ImportOptions& options = {});
+
+// Token ids that other programs wrote; options.vocabulary says what they mean, level "ids" where it is null.
+struct TokenFileOptions {
+  int64_t vocabulary_size = 0;  // without a vocabulary; 0: the largest id plus one
+  int64_t document_token = -1;  // import_llmc: a record begins with each token of this id; -1: no records
+};
+// llm.c's files: uint16 (magic number 20240520) or uint32 (20240801).
+void import_llmc(const std::vector<std::string>& inputs, const std::string& output, const TokenFileOptions& tokens,
+                 const ImportOptions& options = {});
+// Indexed datasets of Megatron-LM: an input is PREFIX, PREFIX.idx or PREFIX.bin. Each document is a record.
+void import_megatron(const std::vector<std::string>& inputs, const std::string& output, const TokenFileOptions& tokens,
+                     const ImportOptions& options = {});
+
+// IDX files, gzip or plain: unsigned bytes [n, height, width] or [n, height, width, channels], and labels [n].
+// Labels must lie in [0, classes); 0 classes means the largest label plus one.
+void import_idx(const std::string& images, const std::string& labels, const std::string& output, int64_t classes = 0,
+                const ImportOptions& options = {});
+
+struct ImageOptions {
+  std::string labels = {};    // a CSV or TSV file with the columns `file` and `label`; empty: labels are subfolders
+  bool keep_encoded = false;  // also where all images have one size
+  std::string masks = {};     // a folder of PNG files with the images' names; empty: each image has a label
+  std::string boxes = {};     // COCO's JSON file, or a folder of YOLO's text files with the images' names
+  int64_t classes = 0;        // of masks or YOLO's boxes; 0: the largest value plus one
+  int64_t ignored = -1;       // the value of a mask's pixels that are no targets; -1: there is none
+  TextEncoding encoding = TextEncoding::kUtf8;  // of `labels`
+};
+// PNG and JPEG files within a folder, each with a label, or a mask: a class for every pixel, as the values of a grey
+// PNG or the indices of one with a palette. Images of one size are stored as pixels, others as the files that they are,
+// which loaders decode. The dataset is a function of the files' names, labels and contents.
+void import_images(const std::string& folder, const std::string& output, const ImageOptions& images = {},
+                   const ImportOptions& options = {});
+
+struct TableOptions {
+  std::string label = {};                    // the column of the labels; or
+  std::string target = {};                   // that of the numbers which a regression predicts
+  std::vector<std::string> categories = {};  // columns that are categories though they hold numbers
+  std::vector<std::string> leave_out = {};   // columns that are not imported
+  bool fill_missing = false;  // a missing number becomes the column's mean, a missing category one of its own
+  // Texts of cells that stand for no value; empty: those of pandas' read_csv, and "?". An empty cell always stands for
+  // none. A column that has numbers beside other texts, more numbers than others, is an error unless it is one of
+  // `categories`.
+  std::vector<std::string> missing = {};
+  bool many_labels = false;  // more than kManyLabels (data/samples/label_index.h) different labels are meant, which is
+                             // an error otherwise
+  TextEncoding encoding = TextEncoding::kUtf8;
+};
+// A CSV or TSV file whose first row names the columns. A column of numbers is a feature, normalised to mean 0 and
+// standard deviation 1; one of other texts has a feature for each of them, which is 1 where it stands and 0 elsewhere.
+// A cell without a value is an error without fill_missing.
+void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
+                const ImportOptions& options = {});
+
+// Arrays that NumPy saved: images uint8 [n, height, width], [n, height, width, channels] or [n, channels, height,
+// width] (data/images/image_layout.h), or features, numbers [n, features], which are normalised; and labels, integers
+// [n], or numbers that a regression predicts, floating-point [n].
+void import_npy(const std::string& samples, const std::string& labels, const std::string& output,
+                const ImportOptions& options = {}, ImageLayout layout = ImageLayout::kByShape);
+// The same of arrays in one archive (.npz); empty names stand for x and y, or x_train and y_train.
+void import_npz(const std::string& archive, const std::string& samples, const std::string& labels,
+                const std::string& output, const ImportOptions& options = {},
+                ImageLayout layout = ImageLayout::kByShape);
+
+// The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
+// level "ids"; throws kBadData if the file holds images).
+std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);
+std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path);
+// Whether a file has the HDF5 signature at an offset that HDF5 allows. Throws kMissingInput if the file cannot be
+// opened.
+bool is_hdf5_file(const std::string& path);
+
+}  // namespace lockstep

@@ -1,0 +1,341 @@
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/io/json.h"
+#include "data/import/import.h"
+#include "data/import/import_threads.h"
+#include "data/import/in_order.h"
+#include "data/import/line_reader.h"
+#include "data/import/made_records.h"
+#include "data/samples/token_writer.h"
+#include "data/text/record_encoder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+const std::string& text_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  const auto* text = std::get_if<std::string>(value);
+  require(text != nullptr, ExitCode::kBadData, "its field \"", name, "\" is no text");
+  return *text;
+}
+
+// A label: a text, an integer or a truth value.
+std::string label_field(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  if (const auto* number = std::get_if<int64_t>(value)) return cat(*number);
+  if (const auto* truth = std::get_if<bool>(value)) return *truth ? "true" : "false";
+  const auto* text = std::get_if<std::string>(value);
+  require(text != nullptr && !text->empty() && text->find('\n') == text->npos, ExitCode::kBadData, "its field \"", name,
+          "\" is no label: a text of one line, an integer, true or false");
+  return *text;
+}
+
+// Whether a message may be learnt: its member "weight" is 0 or 1; where it is absent or null, 1.
+bool is_learnt(const JsonObject& message) {
+  const JsonValue* value = find_member(message, "weight");
+  if (!value || std::holds_alternative<std::nullptr_t>(*value)) return true;
+  const bool number = std::holds_alternative<int64_t>(*value) || std::holds_alternative<double>(*value);
+  const double weight = number ? number_of(message, "weight") : -1;
+  require(weight == 0 || weight == 1, ExitCode::kBadData, "has the weight ", json_text_of(*value).substr(0, 40),
+          "; a weight is 0, for a message that is not learnt, or 1");
+  return weight == 1;
+}
+
+}  // namespace
+
+std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name) {
+  const JsonValue* value = find_member(object, name);
+  require(value != nullptr, ExitCode::kBadData, "has no field \"", name, "\"");
+  const auto* list = std::get_if<JsonText>(value);
+  const auto items = list ? parse_json_array(list->text) : std::nullopt;
+  require(items.has_value(), ExitCode::kBadData, "its field \"", name, "\" is no list of messages");
+  std::vector<ChatMessage> out;
+  for (const JsonValue& item : *items) {
+    const auto* text = std::get_if<JsonText>(&item);
+    const auto message = text ? parse_json_object(text->text) : std::nullopt;
+    require(message.has_value(), ExitCode::kBadData, "message ", out.size(), " of \"", name, "\" is no object");
+    try {
+      out.push_back({text_field(*message, "role"), text_field(*message, "content"), is_learnt(*message)});
+    } catch (const Error& e) {
+      throw e.with_message(cat("message ", out.size(), " of \"", name, "\" ", e.what()));
+    }
+  }
+  return out;
+}
+
+namespace {
+
+// Some lines of an input, and the records that were made of them.
+struct JsonLines {
+  struct Line {
+    size_t begin, end;  // in `text`
+    int64_t number;
+    bool too_long;
+  };
+  std::string text;
+  std::vector<Line> lines;
+  size_t input = 0;
+  int64_t byte = 0, number = 0;  // of that input: where the lines behind these begin, and how many come before
+  int64_t done = 0;              // bytes of all inputs, as stored
+  MadeRecords made;
+};
+
+constexpr size_t kLinesAtOnce = 256 << 10;  // bytes
+
+// A conversation, or a text, which is one message of `role`.
+std::vector<ChatMessage> messages_or_text(const JsonObject& object, const std::string& name, const std::string& role) {
+  const JsonValue* value = find_member(object, name);
+  const auto* text = value ? std::get_if<std::string>(value) : nullptr;
+  return text ? std::vector<ChatMessage>{{role, *text}} : messages_of(object, name);
+}
+
+// The template of conversations; null where records are texts.
+const ChatTemplate* template_of(const JsonFields& fields, const Vocabulary& vocabulary) {
+  if (fields.messages.empty() && (fields.chosen.empty() || fields.chat_template.empty())) return nullptr;
+  return &chat_template(fields.chat_template, vocabulary);
+}
+
+class JsonImport {
+ public:
+  JsonImport(const std::vector<std::string>& inputs, const JsonFields& fields, int64_t skip_bad,
+             const ImportOptions& options, const std::string& output)
+      : inputs_(inputs),
+        fields_(fields),
+        skip_bad_(skip_bad),
+        options_(options),
+        vocabulary_(options.vocabulary ? *options.vocabulary : Vocabulary::bytes()),
+        threads_(import_threads(options)),
+        template_(template_of(fields, vocabulary_)),
+        encoders_(record_encoders(vocabulary_, threads_, reserved())),
+        writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
+    if (paired()) writer_.set_paired();
+    writer_.set_like(options.like);
+    require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
+            "a separator is an added token of a tokenizer; bytes and characters have none");
+    if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
+    if (writer_.found()) {
+      input_ = static_cast<size_t>(writer_.found_integer("input", 0, std::ssize(inputs_)));
+      skip_to_ = writer_.found_integer("byte", 0), skip_lines_ = writer_.found_integer("lines", 0, skip_to_);
+      bad_ = writer_.found_integer("bad", 0), empty_ = writer_.found_integer("empty", 0);
+    }
+    for (size_t i = 0; i < input_; ++i) before_ += InputFile(inputs_[i]).size;
+  }
+
+  // `total`: bytes of the inputs; 0 where that is not known.
+  void run(int64_t total) {
+    SaveTimer saves(options_.save_every);
+    in_order<JsonLines>(
+        threads_, [&](JsonLines& lines) { return next(lines); },
+        [&](JsonLines& lines, int thread) { make(lines, *encoders_[static_cast<size_t>(thread)]); },
+        [&](JsonLines& lines) {
+          write(lines);
+          if (options_.progress) options_.progress(lines.done, total);
+          if (saves.is_due()) save(lines.input, lines.byte, lines.number), saves.saved();
+        });
+    const std::string& first = inputs_[0] == "-" ? "standard input" : inputs_[0];
+    require(writer_.records() > 0, ExitCode::kBadData, first, ": holds no record",
+            bad_ + empty_ > 0 ? cat("; ", bad_, " bad lines and ", empty_, " empty records were left out") : "");
+    if (bad_ + empty_ > 0)
+      log_warning(
+          cat("left out: ", bad_, " bad lines, ", empty_, " empty records; imported: ", writer_.records(), " records"));
+    writer_.require_few_labels(cat(first, ": field \"", fields_.label, "\""), fields_.many_labels);
+    if (saves.any()) save(inputs_.size(), 0, 0);
+    writer_.finish(options_.writing);
+  }
+
+ private:
+  // What the output is a function of; --skip-bad is no part of it, so that an import that failed for a bad line can go
+  // on with more of them.
+  std::string description() const {
+    std::string how = "JSON lines with weights, fields";
+    for (const std::string& name : {fields_.text, fields_.prompt, fields_.completion, fields_.messages, fields_.label,
+                                    fields_.chosen, fields_.rejected})
+      how += " " + json_text_of(name);
+    return made_of(how + ", template " + fields_.chat_template, vocabulary_, options_.separator, inputs_);
+  }
+
+  void save(size_t input, int64_t byte, int64_t lines) {
+    writer_.save(
+        {{"input", static_cast<int64_t>(input)}, {"byte", byte}, {"lines", lines}, {"bad", bad_}, {"empty", empty_}});
+  }
+
+  // Reads some lines of an input; 0 where there are none left.
+  int64_t next(JsonLines& out) {
+    while (input_ < inputs_.size()) {
+      if (!reader_) {
+        reader_.emplace(inputs_[input_]);
+        reader_->skip_to(skip_to_, skip_lines_);
+        skip_to_ = skip_lines_ = 0;
+      }
+      std::string_view line;
+      while (out.text.size() < kLinesAtOnce && reader_->next(line)) {
+        if (reader_->number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+        if (!reader_->too_long() && line.find_first_not_of(" \t\r") == line.npos) continue;
+        if (reader_->too_long()) line = {};
+        out.lines.push_back({out.text.size(), out.text.size() + line.size(), reader_->number(), reader_->too_long()});
+        out.text += line;
+      }
+      out.input = input_, out.byte = reader_->taken(), out.number = reader_->number();
+      out.done = before_ + reader_->input().taken();
+      if (out.text.size() >= kLinesAtOnce) break;
+      before_ = out.done;
+      ++input_;
+      reader_.reset();
+      if (!out.lines.empty()) break;
+    }
+    return out.lines.empty() ? 0 : static_cast<int64_t>(std::max<size_t>(1, out.text.size()));
+  }
+
+  void make(JsonLines& lines, RecordEncoder& encoder) const {
+    for (const JsonLines::Line& line : lines.lines) {
+      try {
+        require(!line.too_long, ExitCode::kBadData, "is longer than ", LineReader::kLongestLine >> 20, " MiB");
+        add_line(std::string_view(lines.text).substr(line.begin, line.end - line.begin), line.number, encoder,
+                 lines.made);
+      } catch (const Error& e) {
+        if (e.code() != ExitCode::kBadData) throw;
+        lines.made.records.push_back({.bad = e.what(), .line = line.number});
+      }
+    }
+    lines.text = {};
+  }
+
+  void write(const JsonLines& lines) {
+    RecordsOut out(lines.made, writer_);
+    for (const MadeRecord& record : lines.made.records) {
+      if (!record.bad.empty()) refuse(lines.input, record);
+      else if (record.tokens == 0) ++empty_;
+      else out.write(record);
+    }
+  }
+
+  void refuse(size_t input, const MadeRecord& record) {
+    const std::string name = inputs_[input] == "-" ? "standard input" : inputs_[input];
+    const std::string what = cat(name, ":", record.line, ": ", record.bad);
+    if (++bad_ > skip_bad_)
+      throw Error(ExitCode::kBadData,
+                  skip_bad_ == 0 ? what : cat(what, "; ", skip_bad_, " bad lines before it were skipped"));
+    log_warning(cat(what, "; left out"));
+  }
+
+  // What messages never become: the template's tokens, and the separator behind a conversation.
+  std::vector<std::string> reserved() const {
+    if (!template_) return {};
+    std::vector<std::string> out = template_->special;
+    if (!options_.separator.empty()) out.push_back(options_.separator);
+    return out;
+  }
+
+  bool paired() const { return !fields_.chosen.empty(); }
+
+  // Of a record of a pair: the prompt, where there is one, and the field of its answer.
+  std::vector<TextPiece> pieces_with(const JsonObject& object, const std::string& answer) const {
+    std::vector<TextPiece> out;
+    if (!template_) {
+      if (!fields_.prompt.empty()) out.push_back({text_field(object, fields_.prompt)});
+      out.push_back({text_field(object, answer), true});
+      return out;
+    }
+    std::vector<ChatMessage> messages;
+    if (!fields_.prompt.empty()) messages = messages_or_text(object, fields_.prompt, "user");
+    for (ChatMessage& m : messages_or_text(object, answer, "assistant")) messages.push_back(std::move(m));
+    return chat_text(*template_, messages);
+  }
+
+  // Encodes the next record, and the separator behind it. Throws where there is no target in `what`.
+  void add(std::vector<TextPiece> pieces, const std::string& what, MadeRecord about, RecordEncoder& encoder,
+           MadeRecords& made) const {
+    if (!options_.separator.empty()) pieces.push_back({options_.separator, true, true});
+    const auto before = static_cast<std::ptrdiff_t>(made.ids.size());
+    made.add(encoder, pieces, std::move(about));
+    if (std::find(made.targets.begin() + before, made.targets.end(), 1) != made.targets.end()) return;
+    made.drop_last();
+    throw Error(ExitCode::kBadData,
+                cat(what, "holds no answer", template_ ? ", or none with a weight other than 0" : "",
+                    ", so that no token would be learnt"));
+  }
+
+  void add_pair(const JsonObject& object, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
+    const auto one = [&](const std::string& name) {
+      add(pieces_with(object, name), cat("its field \"", name, "\" "), {.line = number}, encoder, made);
+    };
+    one(fields_.chosen);
+    try {
+      one(fields_.rejected);
+    } catch (const Error&) {
+      made.drop_last();
+      throw;
+    }
+  }
+
+  std::vector<TextPiece> pieces_of(const JsonObject& object) const {
+    if (template_) return chat_text(*template_, messages_of(object, fields_.messages));
+    if (!fields_.prompt.empty())
+      return {{text_field(object, fields_.prompt)}, {text_field(object, fields_.completion), true}};
+    return {{text_field(object, fields_.text), true}};
+  }
+
+  void add_line(std::string_view line, int64_t number, RecordEncoder& encoder, MadeRecords& made) const {
+    const auto object = parse_json_object(line);
+    require(object.has_value(), ExitCode::kBadData,
+            "is no JSON object (or has a key twice, or is nested deeper than 32 levels)");
+    if (paired()) return add_pair(*object, number, encoder, made);
+    std::vector<TextPiece> pieces = pieces_of(*object);
+    const std::string label = fields_.label.empty() ? "" : label_field(*object, fields_.label);
+    const bool empty =
+        std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& piece) { return piece.text.empty(); });
+    if (empty) return made.records.push_back({.line = number});
+    add(std::move(pieces), "", {.label = label, .line = number}, encoder, made);
+  }
+
+  const std::vector<std::string>& inputs_;
+  const JsonFields& fields_;
+  const int64_t skip_bad_;
+  const ImportOptions& options_;
+  const Vocabulary vocabulary_;
+  const int threads_;
+  const ChatTemplate* const template_;                    // null: records are texts
+  std::vector<std::unique_ptr<RecordEncoder>> encoders_;  // one for each thread
+  TokenWriter writer_;
+  int64_t bad_ = 0, empty_ = 0;
+  // Of next():
+  std::optional<LineReader> reader_;
+  size_t input_ = 0;
+  int64_t skip_to_ = 0, skip_lines_ = 0, before_ = 0;  // bytes of the inputs before, as stored
+};
+
+}  // namespace
+
+void import_json(const std::vector<std::string>& inputs, const std::string& output, const JsonFields& fields,
+                 int64_t skip_bad, const ImportOptions& options) {
+  require(!inputs.empty(), ExitCode::kUsage, "no JSON lines to import: name at least one file");
+  const bool pairs = !fields.chosen.empty() || !fields.rejected.empty();
+  require(fields.chosen.empty() == fields.rejected.empty(), ExitCode::kUsage,
+          "a pair has two answers: name the fields of both, chosen and rejected");
+  require(!fields.text.empty() + !fields.messages.empty() + (!fields.prompt.empty() && !pairs) + pairs == 1 &&
+              (pairs ? fields.completion.empty() : fields.prompt.empty() == fields.completion.empty()),
+          ExitCode::kUsage,
+          "name the field of the text, or those of prompt and completion, or that of the messages, or those of chosen "
+          "and rejected answers");
+  require(fields.label.empty() || !fields.text.empty(), ExitCode::kUsage,
+          "a label goes with the field of a text, not with prompts or messages");
+  int64_t total = 0;
+  bool known = true;
+  for (const std::string& path : inputs) {
+    const int64_t size = path == "-" ? 0 : InputFile(path).size;
+    known = known && path != "-";
+    total += size;
+  }
+  JsonImport(inputs, fields, skip_bad, options, output).run(known ? total : 0);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,461 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/io/json.h"
+#include "data/import/csv.h"
+#include "data/import/import.h"
+#include "data/import/import_threads.h"
+#include "data/import/in_order.h"
+#include "data/samples/channel_sums.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/header_parts.h"
+#include "data/samples/label_index.h"
+#include "data/store/partial_output.h"
+#include "data/store/same_pass.h"
+
+namespace lockstep {
+namespace {
+
+std::string_view without_spaces(std::string_view cell) {
+  const size_t begin = cell.find_first_not_of(' ');
+  return begin == cell.npos ? "" : cell.substr(begin, cell.find_last_not_of(' ') - begin + 1);
+}
+
+// The number that a cell is, spaces around it aside; nothing where it is none.
+std::optional<double> number_in(std::string_view cell) {
+  cell = without_spaces(cell);
+  if (cell.empty()) return std::nullopt;
+  if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  if (end != cell.data() + cell.size()) return std::nullopt;
+  return error == std::errc() ? value : std::numeric_limits<double>::infinity();
+}
+
+bool is_float(const std::optional<double>& number) {
+  return number && std::abs(*number) <= std::numeric_limits<float>::max();
+}
+
+// The texts of cells that stand for no value, spaces around them aside: those that are named, or the ones of pandas'
+// read_csv and "?"; and the numbers that these are.
+class MissingTexts {
+ public:
+  explicit MissingTexts(const std::vector<std::string>& named) {
+    constexpr const char* kUsual[] = {"#N/A",   "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan",
+                                      "1.#IND", "1.#QNAN",  "<NA>", "N/A",     "NA",       "NULL", "NaN",
+                                      "None",   "n/a",      "nan",  "null",    "?"};
+    if (named.empty()) texts_.insert(std::begin(kUsual), std::end(kUsual));
+    for (const std::string& text : named) {
+      texts_.emplace(without_spaces(text));
+      const std::optional<double> number = number_in(text);
+      if (number && std::isfinite(*number)) numbers_.insert(*number);
+    }
+    for (const std::string& text : texts_)
+      if (!text.empty()) begins_[static_cast<uint8_t>(text[0])] = true;
+  }
+  bool holds(std::string_view cell) const {
+    cell = without_spaces(cell);
+    if (cell.empty()) return true;
+    if (begins_[static_cast<uint8_t>(cell[0])] && texts_.contains(cell)) return true;
+    const std::optional<double> number = numbers_.empty() ? std::nullopt : number_in(cell);
+    return number && numbers_.contains(*number);
+  }
+
+ private:
+  std::set<std::string, std::less<>> texts_;
+  std::set<double> numbers_;
+  std::array<bool, 256> begins_{};  // whether one of the texts begins with this byte
+};
+
+// What the first pass finds out of a column. It is one of numbers until a cell is none.
+struct Column {
+  std::string name;
+  bool used = true, categories = false;
+  bool named = false;               // by TableOptions::categories
+  int64_t numbers = 0, others = 0;  // of its values, where it is not named
+  std::string other;                // the first one that is no number, which makes it one of categories, and
+  int64_t other_line = 0;           // where it stands
+  int64_t missing = 0, missing_line = 0;
+  FeatureMoments moments;
+  bool given = false;           // by ImportOptions::like, and so are
+  double mean = 0, std = 1;     // of numbers; otherwise set when all rows were seen
+  double offset = 0;            // DatasetHeader::offset, of numbers; likewise
+  std::set<std::string> texts;  // numbers' too, as long as there are few: the column may yet turn out as categories
+  std::unordered_map<std::string, int64_t> places;  // of categories: the place of each text in their order
+  int64_t too_many_line = 0;                        // where there are more texts than features are possible
+  int64_t feature = 0;                              // its first
+
+  int64_t features() const { return categories ? static_cast<int64_t>(texts.size()) : 1; }
+};
+
+// Some rows of the table, and what is made of them.
+struct TableRows {
+  struct Row {
+    int64_t line;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
+  int64_t done = 0;                            // bytes of the table, as stored
+  std::vector<std::optional<double>> numbers;  // the first pass: of each cell
+  std::vector<float> features;                 // the second pass: of each row; and its target
+  std::vector<int32_t> labels;
+  std::vector<double> targets;
+};
+
+constexpr size_t kRowBytesAtOnce = 256 << 10;
+
+class TableImport {
+ public:
+  TableImport(const std::string& path, const TableOptions& options, const ImportOptions& import)
+      : path_(path), options_(options), import_(import), threads_(import_threads(import)), missing_(options.missing) {
+    CsvReader rows(path, csv_separator(path), options.encoding);
+    std::vector<std::string> cells;
+    require(rows.next(cells), ExitCode::kBadData, path, ": is empty; the first row names the columns");
+    name_columns(cells);
+    if (!import.like) choose_columns();
+    else take_columns_of(*import.like);
+    in_order<TableRows>(
+        threads_, [&](TableRows& some) { return next(rows, some); },
+        [&](TableRows& some, int) {
+          for (const TableRows::Row& row : some.rows)
+            for (const std::string& cell : row.cells) some.numbers.push_back(number_in(cell));
+        },
+        [&](TableRows& some) {
+          const std::optional<double>* numbers = some.numbers.data();
+          for (const TableRows::Row& row : some.rows) look_at(row.line, row.cells, numbers), numbers += columns_.size();
+          progress(some.done / 2, rows.size());
+        });
+    require(count_ > 0, ExitCode::kBadData, path, ": has no rows below the names of the columns");
+    hash_ = rows.hash();
+    conclude();
+  }
+
+  void write(Hdf5File& file, DatasetHeader& header) {
+    header.kind = DataKind::kTable;
+    header.images = {count_, features_};
+    header.class_names = class_names_;
+    header.classes = static_cast<int64_t>(class_names_.size());
+    header.columns = described();
+    int64_t done = 0;
+    ChunkWriter writer(file, "features", StoredType::kFloat32, header.images, images_per_chunk(4 * features_));
+    std::vector<int32_t> labels;
+    std::vector<double> numbers;
+    CsvReader rows(path_, csv_separator(path_), options_.encoding);
+    std::vector<std::string> names;
+    rows.next(names);
+    in_order<TableRows>(
+        threads_, [&](TableRows& some) { return next(rows, some); }, [&](TableRows& some, int) { make(some); },
+        [&](TableRows& some) {
+          done += static_cast<int64_t>(some.rows.size());
+          require_same_pass(done <= count_, path_);
+          writer.append(some.features.data(), static_cast<int64_t>(some.rows.size()));
+          labels.insert(labels.end(), some.labels.begin(), some.labels.end());
+          numbers.insert(numbers.end(), some.targets.begin(), some.targets.end());
+          progress((rows.size() + some.done) / 2, rows.size());
+        });
+    require_same_pass(done == count_ && rows.hash() == hash_, path_);
+    header.hashes = writer.finish();
+    if (regression()) {
+      if (!import_.like) warn_of_order(numbers);  // what is like other data is seldom split
+      write_numbers(file, numbers, header, import_.like ? &import_.like->schema : nullptr);
+    } else {
+      if (!import_.like) warn_of_label_order(path_, labels, header.classes);
+      write_labels(file, labels, header);
+    }
+    for (size_t i : order_) {
+      const Column& c = columns_[i];
+      header.mean.resize(header.mean.size() + static_cast<size_t>(c.features()), c.categories ? 0.0 : c.mean);
+      header.stddev.resize(header.mean.size(), c.categories ? 1.0 : c.std);
+      header.offset.resize(header.mean.size(), c.categories ? 0.0 : c.offset);
+    }
+    if (std::all_of(header.offset.begin(), header.offset.end(), [](double o) { return o == 0; })) header.offset.clear();
+  }
+
+ private:
+  bool regression() const { return !options_.target.empty(); }
+
+  void progress(int64_t done, int64_t total) const {
+    if (import_.progress) import_.progress(done, total);
+  }
+
+  size_t column(const std::string& name) const {
+    const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
+    require(found != columns_.end(), ExitCode::kBadData, path_, ":1: has no column '", name, "'");
+    return static_cast<size_t>(found - columns_.begin());
+  }
+
+  void name_columns(const std::vector<std::string>& names) {
+    std::set<std::string> seen;
+    for (const std::string& name : names) {
+      require(!name.empty(), ExitCode::kBadData, path_, ":1: column ", columns_.size() + 1, " has no name");
+      require(seen.insert(name).second, ExitCode::kBadData, path_, ":1: has two columns '", name, "'");
+      columns_.emplace_back().name = name;
+    }
+    target_ = column(regression() ? options_.target : options_.label);
+    columns_[target_].used = false;
+  }
+
+  void choose_columns() {
+    for (const std::string& name : options_.leave_out) columns_[column(name)].used = false;
+    for (const std::string& name : options_.categories)
+      columns_[column(name)].categories = columns_[column(name)].named = true;
+    for (size_t i = 0; i < columns_.size(); ++i)
+      if (columns_[i].used) order_.push_back(i);
+  }
+
+  void take_columns_of(const LikeData& like) {
+    const DataSchema& of = like.schema;
+    require(of.kind != DataKind::kTable || !of.mean.empty(), ExitCode::kBadData, like.name,
+            ": was trained on several files, each normalised by its own statistics; name one of these files in --like");
+    const bool fits = of.kind == DataKind::kTable && !of.columns.empty() && (regression() || !of.class_names.empty()) &&
+                      (of.target == TargetKind::kNumbers) == regression();
+    require(fits, ExitCode::kBadData, like.name, ": is no table with ", regression() ? "numbers as targets" : "labels",
+            " that was imported from a CSV file");
+    for (Column& c : columns_) c.used = false;
+    const auto damaged = [&](bool good) {
+      require(good, ExitCode::kBadData, like.name, ": its 'columns' do not describe its features");
+    };
+    size_t feature = 0;
+    for (const TableColumn& given : parse_columns(of.columns, like.name)) {
+      if (given.type == TableColumn::Type::kTarget) continue;
+      const size_t i = column(given.name);
+      Column& c = columns_[i];
+      damaged(i != target_ && !c.used && feature < of.mean.size());
+      c.used = c.given = true;
+      c.categories = given.type == TableColumn::Type::kCategory;
+      c.mean = of.mean[feature], c.std = of.stddev[feature];
+      if (given.missing_texts) {
+        options_.missing = *given.missing_texts;
+        missing_ = MissingTexts(options_.missing);
+      }
+      c.texts.insert(given.values.begin(), given.values.end());
+      feature += static_cast<size_t>(c.features());
+      order_.push_back(i);
+    }
+    damaged(feature == of.mean.size());
+    labels_.insert(of.class_names.begin(), of.class_names.end());
+  }
+
+  int64_t next(CsvReader& rows, TableRows& out) const {
+    size_t bytes = 0;
+    std::vector<std::string> cells;
+    while (bytes < kRowBytesAtOnce && rows.next(cells)) {
+      for (const std::string& cell : cells) bytes += sizeof cell + cell.size();
+      out.rows.push_back({rows.line(), std::move(cells)});
+    }
+    out.done = rows.bytes_read();
+    return static_cast<int64_t>(bytes);
+  }
+
+  // What an earlier table had as a category or a label stands for itself.
+  bool is_missing(const Column& c, const std::string& cell) const {
+    if (!cell.empty() && c.given && c.categories && c.texts.contains(cell)) return false;
+    return missing_.holds(cell);
+  }
+
+  // Features and targets of the rows.
+  void make(TableRows& some) const {
+    some.features.resize(some.rows.size() * static_cast<size_t>(features_));
+    float* features = some.features.data();
+    for (const TableRows::Row& row : some.rows) {
+      const std::string& target = row.cells[target_];
+      const auto label = classes_.find(target);
+      const std::optional<double> number = number_in(target);
+      const bool same = (regression() ? is_float(number) : label != classes_.end()) && fill(row.cells, features);
+      require_same_pass(same, cat(path_, ":", row.line));
+      if (regression()) some.targets.push_back(*number);
+      else some.labels.push_back(label->second);
+      features += features_;
+    }
+  }
+
+  // `numbers`: what number_in() finds in the cells.
+  void look_at(int64_t line, const std::vector<std::string>& cells, const std::optional<double>* numbers) {
+    // Called for each cell, so messages are made only where they are needed.
+    const auto refuse = [&](const Column& c, const auto&... why) {
+      throw Error(ExitCode::kBadData, cat(path_, ":", line, ": column '", c.name, "' ", why...));
+    };
+    ++count_;
+    const std::string& target = cells[target_];
+    const Column& of_target = columns_[target_];
+    if (missing_.holds(target) && !(import_.like && !target.empty() && labels_.contains(target)))
+      refuse(of_target, "has no ", regression() ? "target" : "label", stands_for_none(target));
+    if (regression() && !is_float(numbers[target_]))
+      refuse(of_target, "holds '", target, "', which is no number that is finite in 32 bits; --label is for classes");
+    if (!regression() && import_.like && !labels_.contains(target))
+      refuse(of_target, "holds '", target, "', which is no label of ", import_.like->name);
+    if (!regression()) labels_.insert(target);
+    if (static_cast<int64_t>(labels_.size()) > kMostClasses)
+      refuse(of_target, "has more than ", kMostClasses, " different labels");
+    for (size_t i : order_) {
+      Column& c = columns_[i];
+      if (is_missing(c, cells[i])) {
+        if (!options_.fill_missing)
+          refuse(c, "has no value", stands_for_none(cells[i]),
+                 "; --fill-missing fills such cells, --leave-out leaves the column out");
+        ++c.missing;
+        continue;
+      }
+      const std::optional<double>& number = numbers[i];
+      if (c.given) {
+        const bool known =
+            c.categories ? c.texts.contains(cells[i]) : is_float(number) && is_float((*number - c.mean) / c.std);
+        if (!known)
+          refuse(c, "holds '", cells[i], "', which is no ",
+                 c.categories ? "category of the column in " : "number that can be normalised as in ",
+                 import_.like->name);
+        if (!c.categories) c.moments.add(*number);
+        continue;
+      }
+      ++(number ? c.numbers : c.others);
+      if (!number && !c.categories) c.categories = true, c.other = cells[i], c.other_line = line;
+      if (static_cast<int64_t>(c.texts.size()) < kMostFeatures) c.texts.insert(cells[i]);
+      else if (c.too_many_line == 0 && !c.texts.contains(cells[i])) c.too_many_line = line;
+      if (c.categories) continue;
+      const double value = number.value_or(0);
+      if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+        refuse(c, "holds '", cells[i], "', which is not finite in 32 bits");
+      c.moments.add(value);
+    }
+  }
+
+  static std::string stands_for_none(const std::string& cell) {
+    return cell.empty() ? "" : cat(" ('", cell, "' stands for none; --missing names the texts that do)");
+  }
+
+  // Refuses columns that became categories though nobody may have meant it.
+  void require_meant(const Column& c) const {
+    if (!c.categories || c.given) return;
+    require(c.named || c.numbers <= c.others, ExitCode::kBadData, path_, ":", c.other_line, ": column '", c.name,
+            "' holds '", c.other, "', but ", c.numbers, " of its ", c.numbers + c.others,
+            " values are numbers: correct such cells, name their texts in --missing where they stand for no value, or "
+            "the column in --categories where each of its values is a category");
+    require(c.too_many_line == 0, ExitCode::kBadData, path_, ":", c.too_many_line, ": column '", c.name,
+            "' has more than ", kMostFeatures, " different values",
+            c.other_line > 0 ? cat(" and is no column of numbers because of line ", c.other_line) : "",
+            "; --leave-out leaves it out");
+  }
+
+  void conclude() {
+    const auto labels = static_cast<int64_t>(labels_.size());
+    const std::string& target = columns_[target_].name;
+    require(import_.like || options_.many_labels || labels <= kManyLabels, ExitCode::kBadData, path_, ": column '",
+            target, "' has ", labels, " different labels in ", count_, " rows: --target ", target,
+            " predicts its numbers, --many-labels makes a class of each");
+    if (import_.like) class_names_ = import_.like->schema.class_names;
+    else classes_ = index_of_labels(labels_, cat(path_, ": column '", columns_[target_].name, "'"), class_names_);
+    for (size_t i = 0; import_.like && i < class_names_.size(); ++i)
+      classes_.emplace(class_names_[i], static_cast<int32_t>(i));
+    for (size_t i : order_) {
+      Column& c = columns_[i];
+      require_meant(c);
+      require(!c.given || !c.categories || c.missing == 0 || c.texts.contains(""), ExitCode::kBadData, path_,
+              ": column '", c.name, "' has missing values, but none is in ", c.given ? import_.like->name : "");
+      if (c.categories && c.missing > 0) c.texts.insert("");
+      c.moments.settle();
+      if (!c.given) c.mean = c.moments.mean, c.std = c.moments.scale();
+      c.offset = c.moments.offset(c.mean, c.std);
+      if (!c.categories && c.moments.beyond_doubles())
+        warn_of_lost_bits(path_, cat("column '", c.name, "'"), c.moments.largest, c.std);
+      require(c.categories || c.given || c.moments.count > 0, ExitCode::kBadData, path_, ": column '", c.name,
+              "' has no value in any row; --leave-out leaves it out");
+      c.feature = features_;
+      features_ += c.features();
+      if (c.categories)
+        for (const std::string& text : c.texts) c.places.emplace(text, c.places.size());
+      if (c.missing > 0)
+        log_warning(cat(path_, ": column '", c.name, "': ", c.missing, " of ", count_,
+                        " values are missing and become ",
+                        c.categories ? std::string("a category of their own") : cat("the mean, ", c.mean)));
+    }
+    require(features_ > 0, ExitCode::kBadData, path_, ": has no column beside '", columns_[target_].name, "'");
+    require(features_ <= kMostFeatures, ExitCode::kBadData, path_, ": makes ", features_, " features; at most ",
+            kMostFeatures, " are possible; --leave-out leaves columns out");
+  }
+
+  // False where a cell is not as the first pass found it.
+  bool fill(const std::vector<std::string>& cells, float* row) const {
+    std::fill(row, row + features_, 0.0f);
+    for (size_t i : order_) {
+      const Column& c = columns_[i];
+      float* to = row + c.feature;
+      if (c.categories) {
+        const auto at = c.places.find(is_missing(c, cells[i]) ? "" : cells[i]);
+        if (at == c.places.end()) return false;
+        to[at->second] = 1;
+      } else {
+        const std::optional<double> value = is_missing(c, cells[i]) ? c.mean : number_in(cells[i]);
+        if (!is_float(value)) return false;
+        *to = static_cast<float>(*value - c.offset);
+      }
+    }
+    return true;
+  }
+
+  std::string described() const {
+    std::vector<JsonObject> out;
+    for (size_t i : order_) {
+      const Column& c = columns_[i];
+      JsonObject o{{"name", c.name}, {"type", c.categories ? "category" : "number"}, {"missing", c.missing}};
+      if (c.categories) o.emplace_back("values", json_array(std::vector<JsonValue>(c.texts.begin(), c.texts.end())));
+      if (!options_.missing.empty())
+        o.emplace_back(kMissingTexts,
+                       json_array(std::vector<JsonValue>(options_.missing.begin(), options_.missing.end())));
+      out.push_back(std::move(o));
+    }
+    if (regression()) out.push_back({{"name", columns_[target_].name}, {"type", "target"}, {"missing", 0}});
+    std::string text = json_array(out).text;
+    std::erase(text, '\n');  // those between values; within a text they are escaped
+    return text;
+  }
+
+  // data.validation takes the last rows.
+  void warn_of_order(const std::vector<double>& numbers) const {
+    const bool sorted =
+        std::is_sorted(numbers.begin(), numbers.end()) || std::is_sorted(numbers.rbegin(), numbers.rend());
+    if (count_ >= 100 && sorted)
+      log_warning(cat(path_, ": is sorted by '", columns_[target_].name,
+                      "', and data.validation takes the last rows: shuffle the rows first"));
+  }
+
+  std::string path_;
+  TableOptions options_;
+  const ImportOptions& import_;
+  const int threads_;
+  MissingTexts missing_;
+  std::vector<Column> columns_;
+  std::vector<size_t> order_;  // the columns that have features, in the order of these
+  size_t target_ = 0;          // the column of the labels or targets
+  std::set<std::string> labels_;
+  std::vector<std::string> class_names_;
+  std::map<std::string, int32_t> classes_;
+  int64_t count_ = 0, features_ = 0;
+  Hash128 hash_;  // of what the first pass read
+};
+
+}  // namespace
+
+void import_csv(const std::string& table, const std::string& output, const TableOptions& columns,
+                const ImportOptions& options) {
+  require(table != "-", ExitCode::kUsage,
+          "a table is read twice, and standard input (-) can be read once: name a file");
+  PartialOutput pending(output, options.force);
+  TableImport import(table, columns, options);
+  Hdf5File file = Hdf5File::create(pending.dataset());
+  DatasetHeader header;
+  import.write(file, header);
+  write_dataset_header(file, header);
+  file.close();
+  pending.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// Dataset: the interface from which the loader reads samples, by index; each sample is a few named tensors. Owned by
+// the program that opened it (data/streams/open_dataset.h); loaders borrow it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/base/ignore_index.h"
+#include "core/base/partition.h"
+#include "core/tensor/batch.h"
+
+namespace lockstep {
+
+class Vocabulary;
+
+// Describes the samples of a dataset. All samples have the same tensors.
+struct DataSpec {
+  // The first is the model's input: "tokens" (int32 [context]) or "images" (fp32 [height, width, channels],
+  // normalised). "labels" (int32) are the targets; a label of kIgnoreIndex is not counted. Without labels each sample
+  // counts as one target, such as the number "targets" (fp32) that a regression predicts.
+  std::vector<TensorSpec> tensors;
+  int64_t classes = 0;           // labels lie in [0, classes): vocabulary size, or number of labels; else 1
+  std::string unit = "samples";  // in which throughput is reported: "tokens", "images"
+  int64_t units = 1;             // per sample
+  bool next_tokens = false;      // labels are the tokens after those of the input
+  int64_t vocabulary = 0;        // of texts that have a label each; else 0
+  // A number in the data's unit is target_mean + target_std * "targets".
+  double target_mean = 0, target_std = 1;
+  // Above 1: samples may end before their tensors do (Dataset::length), and what is left is padding. A micro-batch then
+  // has rows of padded(length of its longest sample): tensors with the input's shape are cut to it.
+  int64_t buckets = 1;
+
+  // The shortest of `buckets` lengths, evenly spaced up to that of the tensors, that holds so many units.
+  int64_t padded(int64_t length) const {
+    const int64_t width = ceil_div(units, buckets);
+    return std::min(units, ceil_div(length, width) * width);
+  }
+  const TensorSpec& input() const { return tensors.front(); }
+  const TensorSpec* find(std::string_view name) const {
+    for (const TensorSpec& t : tensors)
+      if (t.name == name) return &t;
+    return nullptr;
+  }
+  int64_t targets() const {  // per sample, at most
+    const TensorSpec* labels = find(kLabels);
+    return labels ? labels->shape.numel() : 1;
+  }
+};
+
+// Destination of a sample: for each of DataSpec::tensors a pointer to contiguous elements of the tensor's type.
+using SampleMemory = std::span<void* const>;
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;  // samples in an epoch; the same in every epoch
+  virtual const DataSpec& spec() const = 0;
+  // Units of a sample before its padding, at least 1. A pure function of epoch and index, callable from any thread.
+  virtual int64_t length(int64_t epoch, int64_t index) const { return spec().units; }
+  virtual Hash128 identity() const = 0;  // a hash of the content, equal on all ranks and in resumed runs
+  // Writes one sample. A pure function of epoch and index, callable from any thread. Throws ExitCode::kBadData naming
+  // file and index.
+  virtual void read(int64_t epoch, int64_t index, SampleMemory sample) const = 0;
+  virtual const Vocabulary* vocabulary() const = 0;  // nullptr if samples are not text
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// Labels that are texts, and the numbers that they get. Plain functions.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "data/samples/dataset_file.h"
+
+namespace lockstep {
+
+constexpr int64_t kManyLabels = 1000;  // different ones, which a column of numbers or texts may have by mistake
+
+// The number that a label is, or -1.
+inline int64_t number_of_label(const std::string& label) {
+  int64_t value = -1;
+  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
+  return error == std::errc() && end == label.data() + label.size() && std::to_string(value) == label ? value : -1;
+}
+
+// Gives each label its number: from 0 in their order, which is that of numbers where all are natural numbers, and of
+// bytes otherwise. Throws ExitCode::kBadData naming `where`.
+inline std::map<std::string, int32_t> index_of_labels(const std::set<std::string>& labels, const std::string& where,
+                                                      std::vector<std::string>& names) {
+  names.assign(labels.begin(), labels.end());
+  if (std::all_of(names.begin(), names.end(), [](const std::string& n) { return number_of_label(n) >= 0; }))
+    std::sort(names.begin(), names.end(),
+              [](const std::string& a, const std::string& b) { return number_of_label(a) < number_of_label(b); });
+  require(static_cast<int64_t>(names.size()) <= kMostClasses, ExitCode::kBadData, where, ": has ", names.size(),
+          " different labels; at most ", kMostClasses, " are possible");
+  std::map<std::string, int32_t> index;
+  for (const std::string& n : names) {
+    require(n.find('\n') == n.npos, ExitCode::kBadData, where, ": the label '", n, "' has a line end in it");
+    index.emplace(n, static_cast<int32_t>(index.size()));
+  }
+  return index;
+}
+
+// data.validation takes the last samples: warns where these lack labels that others have.
+inline void warn_of_label_order(const std::string& where, const std::vector<int32_t>& labels, int64_t classes) {
+  const auto count = static_cast<int64_t>(labels.size());
+  const std::set<int32_t> last(labels.begin() + count * 9 / 10, labels.end());
+  if (count >= 100 && classes <= 20 && static_cast<int64_t>(last.size()) < classes)
+    log_warning(cat(where, ": the last tenth of the rows has ", last.size(), " of ", classes,
+                    " labels, and data.validation takes the last rows: shuffle the rows first"));
+}
+
+}  // namespace lockstep

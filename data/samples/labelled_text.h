@@ -1,0 +1,39 @@
+// LabelledText: samples of a record of text, cut or padded to `context` tokens, and its label. The training and the
+// validation dataset share one file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/partition.h"
+#include "data/samples/dataset.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/token_dataset.h"
+
+namespace lockstep {
+
+class LabelledText final : public Dataset {
+ public:
+  // The records [records.begin, records.end) of a file whose records have labels, as DataSpec::buckets says.
+  LabelledText(std::shared_ptr<const DatasetFile> file, Range records, int64_t context, int64_t buckets = 1);
+  int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
+  // "tokens" [context], "labels" [] and, so that no token sees the padding, "documents" and "positions" [context]
+  // (core/nn/attention_scope.h): the record is document 0; what is left of a sample is token 0 of document 1.
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override { return file_->header.identity; }
+  int64_t length(int64_t, int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return tokens_.vocabulary(); }
+
+ private:
+  std::shared_ptr<const DatasetFile> file_;
+  FileTokens tokens_;
+  int64_t first_;  // record
+  int64_t context_;
+  DataSpec spec_;
+  std::vector<int64_t> begins_;   // of each record: its first token, and
+  std::vector<int32_t> lengths_;  // how many of its tokens are in the sample
+};
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+#include "data/samples/verify.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/io/json.h"
+#include "data/samples/dataset_file.h"
+#include "data/samples/header_parts.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostNamed = 16;  // damaged chunks in a line of text
+
+struct Part {
+  std::string name;
+  const StoredRows* rows;
+};
+
+class Verification {
+ public:
+  Verification(DatasetCheck& out, const ProgressCallback& progress) : out_(out), progress_(progress) {}
+
+  // Reads every chunk of all parts.
+  void read(const std::vector<Part>& parts) {
+    int64_t total = 0, done = 0;
+    for (const Part& p : parts) total += p.rows->size() * p.rows->row_bytes();
+    for (const Part& p : parts)
+      for (int64_t chunk = 0; chunk < p.rows->chunks(); ++chunk) {
+        const Range rows = p.rows->rows_of(chunk);
+        try {
+          p.rows->visit(rows, [](Range, const uint8_t*) {});
+        } catch (const Error& e) {
+          failed(e);
+          out_.damaged.push_back(
+              cat("dataset '", p.name, "', chunk ", chunk, ", rows [", rows.begin, ", ", rows.end, ")"));
+        }
+        done += rows.size() * p.rows->row_bytes();
+        ++out_.chunks;
+        const double share = static_cast<double>(done) / static_cast<double>(total);
+        if (progress_) progress_(static_cast<int64_t>(share * static_cast<double>(out_.file_bytes)), out_.file_bytes);
+      }
+  }
+  // Goes on only where the file is wrong; not where it cannot be read, or the work was stopped.
+  void failed(const Error& e) {
+    if (e.code() != ExitCode::kBadData) throw e;
+    if (out_.error.empty()) out_.error = e.what();
+  }
+
+ private:
+  DatasetCheck& out_;
+  const ProgressCallback& progress_;
+};
+
+// What is stored in chunks, of a file whose lists are damaged so that it does not open.
+void read_each(const std::string& path, Verification& verification) {
+  const auto file = std::make_shared<const Hdf5File>(Hdf5File::open(path));
+  const DatasetHeader h = read_dataset_header(*file);
+  std::vector<Part> parts;
+  std::vector<std::unique_ptr<StoredRows>> rows;
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& hashes) {
+    if (hashes.empty()) return;
+    rows.push_back(std::make_unique<StoredRows>(stored_rows(file, name), hashes, 0, [](Range, const uint8_t*) {}));
+    parts.push_back({name, rows.back().get()});
+  };
+  add(rows_name(h.kind), h.hashes);
+  add("record_ends", h.records.end_hashes);
+  add("targets", h.records.target_hashes);
+  add("ends", h.end_hashes);
+  add(target_name(h.target), h.label_hashes);
+  add(h.target == TargetKind::kMasks ? "mask_ends" : "box_ends", h.target_end_hashes);
+  verification.read(parts);
+}
+
+}  // namespace
+
+DatasetCheck verify_dataset(const std::string& path, const ProgressCallback& progress) {
+  DatasetCheck out;
+  std::error_code ignored;
+  out.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
+  Verification verification(out, progress);
+  try {
+    const auto file = open_dataset_file(path, 0);  // rows are read by chunk, each once
+    out.identity = file->header.identity;
+    std::vector<Part> parts{{rows_name(file->header.kind), file->rows.get()}};
+    if (file->record_ends) parts.push_back({"record_ends", file->record_ends.get()});
+    if (file->targets) parts.push_back({"targets", file->targets.get()});
+    if (file->masks) parts.push_back({"masks", file->masks.get()});
+    const DatasetHeader& h = file->header;  // of lists, which were read whole
+    out.chunks = static_cast<int64_t>(h.end_hashes.size() + h.target_end_hashes.size() +
+                                      (file->masks ? 0 : h.label_hashes.size()));
+    verification.read(parts);
+    if (out.whole()) visit_records(*file, [](Range) {});  // their order, across chunks
+    return out;
+  } catch (const Error& e) {
+    verification.failed(e);
+  }
+  try {
+    out.chunks = 0;
+    read_each(path, verification);
+  } catch (const Error& e) {
+    verification.failed(e);
+  }
+  return out;
+}
+
+std::string to_text(const DatasetCheck& c, const std::string& path) {
+  if (c.whole()) return cat(path, ": whole, ", c.chunks, " chunks, identity ", c.identity);
+  if (c.damaged.empty()) return c.error;
+  std::string out = cat(path, ": ", c.damaged.size(), " of ", c.chunks, " chunks are damaged: ");
+  for (size_t i = 0; i < std::min(kMostNamed, c.damaged.size()); ++i) out += cat(i ? "; " : "", c.damaged[i]);
+  return out + (c.damaged.size() > kMostNamed ? "; ..." : "") + cat(" (", c.error, ")");
+}
+
+std::string to_json(const DatasetCheck& c, const std::string& path) {
+  return json_line({{"file", path},
+                    {"whole", c.whole()},
+                    {"chunks", c.chunks},
+                    {"damaged", json_array(std::vector<JsonValue>(c.damaged.begin(), c.damaged.end()))},
+                    {"error", c.error},
+                    {"identity", c.whole() ? JsonValue(to_hex(c.identity)) : JsonValue(nullptr)}});
+}
+
+}  // namespace lockstep

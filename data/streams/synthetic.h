@@ -1,0 +1,58 @@
+// Generated data for benchmarks and tests: text and images as pure functions of their index. A model can learn both.
+#pragma once
+
+#include "data/samples/data_options.h"
+#include "data/samples/dataset.h"
+#include "data/samples/token_dataset.h"
+
+namespace lockstep {
+
+// Runs of 32 tokens that increase by a random step from a random start, modulo the vocabulary.
+class SyntheticTokens final : public TokenSource {
+ public:
+  explicit SyntheticTokens(const DataOptions::Synthetic& options) : options_(options) {}
+  int64_t size() const override { return options_.tokens; }
+  int64_t vocabulary_size() const override { return options_.vocabulary; }
+  const Vocabulary* vocabulary() const override { return nullptr; }
+  Hash128 identity() const override;
+  void read(Range tokens, int32_t* out) const override;
+
+ private:
+  DataOptions::Synthetic options_;
+};
+
+// Uniform noise, plus a stripe pattern that depends on the label.
+class SyntheticImages final : public Dataset {
+ public:
+  SyntheticImages(const DataOptions::Synthetic& options, Range part);
+  int64_t size() const override { return part_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return nullptr; }
+
+ private:
+  Range part_;
+  int64_t images_;
+  DataSpec spec_;
+};
+
+// Images for segmentation, one channel, with a label for each pixel: 1 on two to five overlapping ellipses and
+// rectangles, 0 elsewhere. Both sides have stripes and noise, and brightness of one distribution; the direction of the
+// stripes alone tells them apart.
+class SyntheticShapes final : public Dataset {
+ public:
+  SyntheticShapes(const DataOptions::Synthetic& options, Range part);
+  int64_t size() const override { return part_.size(); }
+  const DataSpec& spec() const override { return spec_; }
+  Hash128 identity() const override;
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
+  const Vocabulary* vocabulary() const override { return nullptr; }
+
+ private:
+  Range part_;
+  int64_t images_;
+  DataSpec spec_;
+};
+
+}  // namespace lockstep

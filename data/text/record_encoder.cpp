@@ -1,0 +1,212 @@
+#include "data/text/record_encoder.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "data/text/tokenizer/normalizer.h"
+#include "data/text/tokenizer/pieces.h"
+
+namespace lockstep {
+
+RecordEncoder::RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved)
+    : vocabulary_(vocabulary), reserved_(std::move(reserved)) {
+  if (vocabulary.pairs()) restart_pairs();
+  for (const std::string& token : reserved_) reserved_ids_.push_back(vocabulary.special(token));
+}
+
+// A user-defined piece of SentencePiece is always found in a text.
+void RecordEncoder::refuse_reserved(std::span<const int32_t> ids) const {
+  for (size_t i = 0; i < reserved_.size(); ++i)
+    require(std::find(ids.begin(), ids.end(), reserved_ids_[i]) == ids.end(), ExitCode::kBadData, "spells out ",
+            reserved_[i], " in a message, and this tokenizer has no other tokens for that text; change the text");
+}
+
+void RecordEncoder::need_token(const std::string& text, std::string_view what) const {
+  require(spells_all() || vocabulary_.special(text) >= 0, ExitCode::kUsage, what, " needs the token ", text,
+          ", which is no added token of the tokenizer");
+}
+
+bool RecordEncoder::spells_all() const { return !vocabulary_.pairs() && !vocabulary_.pieces(); }
+
+size_t RecordEncoder::bytes_of(int32_t id) const {
+  if (vocabulary_.pairs()) return vocabulary_.pairs()->bytes_of(id).size();
+  return vocabulary_.level() == TextLevel::kByte ? 1
+                                                 : to_utf8(vocabulary_.code_points()[static_cast<size_t>(id)]).size();
+}
+
+void RecordEncoder::encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                                std::vector<uint8_t>& targets) {
+  if (pairs_ && vocabulary_.pairs()->tables().nfc) {
+    std::string normal;
+    std::vector<uint8_t> normal_marks;
+    for (size_t at = 0, end; at < text.size(); at = end) {
+      end = next_boundary(text, at);
+      const auto from = marks.begin() + static_cast<std::ptrdiff_t>(at),
+                 to = marks.begin() + static_cast<std::ptrdiff_t>(end);
+      normal += nfc(std::string_view(text).substr(at, end - at));
+      normal_marks.resize(normal.size(), std::find(from, to, 1) != to);
+    }
+    return encode_normal(normal, normal_marks, ids, targets);
+  }
+  encode_normal(text, marks, ids, targets);
+}
+
+void RecordEncoder::encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                                  std::vector<uint8_t>& targets) {
+  if (vocabulary_.pieces()) {
+    for (const PieceModel::Token& token : vocabulary_.pieces()->encode(text)) {
+      // A token of no bytes belongs to what follows: a space in front of the text, or a character spelt in bytes.
+      const size_t begin = std::min(token.begin, marks.size() - 1);
+      const auto from = marks.begin() + static_cast<std::ptrdiff_t>(begin),
+                 to = marks.begin() +
+                      static_cast<std::ptrdiff_t>(std::min(marks.size(), std::max(token.end, begin + 1)));
+      ids.push_back(token.id);
+      targets.push_back(std::find(from, to, 1) != to);
+    }
+    return;
+  }
+  const size_t before = ids.size();
+  if (pairs_) {
+    try {
+      pairs_->add(text, ids);
+      pairs_->finish(ids);
+    } catch (...) {
+      restart_pairs();  // what it holds of this text must not come into the next one
+      throw;
+    }
+  } else {
+    const std::vector<int32_t> all = vocabulary_.encode(text);
+    ids.insert(ids.end(), all.begin(), all.end());
+  }
+  size_t byte = 0;
+  for (size_t i = before; i < ids.size(); ++i) {
+    const size_t end = byte + bytes_of(ids[i]);
+    check(end <= marks.size(), "the tokens of a text have more bytes than it");
+    const auto from = marks.begin() + static_cast<std::ptrdiff_t>(byte),
+               to = marks.begin() + static_cast<std::ptrdiff_t>(end);
+    targets.push_back(std::find(from, to, 1) != to);
+    byte = end;
+  }
+  check(byte == marks.size(), "the tokens of a text have ", byte, " bytes of ", marks.size());
+}
+
+void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids,
+                           std::vector<uint8_t>& targets) {
+  std::string text;
+  std::vector<uint8_t> marks;  // of its bytes
+  const auto flush = [&] {
+    const size_t before = ids.size();
+    if (!text.empty()) encode_text(text, marks, ids, targets);
+    refuse_reserved(std::span(ids).subspan(before));
+    text.clear();
+    marks.clear();
+  };
+  for (const TextPiece& piece : pieces) {
+    if (piece.special && !spells_all()) {
+      flush();
+      const int32_t token = vocabulary_.special(piece.text);
+      check(token >= 0, "the tokenizer has no token ", piece.text);
+      ids.push_back(token);
+      targets.push_back(piece.target);
+    } else {
+      text += piece.text;
+      marks.resize(text.size(), piece.target);
+    }
+  }
+  flush();
+}
+
+const std::vector<ChatTemplate>& chat_templates() {
+  static const std::vector<ChatTemplate> all = {
+      {"chatml", "", "<|im_start|>{role}\n", "<|im_end|>", "\n", {"<|im_start|>", "<|im_end|>"}},
+      {"llama3",
+       "<|begin_of_text|>",
+       "<|start_header_id|>{role}<|end_header_id|>\n\n",
+       "<|eot_id|>",
+       "",
+       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       true},
+      {"plain", "", "{role}: ", "\n", "", {}}};
+  return all;
+}
+
+namespace {
+
+// The characters that Python's str.strip() removes, and so Jinja's filter `trim`.
+bool is_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// The code point of the character that begins at a byte of valid UTF-8.
+uint32_t character_at(std::string_view text, size_t at) {
+  Utf8Reader reader;
+  while (at < text.size() && reader.next(static_cast<uint8_t>(text[at])) == Utf8Reader::Result::kMore) ++at;
+  return reader.code_point();
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto continues = [&](size_t at) { return (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80; };
+  size_t begin = 0, end = text.size();
+  while (begin < end && is_space(character_at(text, begin))) do
+      ++begin;
+    while (begin < end && continues(begin));
+  while (end > begin) {
+    size_t last = end - 1;
+    while (last > begin && continues(last)) --last;
+    if (!is_space(character_at(text, last))) break;
+    end = last;
+  }
+  return text.substr(begin, end - begin);
+}
+
+}  // namespace
+
+const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary) {
+  const std::string wanted = name.empty() ? "chatml" : name;
+  std::string names;
+  for (const ChatTemplate& t : chat_templates()) {
+    names += cat(names.empty() ? "" : ", ", t.name);
+    if (t.name != wanted) continue;
+    const RecordEncoder encoder(vocabulary);
+    for (const std::string& token : t.special) encoder.need_token(token, cat("the template ", t.name));
+    return t;
+  }
+  throw Error(ExitCode::kUsage, cat("there is no template ", wanted, "; there are ", names));
+}
+
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                 bool answer_follows) {
+  std::vector<TextPiece> out;
+  // A part of the template, cut into its special tokens and the text between them.
+  const auto put = [&](std::string_view text, bool target) {
+    while (!text.empty()) {
+      size_t first = text.size();
+      std::string found;
+      for (const std::string& token : how.special)
+        if (const size_t at = text.find(token); at < first) first = at, found = token;
+      if (first > 0) out.push_back({std::string(text.substr(0, first)), target, false});
+      if (!found.empty()) out.push_back({found, target, true});
+      text.remove_prefix(first + found.size());
+    }
+  };
+  put(how.begin, false);
+  const size_t role = how.head.find("{role}");
+  const auto put_head = [&](const std::string& of) {
+    put(std::string_view(how.head).substr(0, role), false);
+    out.push_back({of, false, false});
+    put(std::string_view(how.head).substr(role + 6), false);
+  };
+  for (const ChatMessage& message : messages) {
+    const bool target = message.role == "assistant" && message.learnt;
+    put_head(message.role);
+    out.push_back(
+        {std::string(how.trims ? trimmed(message.content) : std::string_view(message.content)), target, false});
+    put(how.end, target);
+    put(how.tail, false);
+  }
+  if (answer_follows) put_head("assistant");
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+// RecordEncoder: turns the text of a record into token ids, and marks those that are targets. A chat template says what
+// surrounds the messages of a conversation. The encoder is used by one thread and borrows its vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/io/json.h"
+#include "data/text/tokenizer/bpe.h"
+#include "data/text/vocabulary.h"
+
+namespace lockstep {
+
+// A part of a record.
+struct TextPiece {
+  std::string text;      // UTF-8
+  bool target = false;   // whether the loss is on its tokens
+  bool special = false;  // `text` is an added token of the tokenizer; elsewhere special tokens in a text are text
+};
+
+class RecordEncoder {
+ public:
+  // reserved: tokens that pieces with `special` alone become. Other added tokens that the tokenizer does not call
+  // special are looked for in every text.
+  explicit RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved = {});
+  // Appends ids and marks (1: target). Pieces between special tokens are encoded as one text, so that the ids are those
+  // of the whole; a token that holds a byte of a target is one. Throws ExitCode::kBadData for a character that is not
+  // in the vocabulary, and for a text that this tokenizer can only encode with a reserved token.
+  void encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
+  // Throws ExitCode::kUsage naming `what` where the tokenizer has no such token. Without byte pairs all text is spelt.
+  void need_token(const std::string& text, std::string_view what) const;
+
+ private:
+  void encode_text(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                   std::vector<uint8_t>& targets);
+  void encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
+                     std::vector<uint8_t>& targets);
+  void restart_pairs() { pairs_.emplace(*vocabulary_.pairs(), false, reserved_); }
+  void refuse_reserved(std::span<const int32_t> ids) const;
+  size_t bytes_of(int32_t id) const;
+  bool spells_all() const;  // there are no special tokens
+
+  const Vocabulary& vocabulary_;
+  const std::vector<std::string> reserved_;
+  std::vector<int32_t> reserved_ids_;
+  std::optional<BpeEncoder> pairs_;
+};
+
+struct ChatMessage {
+  std::string role, content;
+  bool learnt = true;  // false: none of its tokens is a target, whatever the role
+};
+
+// How the messages of a conversation become one text: `begin`, then for each message `head` with its role in the place
+// of {role}, the content, `end` and `tail`. Content and end of the assistant's messages that are learnt are targets.
+struct ChatTemplate {
+  std::string name, begin, head, end, tail;
+  std::vector<std::string> special;  // the special tokens among those texts
+  bool trims = false;                // white space around a content is left out: what Python's str.strip() removes
+};
+const std::vector<ChatTemplate>& chat_templates();  // chatml, llama3, plain
+// Empty: chatml. Throws ExitCode::kUsage for another name, and where the tokenizer lacks one of the special tokens.
+const ChatTemplate& chat_template(const std::string& name, const Vocabulary& vocabulary);
+// With `answer_follows` the head of an answer by the assistant comes last, without its content.
+std::vector<TextPiece> chat_text(const ChatTemplate& how, const std::vector<ChatMessage>& messages,
+                                 bool answer_follows = false);
+// The conversation in a field of an object: a list of objects with the texts "role" and "content". Throws
+// ExitCode::kBadData naming the field, and the message where one is wrong (import_json.cpp).
+std::vector<ChatMessage> messages_of(const JsonObject& object, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "data/text/tokenizer/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "core/base/error.h"
+
+namespace lockstep {
+namespace {
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+size_t slot_hash(uint64_t key) {
+  key *= 0x9E3779B97F4A7C15u;
+  return static_cast<size_t>(key ^ key >> 32);
+}
+
+}  // namespace
+
+BytePairs::BytePairs(BpeTables tables, std::string_view where) : tables_(std::move(tables)) {
+  const auto refuse = [&](bool is, const auto&... what) { require(!is, ExitCode::kBadData, where, ": ", what...); };
+  const std::vector<std::string>& tokens = tables_.tokens;
+  refuse(tokens.empty() || size() > kMostBpeTokens, "has ", tokens.size(), " tokens; 1 to ", kMostBpeTokens,
+         " are supported");
+  std::vector<bool> model(tokens.size(), true);
+  std::unordered_map<std::string_view, int32_t> texts;
+  int32_t before = -1;
+  for (const AddedToken& a : tables_.added) {
+    refuse(a.id <= before || a.id >= size(), "the added token ", quoted_token(a.text), " has the id ", a.id,
+           ", which another token has or which leaves a gap");
+    before = a.id;
+    refuse(a.text.empty() || !texts.emplace(a.text, a.id).second, "the added token ", a.id,
+           " is empty or the same as another one");
+    // Merging makes a token of bytes: the model's, where the file's alphabet writes them as the text itself.
+    model[static_cast<size_t>(a.id)] = a.in_vocabulary && from_alphabet(a.text) == a.text;
+  }
+  ids_.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    refuse(tokens[i].empty(), "token ", i, " is empty");
+    if (model[i])
+      refuse(!ids_.emplace(tokens[i], static_cast<int32_t>(i)).second, "token ", i, ", ", quoted_token(tokens[i]),
+             ", is there twice");
+  }
+  for (size_t b = 0; b < 256; ++b) {
+    const char byte = static_cast<char>(b);
+    byte_ids_[b] = token_of({&byte, 1});
+    refuse(byte_ids_[b] < 0, "has no token for byte ", b, "; a byte-level tokenizer has one for each byte");
+  }
+  index_merges(where);
+  for (const std::string& p : tables_.patterns) patterns_.emplace_back(p, where);
+}
+
+void BytePairs::index_merges(std::string_view where) {
+  const auto& merges = tables_.merges;
+  require(static_cast<int64_t>(merges.size()) <= 2 * kMostBpeTokens, ExitCode::kBadData, where, ": has ", merges.size(),
+          " merges, which is too many");
+  slots_.resize(std::bit_ceil(2 * merges.size() + 2));
+  std::string joined;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto [left, right] = merges[rank];
+    check(left >= 0 && right >= 0 && left < size() && right < size(), "a merge of tokens that are none");
+    joined.assign(bytes_of(left)).append(bytes_of(right));
+    const int32_t id = token_of(joined);
+    require(id >= 0, ExitCode::kBadData, where, ": merge ", rank, " makes ", quoted_token(joined),
+            ", which is no token");
+    const uint64_t key = pair_key(left, right);
+    size_t at = slot_hash(key) & (slots_.size() - 1);
+    for (; slots_[at].merge.id >= 0; at = (at + 1) & (slots_.size() - 1))
+      require(slots_[at].pair != key, ExitCode::kBadData, where, ": merge ", rank, " of ", quoted_token(bytes_of(left)),
+              " and ", quoted_token(bytes_of(right)), " is there twice");
+    slots_[at] = {key, {static_cast<int32_t>(rank), id}};
+  }
+}
+
+BytePairs::Merge BytePairs::merge_of(int32_t left, int32_t right) const {
+  const uint64_t key = pair_key(left, right);
+  for (size_t at = slot_hash(key) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+    const Slot& slot = slots_[at];
+    if (slot.merge.id < 0 || slot.pair == key) return slot.merge;
+  }
+}
+
+int32_t BytePairs::token_of(std::string_view bytes) const {
+  const auto found = ids_.find(bytes);
+  return found == ids_.end() ? -1 : found->second;
+}
+
+const AddedToken* BytePairs::added(std::string_view text) const {
+  const auto found = std::find_if(tables_.added.begin(), tables_.added.end(), [&](auto& a) { return a.text == text; });
+  return found == tables_.added.end() ? nullptr : &*found;
+}
+
+std::string first_difference(const BytePairs& there, const BytePairs& here) {
+  const BpeTables &a = there.tables(), &b = here.tables();
+  if (a == b) return "";
+  const auto [x, y] = std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
+  if (x != a.tokens.end() || y != b.tokens.end())
+    return cat("token ", x - a.tokens.begin(), " is ", x == a.tokens.end() ? "nothing" : quoted_token(*x),
+               " there and ", y == b.tokens.end() ? "nothing" : quoted_token(*y), " here (vocabularies of ",
+               there.size(), " and ", here.size(), " tokens)");
+  const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
+  if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
+    return cat("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
+  if (a.nfc != b.nfc) return "the tokens are the same, but one of them normalises text (NFC)";
+  if (a.patterns != b.patterns) return "the tokens are the same, but the patterns that split text into words differ";
+  return "the tokens are the same, but the added tokens differ";
+}
+
+}  // namespace lockstep

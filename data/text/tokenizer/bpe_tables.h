@@ -1,0 +1,43 @@
+// What a byte-level BPE tokenizer consists of, and the alphabet in which its files write bytes. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// A token beside those of byte pairs. Where it is looked for, it is found in the text before the text is split.
+struct AddedToken {
+  int32_t id = 0;
+  std::string text;
+  bool special = true;         // such as <|endoftext|>; looked for only on request, the others always
+  bool in_vocabulary = false;  // the file lists it among the model's tokens, too
+  friend bool operator==(const AddedToken&, const AddedToken&) = default;
+};
+
+struct BpeTables {
+  std::vector<std::string> tokens;                  // the bytes of each id; of an added token its text
+  std::vector<std::pair<int32_t, int32_t>> merges;  // pairs of ids, the first to be merged first
+  std::vector<AddedToken> added;                    // by id
+  std::vector<std::string> patterns;  // each splits the words of the one before it (data/text/tokenizer/pattern.h)
+  bool ignore_merges = false;         // a word that is a token is that token, whatever merging gives
+  bool nfc = false;                   // text is brought into normal form C first (data/text/tokenizer/normalizer.h)
+  friend bool operator==(const BpeTables&, const BpeTables&) = default;
+};
+
+constexpr int64_t kMostBpeTokens = int64_t{1} << 21;
+constexpr size_t kLargestTokenizer = 24 << 20;  // bytes of its tokenizer.json, which each checkpoint holds
+
+// The alphabet of GPT-2: bytes 33 to 126, 161 to 172 and 174 to 255 are written as the character of that number, the
+// others in their order as U+0100 and the ones after it. from_alphabet: nothing where a character stands for no byte.
+std::string to_alphabet(std::string_view bytes);
+std::optional<std::string> from_alphabet(std::string_view text);
+uint32_t alphabet_character(uint8_t byte);
+
+std::string quoted_token(std::string_view text);  // for messages: 'in quotes', control characters escaped
+
+}  // namespace lockstep

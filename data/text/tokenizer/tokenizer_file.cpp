@@ -1,0 +1,341 @@
+#include "data/text/tokenizer/tokenizer_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "core/base/plain_file.h"
+#include "core/io/json.h"
+#include "data/text/tokenizer/normalizer.h"
+#include "data/text/tokenizer/pieces.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kLargestFile = 64 << 20;
+
+// Reads the parts of one tokenizer.json, and refuses what cannot be kept to.
+class JsonReader {
+ public:
+  explicit JsonReader(std::string_view where) : where_(where) {}
+
+  BpeTables read(std::string_view text, LengthRules rules) {
+    const JsonObject whole = object(text, "is no JSON object, or has a key twice");
+    for (const char* key : {"truncation", "padding"})
+      if (rules == LengthRules::kRefuse && !is_absent(whole, key))
+        refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
+               ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
+               "\" null in a copy of the file");
+    if (!is_absent(whole, "normalizer")) {
+      refuse(type_of(whole, "normalizer") != "NFC", "has a normalizer (", type_of(whole, "normalizer"),
+             "); NFC is supported, or none");
+      refuse(!can_normalise(), "has the normalizer NFC, and this build has none: it lacks libutf8proc-dev");
+      tables_.nfc = true;
+    }
+    const JsonObject decoder = member_object(whole, "decoder");
+    refuse(text_of(decoder, "type") != "ByteLevel", "has the decoder ", quoted_token(text_of(decoder, "type")),
+           "; ByteLevel is supported");
+    read_model(member_object(whole, "model"));
+    read_added(whole);
+    const JsonObject splits = member_object(whole, "pre_tokenizer");
+    refuse(!read_splits(splits), "has no ByteLevel pre-tokenizer at the end");
+    return std::move(tables_);
+  }
+
+  // {"token": id, ...}
+  void read_tokens(std::string_view text) {
+    const JsonObject list = object(text, "has a vocabulary that is no JSON object, or has a token twice");
+    int64_t largest = -1;
+    for (const auto& [token, value] : list) {
+      const int64_t* id = std::get_if<int64_t>(&value);
+      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", quoted_token(token), " has an id that is none");
+      largest = std::max(largest, *id);
+    }
+    texts_.resize(static_cast<size_t>(largest + 1));
+    for (const auto& [token, value] : list) {
+      std::string& place = texts_[static_cast<size_t>(std::get<int64_t>(value))];
+      refuse(token.empty(), "has an empty token");
+      refuse(!place.empty(), "tokens ", quoted_token(place), " and ", quoted_token(token), " have the same id");
+      place = token;
+      ids_.emplace(token, static_cast<int32_t>(std::get<int64_t>(value)));
+    }
+  }
+  void add_merge(std::string_view left, std::string_view right) {
+    const auto a = ids_.find(std::string(left)), b = ids_.find(std::string(right));
+    refuse(a == ids_.end() || b == ids_.end(), "merge ", tables_.merges.size(), " is of ",
+           quoted_token(a == ids_.end() ? left : right), ", which is no token");
+    refuse(left.find(' ') != left.npos || right.find(' ') != right.npos, "merge ", tables_.merges.size(),
+           " is of a token with a space, which stands for no byte");
+    tables_.merges.emplace_back(a->second, b->second);
+  }
+  void add_merge(std::string_view line) {
+    const size_t space = line.find(' ');
+    refuse(space == line.npos || line.find(' ', space + 1) != line.npos, "merge ", tables_.merges.size(), ", ",
+           quoted_token(line), ", is not two tokens");
+    add_merge(line.substr(0, space), line.substr(space + 1));
+  }
+  // Translates the tokens from the alphabet; those in `added` are text.
+  void translate() {
+    for (const AddedToken& a : tables_.added) {
+      const auto id = static_cast<size_t>(a.id);
+      if (id >= texts_.size()) texts_.resize(id + 1);
+      tables_.tokens.resize(texts_.size());
+      tables_.tokens[id] = a.text;
+    }
+    tables_.tokens.resize(texts_.size());
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (!tables_.tokens[i].empty()) continue;
+      refuse(texts_[i].empty(), "has no token ", i, ", though there are ", texts_.size(), " ids");
+      auto bytes = from_alphabet(texts_[i]);
+      refuse(!bytes, "token ", i, ", ", quoted_token(texts_[i]), ", has a character that stands for no byte");
+      tables_.tokens[i] = std::move(*bytes);
+    }
+  }
+  // Of tables without a list of added tokens.
+  void find_special_tokens() {
+    std::vector<bool> made(texts_.size());
+    std::string joined;
+    for (const auto& [left, right] : tables_.merges) {
+      joined.assign(texts_[static_cast<size_t>(left)]).append(texts_[static_cast<size_t>(right)]);
+      if (const auto id = ids_.find(joined); id != ids_.end()) made[static_cast<size_t>(id->second)] = true;
+    }
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      const auto bytes = from_alphabet(texts_[i]);
+      if (!made[i] && !texts_[i].empty() && !(bytes && bytes->size() == 1))
+        tables_.added.push_back({static_cast<int32_t>(i), texts_[i], true, true});
+    }
+  }
+  BpeTables& tables() { return tables_; }
+  std::string_view where() const { return where_; }
+
+ private:
+  template <class... What>
+  void refuse(bool is, const What&... what) const {
+    require(!is, ExitCode::kBadData, where_, ": ", what...);
+  }
+  JsonObject object(std::string_view text, std::string_view otherwise) const {
+    auto found = parse_json_object(text);
+    refuse(!found, otherwise);
+    return std::move(*found);
+  }
+  static bool is_absent(const JsonObject& of, std::string_view key) {
+    const JsonValue* v = find_member(of, key);
+    return !v || std::holds_alternative<std::nullptr_t>(*v);
+  }
+  // The JSON of a list or an object; empty for anything else, which no parser takes.
+  static std::string_view list_or_object(const JsonValue* v) {
+    const auto* text = v ? std::get_if<JsonText>(v) : nullptr;
+    return text ? std::string_view(text->text) : std::string_view();
+  }
+  static std::string_view list_or_object(const JsonObject& of, std::string_view key) {
+    return list_or_object(find_member(of, key));
+  }
+  JsonObject member_object(const JsonObject& of, std::string_view key) const {
+    return object(list_or_object(of, key), cat("has no object \"", key, "\""));
+  }
+  std::vector<JsonValue> member_list(const JsonObject& of, std::string_view key) const {
+    auto found = parse_json_array(list_or_object(of, key));
+    refuse(!found, "has no list \"", key, "\"");
+    return std::move(*found);
+  }
+  std::string type_of(const JsonObject& of, std::string_view key) const {
+    const auto found = parse_json_object(list_or_object(of, key));
+    return found ? text_of(*found, "type") : "of no type";
+  }
+
+  void read_model(const JsonObject& model) {
+    const bool bpe =
+        is_absent(model, "type") ? find_member(model, "merges") != nullptr : text_of(model, "type") == "BPE";
+    refuse(!bpe, "has a model of type ", quoted_token(text_of(model, "type")), "; BPE is supported");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+      refuse(!text_of(model, key).empty(), "has a ", key, ", which byte-level BPE has not");
+    refuse(json_bool(model, "byte_fallback").value_or(false), "has byte_fallback, which is not supported");
+    refuse(!is_absent(model, "dropout") && number_of(model, "dropout", 1) != 0, "has dropout, which is not supported");
+    tables_.ignore_merges = json_bool(model, "ignore_merges").value_or(false);
+    read_tokens(list_or_object(model, "vocab"));
+    for (const JsonValue& merge : member_list(model, "merges")) {
+      if (const auto* line = std::get_if<std::string>(&merge)) {
+        add_merge(*line);
+        continue;
+      }
+      const auto pair = parse_json_array(list_or_object(&merge));
+      const bool two = pair && pair->size() == 2 && std::holds_alternative<std::string>((*pair)[0]) &&
+                       std::holds_alternative<std::string>((*pair)[1]);
+      refuse(!two, "merge ", tables_.merges.size(), " is not two tokens");
+      add_merge(std::get<std::string>((*pair)[0]), std::get<std::string>((*pair)[1]));
+    }
+  }
+
+  void read_added(const JsonObject& whole) {
+    if (is_absent(whole, "added_tokens")) return translate();
+    for (const JsonValue& value : member_list(whole, "added_tokens")) {
+      const JsonObject token = object(list_or_object(&value), "has an added token that is no JSON object");
+      const std::string& content = json_text(token, "content", where_);
+      const int64_t id = json_int(token, "id", where_);
+      refuse(id < 0 || id >= kMostBpeTokens, "the added token ", quoted_token(content), " has the id ", id);
+      for (const char* key : {"single_word", "lstrip", "rstrip"})
+        refuse(json_bool(token, key).value_or(false), "the added token ", quoted_token(content), " has ", key,
+               ", which is not supported");
+      const auto known = ids_.find(content);
+      const bool in_vocabulary = known != ids_.end() && known->second == id;
+      refuse(!in_vocabulary && (known != ids_.end() ||
+                                (id < static_cast<int64_t>(texts_.size()) && !texts_[static_cast<size_t>(id)].empty())),
+             "the added token ", quoted_token(content), " has the id ", id, ", and the vocabulary says otherwise");
+      tables_.added.push_back(
+          {static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false), in_vocabulary});
+    }
+    for (const AddedToken& a : tables_.added)
+      refuse(tables_.nfc && nfc(a.text) != a.text, "the added token ", quoted_token(a.text),
+             " is not in the normal form NFC, which text has");
+    std::sort(tables_.added.begin(), tables_.added.end(), [](auto& a, auto& b) { return a.id < b.id; });
+    // A list with gaps must not cost memory.
+    refuse(
+        !tables_.added.empty() && tables_.added.back().id >= static_cast<int64_t>(texts_.size() + tables_.added.size()),
+        "the added token ", quoted_token(tables_.added.empty() ? "" : tables_.added.back().text),
+        " leaves ids without a token");
+    translate();
+  }
+
+  // Appends the patterns of a pre-tokenizer; returns whether it ends with ByteLevel.
+  bool read_splits(const JsonObject& o) {
+    const std::string type = text_of(o, "type");
+    if (type == "Sequence") {
+      bool ended = false;
+      for (const JsonValue& value : member_list(o, "pretokenizers")) {
+        refuse(ended, "has a pre-tokenizer after ByteLevel");
+        const JsonObject part = object(list_or_object(&value), "has a pre-tokenizer that is no JSON object");
+        refuse(text_of(part, "type") == "Sequence", "has a sequence of pre-tokenizers within another");
+        ended = read_splits(part);
+      }
+      return ended;
+    }
+    if (type == "ByteLevel") {
+      refuse(json_bool(o, "add_prefix_space").value_or(true), "has add_prefix_space, which is not supported");
+      if (json_bool(o, "use_regex").value_or(true)) tables_.patterns.emplace_back(named_pattern("gpt2"));
+      return true;
+    }
+    refuse(type != "Split", "has the pre-tokenizer ", quoted_token(type),
+           "; Split, ByteLevel and a Sequence are supported");
+    refuse(text_of(o, "behavior") != "Isolated" || json_bool(o, "invert").value_or(false),
+           "has a Split with the behavior ", quoted_token(text_of(o, "behavior")),
+           "; Isolated, not inverted, is supported");
+    const JsonObject pattern = member_object(o, "pattern");
+    refuse(text_of(pattern, "Regex").empty(), "has a Split without a \"Regex\"");
+    tables_.patterns.push_back(text_of(pattern, "Regex"));
+    refuse(tables_.patterns.size() > 16, "has more than 16 patterns");
+    return false;
+  }
+
+  std::string_view where_;
+  BpeTables tables_;
+  std::vector<std::string> texts_;  // of each id, as the file has it
+  std::unordered_map<std::string, int32_t> ids_;
+};
+
+std::string content_of(const std::string& path) { return InputFile(path).text(kLargestFile); }
+
+}  // namespace
+
+std::shared_ptr<const BytePairs> parse_tokenizer_json(std::string_view text, std::string_view where,
+                                                      LengthRules rules) {
+  return std::make_shared<const BytePairs>(JsonReader(where).read(text, rules), where);
+}
+
+std::shared_ptr<const BytePairs> parse_tables(std::string_view vocabulary, std::string_view merges,
+                                              std::string_view where) {
+  JsonReader reader(where);
+  reader.read_tokens(vocabulary);
+  for (size_t at = 0; at < merges.size();) {
+    const size_t end = std::min(merges.find('\n', at), merges.size());
+    std::string_view line = merges.substr(at, end - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !(at == 0 && line.starts_with("#version"))) reader.add_merge(line);
+    at = end + 1;
+  }
+  reader.find_special_tokens();
+  reader.translate();
+  reader.tables().patterns.emplace_back(named_pattern("gpt2"));
+  return std::make_shared<const BytePairs>(std::move(reader.tables()), where);
+}
+
+bool has_tokenizer_files(const std::string& folder) {
+  std::error_code error;
+  for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"})
+    if (fs::exists(fs::path(folder) / name, error)) return true;
+  return false;
+}
+
+std::shared_ptr<const BytePairs> read_tokenizer(const std::string& path, LengthRules rules) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return parse_tokenizer_json(content_of(path), path, rules);
+  require(has_tokenizer_files(path), ExitCode::kMissingInput, path,
+          ": has neither tokenizer.json, nor encoder.json and ", "vocab.bpe, nor vocab.json and merges.txt");
+  const auto within = [&](const char* name) { return (fs::path(path) / name).string(); };
+  if (const std::string json = within("tokenizer.json"); fs::exists(json, error))
+    return parse_tokenizer_json(content_of(json), json, rules);
+  const bool gpt2 = fs::exists(within("encoder.json"), error);
+  return parse_tables(content_of(within(gpt2 ? "encoder.json" : "vocab.json")),
+                      content_of(within(gpt2 ? "vocab.bpe" : "merges.txt")), path);
+}
+
+std::string tokenizer_json(const BpeTables& t) {
+  std::vector<bool> model(t.tokens.size(), true);
+  std::string added, vocabulary, merges, splits;
+  for (const AddedToken& a : t.added) {
+    model[static_cast<size_t>(a.id)] = a.in_vocabulary;
+    added += cat(
+        added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
+        ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":", a.special, "}");
+  }
+  std::vector<std::string> texts(t.tokens.size());
+  for (size_t i = 0; i < t.tokens.size(); ++i) texts[i] = to_alphabet(t.tokens[i]);
+  for (const AddedToken& a : t.added) texts[static_cast<size_t>(a.id)] = a.text;
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_text_of(texts[i]), ":", i);
+  for (const auto& [left, right] : t.merges)
+    merges += cat(merges.empty() ? "" : ",",
+                  json_text_of(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
+  const bool gpt2 = t.patterns.size() == 1 && t.patterns[0] == named_pattern("gpt2");
+  const std::string byte_level =
+      cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
+  for (const std::string& p : t.patterns)
+    splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_text_of(p),
+                  "},\"behavior\":\"Isolated\",\"invert\":false},");
+  return cat(
+      "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
+      "],\"normalizer\":", t.nfc ? "{\"type\":\"NFC\"}" : "null", ",\"pre_tokenizer\":",
+      gpt2 ? byte_level : cat("{\"type\":\"Sequence\",\"pretokenizers\":[", splits, byte_level, "]}"),
+      ",\"post_processor\":null,\"decoder\":", "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,",
+      "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,",
+      "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,",
+      "\"byte_fallback\":false,\"ignore_merges\":", t.ignore_merges, ",\"vocab\":{", vocabulary, "},\"merges\":[",
+      merges, "]}}\n");
+}
+
+const std::string& BytePairs::json() const {
+  std::call_once(json_once_, [&] { json_ = tokenizer_json(tables_); });
+  return json_;
+}
+
+namespace {
+
+// The SentencePiece model that `path` is, or holds without a tokenizer.json beside it; empty: there is none.
+std::string piece_model_in(const std::string& path) {
+  if (path.ends_with(".model")) return path;
+  const std::string model = path + "/tokenizer.model";
+  return !std::filesystem::exists(path + "/tokenizer.json") && std::filesystem::exists(model) ? model : "";
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder) { return has_tokenizer_files(folder) || !piece_model_in(folder).empty(); }
+
+Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
+  const std::string model = piece_model_in(path);
+  return model.empty() ? Vocabulary::byte_pairs(read_tokenizer(path, rules))
+                       : Vocabulary::pieces(PieceModel::read(model));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// Vocabulary: maps text to token ids and back, by byte, by character or by byte pairs. A plain value. Also a UTF-8
+// decoder.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+class BytePairs;
+class PieceModel;
+
+enum class TextLevel : uint8_t { kByte, kChar, kBpe, kPieces };
+std::string_view to_text(TextLevel level);  // "byte", "char", "bpe", "sentencepiece"
+
+class Vocabulary {
+ public:
+  static Vocabulary bytes();  // token = byte
+  // token = index in this list of Unicode code points, sorted and unique.
+  static Vocabulary chars(std::vector<uint32_t> code_points);
+  // tokens of a byte-level BPE tokenizer (data/text/tokenizer/bpe.h).
+  static Vocabulary byte_pairs(std::shared_ptr<const BytePairs> pairs);
+  // tokens of a SentencePiece model (data/text/tokenizer/pieces.h).
+  static Vocabulary pieces(std::shared_ptr<const PieceModel> model);
+  TextLevel level() const { return level_; }
+  int64_t size() const;
+  const std::vector<uint32_t>& code_points() const { return code_points_; }  // empty but at character level
+  const BytePairs* pairs() const { return pairs_.get(); }                    // null but at level kBpe
+  const PieceModel* pieces() const { return pieces_.get(); }                 // null but at level kPieces
+  int32_t special(std::string_view text) const;  // the added token or control piece; -1 if there is none
+  // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8. Special tokens in the
+  // text are text, or with `special_tokens` those tokens.
+  std::vector<int32_t> encode(std::string_view text, bool special_tokens = false) const;
+  int32_t token_of(uint32_t code_point) const;  // at character level; -1 if there is none
+  // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an
+  // id out of range.
+  std::string decode(const std::vector<int32_t>& tokens) const;
+  // The same of a whole text: without the space that a SentencePiece model puts in front of it.
+  std::string decode_text(const std::vector<int32_t>& tokens) const;
+
+ private:
+  TextLevel level_ = TextLevel::kByte;
+  std::vector<uint32_t> code_points_;
+  std::shared_ptr<const BytePairs> pairs_;
+  std::shared_ptr<const PieceModel> pieces_;
+};
+
+// Describes the first token that has different meanings in two vocabularies: "token 3 is 'e' there and 'q' here"; empty
+// if they are equal.
+std::string first_difference(const Vocabulary& there, const Vocabulary& here);
+
+// vocabulary_text: the form that checkpoints store: "byte", "char" and the characters, or "bpe" and a tokenizer.json,
+// "sentencepiece" and a model in hexadecimal digits; "" for null.
+// parse_vocabulary: the inverse; throws ExitCode::kBadData for any other text.
+std::string vocabulary_text(const Vocabulary* vocabulary);
+std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);
+
+// A character in the form of error messages: 'e' (U+0065); control characters as the number only.
+std::string character_text(uint32_t code_point);
+
+// Decodes UTF-8 byte by byte. Overlong forms, surrogates and values above U+10FFFF are invalid.
+class Utf8Reader {
+ public:
+  enum class Result { kMore, kCodePoint, kInvalid };
+  Result next(uint8_t byte);
+  uint32_t code_point() const { return value_; }
+  bool between() const { return missing_ == 0; }  // not in the middle of a character
+  int length() const { return length_; }          // bytes of the character so far
+
+ private:
+  uint32_t value_ = 0, least_ = 0;
+  int missing_ = 0, length_ = 0;
+};
+
+std::string to_utf8(uint32_t code_point);
+
+}  // namespace lockstep

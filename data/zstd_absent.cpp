@@ -1,8 +1,0 @@
-// Compiled in place of zstd_decoder.cpp where the package libzstd-dev is not there.
-#include "data/input_stream.h"
-
-namespace lockstep {
-
-std::unique_ptr<Decoder> zstd_decoder() { return nullptr; }
-
-}  // namespace lockstep
