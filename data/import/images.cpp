@@ -117,7 +117,7 @@ class FolderImport {
     header.hashes = copy("images", header.encoded ? Shape{file_bytes_} : header.images,
                          images_per_chunk(header.encoded ? 1 : first.height * first.width * channels_), spool);
     sums.moments(header.mean, header.stddev);
-    if (header.encoded) header.end_hashes = write_ends(file, "ends", ends_of(&ImageSource::bytes));
+    if (header.encoded) header.files.hashes = write_ends(file, "ends", ends_of(&ImageSource::bytes));
     if (header.target == TargetKind::kBoxes) {
       write_all_boxes(file, header);
     } else if (!has_masks()) {
@@ -133,7 +133,7 @@ class FolderImport {
       header.classes = how_.classes > 0 ? how_.classes : largest + 1;
       header.label_hashes = copy("masks", header.encoded ? Shape{mask_bytes_} : Shape{count, first.height, first.width},
                                  mask_rows_per_chunk(header), masks);
-      if (header.encoded) header.target_end_hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
+      if (header.encoded) header.target_parts.hashes = write_ends(file, "mask_ends", ends_of(&ImageSource::mask_bytes));
     }
     std::vector<int32_t> none;
     if (options_.like && header.target != TargetKind::kLabels) fit_to(header, none, *options_.like, folder_);

@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "data/import/rearrange.h"
-#include "data/samples/sample_writer.h"
+#include "data/samples/sample_kind.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ class Merged {
     const DatasetHeader& h = file->header;
     if (inputs_++ == 0) {
       header = described_as(h);
-      has_records_ = h.records.count > 0;
+      header.records.count = h.records.count;
     } else {
       require_alike(path, h);
       header.classes = std::max(header.classes, h.classes);
@@ -29,7 +29,7 @@ class Merged {
     }
     samples += sample_count(h);
     rows += file->rows->size();
-    if (file->masks) mask_rows += file->masks->size();
+    target_rows += h.target_parts.of({0, sample_count(h)}).size();
   }
 
   // The number here of each label of a file; empty where they are the same.
@@ -51,7 +51,7 @@ class Merged {
   }
 
   DatasetHeader header;
-  int64_t samples = 0, rows = 0, mask_rows = 0;
+  int64_t samples = 0, rows = 0, target_rows = 0;
 
  private:
   template <class... Parts>
@@ -60,45 +60,11 @@ class Merged {
   }
 
   void require_alike(const std::string& path, const DatasetHeader& h) const {
-    require_same(h.kind == header.kind, path, "one holds ", words(h.kind), ", the other ", words(header.kind));
-    if (h.kind == DataKind::kTokens) {
-      require_same(bool(h.vocabulary) == bool(header.vocabulary), path, "one has a vocabulary, the other ids alone");
-      const std::string difference = h.vocabulary ? first_difference(*h.vocabulary, *header.vocabulary) : "";
-      require_same(difference.empty(), path, difference);
-      require_same(h.vocabulary_size == header.vocabulary_size, path, "vocabularies of ", h.vocabulary_size, " and ",
-                   header.vocabulary_size, " ids");
-      require_same((h.records.count > 0) == has_records_, path, "one has records, the other is one text");
-      require_same(h.records.paired == header.records.paired, path, "one has pairs of records");
-      require_same(h.records.labelled == header.records.labelled, path, "one has a label for each record");
-      if (h.records.labelled) labels_of(path, h);
-      return;
-    }
-    require_same(h.encoded == header.encoded, path,
-                 "one holds images as PNG or JPEG files, the other as pixels: import both with --keep-encoded");
-    require_same(h.target == header.target, path, "one has ", words(h.target), ", the other ", words(header.target));
-    require_same(h.ignored == header.ignored, path, "pixels that are no targets are ", h.ignored, " there and ",
-                 header.ignored, " here");
-    require_same(h.target != TargetKind::kMasks || h.class_names == header.class_names, path,
-                 "the classes of masks have other names");
-    Shape a = h.images, b = header.images;
-    a[0] = b[0] = 0;
-    require_same(a == b, path, "samples are ", sample_text(h.images), " there and ", sample_text(header.images),
-                 " here");
+    const SampleKind &kind = sample_kind(h.kind), &first = sample_kind(header.kind);
+    require_same(&kind == &first, path, "one holds ", kind.words().content, ", the other ", first.words().content);
+    const std::string difference = kind.difference(h, header);
+    require_same(difference.empty(), path, difference);
     labels_of(path, h);
-  }
-  static std::string words(DataKind kind) {
-    return kind == DataKind::kTokens ? "text" : kind == DataKind::kTable ? "a table" : "images";
-  }
-  static std::string words(TargetKind kind) {
-    return kind == TargetKind::kMasks     ? "masks"
-           : kind == TargetKind::kNumbers ? "numbers to predict"
-           : kind == TargetKind::kBoxes   ? "boxes"
-                                          : "labels";
-  }
-  static std::string sample_text(const Shape& images) {
-    Shape out;
-    for (int i = 1; i < images.rank(); ++i) out.push_back(images[i]);
-    return to_text(out);
   }
 
   // Descriptions of the same columns, but for how many of their cells were missing.
@@ -140,7 +106,6 @@ class Merged {
 
   std::string first_;
   bool keeps_first_;
-  bool has_records_ = false;
   int64_t inputs_ = 0;
 };
 
@@ -150,7 +115,7 @@ void merge_datasets(const std::vector<std::string>& inputs, const std::string& o
   Merged merged(inputs.front(), options.keep_normalization);
   for (const std::string& path : inputs) merged.add(path);
   const auto writer = make_sample_writer({output, options.force, described_as(merged.header), merged.samples,
-                                          merged.rows, merged.mask_rows, !options.keep_normalization});
+                                          merged.rows, merged.target_rows, !options.keep_normalization});
   int64_t before = 0;
   for (const std::string& path : inputs) {
     const auto file = open_dataset_file(path, kCopyMemory);

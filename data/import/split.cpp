@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "data/import/rearrange.h"
-#include "data/samples/sample_writer.h"
+#include "data/samples/sample_kind.h"
 #include "data/samples/sampler.h"
 
 namespace lockstep {
@@ -105,7 +105,7 @@ struct Run {
 class Runs {
  public:
   Runs(const DatasetFile& file, std::vector<SplitPart>& parts, const SplitOptions& o) {
-    if (file.header.kind == DataKind::kTokens && !file.record_ends) cuts_ = cut(file.header.tokens, parts);
+    if (sample_kind(file.header.kind).is_one_sequence(file)) cuts_ = cut(file.header.tokens, parts);
     else part_of_ = deal(file, parts, o);
   }
   template <class Use>
@@ -128,20 +128,21 @@ void split_dataset(const std::string& input, std::vector<SplitPart>& parts, cons
   check_parts(parts);
   const auto file = open_dataset_file(input, kCopyMemory);
   const DatasetHeader& h = file->header;
-  require(!options.by_label || !file->labels.empty(), ExitCode::kUsage, "data split: --by-label: ", input,
-          h.kind == DataKind::kTokens ? " is text, which has no labels" : " has no label for each sample");
+  const SampleKind& kind = sample_kind(h.kind);
+  require(!options.by_label || !file->labels.empty(), ExitCode::kUsage, "data split: --by-label: ", input, " ",
+          kind.words().unlabelled);
   const Runs runs(*file, parts, options);
-  std::vector<int64_t> rows(parts.size()), mask_rows(parts.size());
+  std::vector<int64_t> rows(parts.size()), target_rows(parts.size());
   runs.visit([&](const Run& r) {
-    rows[r.part] += rows_of(h, r.samples).size();
-    if (file->masks) mask_rows[r.part] += mask_rows_of(h, r.samples).size();
+    rows[r.part] += kind.rows_of(h, r.samples).size();
+    target_rows[r.part] += h.target_parts.of(r.samples).size();
   });
   std::vector<std::unique_ptr<SampleWriter>> writers;
   for (size_t p = 0; p < parts.size(); ++p) {
     require(parts[p].samples > 0, ExitCode::kBadData, input, ": has ", sample_count(h), " samples, of which ",
             parts[p].path, " would get none");
     writers.push_back(
-        make_sample_writer({parts[p].path, options.force, described_as(h), parts[p].samples, rows[p], mask_rows[p]}));
+        make_sample_writer({parts[p].path, options.force, described_as(h), parts[p].samples, rows[p], target_rows[p]}));
   }
   runs.visit([&](const Run& r) {
     copy_samples(file, r.samples, {}, *writers[r.part], [&](int64_t done) {

@@ -15,6 +15,7 @@
 #include "data/images/resize.h"
 #include "data/samples/dataset.h"
 #include "data/store/chunk_writer.h"
+#include "data/store/ragged_ends.h"
 #include "data/store/stored_rows.h"
 #include "data/text/vocabulary.h"
 
@@ -22,10 +23,11 @@ namespace lockstep {
 
 struct DataSchema;
 
+// What sets each of them apart is in data/samples/sample_kind.h and data/samples/sample_target.h.
 enum class DataKind : uint8_t { kTokens, kImages, kTable };
-// What the outputs for images and rows of tables are compared with: a label each, a mask each (a class for every
-// pixel), a number each, or boxes (kBoxValues), which are stored, but no part of samples.
-enum class TargetKind : uint8_t { kLabels, kMasks, kNumbers, kBoxes };
+// What the outputs for images and rows of tables are compared with: a label each, a number each, a mask each (a class
+// for every pixel), or boxes (kBoxValues), which are stored, but no part of samples.
+enum class TargetKind : uint8_t { kLabels, kNumbers, kMasks, kBoxes };
 
 constexpr int64_t kDatasetVersion = 1;
 // The most labels or token ids that a file may declare, unless it stores more images or tokens than that: memory is
@@ -55,10 +57,9 @@ struct DatasetHeader {
   std::unique_ptr<Vocabulary> vocabulary;  // null at level "ids"
   RecordsHeader records;
   // Images and tables; classes and labels also of records.
-  Shape images;                      // [count, height, width, channels]; height and width are 0 where `encoded`
-  bool encoded = false;              // images are PNG or JPEG files, one behind the other, each with a size of its own
-  std::vector<int64_t> ends;         // encoded: where each image's bytes end
-  std::vector<uint64_t> end_hashes;  // encoded
+  Shape images;          // [count, height, width, channels]; height and width are 0 where `encoded`
+  bool encoded = false;  // images are PNG or JPEG files, one behind the other, each with a size of its own
+  RaggedEnds files;      // encoded: where each image's bytes lie
   std::vector<std::string> class_names;  // may be empty; no part of the identity
   std::string columns;                   // tables: what the features are, as JSON (data/FORMAT.md); may be empty
   int64_t classes = 0;
@@ -67,11 +68,9 @@ struct DatasetHeader {
   // spread, such as timestamps, keep their differences; empty: nothing.
   std::vector<double> offset;
   TargetKind target = TargetKind::kLabels;
-  std::vector<uint64_t> label_hashes;  // of /labels, /masks, /targets or /boxes
-  int64_t ignored = -1;                // of masks: the value of pixels that are no targets; -1: there is none
-  // Where each image's mask ends, encoded ones, or each image's boxes.
-  std::vector<int64_t> target_ends;
-  std::vector<uint64_t> target_end_hashes;
+  std::vector<uint64_t> label_hashes;      // of /labels, /masks, /targets or /boxes
+  int64_t ignored = -1;                    // of masks: the value of pixels that are no targets; -1: there is none
+  RaggedEnds target_parts;                 // where each image's mask lies, of encoded ones, or each image's boxes
   double target_mean = 0, target_std = 1;  // of numbers
   double target_offset = 0;                // likewise
 
@@ -82,9 +81,6 @@ struct DatasetHeader {
   double centre(size_t feature) const { return mean[feature] - offset_of(feature); }
   double target_centre() const { return target_mean - target_offset; }
 };
-
-// The spec of images or rows with an input of this shape, and targets as the header says.
-DataSpec spec_of(const DatasetHeader& header, TensorSpec input, const std::string& unit);
 
 // Throws ExitCode::kBadData if the file is not a dataset of lockstep or has another version, or if its header or hashes
 // are damaged.
@@ -109,6 +105,13 @@ void write_stored_numbers(Hdf5File& file, const std::vector<float>& numbers, Dat
 void write_boxes(Hdf5File& file, const std::vector<float>& boxes, const std::vector<int64_t>& ends,
                  DatasetHeader& header);
 std::vector<uint64_t> write_ends(Hdf5File& file, const std::string& name, const std::vector<int64_t>& ends);
+template <class T>
+std::vector<uint64_t> write_list(Hdf5File& file, const std::string& name, StoredType type, const std::vector<T>& list) {
+  const auto count = static_cast<int64_t>(list.size());
+  ChunkWriter writer(file, name, type, {count}, tokens_per_chunk());
+  writer.append(list.data(), count);
+  return writer.finish();
+}
 
 // An open dataset file whose header was checked. Rows are checked as they are read; an error names the index and value
 // of a token or label that is out of range.
@@ -129,8 +132,9 @@ struct DatasetFile {
   std::vector<int64_t> feature_of;
   std::vector<int32_t> token_of;
 
-  // Writes a row's label, int32, or its number normalised, fp32, where it has one.
-  void write_target(int64_t row, void* to) const;
+  // The dataset of this name, of those beside the rows that are read by chunk; null: it was read whole, or is not
+  // there.
+  const StoredRows* by_chunk(const std::string& name) const;
 
   // An image's boxes, [boxes, kBoxValues].
   std::span<const float> boxes_of(int64_t image) const;
@@ -151,8 +155,6 @@ struct DatasetFile {
   // The mask of an image of this size, [height, width]: a class, or header.ignored. Throws likewise.
   std::vector<uint8_t> mask(int64_t index, int64_t height, int64_t width) const;
 };
-// Where a part lies, of parts that follow each other and end at `ends`.
-Range part_of(const std::vector<int64_t>& ends, int64_t index);
 // Calls use(tokens) for each record, or each of `records`, in order, with the range of its tokens. Throws
 // ExitCode::kBadData where records do not follow each other.
 void visit_records(const DatasetFile& file, const std::function<void(Range tokens)>& use);

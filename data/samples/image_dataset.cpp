@@ -1,6 +1,8 @@
 #include "data/samples/image_dataset.h"
 
 #include "core/base/error.h"
+#include "data/samples/sample_parts.h"
+#include "data/samples/sample_target.h"
 
 namespace lockstep {
 
@@ -15,7 +17,7 @@ ImageDataset::ImageDataset(std::shared_ptr<const DatasetFile> file, Range part, 
           " holds images of mixed sizes: give the size that they are to have");
   const int64_t height = size.height > 0 ? size.height : h.images[1];
   const int64_t width = size.width > 0 ? size.width : h.images[2];
-  spec_ = spec_of(h, {"images", DType::kFloat32, {height, width, h.images[3]}}, "images");
+  spec_ = spec_of(*file_, {"images", DType::kFloat32, {height, width, h.images[3]}}, "images");
   for (size_t c = 0; c < h.mean.size(); ++c)
     for (int byte = 0; byte < 256; ++byte)
       normalised_.push_back(static_cast<float>((byte / 255.0 - h.mean[c]) / h.stddev[c]));
@@ -33,7 +35,7 @@ void ImageDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   };
   int32_t* labels = sample.size() > 1 ? static_cast<int32_t*>(sample[1]) : nullptr;
   const bool masks = file_->masks != nullptr;
-  if (!masks) file_->write_target(row, labels);
+  if (!masks) sample_target(file_->header.target).write(*file_, row, labels);
   file_->visit_image(row, [&](const uint8_t* pixels, int64_t image_height, int64_t image_width) {
     const std::vector<uint8_t> classes = masks ? file_->mask(row, image_height, image_width) : std::vector<uint8_t>();
     const Box box = augmentation_.box(image_height, image_width, height, width, epoch, index);

@@ -19,8 +19,8 @@ struct NewDataset {
   std::string path;
   bool replace = false;
   DatasetHeader header;  // as of described_as()
-  // Images and tables. rows: bytes of encoded images, and of their masks, else as many as samples.
-  int64_t samples = 0, rows = 0, mask_rows = 0;
+  // rows: SampleKind::rows_of; target_rows: likewise, of DatasetHeader::target_parts.
+  int64_t samples = 0, rows = 0, target_rows = 0;
   // mean and std are measured, but of features whose mean is 0 and std 1, as those of categories; else they are the
   // header's.
   bool measure = false;
@@ -41,12 +41,8 @@ class SampleWriter {
 };
 std::unique_ptr<SampleWriter> make_sample_writer(NewDataset dataset);
 
-// The rows of some samples of a file of images or tables, and of their masks: bytes of encoded images, else the same
-// numbers.
-Range rows_of(const DatasetHeader& header, Range samples);
-Range mask_rows_of(const DatasetHeader& header, Range samples);
-
-constexpr int64_t kCopyMemory = 16 << 20;  // bytes of a file that is copied from, in memory
+constexpr int64_t kCopyMemory = 16 << 20;   // bytes of a file that is copied from, in memory
+constexpr int64_t kTokensAtOnce = 1 << 18;  // of one long sequence
 // Appends some at a time and calls done(end of those that are copied) after each time.
 void copy_samples(const std::shared_ptr<const DatasetFile>& file, Range samples, const std::vector<int32_t>& labels,
                   SampleWriter& to, const std::function<void(int64_t end)>& done);

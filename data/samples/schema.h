@@ -65,6 +65,32 @@ std::vector<int32_t> labels_in(const DatasetHeader& header, const DataSchema& li
 // "class 'ship' is none of its 3 classes: circle, cross, square"
 std::string unknown_class(const std::string& name, const DataSchema& like);
 
+// A header that gets the meaning that its samples have in other data: what kinds of samples and targets need for that
+// (data/samples/sample_kind.h, data/samples/sample_target.h). Borrows all of it.
+class SchemaFit {
+ public:
+  SchemaFit(const std::string& where, DatasetHeader& header, std::vector<int32_t>& labels, const LikeData& like)
+      : where(where), header(header), like(like), labels_(labels) {}
+
+  // `file`: whose rows stay as they are stored; null for an import.
+  void run(DatasetFile* file);
+  // Throws ExitCode::kBadData.
+  [[noreturn]] void refuse(const std::string& why, const std::string& remedy) const;
+  void fit_statistics();  // mean and deviation, where the other data has them in common
+  void fit_labels();      // by their names
+  void fit_classes();     // which must be the same, or fewer
+  static std::string first_few(const std::vector<std::string>& names);
+
+  const std::string& where;
+  DatasetHeader& header;
+  const LikeData& like;
+
+ private:
+  void fit_targets();
+
+  std::vector<int32_t>& labels_;
+};
+
 // Gives the samples of a file the meaning that they have in `like`: its normalisation, its numbers of classes, its
 // columns, its characters, each found by name. Throws ExitCode::kBadData naming the file and the first difference that
 // cannot be mapped. The identity stays that of the file.

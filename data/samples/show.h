@@ -42,5 +42,6 @@ struct ShownImage {
 // Null where the file holds no images. Throws ExitCode::kUsage where there is no such image, kDevice in a build without
 // codecs.
 std::optional<ShownImage> show_image(const std::string& path, int64_t index);
+ShownImage show_image(const DatasetFile& file, int64_t index);  // of a file that holds images
 
 }  // namespace lockstep

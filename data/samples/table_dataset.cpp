@@ -1,6 +1,8 @@
 #include "data/samples/table_dataset.h"
 
 #include "core/base/error.h"
+#include "data/samples/sample_parts.h"
+#include "data/samples/sample_target.h"
 
 namespace lockstep {
 
@@ -8,7 +10,7 @@ TableDataset::TableDataset(std::shared_ptr<const DatasetFile> file, Range part) 
   const DatasetHeader& h = file_->header;
   check(part.begin >= 0 && part.end <= h.images[0] && !part.empty(), "rows [", part.begin, ", ", part.end, ") of ",
         h.images[0]);
-  spec_ = spec_of(h, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
+  spec_ = spec_of(*file_, {"features", DType::kFloat32, {static_cast<int64_t>(h.mean.size())}}, "rows");
   for (size_t c = 0; c < h.mean.size(); ++c) centres_.push_back(h.centre(c));
 }
 
@@ -25,7 +27,7 @@ void TableDataset::read(int64_t, int64_t index, SampleMemory sample) const {
       out[c] = static_cast<float>(((at < 0 ? 0 : values[at]) - centres_[c]) / h.stddev[c]);
     }
   });
-  file_->write_target(row, sample[1]);
+  sample_target(h.target).write(*file_, row, sample[1]);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "data/samples/dataset_file.h"
-#include "data/samples/header_parts.h"
+#include "data/samples/sample_kind.h"
 
 namespace lockstep {
 namespace {
@@ -64,12 +64,9 @@ void read_each(const std::string& path, Verification& verification) {
     rows.push_back(std::make_unique<StoredRows>(stored_rows(file, name), hashes, 0, [](Range, const uint8_t*) {}));
     parts.push_back({name, rows.back().get()});
   };
-  add(rows_name(h.kind), h.hashes);
-  add("record_ends", h.records.end_hashes);
-  add("targets", h.records.target_hashes);
-  add("ends", h.end_hashes);
-  add(target_name(h.target), h.label_hashes);
-  add(h.target == TargetKind::kMasks ? "mask_ends" : "box_ends", h.target_end_hashes);
+  const SampleKind& kind = sample_kind(h.kind);
+  add(kind.words().rows, h.hashes);
+  for (const StoredList& list : kind.lists(h)) add(list.name, *list.hashes);
   verification.read(parts);
 }
 
@@ -83,13 +80,13 @@ DatasetCheck verify_dataset(const std::string& path, const ProgressCallback& pro
   try {
     const auto file = open_dataset_file(path, 0);  // rows are read by chunk, each once
     out.identity = file->header.identity;
-    std::vector<Part> parts{{rows_name(file->header.kind), file->rows.get()}};
-    if (file->record_ends) parts.push_back({"record_ends", file->record_ends.get()});
-    if (file->targets) parts.push_back({"targets", file->targets.get()});
-    if (file->masks) parts.push_back({"masks", file->masks.get()});
-    const DatasetHeader& h = file->header;  // of lists, which were read whole
-    out.chunks = static_cast<int64_t>(h.end_hashes.size() + h.target_end_hashes.size() +
-                                      (file->masks ? 0 : h.label_hashes.size()));
+    const SampleKind& kind = sample_kind(file->header.kind);
+    std::vector<Part> parts{{kind.words().rows, file->rows.get()}};
+    for (const StoredList& list : kind.lists(file->header)) {
+      const StoredRows* rows = file->by_chunk(list.name);
+      if (rows) parts.push_back({list.name, rows});
+      else out.chunks += static_cast<int64_t>(list.hashes->size());  // it was read whole
+    }
     verification.read(parts);
     if (out.whole()) visit_records(*file, [](Range) {});  // their order, across chunks
     return out;

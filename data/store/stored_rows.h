@@ -36,6 +36,7 @@ class StoredRows {
   using Check = std::function<void(Range rows, const uint8_t* bytes)>;
   // `hashes`: XXH3-64 of each chunk's bytes. Throws ExitCode::kBadData naming file, dataset and rows.
   StoredRows(RowSource source, std::vector<uint64_t> hashes, int64_t memory_bytes, Check check);
+  const std::string& name() const { return source_.name; }  // of the dataset
   int64_t size() const { return source_.shape[0]; }
   int64_t row_bytes() const { return row_bytes_; }
   int64_t chunk_rows() const { return source_.chunk_rows; }

@@ -8,11 +8,8 @@
 #include "core/base/log.h"
 #include "core/base/partition.h"
 #include "data/samples/foreign_file.h"
-#include "data/samples/image_dataset.h"
-#include "data/samples/labelled_text.h"
-#include "data/samples/packed_dataset.h"
-#include "data/samples/table_dataset.h"
-#include "data/samples/token_dataset.h"
+#include "data/samples/sample_kind.h"
+#include "data/samples/sample_parts.h"
 #include "data/streams/mixture.h"
 #include "data/streams/mixup.h"
 #include "data/streams/synthetic.h"
@@ -49,15 +46,8 @@ Split split_of(const DataOptions& o, int64_t rows) {
   return out;
 }
 
-// How the samples of a part come: as they are, in order, or for training.
-struct PartUse {
-  bool training = false;
-  uint64_t seed = 0;
-};
-
-// `part` makes the dataset of a range of rows. `rows` are what the data is split by, called `unit` in messages.
-template <class Part>
-Datasets parts_of(const DataOptions& o, int64_t rows, const char* unit, uint64_t seed, Part part) {
+Datasets parts_of(const SampleParts& samples, const DataOptions& o, uint64_t seed) {
+  const auto& [rows, unit, part] = samples;
   const Split split = split_of(o, rows);
   // A fold's neighbours are joined, each with random numbers of its own.
   const auto joined = [&](const std::vector<Range>& ranges, bool training) {
@@ -82,81 +72,10 @@ Datasets parts_of(const DataOptions& o, int64_t rows, const char* unit, uint64_t
   return out;
 }
 
-// Records as samples.
-Datasets records(const std::shared_ptr<const TokenSource>& source, const DataOptions& o, uint64_t seed) {
-  require(
-      source->records() > 0, ExitCode::kConfig,
-      "data.packing is set, but the data has no records: import it as records (lockstep data import json), or leave "
-      "data.packing out");
-  require(o.mask == 0 || o.packing == Packing::kPad, ExitCode::kConfig,
-          "data.mask is set: it takes data.packing: windows or pad");
-  return parts_of(o, source->records(), "records", seed, [&](Range r, PartUse use) {
-    return std::make_shared<PackedDataset>(source, r,
-                                           PackingOptions{o.context, o.ignore_tokens, o.packing == Packing::kPad,
-                                                          o.buckets, use.training && o.shuffle, use.seed, o.mask});
-  });
-}
-
-Datasets text(std::shared_ptr<const TokenSource> source, const DataOptions& o, uint64_t seed) {
-  require(o.context > 0, ExitCode::kConfig,
-          "data.context is not set, but the data is text: give the length of a sample");
-  for (int64_t id : o.ignore_tokens)
-    require(id >= 0 && id < source->vocabulary_size(), ExitCode::kConfig, "data.ignore_tokens has ", id,
-            ", but the vocabulary has ", source->vocabulary_size(), " tokens");
-  require(!source->paired() || o.packing != Packing::kWindows, ExitCode::kConfig,
-          "the data holds pairs, of an answer that was chosen and one that was rejected: set data.packing to pack or "
-          "pad, so that the chosen ones are trained on");
-  require(o.buckets == 1 || o.packing == Packing::kPad, ExitCode::kConfig, "data.buckets is ", o.buckets,
-          ", but samples are of one length: set data.packing to pad, or leave data.buckets out");
-  if (o.packing != Packing::kWindows) return records(source, o, seed);
-  return parts_of(o, source->size(), "tokens", seed, [&](Range r, PartUse use) {
-    return std::make_shared<TokenDataset>(source, r,
-                                          WindowOptions{o.context, o.ignore_tokens, use.training, use.seed, o.mask});
-  });
-}
-
-// `part` makes the dataset of a range of images.
-template <class Part>
-Datasets images(int64_t count, const DataOptions& o, uint64_t seed, Part part) {
-  require(o.context == 0, ExitCode::kConfig, "data.context is ", o.context, ", but the data is no text: leave it out");
-  require(o.ignore_tokens.empty(), ExitCode::kConfig,
-          "data.ignore_tokens is set, but the data is no text: leave it out");
-  require(o.mask == 0, ExitCode::kConfig, "data.mask is set, but the data is no text: leave it out");
-  require(o.packing == Packing::kWindows, ExitCode::kConfig,
-          "data.packing is set, but the data is no text: leave it out");
-  require(o.buckets == 1, ExitCode::kConfig, "data.buckets is set, but the data is no text: leave it out");
-  return parts_of(o, count, "samples", seed, part);
-}
-
-// Records with a label each, as samples.
-Datasets labelled_text(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
-  require(o.context > 0, ExitCode::kConfig,
-          "data.context is not set, but the data is text: give the length of a sample");
-  require(o.packing != Packing::kPack, ExitCode::kConfig, "data.packing: pack joins records, but ", file->path,
-          " has a label for each: leave it out");
-  require(o.ignore_tokens.empty(), ExitCode::kConfig,
-          "data.ignore_tokens is set, but the targets are labels, not tokens: leave it out");
-  return parts_of(o, file->header.records.count, "records", seed,
-                  [&](Range r, PartUse) { return std::make_shared<LabelledText>(file, r, o.context, o.buckets); });
-}
-
-Datasets parts_of_file(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o, uint64_t seed) {
-  const DatasetHeader& h = file->header;
-  if (h.records.labelled && o.mask == 0) return labelled_text(file, o, seed);
-  if (h.kind == DataKind::kTokens) return text(std::make_shared<FileTokens>(file), o, seed);
-  if (h.kind == DataKind::kTable)
-    return images(h.images[0], o, seed,
-                  [&](Range part, PartUse) { return std::make_shared<TableDataset>(file, part); });
-  return images(h.images[0], o, seed, [&](Range part, PartUse use) {
-    return std::make_shared<ImageDataset>(file, part, o.image,
-                                          use.training ? Augmentation(o.augment, use.seed) : Augmentation());
-  });
-}
-
 void set_statistics(const std::vector<double>& given, const char* key, const DatasetFile& file,
                     std::vector<double>& values) {
   if (given.empty()) return;
-  require(file.header.kind == DataKind::kImages, ExitCode::kConfig, "data.image.", key, " is set, but ", file.path,
+  require(sample_kind(file.header.kind).has_pixels(), ExitCode::kConfig, "data.image.", key, " is set, but ", file.path,
           " holds no images: leave it out");
   require(given.size() == values.size() || given.size() == 1, ExitCode::kConfig, "data.image.", key, " has ",
           given.size(), " numbers, but the images of ", file.path, " have ", values.size(), " channels");
@@ -172,8 +91,8 @@ Datasets parts_of_fitted(const std::shared_ptr<DatasetFile>& file, const DataOpt
   set_statistics(o.image.mean, "mean", *file, h.mean);
   set_statistics(o.image.std, "std", *file, h.stddev);
   LikeData like{file->path, schema_of(h), h.vocabulary ? std::make_shared<Vocabulary>(*h.vocabulary) : nullptr};
-  if (h.kind == DataKind::kTokens && o.mask > 0) like.schema.classes = 0, like.schema.class_names.clear();
-  Datasets out = parts_of_file(file, o, seed);
+  if (o.mask > 0) like.schema.classes = 0, like.schema.class_names.clear();
+  Datasets out = parts_of(sample_kind(h.kind).parts(file, o), o, seed);
   out.like_this = std::make_shared<LikeData>(std::move(like));
   return out;
 }
@@ -352,7 +271,7 @@ class SyntheticTokensSource final : public DataSource {
     return out;
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
-    return text(std::make_shared<SyntheticTokens>(o.synthetic), o, seed);
+    return parts_of(text_parts(std::make_shared<SyntheticTokens>(o.synthetic), o), o, seed);
   }
 };
 
@@ -371,8 +290,8 @@ class SyntheticImagesSource final : public DataSource {
                 .with_range(1, 1 << 30)};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
-    return images(o.synthetic.images, o, seed,
-                  [&](Range part, PartUse) { return std::make_shared<SyntheticImages>(o.synthetic, part); });
+    const auto make = [&](Range part, PartUse) { return std::make_shared<SyntheticImages>(o.synthetic, part); };
+    return parts_of(plain_parts(o.synthetic.images, o, make), o, seed);
   }
 };
 
@@ -388,8 +307,8 @@ class SyntheticShapesSource final : public DataSource {
                 .with_range(1, 1 << 14)};
   }
   Datasets open(const DataOptions& o, uint64_t seed) const override {
-    return images(o.synthetic.images, o, seed,
-                  [&](Range part, PartUse) { return std::make_shared<SyntheticShapes>(o.synthetic, part); });
+    const auto make = [&](Range part, PartUse) { return std::make_shared<SyntheticShapes>(o.synthetic, part); };
+    return parts_of(plain_parts(o.synthetic.images, o, make), o, seed);
   }
 };
 

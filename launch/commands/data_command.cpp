@@ -5,9 +5,9 @@
 #include "core/io/checkpoint.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
-#include "data/import/box_files.h"
 #include "data/import/import.h"
 #include "data/samples/inspect.h"
+#include "data/samples/sample_kind.h"
 #include "data/samples/show.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
@@ -280,54 +280,20 @@ int inspect(const Arguments& a) {
 int show(const Arguments& a) {
   const std::string &path = a.positional[0], &output = a.text("to");
   const int64_t index = a.integer("index", 0);
-  if (const auto image = show_image(path, index)) {
+  const auto file = open_dataset_file(path, 16 << 20);
+  const SampleKind& kind = sample_kind(file->header.kind);
+  require(kind.has_pixels() || output.empty(), ExitCode::kUsage, "--to: ", path, " holds no images");
+  ShownSample shown = kind.show(file, index);
+  if (shown.png) {
     require(!output.empty(), ExitCode::kUsage, path, ": holds images; name a file for the image: --to IMAGE.png");
     PendingFile pending(output, false);
-    const Descriptor file = open_to_append(pending.temporary());
-    require(file && write_all(file, image->png), ExitCode::kStorage, output, ": cannot be written");
+    const Descriptor to = open_to_append(pending.temporary());
+    require(to && write_all(to, *shown.png), ExitCode::kStorage, output, ": cannot be written");
     pending.commit();
-    const std::string label = image->class_name.empty() ? cat(image->label) : image->class_name;
-    JsonObject line{{"height", image->height}, {"width", image->width}, {"channels", image->channels}};
-    std::string text = cat("image ", index, ", ", image->height, " x ", image->width);
-    if (image->target == TargetKind::kNumbers) {
-      line.emplace_back("target", image->number);
-      text += cat(", target ", image->number);
-    } else if (image->target == TargetKind::kBoxes) {
-      std::vector<JsonValue> boxes;
-      for (size_t at = 0; at < image->boxes.size(); at += kBoxValues)
-        boxes.emplace_back(
-            json_array(std::vector<JsonValue>(image->boxes.begin() + static_cast<std::ptrdiff_t>(at),
-                                              image->boxes.begin() + static_cast<std::ptrdiff_t>(at + kBoxValues))));
-      text += cat(", with ", boxes.size(), boxes.size() == 1 ? " box" : " boxes");
-      line.emplace_back("boxes", json_array(boxes));
-    } else if (image->target == TargetKind::kMasks) {
-      line.emplace_back("in_mask", json_array(std::vector<JsonValue>(image->in_mask.begin(), image->in_mask.end())));
-      text += ", with classes";
-      for (int64_t c : image->in_mask) text += cat(" ", c);
-    } else {
-      line.insert(line.end(), {{"label", image->label}, {"class", label}});
-      text += cat(", label ", label);
-    }
-    line.emplace_back("output", output);
-    print(a.has("json") ? json_line(line) + "\n" : cat(text, ": ", output, "\n"));
-    return 0;
+    shown.json.emplace_back("output", output);
+    shown.text += cat(": ", output, "\n");
   }
-  require(output.empty(), ExitCode::kUsage, "--to: ", path, " holds no images");
-  const ShownText shown = show_text(path, index);
-  if (a.has("json")) {
-    JsonObject line{{"begin", shown.begin}, {"end", shown.end}, {"targets", shown.targets}, {"text", shown.text}};
-    if (shown.rejected)
-      line.insert(line.end(), {{"rejected", *shown.rejected}, {"rejected_targets", shown.rejected_targets}});
-    if (shown.label) line.insert(line.end(), {{"label", *shown.label}, {"class", shown.class_name}});
-    print(json_line(line) + "\n");
-  } else {
-    const std::string what = shown.label ? cat("label ", *shown.label, " (", shown.class_name, ")")
-                                         : cat("of which ", shown.targets, " are targets");
-    print(cat("tokens ", shown.begin, " to ", shown.end, ", ", what, shown.rejected ? "; chosen:\n" : ":\n", shown.text,
-              "\n"));
-    if (shown.rejected)
-      print(cat("rejected, of which ", shown.rejected_targets, " are targets:\n", *shown.rejected, "\n"));
-  }
+  print(a.has("json") ? json_line(shown.json) + "\n" : shown.text);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/base/log.h"
 #include "core/io/json.h"
+#include "data/samples/sample_kind.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
@@ -79,7 +80,7 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
 
 // Whether the run had several files without a normalisation in common.
 bool keeps_own_statistics(const Settings& s) {
-  return s.data.like && s.data.like->schema.kind != DataKind::kTokens && s.data.like->schema.mean.empty();
+  return s.data.like && sample_kind(s.data.like->schema.kind).normalised() && s.data.like->schema.mean.empty();
 }
 
 // Of a checkpoint that does not say what its data means. Data that it was trained on needs no more than that.

@@ -1,0 +1,175 @@
+// Rows of a table: numbers, normalised, of which a category has one for each of its values.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "data/samples/channel_sums.h"
+#include "data/samples/kinds/labelled.h"
+#include "data/samples/schema.h"
+#include "data/samples/table_dataset.h"
+
+namespace lockstep {
+namespace {
+
+// The stored feature that each of the header's features becomes, found by the names of columns.
+void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
+  DatasetHeader& h = fit.header;
+  const DataSchema& of = fit.like.schema;
+  const std::string &where = fit.where, &name = fit.like.name;
+  if (h.columns == of.columns) return;
+  if (h.columns.empty() || of.columns.empty()) {
+    log_warning(cat(h.columns.empty() ? where : name, ": its features have no names; those of ", where,
+                    " are taken for those of ", name, " in their order"));
+    return;
+  }
+  const std::vector<TableColumn> here = parse_columns(h.columns, where), there = parse_columns(of.columns, name);
+  if (here == there) return;
+  struct Stored {
+    TableColumn column;
+    int64_t feature;
+  };
+  std::map<std::string, Stored> stored;
+  int64_t features = 0;
+  for (const TableColumn& c : here) {
+    stored[c.name] = {c, features};
+    features += c.features();
+  }
+  require(features == static_cast<int64_t>(h.mean.size()), ExitCode::kBadData, where,
+          ": its 'columns' do not describe its features");
+  std::vector<double> mean, stddev, offset;  // the file's own
+  const auto take = [&](int64_t feature) {
+    feature_of.push_back(feature);
+    mean.push_back(feature < 0 ? 0 : h.mean[static_cast<size_t>(feature)]);
+    stddev.push_back(feature < 0 ? 1 : h.stddev[static_cast<size_t>(feature)]);
+    offset.push_back(feature < 0 ? 0 : h.offset_of(static_cast<size_t>(feature)));
+  };
+  const std::string again = cat("import the table with --like ", name);
+  for (const TableColumn& theirs : there) {
+    if (theirs.type == TableColumn::Type::kTarget) continue;
+    const auto at = stored.find(theirs.name);
+    if (at == stored.end() || at->second.column.type == TableColumn::Type::kTarget)
+      fit.refuse(cat("it has no column '", theirs.name, "'"), "");
+    const TableColumn& ours = at->second.column;
+    if (ours.type != theirs.type)
+      fit.refuse(cat("column '", theirs.name, "' holds ",
+                     ours.type == TableColumn::Type::kNumber ? "numbers, not categories" : "categories, not numbers"),
+                 again);
+    if (ours.type == TableColumn::Type::kNumber) {
+      if (ours.missing > 0 && !of.mean.empty() &&
+          h.mean[static_cast<size_t>(at->second.feature)] != of.mean[mean.size()])
+        log_warning(cat(where, ": column '", ours.name, "': ", ours.missing,
+                        " missing values were filled with this file's own mean; with ", name, "'s, ", again));
+      take(at->second.feature);
+      continue;
+    }
+    for (const std::string& value : ours.values)
+      if (std::find(theirs.values.begin(), theirs.values.end(), value) == theirs.values.end())
+        fit.refuse(value.empty() ? cat("column '", ours.name, "' has missing values, which are no category there")
+                                 : cat("column '", ours.name, "' holds '", value, "', which is none of its ",
+                                       theirs.values.size(), " categories: ", SchemaFit::first_few(theirs.values)),
+                   "");
+    for (const std::string& value : theirs.values) {
+      const auto place = std::find(ours.values.begin(), ours.values.end(), value);
+      take(place == ours.values.end() ? -1 : at->second.feature + (place - ours.values.begin()));
+    }
+  }
+  h.mean = std::move(mean), h.stddev = std::move(stddev), h.offset = std::move(offset);
+  h.columns = of.columns;
+}
+
+class TableCopy final : public LabelledCopy {
+ public:
+  explicit TableCopy(NewDataset d)
+      : LabelledCopy(std::move(d), StoredType::kFloat32), moments_(static_cast<size_t>(header().images.back())) {}
+
+ protected:
+  // Rows whose features are stored less other offsets than here.
+  const uint8_t* moved(const DatasetHeader& from, const uint8_t* bytes, int64_t rows) override {
+    if (header().offset == from.offset) return bytes;
+    const auto columns = moments_.size();
+    const auto* values = reinterpret_cast<const float*>(bytes);
+    moved_.assign(values, values + static_cast<size_t>(rows) * columns);
+    for (size_t i = 0; i < moved_.size(); ++i)
+      moved_[i] = static_cast<float>(moved_[i] + (from.offset_of(i % columns) - header().offset_of(i % columns)));
+    return reinterpret_cast<const uint8_t*>(moved_.data());
+  }
+  void measure(const uint8_t* bytes, int64_t rows) override {
+    const auto columns = moments_.size();
+    const auto* values = reinterpret_cast<const float*>(bytes);
+    for (size_t i = 0; i < static_cast<size_t>(rows) * columns; ++i) moments_[i % columns].add(values[i]);
+  }
+  void set_moments(DatasetHeader& h) const override {
+    for (size_t c = 0; c < moments_.size(); ++c)
+      if (h.mean[c] != 0 || h.stddev[c] != 1)  // else a category's, which stays as it is
+        h.mean[c] = moments_[c].mean + h.offset_of(c), h.stddev[c] = moments_[c].scale();
+  }
+
+ private:
+  std::vector<FeatureMoments> moments_;
+  std::vector<float> moved_;
+};
+
+class TableKind final : public LabelledKind {
+ public:
+  TableKind()
+      : LabelledKind({.name = "table",
+                      .rows = "features",
+                      .sample = "row",
+                      .samples = "rows",
+                      .content = "a table",
+                      .value = "feature"}) {}
+
+  int64_t rows_per_chunk(const DatasetHeader& h) const override { return images_per_chunk(4 * h.images[1]); }
+  std::unique_ptr<SampleWriter> writer(NewDataset dataset) const override {
+    return std::make_unique<TableCopy>(std::move(dataset));
+  }
+  void fit(SchemaFit& fit, DatasetFile* file) const override {
+    if (file) fit_columns(fit, file->feature_of);
+    fit.fit_statistics();
+  }
+  SampleParts parts(const std::shared_ptr<const DatasetFile>& file, const DataOptions& o) const override {
+    return plain_parts(file->header.images[0], o,
+                       [file](Range part, PartUse) { return std::make_shared<TableDataset>(file, part); });
+  }
+
+ protected:
+  void read_rows(const Hdf5File& file, const std::string&, DatasetHeader& h) const override {
+    const Hdf5Info info = file.info("features");
+    require(info.type == StoredType::kFloat32 && info.shape.rank() == 2 && info.shape.numel() > 0, ExitCode::kBadData,
+            file.path(), ": dataset 'features' holds ", info.type, " of shape ", info.shape,
+            "; expected float32 [count, features]");
+    h.images = info.shape;
+    if (file.has("columns")) h.columns = read_text(file, "columns");
+  }
+  std::string identity_text(const DatasetHeader& h) const override { return cat("table ", h.images); }
+  StoredRows::Check row_check(const DatasetFile& file) const override {
+    const DatasetHeader& h = file.header;
+    std::vector<double> centres;
+    for (size_t c = 0; c < h.mean.size(); ++c) {
+      centres.push_back(h.centre(c));
+      warn_of_old_numbers(file.path, cat("feature ", c), centres[c], h.stddev[c]);
+    }
+    return [path = file.path, columns = h.images[1], mean = std::move(centres), stddev = h.stddev](
+               Range rows, const uint8_t* bytes) {
+      const auto* values = reinterpret_cast<const float*>(bytes);
+      for (int64_t i = 0; i < rows.size() * columns; ++i) {
+        const auto c = static_cast<size_t>(i % columns);
+        require(std::isfinite(static_cast<float>((values[i] - mean[c]) / stddev[c])), ExitCode::kBadData, path,
+                ": feature ", c, " of row ", rows.begin + i / columns, " is ", values[i],
+                ", which cannot be normalised; import the table again");
+      }
+    };
+  }
+  std::string shape_text(const DatasetReport& r) const override { return cat("features: ", r.image_shape[0]); }
+};
+
+}  // namespace
+
+const SampleKind& table_kind() {
+  static const TableKind kind;
+  return kind;
+}
+
+}  // namespace lockstep
