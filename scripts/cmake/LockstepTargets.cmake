@@ -180,7 +180,9 @@ set(LOCKSTEP_PUBLIC_HEADERS
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
   core/decode/decoder.h core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
-  core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/recompute.h core/ops/ops.h
+  core/models/token_transformer.h
+  core/nn/containers.h core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
+  core/nn/simple_layers.h core/ops/ops.h
   data/import/import.h data/samples/inspect.h data/streams/loader.h data/streams/open_dataset.h data/text/vocabulary.h
   launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/load_model.h launch/training/shared_data.h
   launch/training/trainer.h launch/world/world.h
