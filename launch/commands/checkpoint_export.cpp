@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/interop/export_weights.h"
+#include "core/interop/load_weights.h"
+#include "core/interop/peft_adapter.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
 #include "core/io/llmc_weights.h"
@@ -24,9 +27,6 @@
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
 #include "launch/training/exported_weights.h"
-#include "launch/weights/export_weights.h"
-#include "launch/weights/load_weights.h"
-#include "launch/weights/peft_adapter.h"
 
 namespace lockstep {
 namespace {

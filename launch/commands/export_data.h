@@ -4,9 +4,9 @@
 
 #include <string>
 
+#include "core/interop/hf_model.h"
 #include "core/io/checkpoint.h"
 #include "data/samples/schema.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

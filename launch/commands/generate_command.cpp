@@ -12,6 +12,8 @@
 #include "core/base/log.h"
 #include "core/decode/decoder.h"
 #include "core/device/stream.h"
+#include "core/interop/hf_config.h"
+#include "core/interop/hf_model.h"
 #include "core/io/json.h"
 #include "data/text/vocabulary.h"
 #include "launch/commands/command_line.h"
@@ -21,8 +23,6 @@
 #include "launch/config/settings.h"
 #include "launch/training/build_model.h"
 #include "launch/training/load_model.h"
-#include "launch/weights/hf_config.h"
-#include "launch/weights/hf_model.h"
 #include "launch/world/devices.h"
 #include "launch/world/world.h"
 

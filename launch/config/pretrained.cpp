@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "core/base/error.h"
-#include "launch/weights/peft_adapter.h"
+#include "core/interop/peft_adapter.h"
 
 namespace lockstep {
 namespace {

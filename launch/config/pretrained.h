@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "core/interop/hf_model.h"
 #include "launch/config/config_tree.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

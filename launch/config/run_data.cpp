@@ -6,11 +6,11 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/interop/hf_config.h"
 #include "core/io/json.h"
 #include "data/streams/open_dataset.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "launch/config/settings.h"
-#include "launch/weights/hf_config.h"
 
 namespace lockstep {
 

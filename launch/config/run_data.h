@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "core/interop/hf_model.h"
 #include "core/io/checkpoint.h"
 #include "data/samples/schema.h"
 #include "launch/app.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

@@ -5,13 +5,13 @@
 #include "core/base/log.h"
 #include "core/base/partition.h"
 #include "core/base/trace.h"
+#include "core/interop/hf_model.h"
 #include "core/io/checkpoint.h"
 #include "core/io/json.h"
 #include "core/io/state.h"
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 #include "launch/config/run_data.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/name_pattern.h"
-#include "launch/weights/load_weights.h"
+#include "core/interop/load_weights.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/interop/load_weights.h"
 #include "launch/training/build_model.h"
-#include "launch/weights/load_weights.h"
 #include "optim/weight_average.h"
 
 namespace lockstep {

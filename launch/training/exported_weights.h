@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/interop/hf_model.h"
 #include "core/io/checkpoint.h"
 #include "core/io/safetensors.h"
 #include "launch/config/settings.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/name_pattern.h"
 #include "core/base/trace.h"
+#include "core/interop/load_weights.h"
 #include "core/kernels/kernels.h"
 #include "data/text/vocabulary.h"
 #include "launch/artifacts/open_whole.h"
@@ -14,7 +15,6 @@
 #include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
 #include "launch/training/trainer.h"
-#include "launch/weights/load_weights.h"
 #include "launch/world/fail_together.h"
 #include "optim/weight_average.h"
 

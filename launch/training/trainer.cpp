@@ -9,12 +9,12 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/interop/load_weights.h"
 #include "core/kernels/kernels.h"
 #include "data/streams/subset.h"
 #include "data/text/vocabulary.h"
 #include "launch/training/build_model.h"
 #include "launch/training/trial_pass.h"
-#include "launch/weights/load_weights.h"
 #include "launch/world/fail_together.h"
 
 namespace lockstep {

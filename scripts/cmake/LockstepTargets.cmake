@@ -178,7 +178,9 @@ endfunction()
 set(LOCKSTEP_PUBLIC_HEADERS
   comm/communicator.h comm/local_comm.h comm/mpi_comm.h
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
-  core/decode/decoder.h core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
+  core/decode/decoder.h
+  core/interop/export_weights.h core/interop/hf_model.h core/interop/load_weights.h core/interop/peft_adapter.h
+  core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
   core/models/token_transformer.h
   core/nn/containers.h core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <set>
 
+#include "core/interop/hf_model.h"
 #include "launch/config/settings.h"
-#include "launch/weights/hf_model.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

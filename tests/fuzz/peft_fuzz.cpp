@@ -1,12 +1,12 @@
 // Adapters of peft: adapter_config.json, a mark, then adapter_model.safetensors as its header, a mark and its data. An
 // adapter that is accepted fills all adapters of the model with finite values, and is named alike when it is written.
-#include "launch/weights/peft_adapter.h"
+#include "core/interop/peft_adapter.h"
 
 #include <cmath>
 #include <filesystem>
 
+#include "core/interop/load_weights.h"
 #include "launch/training/build_model.h"
-#include "launch/weights/load_weights.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace lockstep;

@@ -12,11 +12,11 @@
 
 #include "core/autograd/node.h"
 #include "core/device/context.h"
+#include "core/interop/export_weights.h"
+#include "core/interop/load_weights.h"
 #include "core/io/safetensors.h"
 #include "core/models/llama.h"
 #include "launch/config/settings.h"
-#include "launch/weights/export_weights.h"
-#include "launch/weights/load_weights.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

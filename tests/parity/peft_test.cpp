@@ -9,11 +9,11 @@
 #include <map>
 
 #include "core/autograd/node.h"
+#include "core/interop/export_weights.h"
+#include "core/interop/load_weights.h"
+#include "core/interop/peft_adapter.h"
 #include "core/io/safetensors.h"
 #include "launch/training/build_model.h"
-#include "launch/weights/export_weights.h"
-#include "launch/weights/load_weights.h"
-#include "launch/weights/peft_adapter.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/weights/hf_model.h"
+#include "core/interop/hf_model.h"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
-#include "launch/weights/hf_model.h"
+#include "core/interop/hf_model.h"
 
 #include <filesystem>
 
+#include "core/interop/hf/shared.h"
 #include "core/io/llmc_weights.h"
-#include "launch/weights/hf_families.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;

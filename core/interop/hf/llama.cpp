@@ -1,6 +1,6 @@
 // Llama 2 and 3, Mistral, Qwen2, Qwen3: one model of ours.
 #include "core/models/llama.h"
-#include "launch/weights/hf_families.h"
+#include "core/interop/hf/shared.h"
 
 namespace lockstep {
 namespace {

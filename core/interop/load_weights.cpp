@@ -1,4 +1,4 @@
-#include "launch/weights/load_weights.h"
+#include "core/interop/load_weights.h"
 
 #include <fnmatch.h>
 

@@ -1,4 +1,4 @@
-#include "launch/weights/export_weights.h"
+#include "core/interop/export_weights.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,9 +10,9 @@
 #include "core/base/plain_file.h"
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
+#include "core/interop/hf_config.h"
+#include "core/interop/peft_adapter.h"
 #include "core/io/pending_file.h"
-#include "launch/weights/hf_config.h"
-#include "launch/weights/peft_adapter.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;

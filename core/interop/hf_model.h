@@ -1,6 +1,6 @@
 // Folders as Hugging Face's transformers saves models: config.json and safetensors files. An HfModel says which model
 // of ours a folder holds, with which options, and how our tensors follow from its. Plain values and functions; each
-// architecture has a source file, hf_NAME.cpp, with both directions.
+// architecture has a source file, hf/NAME.cpp, with both directions.
 #pragma once
 
 #include <string>

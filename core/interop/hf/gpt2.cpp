@@ -1,6 +1,6 @@
 // GPT-2. Its linear layers hold weights as [in, out].
+#include "core/interop/hf/shared.h"
 #include "core/models/gpt.h"
-#include "launch/weights/hf_families.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 // ResNet with its classifier.
 #include "core/models/resnet.h"
-#include "launch/weights/hf_families.h"
+#include "core/interop/hf/shared.h"
 
 namespace lockstep {
 namespace {

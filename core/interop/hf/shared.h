@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/interop/hf_config.h"
+#include "core/interop/hf_model.h"
 #include "core/nn/encoder.h"
-#include "launch/weights/hf_config.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // ViT with its classifier.
 #include "core/models/vit.h"
-#include "launch/weights/hf_families.h"
+#include "core/interop/hf/shared.h"
 
 namespace lockstep {
 namespace {

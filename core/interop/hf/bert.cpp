@@ -1,6 +1,6 @@
 // BERT with its head for hidden tokens, or the one for a text's label.
 #include "core/models/bert.h"
-#include "launch/weights/hf_families.h"
+#include "core/interop/hf/shared.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/weights/hf_config.h"
+#include "core/interop/hf_config.h"
 
 #include <algorithm>
 #include <cmath>

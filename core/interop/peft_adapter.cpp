@@ -1,12 +1,12 @@
-#include "launch/weights/peft_adapter.h"
+#include "core/interop/peft_adapter.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/interop/hf_config.h"
 #include "core/io/state.h"
-#include "launch/weights/hf_config.h"
 
 namespace lockstep {
 namespace {

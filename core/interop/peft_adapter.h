@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/interop/hf_model.h"
 #include "core/nn/lora.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 

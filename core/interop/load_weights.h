@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/interop/hf_model.h"
 #include "core/io/state.h"
-#include "launch/weights/hf_model.h"
 
 namespace lockstep {
 
