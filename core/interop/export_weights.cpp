@@ -11,6 +11,7 @@
 #include "core/base/system_call.h"
 #include "core/base/temporary.h"
 #include "core/interop/hf_config.h"
+#include "core/interop/hf_family.h"
 #include "core/interop/peft_adapter.h"
 #include "core/io/pending_file.h"
 
@@ -148,7 +149,7 @@ std::vector<Part> parts_of(const HfExport& e, const std::map<std::string, Shape>
     require(ours != shapes.end(), ExitCode::kBadData, "the checkpoint has no ", t.name, ": it is no ", e.model.family,
             " model");
     Shape there = t.shape_there(ours->second);
-    if (t.from[0].ends_with("position_embeddings") && there.rank() == 2) there = {1, there[0], there[1]};  // of ViT
+    if (t.one_in_front) there = {1, there[0], there[1]};
     for (size_t i = 0; i < t.from.size(); ++i)
       out.push_back({{t.from[i], there}, &t, t.part_of(ours->second), static_cast<int64_t>(i)});
   }
@@ -177,6 +178,7 @@ void write_part(WeightWriter& file, const Part& p, const ReadElements& read) {
 
 void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
                      const std::map<std::string, Shape>& shapes, const ReadElements& read, int64_t bytes_a_file) {
+  check(what.model.table != nullptr, "write_hf_folder: a model of no architecture of transformers");
   const std::vector<Part> parts = parts_of(what, shapes);
   const std::map<std::string, std::string> companions = companions_of(what, source);
   std::vector<WeightToWrite> weights;
@@ -196,10 +198,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   config.emplace_back("torch_dtype", std::string("float32"));
   if (!source.empty() && is_hf_folder(source) && read_hf_model(source).family == what.model.family) {
     const HfConfig there = HfConfig::load(cat(source, "/config.json"));
-    if (there.has("rms_norm_eps"))
-      for (auto& [key, value] : config)  // of no effect on the weights; the data's context may be shorter
-        if (key == "max_position_embeddings")
-          value = std::max(std::get<int64_t>(value), there.integer(key, std::get<int64_t>(value)));
+    if (what.model.table->keep) what.model.table->keep(there, config);
     for (const char* key : kSpecialTokens)
       if (const auto id = what.other_tokenizer ? std::nullopt : there.json_of(key)) {
         std::erase_if(config, [&](const auto& member) { return member.first == key; });
@@ -209,8 +208,7 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   for (const auto& [name, path] : companions) out.write(name, InputFile(path).text(kLargestCompanion));
   for (const auto& [name, text] : what.files) out.write(name, text);
   out.write("config.json", json_line(config) + "\n");
-  const bool generates = what.model.family != "bert" && what.model.family != "vit" && what.model.family != "resnet";
-  if (generates && !companions.contains(kGeneration))
+  if (what.model.table->use == HfUse::kText && !companions.contains(kGeneration))
     out.write(kGeneration, json_line({{"_from_model_config", true}}) + "\n");
   out.commit();
 }

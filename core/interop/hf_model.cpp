@@ -9,18 +9,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
 
-struct Family {
-  const char* type;   // config.json's model_type
-  const char* model;  // model.name
-  HfModel (*read)(const HfConfig&);
-  HfExport (*write)(const std::vector<Field>&, const TaskSpec&);
-};
-constexpr Family kFamilies[] = {
-    {"gpt2", "gpt", gpt2_of, gpt2_export},        {"llama", "llama", llama_of, llama_export},
-    {"mistral", "llama", llama_of, llama_export}, {"qwen2", "llama", llama_of, llama_export},
-    {"qwen3", "llama", llama_of, llama_export},   {"bert", "bert", bert_of, bert_export},
-    {"vit", "vit", vit_of, vit_export},           {"resnet", "resnet", resnet_of, resnet_export}};
-
 JsonValue value_of(const Field& field) {
   return std::visit(
       [](const auto& target) -> JsonValue {
@@ -137,8 +125,8 @@ namespace {
 
 HfModel model_of(const HfConfig& config) {
   const std::string type = config.text("model_type");
-  for (const Family& f : kFamilies)
-    if (type == f.type) {
+  for (const HfFamily& f : hf_families())
+    if (std::find(f.types.begin(), f.types.end(), type) != f.types.end()) {
       need_plain(config);
       HfModel out;
       try {
@@ -149,10 +137,12 @@ HfModel model_of(const HfConfig& config) {
       }
       out.family = type;
       out.model = f.model;
+      out.table = &f;
       return out;
     }
   std::string known;
-  for (const std::string& name : hf_families()) known += cat(known.empty() ? "" : ", ", name);
+  for (const HfFamily& f : hf_families())
+    for (const std::string& name : f.types) known += cat(known.empty() ? "" : ", ", name);
   config.refuse("model_type", cat(": ", type, " is not supported; these are: ", known));
 }
 
@@ -182,16 +172,19 @@ HfModel read_hf_model(const std::string& path) {
 }
 
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task) {
-  for (const Family& f : kFamilies)
-    if (model == f.model) return f.write(options, task);
+  for (const HfFamily& f : hf_families())
+    if (model == f.model) {
+      HfExport out = f.write(options, task);
+      out.model.table = &f;
+      return out;
+    }
   throw Error(ExitCode::kBadData,
               cat("model.name: ", model, " is no architecture of transformers; export it without --to hf"));
 }
 
-std::vector<std::string> hf_families() {
-  std::vector<std::string> out;
-  for (const Family& f : kFamilies) out.push_back(f.type);
-  return out;
+const std::vector<HfFamily>& hf_families() {
+  static const std::vector<HfFamily> all = builtin_hf_families();
+  return all;
 }
 
 }  // namespace lockstep

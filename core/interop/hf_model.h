@@ -1,6 +1,6 @@
 // Folders as Hugging Face's transformers saves models: config.json and safetensors files. An HfModel says which model
 // of ours a folder holds, with which options, and how our tensors follow from its. Plain values and functions; each
-// architecture has a source file, hf/NAME.cpp, with both directions.
+// architecture has a source file, hf/NAME.cpp, with both directions and its table (core/interop/hf_family.h).
 #pragma once
 
 #include <string>
@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+struct HfFamily;  // core/interop/hf_family.h
+
 // One of our tensors, made of a folder's.
 struct HfTensor {
   enum class Layout {
@@ -25,7 +27,8 @@ struct HfTensor {
   std::string name;               // ours: "parameters/blocks.0.qkv.weight"
   std::vector<std::string> from;  // theirs, equal parts along our first dimension
   Layout layout = Layout::kSame;
-  bool head = false;  // of a head: left out where our model has another one
+  bool head = false;          // of a head: left out where our model has another one
+  bool one_in_front = false;  // theirs has an extent of 1 before those of ours
 
   Shape part_of(const Shape& ours) const;      // the shape of each part, in our layout
   Shape shape_there(const Shape& ours) const;  // and in the folder's
@@ -34,6 +37,7 @@ struct HfTensor {
 struct HfModel {
   std::string folder;                                      // or file, that it was read from
   std::string family;                                      // "gpt2": model_type of config.json
+  const HfFamily* table = nullptr;                         // of its architecture; null where no config.json names one
   std::string model;                                       // "gpt": our model.name
   std::vector<std::pair<std::string, JsonValue>> options;  // of section model, without the selector
   TaskSpec task;                                           // the longest input, or an image, and its classes
@@ -65,7 +69,5 @@ HfModel hf_model_of_config(std::string_view json, const std::string& path);  // 
 // For our model with these options, built for this task. Throws ExitCode::kBadData naming the option where transformers
 // has no such model.
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task);
-
-std::vector<std::string> hf_families();  // "gpt2", "llama", ...
 
 }  // namespace lockstep

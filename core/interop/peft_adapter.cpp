@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/interop/hf_config.h"
+#include "core/interop/hf_family.h"
 #include "core/io/state.h"
 
 namespace lockstep {
@@ -101,41 +102,44 @@ std::vector<std::pair<std::string, std::string>> copies_of(const HfModel& m, con
   return out;
 }
 
+const PeftRules& rules_of(const HfModel& m) {
+  static const PeftRules others;
+  return m.table ? m.table->peft : others;
+}
+
 // Where an adapter trains one of two tied weights, peft computes with two that differ, and the model here has one. They
 // mean the same where the file holds both, and peft keeps them tied.
 void require_tied(const HfConfig& config, const HfModel& base, const WeightFiles& files) {
   for (const auto& [copy, original] : base.copies) {
     const bool has_copy = files.find(cat(kPeftPrefix, copy)), has_original = files.find(cat(kPeftPrefix, original));
     if (!has_copy && !has_original) continue;
-    const bool supported = base.family != "bert" && has_copy && has_original;
+    const bool keeps_ties = rules_of(base).keeps_ties, supported = keeps_ties && has_copy && has_original;
     require(supported && config.truth("ensure_weight_tying", false), ExitCode::kBadData, files.path(), ": holds ",
             kPeftPrefix, has_original ? original : copy, ", but ", original, " and ", copy, " are tied in ",
             base.folder, ", and peft unties them; ",
-            base.family == "bert"
-                ? "train the adapter without it in modules_to_save"
-                : "make the adapter with both modules in modules_to_save and ensure_weight_tying=True");
+            keeps_ties ? "make the adapter with both modules in modules_to_save and ensure_weight_tying=True"
+                       : "train the adapter without it in modules_to_save");
   }
 }
 
-// Modules of ViT as files name them, which transformers 4 does, too, and as transformers 5 does.
-constexpr std::pair<std::string_view, std::string_view> kVitModules[] = {
-    {"vit.encoder.layer.", "vit.layers."},
-    {"attention.attention.query.", "attention.q_proj."},
-    {"attention.attention.key.", "attention.k_proj."},
-    {"attention.attention.value.", "attention.v_proj."},
-    {"attention.output.dense.", "attention.o_proj."},
-    {"intermediate.dense.", "mlp.fc1."},
-    {"output.dense.", "mlp.fc2."}};
+// Whether an adapter calls modules as files of transformers do, which transformers 4 does, too: of any family, since
+// that of the model says nothing of the adapter's.
+bool named_as_in_files(const WeightFiles& adapter) {
+  for (const HfFamily& f : hf_families())
+    for (const StoredWeight& w : adapter.weights())
+      if (!f.peft.modules.empty() && w.name.starts_with(cat(kPeftPrefix, f.peft.modules[0].first))) return true;
+  return false;
+}
 
 }  // namespace
 
 HfModel named_by_peft(HfModel m) {
-  require(m.family != "resnet", ExitCode::kBadData, m.folder, m.folder.empty() ? "" : ": ",
-          "adapters of a resnet model are not supported");
-  if (m.family != "vit") return m;
+  const PeftRules& rules = rules_of(m);
+  require(rules.supported, ExitCode::kBadData, m.folder, m.folder.empty() ? "" : ": ", "adapters of a ", m.family,
+          " model are not supported");
   for (HfTensor& t : m.tensors)
     for (std::string& name : t.from)
-      for (const auto& [in_files, in_peft] : kVitModules)
+      for (const auto& [in_files, in_peft] : rules.modules)
         if (const size_t at = name.find(in_files); at != name.npos) name.replace(at, in_files.size(), in_peft);
   return m;
 }
@@ -161,7 +165,7 @@ std::vector<HfTensor> peft_tensors(const HfModel& base, const std::vector<std::s
     HfTensor t = tensor_of(base, name);
     t.head = false;  // what an adapter holds, the model must have
     const auto copies = copies_of(base, t.from[0]);
-    require(copies.empty() || base.family != "bert", ExitCode::kBadData, "--to peft: ", name,
+    require(copies.empty() || rules_of(base).keeps_ties, ExitCode::kBadData, "--to peft: ", name,
             " was trained, and is tied to the head, which peft would untie; export the merged model with --to hf");
     for (const auto& [copy, original] : copies) out.push_back({t.name, {cat(kPeftPrefix, copy)}, t.layout});
     for (std::string& from : t.from) from = cat(kPeftPrefix, from);
@@ -176,10 +180,7 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& model) {
   out.options = options_of(config);
   const std::string path = cat(folder, "/", kPeftWeights);
   const WeightFiles files = WeightFiles::open(path);
-  const bool as_in_files = std::any_of(files.weights().begin(), files.weights().end(), [](const StoredWeight& w) {
-    return w.name.starts_with(cat(kPeftPrefix, kVitModules[0].first));
-  });
-  HfModel base = as_in_files ? model : named_by_peft(model);
+  HfModel base = named_as_in_files(files) ? model : named_by_peft(model);
   // A folder of BERT says nothing of the head; an adapter for labels has no tied one.
   if (files.find(cat(kPeftPrefix, "classifier.weight"))) base.copies.clear();
   require_tied(config, base, files);
@@ -222,7 +223,7 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vec
       for (const auto& [copy, original] : copies_of(base, from)) modules.insert(module_of(copy)), tied = true;
     }
   for (const std::string& module : modules) saved.emplace_back(module);
-  const bool causal = base.family != "bert" && base.family != "vit";
+  const bool causal = !base.table || base.table->use == HfUse::kText;
   JsonObject out{{"peft_type", std::string("LORA")},
                  {"task_type", causal ? JsonValue(std::string("CAUSAL_LM")) : JsonValue(nullptr)},
                  {"base_model_name_or_path", base_folder},
@@ -233,7 +234,7 @@ JsonObject peft_config(const HfModel& base, const LoraOptions& o, const std::vec
                  {"target_modules", json_array(targets)},
                  {"modules_to_save", saved.empty() ? JsonValue(nullptr) : JsonValue(json_array(saved))},
                  {"bias", std::string("none")},
-                 {"fan_in_fan_out", base.family == "gpt2"},
+                 {"fan_in_fan_out", rules_of(base).fan_in_fan_out},
                  {"inference_mode", true},
                  {"init_lora_weights", true}};
   if (tied) out.emplace_back("ensure_weight_tying", true);

@@ -28,8 +28,8 @@ PeftAdapter read_peft_adapter(const std::string& folder, const HfModel& base);
 // The options alone, without targets and train, of the text of adapter_config.json.
 LoraOptions peft_options(std::string_view json, const std::string& path);
 
-// `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of ViT differ from
-// those in files. Throws kBadData for a family whose adapters are not supported.
+// `model` with the names that peft gives its tensors: those of its modules in transformers 5, which of some families
+// differ from those in files. Throws kBadData for a family whose adapters are not supported.
 HfModel named_by_peft(HfModel model);
 // The tensors of such a file for these layers, or parts of layers (core/nn/lora.h), and parameters of ours; where one
 // layer of ours is several of theirs, all have the same A, and a tied weight comes with its copy, under one name of

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/interop/hf_config.h"
+#include "core/interop/hf_family.h"
 #include "core/io/json.h"
 #include "data/streams/open_dataset.h"
 #include "data/text/tokenizer/tokenizer_file.h"
@@ -59,8 +60,8 @@ std::vector<double> numbers_of(const HfConfig& config, const char* key) {
 }  // namespace
 
 std::shared_ptr<const LikeData> data_of_folder(const HfModel& model) {
-  const bool images = model.family == "vit" || model.family == "resnet";
-  if (!is_hf_folder(model.folder) || (!images && model.family != "bert")) return nullptr;
+  if (!is_hf_folder(model.folder) || !model.table || model.table->use == HfUse::kText) return nullptr;
+  const bool images = model.table->use == HfUse::kImages;
   LikeData out{model.folder, {}, nullptr};
   DataSchema& s = out.schema;
   s.kind = images ? DataKind::kImages : DataKind::kTokens;

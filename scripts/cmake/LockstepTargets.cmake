@@ -100,21 +100,30 @@ function(lockstep_room name)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS ${name})
 endfunction()
 
-# lockstep_choices(sources Kind header function first): the choices of a selector, one file each. Of `sources` (a variable, to which the file
-# that is made here is added) each NAME.cpp defines `Choice<Kind> NAME_choice()`; `function`, declared in `header`, returns them all, `first`
-# before the others.
-function(lockstep_choices sources kind header function first)
-  list(TRANSFORM ${sources} REPLACE ".*/(.*)\\.cpp" "\\1_choice()" OUTPUT_VARIABLE calls)
-  list(REMOVE_ITEM calls ${first}_choice\(\))
-  list(PREPEND calls ${first}_choice\(\))
+# lockstep_list(sources Type ending header function): a list of values, one file each. Of `sources` (a variable, to which the file that is made
+# here is added) each NAME.cpp defines `Type NAME_ENDING()`; `function`, declared in `header`, returns them all in the order of `sources`.
+function(lockstep_list sources type ending header function)
+  list(TRANSFORM ${sources} REPLACE ".*/(.*)\\.cpp" "\\1_${ending}()" OUTPUT_VARIABLE calls)
   list(JOIN calls ", " calls)
   file(CONFIGURE OUTPUT ${function}.cpp CONTENT "#include \"@header@\"
 
 namespace lockstep {
-Choice<@kind@> @calls@;
-std::vector<Choice<@kind@>> @function@() { return {@calls@}; }
+@type@ @calls@;
+std::vector<@type@> @function@() { return {@calls@}; }
 }  // namespace lockstep
 " @ONLY)
+  set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
+endfunction()
+
+# lockstep_choices(sources Kind header function first): the choices of a selector, each NAME.cpp with a `Choice<Kind> NAME_choice()`, `first`
+# before the others.
+function(lockstep_choices sources kind header function first)
+  set(ordered ${${sources}})
+  set(others ${${sources}})
+  list(FILTER ordered INCLUDE REGEX "/${first}\\.cpp$")
+  list(FILTER others EXCLUDE REGEX "/${first}\\.cpp$")
+  list(APPEND ordered ${others})
+  lockstep_list(ordered "Choice<${kind}>" choice ${header} ${function})
   set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
 endfunction()
 

@@ -44,8 +44,6 @@ void name_bert_tensors(const BertOptions& o, BertHeads heads, HfModel& m) {
   m.ignored = {"cls.seq_relationship.*", "bert.embeddings.position_ids"};
 }
 
-}  // namespace
-
 HfModel bert_of(const HfConfig& c) {
   BertOptions o;
   o.layers = c.integer("num_hidden_layers", 12);
@@ -95,6 +93,17 @@ HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task) {
       {"tie_word_embeddings", true}};
   if (labels) add_labels(out.config, task.classes);
   return out;
+}
+
+}  // namespace
+
+HfFamily bert_family() {
+  return {.types = {"bert"},
+          .model = "bert",
+          .read = bert_of,
+          .write = bert_export,
+          .use = HfUse::kLabels,
+          .peft = {.keeps_ties = false}};
 }
 
 }  // namespace lockstep

@@ -27,8 +27,6 @@ void name_gpt2_tensors(const GptOptions& o, HfModel& m) {
   m.ignored = {"*.attn.bias", "*.attn.masked_bias"};  // masks
 }
 
-}  // namespace
-
 HfModel gpt2_of(const HfConfig& c) {
   GptOptions o;
   o.layers = c.integer("n_layer", 12);
@@ -74,6 +72,12 @@ HfExport gpt2_export(const std::vector<Field>& options, const TaskSpec& task) {
                 {"attn_pdrop", 0.0},
                 {"tie_word_embeddings", true}};
   return out;
+}
+
+}  // namespace
+
+HfFamily gpt2_family() {
+  return {.types = {"gpt2"}, .model = "gpt", .read = gpt2_of, .write = gpt2_export, .peft = {.fan_in_fan_out = true}};
 }
 
 }  // namespace lockstep

@@ -75,8 +75,6 @@ int64_t window_of(const HfConfig& c, const std::string& type, int64_t layers) {
   return window;
 }
 
-}  // namespace
-
 HfModel llama_of(const HfConfig& c) {
   const std::string type = c.text("model_type");
   LlamaOptions o;
@@ -160,6 +158,25 @@ HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task) {
     out.config.emplace_back("max_window_layers", o.window > 0 ? int64_t{0} : o.layers);
   }
   return out;
+}
+
+// What the weights were trained for may be longer than the data; they do not depend on it. transformers always writes
+// rms_norm_eps.
+void keep_positions(const HfConfig& source, JsonObject& config) {
+  if (!source.has("rms_norm_eps")) return;
+  for (auto& [key, value] : config)
+    if (key == "max_position_embeddings")
+      value = std::max(std::get<int64_t>(value), source.integer(key, std::get<int64_t>(value)));
+}
+
+}  // namespace
+
+HfFamily llama_family() {
+  return {.types = {"llama", "mistral", "qwen2", "qwen3"},
+          .model = "llama",
+          .read = llama_of,
+          .write = llama_export,
+          .keep = keep_positions};
 }
 
 }  // namespace lockstep

@@ -49,8 +49,6 @@ void name_resnet_tensors(const Stages& s, HfModel& m) {
   m.ignored = {"*.num_batches_tracked"};
 }
 
-}  // namespace
-
 HfModel resnet_of(const HfConfig& c) {
   ResnetOptions o;
   const auto blocks = c.integers("depths", {{3, 4, 6, 3}}),
@@ -105,6 +103,17 @@ HfExport resnet_export(const std::vector<Field>& options, const TaskSpec& task) 
                 {"downsample_in_bottleneck", false}};
   add_labels(out.config, task.classes);
   return out;
+}
+
+}  // namespace
+
+HfFamily resnet_family() {
+  return {.types = {"resnet"},
+          .model = "resnet",
+          .read = resnet_of,
+          .write = resnet_export,
+          .use = HfUse::kImages,
+          .peft = {.supported = false}};
 }
 
 }  // namespace lockstep

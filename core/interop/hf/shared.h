@@ -1,4 +1,4 @@
-// The architectures of hf_model.h, and what their source files share.
+// What the source files of the architectures share. Plain functions.
 #pragma once
 
 #include <algorithm>
@@ -7,23 +7,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/interop/hf_config.h"
-#include "core/interop/hf_model.h"
+#include "core/interop/hf_family.h"
 #include "core/nn/encoder.h"
 
 namespace lockstep {
-
-HfModel gpt2_of(const HfConfig& config);
-HfModel llama_of(const HfConfig& config);  // and mistral, qwen2, qwen3
-HfModel bert_of(const HfConfig& config);
-HfModel vit_of(const HfConfig& config);
-HfModel resnet_of(const HfConfig& config);
-
-HfExport gpt2_export(const std::vector<Field>& options, const TaskSpec& task);
-HfExport llama_export(const std::vector<Field>& options, const TaskSpec& task);
-HfExport bert_export(const std::vector<Field>& options, const TaskSpec& task);
-HfExport vit_export(const std::vector<Field>& options, const TaskSpec& task);
-HfExport resnet_export(const std::vector<Field>& options, const TaskSpec& task);
 
 // The values of an options struct as they go into the configuration, but for those of `left`, which are the user's own.
 // Throws kBadData where one is out of its range.

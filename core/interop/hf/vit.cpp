@@ -9,7 +9,8 @@ void name_vit_tensors(const VitOptions& o, HfModel& m) {
   const HfLayers layers{m.tensors};
   m.tensors.push_back({"parameters/class_token", {"vit.embeddings.cls_token"}});
   layers.both("patches", {"vit.embeddings.patch_embeddings.projection"}, HfTensor::Layout::kChannelsLast);
-  m.tensors.push_back({"parameters/positions.weight", {"vit.embeddings.position_embeddings"}});
+  m.tensors.push_back(
+      {.name = "parameters/positions.weight", .from = {"vit.embeddings.position_embeddings"}, .one_in_front = true});
   for (int64_t i = 0; i < o.layers; ++i) {
     const std::string ours = cat("blocks.", i, "."), theirs = cat("vit.encoder.layer.", i, ".");
     const std::string self = theirs + "attention.attention.";
@@ -24,8 +25,6 @@ void name_vit_tensors(const VitOptions& o, HfModel& m) {
   layers.both("head", {"classifier"});
   m.ignored = {"vit.pooler.*"};
 }
-
-}  // namespace
 
 HfModel vit_of(const HfConfig& c) {
   VitOptions o;
@@ -69,6 +68,23 @@ HfExport vit_export(const std::vector<Field>& options, const TaskSpec& task) {
                 {"qkv_bias", true}};
   add_labels(out.config, task.classes);
   return out;
+}
+
+}  // namespace
+
+HfFamily vit_family() {
+  return {.types = {"vit"},
+          .model = "vit",
+          .read = vit_of,
+          .write = vit_export,
+          .use = HfUse::kImages,
+          .peft = {.modules = {{"vit.encoder.layer.", "vit.layers."},
+                               {"attention.attention.query.", "attention.q_proj."},
+                               {"attention.attention.key.", "attention.k_proj."},
+                               {"attention.attention.value.", "attention.v_proj."},
+                               {"attention.output.dense.", "attention.o_proj."},
+                               {"intermediate.dense.", "mlp.fc1."},
+                               {"output.dense.", "mlp.fc2."}}}};
 }
 
 }  // namespace lockstep
