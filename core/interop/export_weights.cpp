@@ -14,6 +14,7 @@
 #include "core/interop/hf_family.h"
 #include "core/interop/peft_adapter.h"
 #include "core/io/pending_file.h"
+#include "core/io/state.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -176,20 +177,21 @@ void write_part(WeightWriter& file, const Part& p, const ReadElements& read) {
 
 }  // namespace
 
-void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
-                     const std::map<std::string, Shape>& shapes, const ReadElements& read, int64_t bytes_a_file) {
+void write_hf_folder(const std::string& folder, const HfExport& what, const NamedTensors& tensors,
+                     const HfFolderOptions& options) {
+  const std::string& source = options.source;
   check(what.model.table != nullptr, "write_hf_folder: a model of no architecture of transformers");
-  const std::vector<Part> parts = parts_of(what, shapes);
+  const std::vector<Part> parts = parts_of(what, tensors.shapes);
   const std::map<std::string, std::string> companions = companions_of(what, source);
   std::vector<WeightToWrite> weights;
   for (const Part& p : parts) weights.push_back(p.weight);
   PendingFolder out(folder);
-  const auto files = files_for(weights, bytes_a_file);
+  const auto files = files_for(weights, options.bytes_a_file);
   for (size_t f = 0; f < files.size(); ++f) {
     std::vector<WeightToWrite> here;
     for (size_t i : files[f]) here.push_back(weights[i]);
     WeightWriter file(out / weights_file_name(f, files.size()), here);
-    for (size_t i : files[f]) write_part(file, parts[i], read);
+    for (size_t i : files[f]) write_part(file, parts[i], tensors.read);
     file.commit();
   }
   if (files.size() > 1) out.write(kWeightsIndex, weights_index(weights, files));
@@ -213,21 +215,30 @@ void write_hf_folder(const std::string& folder, const HfExport& what, const std:
   out.commit();
 }
 
-void write_peft_folder(const std::string& folder, const JsonObject& config, const std::vector<HfTensor>& tensors,
-                       const std::map<std::string, Shape>& shapes, const ReadElements& read) {
-  HfExport what;
-  what.model.family = "peft";
-  what.model.tensors = tensors;
-  const std::vector<Part> parts = parts_of(what, shapes);
+void write_peft_folder(const std::string& folder, const PeftExport& what, const NamedTensors& tensors) {
+  std::vector<std::string> layers, trained;
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, shape] : tensors.shapes) {
+    if (name.starts_with(kBuffers)) continue;
+    shapes[name] = shape;
+    if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
+    else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
+  }
+  const HfModel base = named_by_peft(what.base);
+  HfExport adapter;
+  adapter.model.family = "peft";
+  adapter.model.tensors = peft_tensors(base, layers, trained);
+  adapter.config = peft_config(base, what.lora, layers, trained, what.base_folder);
+  const std::vector<Part> parts = parts_of(adapter, shapes);
   std::vector<WeightToWrite> weights;
   for (const Part& p : parts) weights.push_back(p.weight);
   PendingFolder out(folder);
   {
     WeightWriter file(out / kPeftWeights, weights);
-    for (const Part& p : parts) write_part(file, p, read);
+    for (const Part& p : parts) write_part(file, p, tensors.read);
     file.commit();
   }
-  out.write(kPeftConfig, json_line(config) + "\n");
+  out.write(kPeftConfig, json_line(adapter.config) + "\n");
   out.commit();
 }
 

@@ -1,30 +1,36 @@
-// Writes a folder that Hugging Face's transformers opens. Plain functions.
+// Writes folders that Hugging Face's transformers and peft open. Plain values and functions.
 #pragma once
 
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "core/interop/hf_model.h"
+#include "core/interop/named_tensors.h"
+#include "core/nn/lora.h"
 
 namespace lockstep {
 
-// Elements [range) of one of our flattened tensors.
-using ReadElements = std::function<void(const std::string& name, Range range, float* out)>;
+struct HfFolderOptions {
+  // A folder of transformers that the model came from, or anything else: of such a folder of the same architecture the
+  // tokenizer's files, the generation's and the numbers of special tokens go along, in place of those of the HfExport.
+  std::string source = {};
+  int64_t bytes_a_file = 5'000'000'000;  // of weights; where they are more, several files beside an index
+};
 
-// The folder is written under a temporary name and renamed. `shapes`: of all our tensors. `source`: a folder of
-// transformers that the model came from, or anything else: of such a folder of the same architecture the tokenizer's
-// files, the generation's and the numbers of special tokens go along, in place of those of `what`. Weights above 5 GB
-// are several files beside an index. Holds one tensor in memory. Throws ExitCode::kOutputLocked where the folder is
-// there already, kStorage where the disk is full.
-void write_hf_folder(const std::string& folder, const HfExport& what, const std::string& source,
-                     const std::map<std::string, Shape>& shapes, const ReadElements& read,
-                     int64_t bytes_a_file = 5'000'000'000);
+// The folder is written under a temporary name and renamed. `tensors`: all of our model. `what`: of hf_export_of().
+// Holds one tensor in memory. Throws ExitCode::kOutputLocked where the folder is there already, kStorage where the disk
+// is full.
+void write_hf_folder(const std::string& folder, const HfExport& what, const NamedTensors& tensors,
+                     const HfFolderOptions& options = {});
 
-// Writes a folder that Hugging Face's peft opens: `config` as adapter_config.json, and `tensors` of ours, which are all
-// of `shapes`. The same errors.
-void write_peft_folder(const std::string& folder, const JsonObject& config, const std::vector<HfTensor>& tensors,
-                       const std::map<std::string, Shape>& shapes, const ReadElements& read);
+struct PeftExport {
+  HfModel base;                  // the model that is adapted, of hf_export_of()
+  LoraOptions lora;              // of the adapters; which layers and parameters, `trained` says
+  std::string base_folder = {};  // where peft finds that model: base_model_name_or_path
+};
+
+// Writes a folder that peft opens. `trained`: the adapters' tensors and the parameters that were trained beside them;
+// buffers among them are left out. The same errors, and those of peft_tensors().
+void write_peft_folder(const std::string& folder, const PeftExport& what, const NamedTensors& trained);
 
 }  // namespace lockstep

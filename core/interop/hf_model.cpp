@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/interop/hf/shared.h"
+#include "core/interop/llmc.h"
 #include "core/io/llmc_weights.h"
 
 namespace lockstep {
@@ -18,6 +19,19 @@ JsonValue value_of(const Field& field) {
           return *target;
         else if constexpr (std::is_same_v<Target, EnumRef>) return target.get();
         else return nullptr;
+      },
+      field.target);
+}
+
+// The inverse: `value` is one of such a field.
+void set_value(Field& field, const JsonValue& value) {
+  std::visit(
+      [&](auto& target) {
+        using Target = std::decay_t<decltype(target)>;
+        if constexpr (std::is_same_v<Target, bool*> || std::is_same_v<Target, int64_t*> ||
+                      std::is_same_v<Target, double*> || std::is_same_v<Target, std::string*>)
+          *target = std::get<std::remove_pointer_t<Target>>(value);
+        else if constexpr (std::is_same_v<Target, EnumRef>) target.set(std::get<std::string>(value));
       },
       field.target);
 }
@@ -153,22 +167,21 @@ HfModel hf_model_of_config(std::string_view json, const std::string& path) {
 }
 
 HfModel read_hf_model(const std::string& path) {
+  if (!is_hf_folder(path) && has_llmc_magic(path)) return read_llmc_model(path);
   HfModel out;
-  if (is_hf_folder(path)) {
-    out = model_of(HfConfig::load(cat(path, "/config.json")));
-  } else if (has_llmc_magic(path)) {
-    const LlmcHeader h = read_llmc_header(path);
-    out = hf_model_of_config(json_line({{"model_type", std::string("gpt2")},
-                                        {"n_layer", h.layers},
-                                        {"n_head", h.heads},
-                                        {"n_embd", h.width},
-                                        {"vocab_size", h.vocabulary},
-                                        {"n_positions", h.positions}}),
-                             path);
-    for (HfTensor& t : out.tensors) t.layout = HfTensor::Layout::kSame;
-  }
+  if (is_hf_folder(path)) out = model_of(HfConfig::load(cat(path, "/config.json")));
   out.folder = path;
   return out;
+}
+
+std::unique_ptr<ModelKind> kind_of(const HfModel& model) {
+  require(!model.model.empty(), ExitCode::kBadData, model.folder,
+          ": is neither a folder of transformers nor a file of llm.c, which say which model they hold");
+  auto kind = make_choice(builtin_models(), model.model);
+  for (Field& f : kind->options())
+    for (const auto& [key, value] : model.options)
+      if (key == f.key) set_value(f, value);
+  return kind;
 }
 
 HfExport hf_export_of(const std::string& model, const std::vector<Field>& options, const TaskSpec& task) {

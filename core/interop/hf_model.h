@@ -3,6 +3,7 @@
 // architecture has a source file, hf/NAME.cpp, with both directions and its table (core/interop/hf_family.h).
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,10 @@ bool is_pretrained(const std::string& path);   // is such a folder, or a file
 // "gpt2"; of a file of tensors with our own names nothing but `folder` is set.
 HfModel read_hf_model(const std::string& path);
 HfModel hf_model_of_config(std::string_view json, const std::string& path);  // of its text
+
+// Our kind of model with the folder's options, which builds it: for model.task, or for other data. Throws
+// ExitCode::kBadData for a file with our own names, which says nothing of a model.
+std::unique_ptr<ModelKind> kind_of(const HfModel& model);
 
 // For our model with these options, built for this task. Throws ExitCode::kBadData naming the option where transformers
 // has no such model.

@@ -85,6 +85,15 @@ void require_copies(const HfModel& m, const WeightFiles& files) {
 
 }  // namespace
 
+std::vector<StateEntry> entries_of(const Module& model) {
+  std::vector<StateEntry> out;
+  for (auto& p : model.parameters())
+    out.push_back({cat(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
+  for (auto& b : model.buffers())
+    out.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+  return out;
+}
+
 HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries) {
   HfModel out = m;
   if (!m.family.empty() || !m.tensors.empty()) return out;

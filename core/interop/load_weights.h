@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// All parameters and buffers of a model whose parameters are placed, whole: they share its memory.
+std::vector<StateEntry> entries_of(const Module& model);
+
 // `model` with the tensors that it is read from: of a file with our names, which says nothing of a model, those of
 // `entries`.
 HfModel with_own_names(const HfModel& model, const std::vector<StateEntry>& entries);

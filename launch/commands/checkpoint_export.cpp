@@ -11,11 +11,10 @@
 
 #include "core/base/log.h"
 #include "core/interop/export_weights.h"
+#include "core/interop/llmc.h"
 #include "core/interop/load_weights.h"
-#include "core/interop/peft_adapter.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/json.h"
-#include "core/io/llmc_weights.h"
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
@@ -33,11 +32,9 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 20;  // elements read at a time
 
-// The tensors of a model, wherever they are stored, by our names: "parameters/...", "buffers/...".
-struct Tensors {
-  std::string place;
-  std::map<std::string, Shape> shapes;
-  ReadElements read;
+// The tensors of a model, and where they are stored.
+struct Tensors : NamedTensors {
+  std::string place = {};
   const Checkpoint* checkpoint = nullptr;     // that they are stored in, if any
   std::map<std::string, Shape> trained = {};  // ExportedWeights::trained()
 
@@ -67,23 +64,10 @@ Tensors tensors_of(const Checkpoint& c, const Settings* settings, bool averages)
 
 // Of a model that a folder or file describes. `m` must outlive it.
 Tensors tensors_of(const HfModel& m, const Settings& settings) {
-  Tensors out;
-  out.place = m.folder;
   const auto model = settings.model->build(m.task);
   model->name_tree();
-  std::vector<StateEntry> entries;
-  const auto add = [&](const std::string& name, const Shape& shape) {
-    out.shapes[name] = shape;
-    entries.push_back({name, shape, 0, Tensor()});
-  };
-  for (auto& [name, p] : model->parameters()) add(cat(kParameters, name), p->value.shape());
-  for (auto& [name, b] : model->buffers()) add(cat(kBuffers, name), b->value.shape());
-  const auto files = std::make_shared<const WeightFiles>(WeightFiles::open(m.folder));
-  require_weights_for(m, *files, entries);
-  out.read = [&m, files, shapes = out.shapes](const std::string& name, Range range, float* to) {
-    const auto tensor = std::find_if(m.tensors.begin(), m.tensors.end(), [&](auto& t) { return t.name == name; });
-    read_weight(*tensor, shapes.at(name), m, *files, range, to);
-  };
+  Tensors out{tensors_of(m, *model)};
+  out.place = m.folder;
   return out;
 }
 
@@ -131,33 +115,10 @@ void export_npz(const Tensors& tensors, const std::string& output) {
   file.commit();
 }
 
-void export_llmc(const Tensors& tensors, const HfExport& what, bool bf16, const std::string& output) {
-  require(what.model.family == "gpt2", ExitCode::kBadData, tensors.place, ": is a ", what.model.family,
-          " model; files of llm.c hold GPT-2");
-  const auto number = [&](std::string_view key) { return json_int(what.config, key, tensors.place); };
-  const LlmcHeader header{number("n_positions"), number("vocab_size"), number("n_layer"),
-                          number("n_head"),      number("n_embd"),     bf16};
-  write_llmc_weights(output, header, [&](const LlmcTensor& t, Range range, float* to) {
-    for (const HfTensor& own : what.model.tensors)
-      if (own.from[0] == what.model.prefix + t.name) return tensors.read(own.name, range, to);
-    check(false, "no tensor of ours is ", t.name);
-  });
-}
-
 void export_peft(const Tensors& tensors, const HfExport& base, const Settings& settings, const std::string& output) {
   require(settings.lora.rank > 0, ExitCode::kUsage, "--to peft: ", tensors.place,
           " has no adapters; its run was one without lora.rank");
-  std::vector<std::string> layers, trained;
-  std::map<std::string, Shape> shapes;
-  for (const auto& [name, shape] : tensors.trained) {
-    if (name.starts_with(kBuffers)) continue;
-    shapes[name] = shape;
-    if (name.ends_with(kLoraA)) layers.push_back(name_in_model(name.substr(0, name.size() - kLoraA.size())));
-    else if (!is_lora_parameter(name)) trained.push_back(name_in_model(name));
-  }
-  const HfModel model = named_by_peft(base.model);
-  write_peft_folder(output, peft_config(model, settings.lora, layers, trained, settings.init.from),
-                    peft_tensors(model, layers, trained), shapes, tensors.read);
+  write_peft_folder(output, {base.model, settings.lora, settings.init.from}, {tensors.trained, tensors.read});
 }
 
 constexpr std::string_view kExportFormats[] = {"h5", "safetensors", "npz", "hf", "llmc", "llmc-bf16", "peft"};
@@ -191,9 +152,9 @@ void write_tensors(const Tensors& tensors, const std::function<const Settings&()
     const Settings& of = settings();
     HfExport what = hf_export_of(of.model_name, of.model->options(), task);
     if (format == "hf" && add_data) add_data(what);
-    if (llmc) export_llmc(tensors, what, format == "llmc-bf16", request.output);
+    if (llmc) write_llmc_file(request.output, what, tensors, {format == "llmc-bf16", tensors.place});
     else if (format == "peft") export_peft(tensors, what, of, request.output);
-    else write_hf_folder(request.output, what, of.init.from, tensors.shapes, tensors.read);
+    else write_hf_folder(request.output, what, tensors, {.source = of.init.from});
   }
   const auto count = static_cast<int64_t>((format == "peft" ? tensors.trained : tensors.shapes).size());
   print(request.json

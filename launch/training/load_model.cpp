@@ -17,15 +17,6 @@ std::unique_ptr<Model> placed_model(const Settings& settings, const TaskSpec& ta
   return model;
 }
 
-std::vector<StateEntry> entries_of(const Model& model) {
-  std::vector<StateEntry> entries;
-  for (auto& p : model.parameters())
-    entries.push_back({cat(kParameters, p.name), p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
-  for (auto& b : model.buffers())
-    entries.push_back({cat(kBuffers, b.name), b.buffer->value.shape(), 0, b.buffer->value.flatten()});
-  return entries;
-}
-
 }  // namespace
 
 std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task) {

@@ -187,8 +187,8 @@ endfunction()
 set(LOCKSTEP_PUBLIC_HEADERS
   comm/communicator.h comm/local_comm.h comm/mpi_comm.h
   core/base/choice.h core/base/error.h core/base/field.h core/base/log.h
-  core/decode/decoder.h
-  core/interop/export_weights.h core/interop/hf_model.h core/interop/load_weights.h core/interop/peft_adapter.h
+  core/decode/decoder.h core/interop/export_weights.h core/interop/hf_model.h core/interop/llmc.h core/interop/load_weights.h
+  core/interop/named_tensors.h core/interop/peft_adapter.h
   core/io/checkpoint.h core/io/hdf5_file.h core/io/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
   core/models/token_transformer.h

@@ -10,7 +10,7 @@ build=$2 cmake=$3
 shown=0
 while IFS= read -r -d '' block; do
   shown=$((shown + 1))
-  if [[ "$(cat "$source"/own_{model,loop,decoder}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
+  if [[ "$(cat "$source"/own_{model,loop,decoder,weights}.cpp)" != *"$block"* ]]; then problem "program $shown of README.md and docs/library.md is not that of tests/consumer"; fi
 done < <(awk '/^```$/ && on { on = 0; printf "%c", 0 } on { print } /^```cpp$/ { on = 1 }' "$source"/../../{README.md,docs/library.md})
 same "programs in README.md and docs/library.md" 5 "$shown"
 
@@ -26,7 +26,7 @@ expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockste
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
-cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp,own_decoder.cpp} . # nothing of the repository beside them
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp,own_decoder.cpp,own_weights.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi
@@ -83,6 +83,14 @@ if with_mpi; then
   succeeds "own_loop, mpirun -n 2" mpi 2 build/own_loop loop4 300
   same "own_loop, mpirun -n 2" "$wanted" "$(tail -n 1 out)"
 fi
+for model in gpt2 qwen2 vit; do
+  folder=$source/../parity/hf/$model
+  succeeds "lockstep converts $model" prefix/bin/lockstep checkpoint convert "$folder" "wanted_$model" --to hf
+  succeeds "own_weights, $model" build/own_weights "$folder" "own_$model"
+  succeeds "own_weights, $model: the same files" diff -r "wanted_$model" "own_$model"
+done
+refuses "own_weights: a folder that is not there" 66 '.*nowhere.*' build/own_weights nowhere own_none
+
 succeeds "lockstep reads own_loop's checkpoint" prefix/bin/lockstep checkpoint digest loop1
 same "with the same digest" "$wanted" "$(tail -n 1 out)"
 finish

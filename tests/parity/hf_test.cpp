@@ -78,10 +78,7 @@ struct Loaded {
     model = settings->model->build(task);
     place_parameters(*model, 1);
     model->eval();
-    for (auto& p : model->parameters())
-      entries.push_back({"parameters/" + p.name, p.parameter->value.shape(), 0, p.parameter->value.detach().flatten()});
-    for (auto& b : model->buffers())
-      entries.push_back({"buffers/" + b.name, b.buffer->value.shape(), 0, b.buffer->value.flatten()});
+    entries = entries_of(*model);
     const std::vector<float> values = all_of(files, in);
     const std::string name = model->reads().front().name;
     batch.add(name.empty() ? "first" : name,
@@ -145,16 +142,12 @@ TEST(HfFolder, WhatIsExportedIsWhatWasThere) {
     TemporaryFolder scratch;
     Loaded m(folder);
     load_weights(*m.settings->pretrained, m.entries);
-    std::map<std::string, Shape> shapes;
-    for (const StateEntry& e : m.entries) shapes[e.name] = e.shape;
-    const auto read = [&](const std::string& name, Range r, float* out) {
-      for (const StateEntry& e : m.entries)
-        if (e.name == name) std::copy_n(e.data.values<float>() + r.begin, r.size(), out);
-    };
     const HfExport hf = hf_export_of(m.settings->model_name, m.settings->model->options(), m.task);
-    write_hf_folder(scratch / "once", hf, folder, shapes, read);
-    write_hf_folder(scratch / "parts", hf, "", shapes, read, 5000);
+    write_hf_folder(scratch / "once", hf, tensors_of(m.entries), {.source = folder});
+    write_hf_folder(scratch / "parts", hf, tensors_of(m.entries), {.bytes_a_file = 5000});
     EXPECT_TRUE(fs::exists(scratch / "parts/model.safetensors.index.json"));
+    const std::string& model = m.settings->model_name;
+    EXPECT_EQ(fs::exists(scratch / "parts/generation_config.json"), model == "gpt" || model == "llama");
     for (const char* name : {"once", "parts"}) {
       const WeightFiles before = WeightFiles::open(folder), after = WeightFiles::open(scratch / name);
       for (const StoredWeight& w : after.weights()) {
@@ -171,6 +164,20 @@ TEST(HfFolder, WhatIsExportedIsWhatWasThere) {
     }
     EXPECT_EQ(scratch.files(), 2);
   }
+}
+
+TEST(HfFolder, ItsModelIsBuiltWithoutConfiguration) {
+  for (const std::string& folder : folders()) {
+    SCOPED_TRACE(folder);
+    const HfModel model = read_hf_model(folder);
+    const auto settings = settings_of(folder);
+    EXPECT_EQ(json_line(hf_export_of(model.model, kind_of(model)->options(), model.task).config),
+              json_line(hf_export_of(model.model, settings->model->options(), model.task).config));
+  }
+  const std::string own = kept("gpt2") + "/model.safetensors";
+  expect_error(ExitCode::kBadData, {own, "is neither a folder of transformers nor a file of llm.c"},
+               [&] { kind_of(read_hf_model(own)); });
+  expect_error(ExitCode::kMissingInput, {"nowhere"}, [] { read_hf_model("nowhere"); });
 }
 
 // transformers refuses a llama whose heads do not divide its width, and computes the same as mistral without a window.
@@ -282,7 +289,8 @@ TEST(HfConfig, WhatIsNotSupportedIsRefusedByName) {
   };
   for (const char* text : {"", "[]", "{", "{\"model_type\":1}", "{\"model_type\":null}"})
     expect_error(ExitCode::kBadData, {"DIR/config.json"}, [&] { hf_model_of_config(text, "DIR/config.json"); });
-  refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"", "mamba is not supported");
+  refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
+          "mamba is not supported; these are: gpt2, llama, mistral, qwen2, qwen3, bert, vit, resnet");
   refused("gpt2", "gelu_new", "relu", "activation_function: relu");
   refused("gpt2", "\"n_inner\": null", "\"n_inner\": 63", "n_inner");
   refused("gpt2", "\"n_layer\": 2", "\"n_layer\": 1001", "model.layers: 1001");

@@ -10,6 +10,7 @@
 
 #include "core/autograd/node.h"
 #include "core/interop/export_weights.h"
+#include "core/interop/hf_config.h"
 #include "core/interop/load_weights.h"
 #include "core/interop/peft_adapter.h"
 #include "core/io/safetensors.h"
@@ -92,17 +93,11 @@ TEST(Peft, WhatIsWrittenIsWhatWasRead) {
     TemporaryFolder scratch;
     Adapted m(name, adapter_of(name));
     load_weights(*m.settings->adapter, m.trained);
-    std::map<std::string, Shape> shapes;
-    for (const StateEntry& e : m.trained) shapes[e.name] = e.shape;
     const PeftAdapter read = read_peft_adapter(adapter_of(name), *m.settings->pretrained);
-    const HfModel base = named_by_peft(*m.settings->pretrained);
-    write_peft_folder(scratch / "out",
-                      peft_config(base, read.options, read.options.targets, read.options.train, "base"),
-                      peft_tensors(base, read.options.targets, read.options.train), shapes,
-                      [&](const std::string& ours, Range r, float* out) {
-                        for (const StateEntry& e : m.trained)
-                          if (e.name == ours) std::copy_n(e.data.values<float>() + r.begin, r.size(), out);
-                      });
+    write_peft_folder(scratch / "out", {*m.settings->pretrained, read.options, "base"}, tensors_of(m.trained));
+    const HfConfig there = HfConfig::load(adapter_of(name) + "/" + kPeftConfig),
+                   here = HfConfig::load(scratch / "out/" + kPeftConfig);
+    for (const char* key : {"task_type", "fan_in_fan_out"}) EXPECT_EQ(there.json_of(key), here.json_of(key)) << key;
     const WeightFiles a = WeightFiles::open(adapter_of(name) + "/" + kPeftWeights),
                       b = WeightFiles::open(scratch / "out/" + kPeftWeights);
     ASSERT_EQ(a.weights().size(), b.weights().size());
