@@ -9,10 +9,10 @@
 
 #include "core/base/choice.h"
 #include "core/base/name_pattern.h"
-#include "core/io/state.h"
 #include "core/kernels/pointwise.h"
 #include "core/kernels/update_control.h"
 #include "core/nn/slot.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "optim/optimizer.h"
 
 namespace lockstep {

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "comm/axis.h"
-#include "core/io/state.h"
-#include "core/nn/module.h"
 #include "core/nn/slot.h"
+#include "core/state/state.h"
 #include "sharding/gather_schedule.h"
 #include "sharding/mesh.h"
 #include "sharding/model_buffers.h"

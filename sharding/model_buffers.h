@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/state.h"
 #include "core/nn/module.h"
+#include "core/state/state.h"
 #include "sharding/bucket_layout.h"
 #include "sharding/mesh.h"
 

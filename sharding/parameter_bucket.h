@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/io/state.h"
 #include "core/nn/module.h"
 #include "core/nn/slot.h"
+#include "core/state/state.h"
 #include "sharding/bucket_layout.h"
 #include "sharding/mesh.h"
 #include "sharding/options.h"

@@ -1,6 +1,6 @@
 // Hashes: 128-bit digests of bytes (XXH3) and CRC-32C. The door to xxHash and Boost.CRC.
 // Plain functions and values.
-// core/io/state.h says what a run's digest covers.
+// core/state/state.h says what a run's digest covers.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@
 #include "core/interop/hf_family.h"
 #include "core/interop/peft_adapter.h"
 #include "core/io/pending_file.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;

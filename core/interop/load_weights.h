@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/interop/hf_model.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/interop/hf_model.h"
 #include "core/interop/load_weights.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/interop/hf_config.h"
 #include "core/interop/hf_family.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 namespace {

@@ -83,7 +83,7 @@ class Module {
   // Writes them to a safetensors file, in fp32, and reads one. Where a module has no memory yet, as before
   // place_parameters(), load() allocates it. load() throws ExitCode::kBadData where a name or a shape differs, naming
   // the tensor, and what WeightFiles::open throws; save() what WeightWriter does (core/io/safetensors.h). Not for a
-  // module whose parameters a DataParallel holds: see core/io/checkpoint.h.
+  // module whose parameters a DataParallel holds: see core/state/checkpoint.h.
   void save(const std::string& path) const;
   void load(const std::string& path);
   void train(bool on = true);  // and all children

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 

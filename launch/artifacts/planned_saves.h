@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/base/log.h"
-#include "core/io/checkpoint.h"
 #include "core/io/json.h"
+#include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
 #include "launch/commands/checkpoint_export.h"
 #include "launch/commands/command_line.h"

@@ -18,7 +18,7 @@
 #include "core/io/numpy_file.h"
 #include "core/io/pending_file.h"
 #include "core/io/safetensors.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 #include "data/text/vocabulary.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/export_data.h"

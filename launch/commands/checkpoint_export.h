@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "launch/app.h"
 
 namespace lockstep {

@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "core/base/plain_file.h"
-#include "core/io/checkpoint.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "core/state/checkpoint.h"
 #include "data/import/import.h"
 #include "data/samples/inspect.h"
 #include "data/samples/sample_kind.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "data/import/import.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/interop/hf_model.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
 #include "launch/app.h"
 

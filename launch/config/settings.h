@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/io/checkpoint.h"
 #include "core/nn/lora.h"
 #include "core/nn/recompute.h"
+#include "core/state/checkpoint.h"
 #include "data/samples/data_options.h"
 #include "launch/app.h"
 #include "launch/config/config.h"

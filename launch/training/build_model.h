@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/io/checkpoint.h"
 #include "core/models/model.h"
+#include "core/state/checkpoint.h"
 #include "data/samples/dataset.h"
 #include "launch/config/settings.h"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/state.h"
 #include "core/nn/module.h"
+#include "core/state/state.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/interop/hf_model.h"
-#include "core/io/checkpoint.h"
 #include "core/io/safetensors.h"
+#include "core/state/checkpoint.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {

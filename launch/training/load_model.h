@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "core/io/checkpoint.h"
 #include "core/models/model.h"
+#include "core/state/checkpoint.h"
 #include "launch/config/settings.h"
 
 namespace lockstep {

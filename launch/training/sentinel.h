@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/axis.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "data/streams/loader.h"
 #include "launch/config/settings.h"
 #include "launch/training/chaos.h"

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/io/checkpoint.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "core/state/checkpoint.h"
 #include "launch/world/world.h"
 #include "optim/builtin.h"
 #include "sharding/data_parallel.h"

@@ -1,5 +1,5 @@
 // Checkpoints: any writers, any readers, one digest; damage of every kind is found; the last good one survives.
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "tests/fuzz/edits.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/base/hash.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz {

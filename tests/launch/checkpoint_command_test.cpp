@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/io/checkpoint.h"
 #include "core/io/hdf5_file.h"
+#include "core/state/checkpoint.h"
 #include "launch/commands/commands.h"
 #include "tests/support/files.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/base/partition.h"
 #include "core/device/allocator.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 #include "tests/optim/slots.h"
 
 namespace lockstep {

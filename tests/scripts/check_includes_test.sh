@@ -41,7 +41,8 @@ new_tree
 
 fails_with core/base/log.h '\n#include "core/tensor/tensor.h"\n' 'core/base/log.h:2: core/base may not include core/tensor'
 fails_with core/kernels/add.cpp '#include "core/tensor/tensor.h"\n' 'core/kernels/add.cpp:1: core/kernels may not include core/tensor'
-fails_with core/io/state.h '#include "core/ops/add.h"\n' 'core/io may not include core/ops'
+fails_with core/state/state.h '#include "core/ops/add.h"\n' 'core/state may not include core/ops'
+fails_with core/io/json.h '#include "core/tensor/tensor.h"\n' 'core/io may not include core/tensor'
 fails_with core/ops/sum.h '  #  include "comm/communicator.h"\n' 'core/ops/sum.h:1: core/ops may not include comm'
 fails_with optim/sgd.h '#include "sharding/layout.h"\n' 'optim/sgd.h:1: optim may not include sharding'
 fails_with sharding/group.h '#include "optim/adamw.h"\n' 'sharding/group.h:1: sharding may not include optim'
@@ -53,7 +54,7 @@ fails_with comm/mesh.h '#include "tests/data/support.h"\n' 'comm/mesh.h:1: comm 
 fails_with launch/world/ranks.h '#include "launch/training/own.h"\n' 'launch/world/ranks.h:1: launch/world may not include launch/training'
 fails_with core/new/thing.h '#include "core/base/error.h"\n' 'core/new is no folder of the include table'
 fails_with data/samples/read.cpp '#include <hdf5.h>\n' 'data/samples/read.cpp:1: <hdf5.h> has one door: core/io/hdf5_file.cpp'
-fails_with core/io/state.cpp '#include "core/io/hdf5_handles.h"\n' 'core/io/state.cpp:1: <core/io/hdf5_handles.h> has one door'
+fails_with core/state/state.cpp '#include "core/io/hdf5_handles.h"\n' 'core/state/state.cpp:1: <core/io/hdf5_handles.h> has one door'
 fails_with core/io/hdf5_file.h '#include "hdf5.h"\n' 'core/io/hdf5_file.h:1: <hdf5.h> has one door'
 fails_with sharding/layout.cpp '#include <mpi.h>\n' '<mpi.h> has one door: comm/'
 fails_with launch/config/config.cpp '#include <yaml-cpp/yaml.h>\n' '<yaml-cpp/yaml.h> has one door: launch/config/config_tree.cpp'

@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 namespace {

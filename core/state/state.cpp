@@ -1,4 +1,4 @@
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 #include <algorithm>
 

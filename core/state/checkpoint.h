@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/io/state.h"
+#include "core/state/state.h"
 
 namespace lockstep {
 

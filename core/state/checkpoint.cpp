@@ -1,4 +1,4 @@
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 #include "core/base/trace.h"
 #include "core/io/hdf5_file.h"
 #include "core/io/held_files.h"
-#include "core/io/manifest.h"
 #include "core/io/pending_file.h"
+#include "core/state/manifest.h"
 #include "core/tensor/raw_ops.h"
 
 namespace lockstep {

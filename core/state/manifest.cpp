@@ -1,4 +1,4 @@
-#include "core/io/manifest.h"
+#include "core/state/manifest.h"
 
 #include <algorithm>
 #include <charconv>

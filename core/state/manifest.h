@@ -1,5 +1,5 @@
 // The manifest of a checkpoint as text: written, and read with everything in it checked. Plain functions, beside those
-// of core/io/checkpoint.h that are about the manifest alone; included by checkpoint.cpp.
+// of core/state/checkpoint.h that are about the manifest alone; included by checkpoint.cpp.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/io/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 
