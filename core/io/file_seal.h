@@ -1,6 +1,7 @@
 // The seal of an HDF5 file that lockstep wrote: a hash of every byte outside the chunks, in a block before HDF5's own
 // data (a "user block", which HDF5 skips). It is compared before libhdf5 parses anything, since libhdf5 may read beyond
-// its memory where metadata are damaged; chunks have checksums of their own. data/FORMAT.md has the layout.
+// its memory where metadata are damaged; chunks have checksums of their own, and a checkpoint's tensors, which count as
+// chunks here, hashes. data/FORMAT.md has the layout.
 #pragma once
 
 #include <string>

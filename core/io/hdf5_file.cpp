@@ -29,7 +29,7 @@ constexpr size_t kOpenDatasets = 4;  // each keeps up to 1 MiB of chunks: a file
 
 struct Hdf5File::State {
   std::string path;
-  bool writing = false;
+  bool writing = false, reserved = false;
   int64_t file_bytes = 0;  // of a file that is read
   Id file;
   std::vector<std::string> created;    // datasets with values
@@ -77,6 +77,18 @@ struct Hdf5File::State {
     for (auto& [_, id] : datasets) closed &= id.close();
     datasets.clear();
     return closed;
+  }
+  void create(const std::string& name, StoredType type, const Shape& shape, hid_t plist) {
+    hsize_t extents[Shape::kMaxRank];
+    for (int i = 0; i < shape.rank(); ++i) extents[i] = static_cast<hsize_t>(shape[i]);
+    const Id space(H5Screate_simple(shape.rank(), extents, nullptr), H5Sclose),
+        links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+    H5Pset_create_intermediate_group(links, 1);
+    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+    H5Pset_obj_track_times(plist, false);
+    Id id(H5Dcreate2(file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
+    expect(hid_t{id}, cat("dataset '", name, "'"));
+    remember(name, std::move(id));
   }
   hid_t object(const std::string& name) { return name.empty() ? hid_t{file} : dataset(name); }
   Hdf5Info info(const std::string& name) {
@@ -240,7 +252,7 @@ void Hdf5File::close() {
     if (!hdf5::add_chunks(s.dataset(name), chunks)) s.fail("the file, at its end");
   const bool closed = s.close_datasets();
   if (!s.file.close() || !closed) s.fail("the file, at its end");
-  if (s.writing) seal_file(s.path, std::move(chunks));
+  if (s.writing && !s.reserved) seal_file(s.path, std::move(chunks));
 }
 
 void Hdf5File::create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout) {
@@ -249,32 +261,40 @@ void Hdf5File::create_dataset(const std::string& name, StoredType type, const Sh
   s.need_open();
   check(s.writing, s.path, " is open for reading");
   check(shape.rank() >= 1, "dataset '", name, "' needs at least one dimension");
-  std::string what = cat("dataset '", name, "'");
-  hsize_t extents[Shape::kMaxRank], chunk[Shape::kMaxRank];
+  hsize_t chunk[Shape::kMaxRank];
   int64_t row_bytes = size_of(type);
   for (int i = 0; i < shape.rank(); ++i) {
-    extents[i] = chunk[i] = static_cast<hsize_t>(shape[i]);
+    chunk[i] = static_cast<hsize_t>(shape[i]);
     if (i > 0) row_bytes *= shape[i];
   }
-  Id space(H5Screate_simple(shape.rank(), extents, nullptr), H5Sclose);
-  Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links, 1);
-  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-  H5Pset_obj_track_times(plist, false);
+  const Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   if (shape.numel() > 0) {
     int64_t rows = layout.chunk_rows > 0 ? layout.chunk_rows : std::max<int64_t>(1, kAutomaticChunkBytes / row_bytes);
     chunk[0] = static_cast<hsize_t>(std::min(rows, shape[0]));
-    s.expect(H5Pset_chunk(plist, shape.rank(), chunk), what);
+    s.expect(H5Pset_chunk(plist, shape.rank(), chunk), cat("dataset '", name, "'"));
     if (layout.deflate > 0) {
       H5Pset_shuffle(plist);
-      s.expect(H5Pset_deflate(plist, static_cast<unsigned>(layout.deflate)), what);
+      s.expect(H5Pset_deflate(plist, static_cast<unsigned>(layout.deflate)), cat("dataset '", name, "'"));
     }
     if (layout.checksum) H5Pset_fletcher32(plist);  // last, so that it covers what lies on disk
   }
-  Id id(H5Dcreate2(s.file, name.c_str(), file_type(type), space, links, plist, H5P_DEFAULT), H5Dclose);
-  s.expect(hid_t{id}, what);
+  s.create(name, type, shape, plist);
   if (shape.numel() > 0) s.created.push_back(name);
-  s.remember(name, std::move(id));
+}
+
+Range Hdf5File::reserve_dataset(const std::string& name, StoredType type, const Shape& shape) {
+  Door door;
+  State& s = *state_;
+  s.need_open();
+  check(s.writing && shape.numel() > 0, "nothing can be reserved for dataset '", name, "' in ", s.path);
+  const Id plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_layout(plist, H5D_CONTIGUOUS);
+  H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+  s.create(name, type, shape, plist);
+  s.reserved = true;
+  const haddr_t begin = H5Dget_offset(s.dataset(name));
+  if (begin == HADDR_UNDEF) s.fail(cat("dataset '", name, "'"));
+  return {static_cast<int64_t>(begin), static_cast<int64_t>(begin) + shape.numel() * size_of(type)};
 }
 
 void Hdf5File::write(const std::string& name, StoredType type, Range rows, const void* data) {

@@ -64,13 +64,17 @@ class Hdf5File {
   // A written file must be closed by close(): the destructor gives up what is not yet on disk without a word.
   ~Hdf5File();
 
-  // Flushes, and seals a written file (core/io/file_seal.h); throws kStorage. Not usable afterwards. Not an fsync.
+  // Flushes, and seals a written file (core/io/file_seal.h) unless it has reserved datasets; throws kStorage. Not
+  // usable afterwards. Not an fsync.
   void close();
   const std::string& path() const;
   int64_t bytes() const;     // of a file that is read
   void forget_read() const;  // gives back the memory of chunks that were read: up to 4 MiB
 
   void create_dataset(const std::string& name, StoredType type, const Shape& shape, const Hdf5Layout& layout = {});
+  // A contiguous dataset, not empty, whose values the caller writes into the file after close(), as they lie in memory,
+  // at the bytes [begin, end) that are returned. The caller then seals the file.
+  Range reserve_dataset(const std::string& name, StoredType type, const Shape& shape);
   void write(const std::string& name, StoredType type, Range rows, const void* data);
   // A whole dataset in one call.
   void write_all(const std::string& name, StoredType type, const Shape& shape, const void* data,

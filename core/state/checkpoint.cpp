@@ -12,7 +12,7 @@
 
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/io/hdf5_file.h"
+#include "core/state/checkpoint_part.h"
 #include "core/io/held_files.h"
 #include "core/io/pending_file.h"
 #include "core/state/manifest.h"
@@ -24,119 +24,6 @@ namespace {
 
 constexpr const char* kPending = ".pending-";
 constexpr const char* kName = "step-";
-constexpr int64_t kPiece = 1 << 20;          // elements: 4 MiB
-constexpr int64_t kLargestChunk = 64 << 20;  // bytes, of HDF5: it reads no less
-
-std::string part_name(int64_t part, int64_t parts) {
-  char name[64];
-  snprintf(name, sizeof name, "part-%04d-of-%04d.h5", static_cast<int>(part), static_cast<int>(parts));
-  return name;
-}
-std::string part_path(const Checkpoint& c, int64_t part) { return cat(c.dir, "/", part_name(part, c.info.ranks)); }
-std::string retired_text(const std::string& dir) {
-  return cat(dir, ": was removed while it was read, as a run does with those that checkpoint.keep_last leaves no room ",
-             "for: repeat this command");
-}
-std::string dataset_name(const StoredSlice& s) { return cat(s.name, "@", s.offset); }
-
-// Reads slices; the part file read last stays open, so go through them part by part where you can.
-class PartReader {
- public:
-  explicit PartReader(const Checkpoint& c) : checkpoint_(c) {}
-  ~PartReader() { rest(); }
-
-  // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
-  void read(const StoredSlice& s, Range range, float* out) {
-    if (out)
-      return read_pieces(
-          s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
-    std::vector<float> scratch(static_cast<size_t>(std::min(kPiece, range.size())));
-    read_pieces(
-        s, range, [&](Range) { return scratch.data(); }, [](Range) {});
-  }
-
-  // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
-  // stream.
-  void read(const StoredSlice& s, Range range, const StateEntry& e) {
-    if (e.data.device().in_host_memory() && e.data.dtype() == DType::kFloat32)
-      return read(s, range, e.data.mutable_values<float>() + (range.begin - e.offset));
-    Tensor pieces[2];
-    Event copied[2];
-    int turn = 0;
-    auto room = [&](Range r) {
-      turn ^= 1;
-      copied[turn].synchronize();
-      if (!pieces[turn]) {
-        pieces[turn] = Tensor::unallocated({r.size()}, DType::kFloat32, host_memory_of(e.data.device()));
-        pieces[turn].allocate();
-      }
-      return static_cast<float*>(pieces[turn].write());
-    };
-    read_pieces(s, range, room, [&](Range r) {
-      e.set_values(r.begin - e.offset, pieces[turn].slice(0, 0, r.size()));
-      copied[turn] = current_stream().record();
-    });
-  }
-
- private:
-  // `room` says where the elements of a piece go; `filled`, that they are there.
-  template <class Room, class Filled>
-  void read_pieces(const StoredSlice& s, Range range, const Room& room, const Filled& filled) {
-    open(s);
-    if (range.empty()) return;
-    const bool whole = range.size() == s.count;
-    Hash128 hash;
-    for (Range r{range.begin, std::min(range.begin + kPiece, range.end)}; !r.empty();
-         r = {r.end, std::min(r.end + kPiece, range.end)}) {
-      float* to = room(r);
-      file_->read(dataset_name(s), StoredType::kFloat32, {r.begin - s.offset, r.end - s.offset}, to);
-      if (whole) hash += digest_of(s.name, r.begin, to, r.size());
-      filled(r);
-    }
-    require(!whole || hash == s.hash, ExitCode::kBadData, file_->path(), ": tensor ", s.name,
-            " differs from its checksum; this checkpoint is damaged");
-  }
-
-  void open(const StoredSlice& s) {
-    if (s.part != part_) {
-      rest();
-      file_ = checkpoint_.held ? checkpoint_.held->file(s.part) : nullptr;
-      if (!file_) {
-        opened_ = std::make_unique<Hdf5File>(Hdf5File::open(part_there(s.part)));
-        file_ = opened_.get();
-      }
-      part_ = s.part;
-    }
-    // Before any memory or time is spent on it.
-    require(s.count <= file_->bytes() / 4, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ", s.count,
-            " elements by the manifest, more than ", file_->bytes(),
-            " bytes can hold: the file is truncated or damaged");
-    const Hdf5Info info = file_->info(dataset_name(s));
-    require(info.shape == Shape{s.count}, ExitCode::kBadData, file_->path(), ": tensor ", s.name, " has ",
-            info.shape.numel(), " elements at ", s.offset, ", and ", s.count, " by the manifest");
-    require(s.count == 0 || (info.checksum && info.chunk_rows <= kLargestChunk / 4), ExitCode::kBadData, file_->path(),
-            ": tensor ", s.name, " is not stored in small chunks with checksums: not written by lockstep");
-  }
-
-  // Files that are held outlast this reader, and may be many.
-  void rest() {
-    if (file_ && file_ != opened_.get()) file_->forget_read();
-  }
-
-  // The path of a part, which is there.
-  std::string part_there(int64_t part) const {
-    const std::string path = part_path(checkpoint_, part);
-    std::error_code error;
-    if (fs::exists(path, error)) return path;
-    require(!was_retired(checkpoint_.dir), ExitCode::kMissingInput, retired_text(checkpoint_.dir));
-    throw Error(ExitCode::kBadData, cat(path, ": is missing; this is no whole checkpoint"));
-  }
-
-  const Checkpoint& checkpoint_;
-  std::unique_ptr<Hdf5File> opened_;
-  const Hdf5File* file_ = nullptr;  // that one, or one that the checkpoint holds
-  int64_t part_ = -1;
-};
 
 std::vector<const StoredSlice*> by_part(const Checkpoint& c) {
   std::vector<const StoredSlice*> out;
@@ -146,7 +33,7 @@ std::vector<const StoredSlice*> by_part(const Checkpoint& c) {
 }
 
 // The slices of one tensor.
-std::pair<const StoredSlice*, const StoredSlice*> slices_of(const Checkpoint& c, const std::string& name) {
+std::pair<const StoredSlice*, const StoredSlice*> slices_named(const Checkpoint& c, const std::string& name) {
   struct ByName {
     bool operator()(const StoredSlice& s, const std::string& n) const { return s.name < n; }
     bool operator()(const std::string& n, const StoredSlice& s) const { return n < s.name; }
@@ -199,15 +86,6 @@ std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>&
 
 std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
-// Elements `at` onwards of a slice that is being saved; its values are in the cache already, since they are hashed.
-void require_finite(const StateEntry& e, int64_t at, const float* values, int64_t n) {
-  bool finite = true;
-  for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(values[i]);
-  if (finite) return;
-  const int64_t i = std::find_if(values, values + n, [](float v) { return !std::isfinite(v); }) - values;
-  throw Error(ExitCode::kNumeric, cat(e.name, " is not finite: element ", e.offset + at + i, " is ", values[i]));
-}
-
 }  // namespace
 
 void ValidationRecord::add(int64_t step, double measured) {
@@ -240,34 +118,18 @@ void begin_checkpoint(const std::string& pending) {
 
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
                                     const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up) {
-  const std::string path = cat(pending, "/", part_name(part, parts));
-  std::vector<StoredSlice> out;
-  Hdf5File file = Hdf5File::create(path);
-  for (const StateEntry& e : entries) {
-    StoredSlice s{e.name, e.shape, e.offset, e.data.numel(), part, {}};
-    file.create_dataset(dataset_name(s), StoredType::kFloat32, {s.count});
-    // Piece by piece: a reader of other HDF5 files in this process gets its turn in between.
-    for_each_stretch(e, kPiece, [&](int64_t at, const float* values, int64_t n) {
-      require(!give_up || !*give_up, ExitCode::kStorage, path, ": given up");
-      require_finite(e, at, values, n);
-      s.hash += digest_of(e.name, e.offset + at, values, n);
-      file.write(dataset_name(s), StoredType::kFloat32, {at, at + n}, values);
-    });
-    out.push_back(std::move(s));
-  }
-  file.close();
-  sync_file(path);
-  return out;
+  PartWriter file(part_path(pending, part, parts), part, {slices_of(entries)});
+  return file.finish({file.write(file.reserve(), entries, give_up)});
 }
 
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
-                       const std::vector<StoredSlice>& slices, int parts) {
+                       const std::vector<StoredSlice>& slices, int files) {
   trace_mark();
   std::vector<StoredSlice> arranged = slices;
-  arrange_slices(arranged, parts, ExitCode::kInternal, "the state to be saved");
+  arrange_slices(arranged, files, ExitCode::kInternal, "the state to be saved");
   const std::string pending = pending_checkpoint(checkpoints, info.step),
                     final = cat(checkpoints, "/", checkpoint_name(info.step));
-  write_manifest(pending, info, arranged, parts);
+  write_manifest(pending, info, arranged, files);
   remove_checkpoint(final);  // of an earlier try that did not verify
   std::error_code error;
   fs::rename(pending, final, error);
@@ -335,7 +197,7 @@ Checkpoint hold_checkpoint(const std::string& dir) {
     require(e.code() == ExitCode::kMissingInput || !was_retired(dir), ExitCode::kMissingInput, retired_text(dir));
     throw;
   }
-  c.held = HeldFiles::open(c.info.ranks, [&](int64_t part) { return part_path(c, part); });
+  c.held = HeldFiles::open(c.files, [&](int64_t part) { return part_path(dir, part, c.files); });
   require(!c.held || c.held->all() || !was_retired(dir), ExitCode::kMissingInput, retired_text(dir));
   return c;
 }
@@ -386,7 +248,7 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   }
   std::vector<std::string> differences;
   for (auto& [name, all] : wanted) {
-    const auto [begin, end] = slices_of(c, name);
+    const auto [begin, end] = slices_named(c, name);
     if (begin == end) differences.push_back(cat(name, " ", all[0]->shape, " is not in the checkpoint"));
     else if (!(begin->shape == all[0]->shape))
       differences.push_back(cat(name, " is ", begin->shape, " in the checkpoint and ", all[0]->shape, " here"));
@@ -418,7 +280,7 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
 }
 
 void read_elements(const Checkpoint& c, const std::string& name, Range range, float* out) {
-  const auto [begin, end] = slices_of(c, name);
+  const auto [begin, end] = slices_named(c, name);
   check(begin != end && 0 <= range.begin && range.end <= begin->shape.numel(), "elements [", range.begin, ", ",
         range.end, ") of tensor ", name, " are not in ", c.dir);
   PartReader reader(c);
@@ -431,13 +293,22 @@ void read_elements(const Checkpoint& c, const std::string& name, Range range, fl
 void verify_checkpoint(const Checkpoint& c) { verify_checkpoint(c, 0, 1); }
 
 void verify_checkpoint(const Checkpoint& c, int reader, int readers) {
-  double all = 1, before = 0;
+  double all = 0, before = 0;
   for (const StoredSlice& s : c.slices) all += static_cast<double>(s.count);
+  // Where the share of a reader begins in a slice: at a block, or where there are none at one of its ends.
+  const auto begin_in = [&](const StoredSlice& s, int of) -> int64_t {
+    if (of == 0 || of == readers) return of == 0 ? 0 : s.count;
+    const double at = all * of / readers - before, count = static_cast<double>(s.count);
+    if (!c.has_blocks) return at > count / 2 ? s.count : 0;
+    const auto inside = static_cast<int64_t>(std::clamp(at, 0.0, count));
+    return std::min(round_up(inside, kBlock), s.count);
+  };
   PartReader parts(c);
   for (const StoredSlice* s : by_part(c)) {
-    const double middle = before + static_cast<double>(s->count) / 2;
+    const Range mine{begin_in(*s, reader), begin_in(*s, reader + 1)};
     before += static_cast<double>(s->count);
-    if (static_cast<int>(middle / all * readers) == reader) parts.read(*s, {s->offset, s->offset + s->count}, nullptr);
+    if (!mine.empty() || (s->count == 0 && reader == 0))
+      parts.read(*s, {s->offset + mine.begin, s->offset + mine.end}, nullptr);
   }
 }
 

@@ -1,12 +1,12 @@
-// Checkpoints: a directory with a manifest and one HDF5 file per writer, by logical tensor name and global slice, so
-// that it opens at any layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the
-// earlier ones whole.
+// Checkpoints: a directory with a manifest and HDF5 files, by logical tensor name and global slice, so that it opens at
+// any layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the earlier ones
+// whole.
 //   step-00000030/manifest.json
 //       version, step, cursor, configuration, every slice with its hash; closed by its own hash
 //   step-00000030/part-0000-of-0002.h5
-//       fp32 datasets "NAME@OFFSET", chunks checksummed
+//       of all ranks of a machine: core/state/checkpoint_part.h
 // Plain functions; a Checkpoint is a manifest in memory. Beside it and the caller's own tensors, reading and writing
-// hold a piece of 4 MiB; of tensors on a GPU two.
+// hold a piece of 4 MiB, of tensors on a GPU two, and 16 bytes for each 256 KiB of a slice.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,9 @@
 namespace lockstep {
 
 // 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. 3: later_updates; a checkpoint
-// without any is still written as 2. 4: base; without it 3 or 2. All up to this one are read.
-constexpr int64_t kCheckpointVersion = 4;
+// without any was still written as 2. 4: base; without it 3 or 2. Up to there each rank had a file, whose chunks HDF5
+// checksums. 5: files of several ranks, with hashes of blocks. All up to this one are read; this one is written.
+constexpr int64_t kCheckpointVersion = 5;
 
 // What a run knows of its validation loss.
 struct ValidationRecord {
@@ -69,8 +70,9 @@ struct StoredSlice {
   std::string name;
   Shape shape;
   int64_t offset = 0, count = 0;
-  int64_t part = 0;  // writer
-  Hash128 hash;      // digest_of the slice
+  int64_t part = 0;         // number of the file that holds it
+  Hash128 hash;             // digest_of the slice
+  int64_t first_block = 0;  // among the hashes of that file, from version 5 on; no part of its text
 };
 
 class HeldFiles;  // core/io/held_files.h
@@ -78,11 +80,14 @@ class HeldFiles;  // core/io/held_files.h
 struct Checkpoint {
   std::string dir;
   CheckpointInfo info;
+  int64_t files = 1;
+  bool has_blocks = true;                 // each block of its tensors has a hash: version 5
   std::vector<StoredSlice> slices;        // by name and offset; those of one name cover its tensor once
   std::shared_ptr<const HeldFiles> held;  // its files, where it was opened by hold_checkpoint
 };
 
-// --- Writing: every writer calls write_part, then one calls commit. Throws ExitCode::kStorage; what was
+// --- Writing: each file is written by one writer with write_part, or by several with PartWriter
+// (core/state/checkpoint_part.h), then one calls commit. Throws ExitCode::kStorage; what was
 // written until then stays in the pending directory, which clean_checkpoints removes.
 std::string checkpoint_name(int64_t step);                                     // "step-00000030"
 std::string pending_checkpoint(const std::string& checkpoints, int64_t step);  // path of the temporary directory
@@ -91,9 +96,9 @@ void begin_checkpoint(const std::string& pending);                             /
 // first tensor that holds a NaN or an infinity: such a state is of no use, and must not take a good one's place.
 std::vector<StoredSlice> write_part(const std::string& pending, int part, int parts,
                                     const std::vector<StateEntry>& entries, const std::atomic<bool>* give_up = nullptr);
-// Refuses (kInternal) slices that do not cover each tensor once.
+// `files`: how many parts. Refuses (kInternal) slices that do not cover each tensor once.
 void commit_checkpoint(const std::string& checkpoints, const CheckpointInfo& info,
-                       const std::vector<StoredSlice>& slices, int parts);
+                       const std::vector<StoredSlice>& slices, int files);
 // Text form of slices, to collect them at the committing writer.
 std::string slices_text(const std::vector<StoredSlice>& slices);
 std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view where);
@@ -112,8 +117,9 @@ void retire_checkpoints(const std::string& checkpoints, int64_t step, const Rete
 std::vector<std::string> set_aside_newer(const std::string& checkpoints, int64_t step);
 
 // --- Reading. Errors: ExitCode::kMissingInput (no such directory), kBadData (torn, changed, of another model or
-// version). A slice that is read whole is compared with its hash; of one that is read in part, only HDF5's checksums of
-// its chunks of 256 KiB are (fletcher32: finds any flipped bit, not every change).
+// version). What is read is compared with its hash, by blocks of 256 KiB. Before version 5 only a slice that is read
+// whole is; of one that is read in part, HDF5's checksums of its chunks are (fletcher32: finds any flipped bit, not
+// every change).
 Checkpoint open_checkpoint(const std::string& dir);  // the manifest alone
 // The same, and its files stay open and so readable where its run retires it meanwhile. Beyond 256 files, or a quarter
 // of those that this process may open, they are not held: then reading a retired one throws kMissingInput.
@@ -137,7 +143,7 @@ void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& e
 void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
 // Reads everything and compares each slice with its hash; throws naming file and tensor.
 void verify_checkpoint(const Checkpoint& checkpoint);
-// A share of the same: together the readers 0 to `readers` - 1 read each slice once, about as many elements each.
+// A share of the same: together the readers 0 to `readers` - 1 read each element once, about as many each.
 void verify_checkpoint(const Checkpoint& checkpoint, int reader, int readers);
 // One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
 // mathematics, data.

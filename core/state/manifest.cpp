@@ -9,6 +9,7 @@
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
 #include "core/base/state_chunk.h"
+#include "core/state/checkpoint_part.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
 
@@ -85,16 +86,17 @@ std::string line_of(const JsonObject& object, std::string_view key, std::string_
 
 }  // namespace
 
-void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where) {
+void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode code, std::string_view where) {
   std::sort(slices.begin(), slices.end(), [](const StoredSlice& a, const StoredSlice& b) {
     return std::tie(a.name, a.offset, a.count) < std::tie(b.name, b.offset, b.count);
   });
+  std::vector<int64_t> blocks(static_cast<size_t>(files));
   for (size_t i = 0; i < slices.size(); ++i) {
-    const StoredSlice& s = slices[i];
+    StoredSlice& s = slices[i];
     const StoredSlice* before = i > 0 && slices[i - 1].name == s.name ? &slices[i - 1] : nullptr;
     const StoredSlice* after = i + 1 < slices.size() && slices[i + 1].name == s.name ? &slices[i + 1] : nullptr;
-    require(s.part >= 0 && s.part < parts, code, where, ": tensor ", s.name, " has a slice in part ", s.part,
-            "; parts are 0 to ", parts - 1);
+    require(s.part >= 0 && s.part < files, code, where, ": tensor ", s.name, " has a slice in part ", s.part,
+            "; parts are 0 to ", files - 1);
     require(!before || before->shape == s.shape, code, where, ": tensor ", s.name, " has the shapes ",
             before ? before->shape : s.shape, " and ", s.shape);
     const int64_t from = before ? before->offset + before->count : 0;
@@ -104,6 +106,9 @@ void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode co
             " are in no slice");
     require(after || s.offset + s.count == s.shape.numel(), code, where, ": tensor ", s.name, ": elements ",
             s.offset + s.count, " to ", s.shape.numel(), " are in no slice");
+    int64_t& next = blocks[static_cast<size_t>(s.part)];
+    s.first_block = next;
+    next = std::min(next + blocks_of(s), kLargestCount);
   }
 }
 
@@ -143,11 +148,9 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
 }
 
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
-                    int parts) {
+                    int files) {
   JsonObject head{{"format", std::string("lockstep checkpoint")},
-                  {"version", !info.base.empty()           ? kCheckpointVersion
-                              : info.later_updates.empty() ? 2
-                                                           : 3},
+                  {"version", kCheckpointVersion},
                   {"writer", info.writer},
                   {"step", info.step},
                   {"epoch", info.epoch},
@@ -160,7 +163,8 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
                   {"validation_finite", info.validation.finite},
                   {"dataset", info.dataset},
                   {"isa", info.isa},
-                  {"ranks", static_cast<int64_t>(parts)},
+                  {"ranks", info.ranks},
+                  {"files", static_cast<int64_t>(files)},
                   {"layout", info.layout},
                   {"math_text", info.math_text},
                   {"config", info.config},
@@ -223,6 +227,8 @@ Checkpoint open_checkpoint(const std::string& dir) {
   i.dataset = line_of(*head, "dataset", path);
   i.isa = line_of(*head, "isa", path);
   i.ranks = json_int(*head, "ranks", path);
+  c.has_blocks = version >= 5;
+  c.files = c.has_blocks ? json_int(*head, "files", path) : i.ranks;
   if (version >= 2) {
     i.loss_scale = json_number(*head, "loss_scale", path);
     i.good_steps = json_int(*head, "good_steps", path);
@@ -267,11 +273,13 @@ Checkpoint open_checkpoint(const std::string& dir) {
             "; a number in [0, 2^48] was expected");
   require(i.loss_scale > 0 && std::isfinite(i.loss_scale) && i.ranks >= 1 && i.ranks <= 1 << 20, ExitCode::kBadData,
           path, ": \"loss_scale\" is ", i.loss_scale, " and \"ranks\" ", i.ranks, ", which is impossible");
+  require(c.files >= 1 && c.files <= 1 << 20, ExitCode::kBadData, path, ": \"files\" is ", c.files,
+          "; a number in [1, 2^20] was expected");
   // Version 1 had one key for what is checkpoint.keep_last now.
   if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
     i.config.replace(at, 9, "\n  keep_last: ");
   c.slices = parse_slices(text.substr(list_at + 1), path);
-  arrange_slices(c.slices, i.ranks, ExitCode::kBadData, path);
+  arrange_slices(c.slices, c.files, ExitCode::kBadData, path);
   return c;
 }
 

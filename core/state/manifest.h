@@ -13,11 +13,12 @@ namespace lockstep {
 
 constexpr const char* kManifest = "manifest.json";
 
-// Sorts by name and offset. Throws `code` where the slices do not cover each tensor once, by writers [0, parts).
-void arrange_slices(std::vector<StoredSlice>& slices, int64_t parts, ExitCode code, std::string_view where);
+// Sorts by name and offset, and counts their blocks. Throws `code` where the slices do not cover each tensor once, in
+// files [0, files).
+void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode code, std::string_view where);
 
 // Writes the manifest of arranged slices into the directory `pending`, flushed to disk. Throws kStorage.
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
-                    int parts);
+                    int files);
 
 }  // namespace lockstep

@@ -32,7 +32,7 @@ inline void open_manifest(std::string_view manifest) {
   for (size_t i = 0; i < c.slices.size(); ++i) {
     const StoredSlice& s = c.slices[i];
     if (i == 0 || c.slices[i - 1].name != s.name) end = 0;
-    expect(s.count >= 0 && s.offset == end && s.part >= 0 && s.part < c.info.ranks, "slices do not follow each other");
+    expect(s.count >= 0 && s.offset == end && s.part >= 0 && s.part < c.files, "slices do not follow each other");
     end += s.count;
     const bool last = i + 1 == c.slices.size() || c.slices[i + 1].name != s.name;
     expect(!last || end == s.shape.numel(), "slices do not cover their tensor");

@@ -24,6 +24,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "9223372036854775807",
                                                       "\"version\":",
                                                       "\"ranks\":",
+                                                      "\"files\":",
                                                       "\"config\":",
                                                       "\"name\":",
                                                       "\"shape\":",
