@@ -4,10 +4,14 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
+#include <map>
 
 #include "core/base/caught.h"
 #include "core/base/flight_recorder.h"
+#include "core/base/host.h"
 #include "core/base/trace.h"
+#include "core/io/checkpoint_part.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/world/fail_together.h"
 
@@ -19,14 +23,33 @@ constexpr int64_t kDecoded = 1 << 20;  // elements at a time, whose copy takes m
 constexpr std::chrono::milliseconds kPollInterval{200};
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
+// Which file of a checkpoint this rank writes into, and with whom.
+struct FileOfRank {
+  int number = 0, files = 0;
+  std::vector<size_t> ranks;  // that write into it; the first makes and seals it
+
+  // `said`: by each rank; the first line is its machine.
+  FileOfRank(const std::vector<std::string>& said, size_t rank) {
+    std::map<std::string, int> number_of;
+    const auto machine_of = [&](size_t r) { return said[r].substr(0, said[r].find('\n')); };
+    for (size_t r = 0; r < said.size(); ++r) {
+      number_of.emplace(machine_of(r), static_cast<int>(number_of.size()));
+      if (machine_of(r) == machine_of(rank)) ranks.push_back(r);
+    }
+    number = number_of[machine_of(rank)];
+    files = static_cast<int>(number_of.size());
+  }
+};
+
 }  // namespace
 
 Saver::Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements,
-             std::function<void(int64_t step)> before_write)
+             std::function<void(int64_t step)> before_write, std::string machine)
     : comm_(comm.split(0, comm.rank(), "checkpoint")),
       checkpoints_(std::move(checkpoints)),
       retention_(retention),
       before_write_(std::move(before_write)),
+      machine_(machine.empty() ? cat(machine_id(), " ", host_name()) : std::move(machine)),
       memory_(current_device().type == DeviceType::kCuda ? host_memory_of(current_device()) : Device{}),
       busy_(elements > 0),
       thread_([this, elements] {
@@ -55,6 +78,7 @@ void Saver::start(const CheckpointInfo& info, const std::vector<StateEntry>& ent
   finish();
   copy(entries);
   info_ = info;
+  info_.ranks = comm_->size();
   retires_ = retires;
   report_ = {info.step, 1e3 * seconds_since(begun), 0};
   {
@@ -154,19 +178,62 @@ void Saver::work() {
   }
 }
 
-// A rank with a slow disk must not count as lost: ranks that are done wait in repeated short collectives, not in one
-// that would reach its deadline.
-void Saver::wait_for_all(const std::future<void>& written) {
-  try {
-    for (bool all = false; !all;) {
-      const bool mine = written.wait_for(kPollInterval) == std::future_status::ready;
-      const auto done = all_gather_values(*comm_, mine, "checkpoint");
-      all = std::find(done.begin(), done.end(), 0) == done.end();
+// Runs `mine` on all ranks and returns what it returned on each. Throws on all where it throws on one
+// (fail_together.h). A rank with a slow disk must not count as lost: ranks that are done wait in repeated short
+// collectives, not in one that would reach its deadline. Few collectives, since each waits for the busiest rank.
+std::vector<std::string> Saver::together(const std::function<std::string()>& mine) {
+  enum : int64_t { kWorking, kFailed, kDone, kDoneWithText };
+  std::string text;
+  std::exception_ptr failed;
+  const auto done = std::async(std::launch::async, [&] {
+    try {
+      text = mine();
+    } catch (...) {
+      failed = std::current_exception();
     }
+  });
+  std::vector<int64_t> states;
+  try {
+    do {
+      const bool ready = done.wait_for(kPollInterval) == std::future_status::ready;
+      const int64_t state = !ready ? kWorking : failed ? kFailed : text.empty() ? kDone : kDoneWithText;
+      states = all_gather_values(*comm_, state, "checkpoint");
+    } while (std::find(states.begin(), states.end(), kWorking) != states.end());
   } catch (...) {
     give_up_ = true;  // so that the future's destructor does not wait long for the write
     throw;
   }
+  const auto any = [&](int64_t state) { return std::find(states.begin(), states.end(), state) != states.end(); };
+  const auto rethrow = [&] {
+    if (failed) std::rethrow_exception(failed);
+  };
+  if (any(kFailed)) fail_together(*comm_, rethrow, "checkpoint");
+  return any(kDoneWithText) ? all_gather_text(*comm_, text, "checkpoint") : std::vector<std::string>(states.size());
+}
+
+// Writes the file of this rank's machine together with the ranks that share it. `said`: by each rank, its machine and
+// its slices. Returns the slices of each file, as text, from the rank that sealed it.
+std::vector<std::string> Saver::write(const std::string& pending, const std::vector<std::string>& said, int& files) {
+  const FileOfRank mine(said, static_cast<size_t>(comm_->rank()));
+  const bool leads = static_cast<size_t>(comm_->rank()) == mine.ranks[0];
+  files = mine.files;
+  std::optional<PartWriter> file;
+  const auto places = together([&] {
+    std::vector<std::vector<StoredSlice>> writers;
+    for (size_t r : mine.ranks) writers.push_back(parse_slices(said[r].substr(said[r].find('\n') + 1), "checkpoint"));
+    file.emplace(part_path(pending, mine.number, mine.files), mine.number, std::move(writers));
+    return leads ? file->reserve() : std::string();
+  });
+  const auto hashes = together([&] {
+    if (before_write_) before_write_(info_.step);
+    return file->write(places[mine.ranks[0]], entries_, &give_up_);
+  });
+  return together([&] {
+    if (!leads) return std::string();
+    std::vector<std::string> of_file;
+    for (size_t r : mine.ranks) of_file.push_back(hashes[r]);
+    return slices_text(file->finish(of_file));
+  });
 }
 
 void Saver::save() {
@@ -177,29 +244,23 @@ void Saver::save() {
   const bool first = comm_->rank() == 0;
   try {
     const std::string pending = pending_checkpoint(checkpoints_, info_.step);
-    std::vector<StoredSlice> mine;
-    const auto together = [&](const std::function<void()>& work) {
-      auto done = std::async(std::launch::async, work);
-      wait_for_all(done);
-      fail_together(
-          *comm_, [&] { done.get(); }, "checkpoint");
-    };
-    together([&] {
+    const auto said = together([&] {
       copied_.synchronize();
       if (first) begin_checkpoint(pending);
+      return cat(machine_, "\n", slices_text(slices_of(entries_)));
     });
+    int files = 0;
+    const auto written = write(pending, said, files);
     together([&] {
-      if (before_write_) before_write_(info_.step);
-      mine = write_part(pending, comm_->rank(), comm_->size(), entries_, &give_up_);
-    });
-    const auto texts = all_gather_text(*comm_, slices_text(mine), "checkpoint");
-    together([&] {
-      if (!first) return;
+      if (!first) return std::string();
       std::vector<StoredSlice> all;
-      for (const std::string& text : texts)
+      for (const std::string& text : written) {
+        if (text.empty()) continue;  // of a rank that sealed no file
         for (StoredSlice& s : parse_slices(text, "checkpoint")) all.push_back(std::move(s));
-      commit_checkpoint(checkpoints_, info_, all, comm_->size());
+      }
+      commit_checkpoint(checkpoints_, info_, all, files);
       if (retires_) retire_checkpoints(checkpoints_, info_.step, retention_);
+      return std::string();
     });
     report_.seconds = seconds_since(begun);
     std::lock_guard lock(mutex_);

@@ -1,13 +1,13 @@
 // Saver: saves checkpoints while training continues. It copies the rank's state entries (from a GPU in stream order),
-// and a separate thread writes the copy; the saver threads of all ranks synchronise on a separate communicator. One
-// save at a time. Owned by the train command, one per rank; owns the thread, the communicator and the buffer of the
-// copy, which is kept for the next save and takes as much host memory as the rank's entries.
+// and a separate thread writes the copy; the saver threads of all ranks synchronise on a separate communicator. The
+// ranks of a machine write into one file. One save at a time. Owned by the train command, one per rank; owns the
+// thread, the communicator and the buffer of the copy, which is kept for the next save and takes as much host memory as
+// the rank's entries.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,10 +30,11 @@ class Saver {
  public:
   // Collective. `elements`: the total number of elements of this rank's entries. The buffer is then allocated and
   // touched immediately, on the saver's thread, since the first access to new memory takes longer than the copy. 0:
-  // allocate at the first save. `before_write`: called with the step before this rank writes its part, on the saver's
-  // thread; what it throws is an error of that write.
+  // allocate at the first save. `before_write`: called with the step before this rank writes its slices, on the saver's
+  // thread; what it throws is an error of that write. `machine`: the ranks that give the same write into one file;
+  // empty: those of one machine.
   Saver(Communicator& comm, std::string checkpoints, const Retention& retention, int64_t elements = 0,
-        std::function<void(int64_t step)> before_write = {});
+        std::function<void(int64_t step)> before_write = {}, std::string machine = {});
   // Waits for a save in progress, or abandons it on all ranks if an exception is being thrown. A failure of that save
   // is not reported; call finish() before.
   ~Saver();
@@ -56,7 +57,8 @@ class Saver {
  private:
   void work();
   void save();
-  void wait_for_all(const std::future<void>& written);
+  std::vector<std::string> write(const std::string& pending, const std::vector<std::string>& said, int& files);
+  std::vector<std::string> together(const std::function<std::string()>& mine);
   void ready(int64_t elements);
   void reserve(int64_t elements);
   void copy(const std::vector<StateEntry>& entries);
@@ -65,6 +67,7 @@ class Saver {
   const std::string checkpoints_;
   const Retention retention_;
   const std::function<void(int64_t step)> before_write_;
+  const std::string machine_;
   Device memory_;  // of buffer_
 
   // Used by the saver's thread while busy_ is set, otherwise by the caller.

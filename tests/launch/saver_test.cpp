@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "tests/support/files.h"
@@ -98,23 +99,23 @@ TEST(Saver, IsFinishedByItsEndAndReportsWhatItCost) {
   });
 }
 
-// A rank that cannot write: the pending checkpoint goes, all ranks learn it at the next call that waits, once, one of
-// them with the reason; and saving goes on when there is room again.
+// A rank that cannot write what is its own in the file of all: the pending checkpoint goes, all ranks learn it at the
+// next call that waits, once, that rank with the reason; and saving goes on when there is room again.
 TEST(Saver, FailureIsEveryRanksAndSaidOnce) {
   TemporaryFolder folder;
   fs::create_directory(folder / "checkpoints");
   run_ranks(3, [&](Communicator& comm) {
     State state;
-    Saver saver(comm, folder / "checkpoints", {.keep_last = 2});
+    std::optional<test::FileSizeLimit> limit;  // of the process
+    const auto fill = [&](int64_t step) {
+      if (step == 2 && comm.rank() == 2) limit.emplace(kElements * 3);  // three quarters; rank 2 has the last third
+    };
+    Saver saver(comm, folder / "checkpoints", {.keep_last = 2}, 0, fill);
     saver.start(info_of(1), state.of(comm));
     saver.finish();
-    std::optional<test::FileSizeLimit> limit;  // of the process
-    // Only rank 2's part grows beyond it.
-    std::vector<StateEntry> mine = state.of(comm);
-    if (comm.rank() != 2) mine.erase(mine.begin());
-    if (comm.rank() == 0) limit.emplace(uint64_t{1} << 20);
-    comm.barrier("limited");
-    saver.start(info_of(2), mine);
+    std::vector<StateEntry> large = state.of(comm);
+    std::erase_if(large, [](const StateEntry& e) { return e.name != "parameters/large"; });
+    saver.start(info_of(2), large);
     std::string said = "nothing";
     bool secondary = false;
     try {
@@ -125,13 +126,13 @@ TEST(Saver, FailureIsEveryRanksAndSaidOnce) {
       said = e.what(), secondary = e.is_secondary();
     }
     if (comm.rank() == 2) {
-      EXPECT_NE(said.find("part-0002-of-0003.h5"), said.npos) << said;
+      EXPECT_NE(said.find("part-0000-of-0001.h5: tensor parameters/large: not written"), said.npos) << said;
     }
     EXPECT_EQ(secondary, comm.rank() != 2) << said;
     saver.finish();  // nothing is left to be said
+    limit.reset();
     comm.barrier("failed");
     if (comm.rank() == 0) {
-      limit.reset();
       EXPECT_EQ(std::distance(fs::directory_iterator(folder / "checkpoints"), {}), 1) << "the pending one is gone";
       expect_saved(folder / "", 1, 0);
     }
@@ -142,6 +143,46 @@ TEST(Saver, FailureIsEveryRanksAndSaidOnce) {
     saver.finish();
   });
   expect_saved(folder / "", 3, 3);
+}
+
+// Whoever shares a machine, in whatever order the ranks lie on them: a file for each machine, one digest.
+TEST(Saver, WritesAFileForEachMachine) {
+  const std::vector<std::vector<std::string>> placements = {
+      {"a", "a", "a", "a"}, {"a", "a", "b", "b"}, {"b", "a", "b", "a"}, {"a", "b", "b", "b"}, {"a", "b", "c", "d"}};
+  std::set<std::string> digests;
+  for (const auto& machines : placements) {
+    TemporaryFolder folder;
+    fs::create_directory(folder / "checkpoints");
+    run_ranks(4, [&](Communicator& comm) {
+      State state;
+      for (int64_t i = 0; i < kElements; ++i) state.large.mutable_values<float>()[i] = static_cast<float>(i % 1000);
+      Saver saver(comm, folder / "checkpoints", {}, 0, {}, machines[static_cast<size_t>(comm.rank())]);
+      saver.start(info_of(1), state.of(comm));
+      saver.finish();
+    });
+    const Checkpoint c = open_newest(folder / "");
+    const auto files = static_cast<int64_t>(std::set<std::string>(machines.begin(), machines.end()).size());
+    EXPECT_EQ(c.files, files);
+    EXPECT_EQ(c.info.ranks, 4);
+    EXPECT_EQ(std::distance(fs::directory_iterator(c.dir), {}), files + 1) << "and the manifest";
+    digests.insert(to_hex(digest_of(c)));
+  }
+  EXPECT_EQ(digests.size(), 1u);
+}
+
+// Without a name for it: the ranks of this test are on one.
+TEST(Saver, KnowsWhoSharesTheMachine) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "checkpoints");
+  run_ranks(3, [&](Communicator& comm) {
+    State state;
+    Saver saver(comm, folder / "checkpoints", {});
+    saver.start(info_of(1), state.of(comm));
+    saver.finish();
+  });
+  const Checkpoint c = open_newest(folder / "");
+  EXPECT_EQ(c.files, 1);
+  EXPECT_EQ(c.slices.size(), 2u) << "each tensor in one piece";
 }
 
 TEST(Saver, RefusesAStateWithHoles) {

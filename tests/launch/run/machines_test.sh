@@ -20,8 +20,8 @@ printf '#!/bin/bash\nexec bash -c "$*"\n' >other_machine
 chmod +x shell_to other_machine
 launch() { timeout 120 "$binary" launch --mpirun "$mpirun_program" --remote-shell "$work/shell_to" "$@"; }
 two=(--hosts '127.0.0.2:1,127.0.0.3:1')
-elsewhere() { # SHELL-COMMAND: what is done on 127.0.0.3 first, in a mount namespace
-  printf '#!/bin/bash\nexec unshare --mount bash -c '"'"'%s; exec bash -c "$*"'"'"' "$0" "$@"\n' "$1" >"$work/other_machine"
+elsewhere() { # SHELL-COMMAND: what is done on 127.0.0.3 first, with mounts and a host name of its own
+  printf '#!/bin/bash\nexec unshare --mount --uts bash -c '"'"'%s; exec bash -c "$*"'"'"' "$0" "$@"\n' "$1" >"$work/other_machine"
 }
 
 ends() { # WHAT CODE 'REGEXP' command...
@@ -35,6 +35,8 @@ succeeds "undisturbed" lockstep train "${keys[@]}" run.dir=plain
 wanted=$(digest plain)
 succeeds "two machines" launch "${two[@]}" -- train "${keys[@]}" run.dir=together
 same "two machines: the digest" "$wanted" "$(digest together)"
+parts() { find "$1/checkpoints" -name 'part-*' -printf '%f\n' | sort -u | tr '\n' ' '; } # RUN
+same "two machines that are one: one file" "part-0000-of-0001.h5 " "$(parts together)"
 
 # Users, ranges and addresses; and the environment of another machine, which inherits nothing.
 cp other_machine other_before
@@ -61,6 +63,11 @@ refuses "no such variable" 64 '--env NOWHERE: there is no such variable here' la
 mv other_before other_machine
 
 if [ "$(id -u)" -eq 0 ] && unshare --mount true 2>/dev/null; then
+  elsewhere 'hostname another'
+  succeeds "machines with names of their own" launch "${two[@]}" -- train "${keys[@]}" run.dir=others
+  same "machines with names of their own: the digest" "$wanted" "$(digest others)"
+  same "machines with names of their own: a file of each" "part-0000-of-0002.h5 part-0001-of-0002.h5 " "$(parts others)"
+  succeeds "their checkpoint, resumed on one machine" lockstep train "${keys[@]}" run.dir=others train.steps=22 --resume --ranks 3
   mkdir apart
   elsewhere "mount -t tmpfs none $work/apart"
   ends "a run directory of each machine" 73 "rank 1 on .*: run.dir: .* does not see the folder $work/apart/run of .*: there is none by this path" launch "${two[@]}" -- train "${keys[@]}" run.dir=apart/run
