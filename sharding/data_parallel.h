@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/axis.h"
+#include "core/nn/module.h"
 #include "core/nn/slot.h"
 #include "core/state/state.h"
 #include "sharding/gather_schedule.h"

@@ -12,9 +12,9 @@
 
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/state/checkpoint_part.h"
 #include "core/io/held_files.h"
 #include "core/io/pending_file.h"
+#include "core/state/checkpoint_part.h"
 #include "core/state/manifest.h"
 #include "core/tensor/raw_ops.h"
 

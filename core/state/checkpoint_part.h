@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/partition.h"
-#include "core/state/checkpoint.h"
 #include "core/io/hdf5_file.h"
+#include "core/state/checkpoint.h"
 
 namespace lockstep {
 

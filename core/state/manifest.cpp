@@ -9,9 +9,9 @@
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
 #include "core/base/state_chunk.h"
-#include "core/state/checkpoint_part.h"
 #include "core/io/json.h"
 #include "core/io/pending_file.h"
+#include "core/state/checkpoint_part.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
