@@ -11,7 +11,7 @@
 #include "core/base/flight_recorder.h"
 #include "core/base/host.h"
 #include "core/base/trace.h"
-#include "core/io/checkpoint_part.h"
+#include "core/state/checkpoint_part.h"
 #include "core/tensor/raw_ops.h"
 #include "launch/world/fail_together.h"
 
