@@ -23,13 +23,8 @@
 namespace lockstep {
 namespace {
 
-std::string parent() {
-  const char* place = std::getenv("TMPDIR");
-  return place && *place ? place : "/tmp";
-}
-
 // The host name is part of the directory's name, since locks work within one machine only.
-std::string prefix() { return cat(parent(), "/lockstep-prove-", host_name(), "-"); }
+std::string prefix() { return cat(temporary_place(), "/lockstep-prove-", host_name(), "-"); }
 
 std::atomic<int> signal_pipe{-1};  // where the handler writes the signal's number
 
@@ -86,9 +81,14 @@ class TempDir::SignalWatch {
   std::thread thread_;
 };
 
+std::string temporary_place() {
+  const char* place = std::getenv("TMPDIR");
+  return place && *place ? place : "/tmp";
+}
+
 void require_temporary_folder() {
   constexpr size_t kNeeded = 256 << 10;  // bytes: Open MPI's files of a job take a quarter of that
-  const std::string place = parent();
+  const std::string place = temporary_place();
   const auto fail = [&](int error) {
     const bool full = is_storage_error(error);
     throw Error(full ? ExitCode::kStorage : ExitCode::kOutputLocked,

@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+std::string temporary_place();  // TMPDIR, or /tmp
+
 // Throws ExitCode::kOutputLocked where TMPDIR, or /tmp, is no folder that this user can write, kStorage where it is
 // full. Open MPI and others, which keep small files there, say neither.
 void require_temporary_folder();

@@ -1,26 +1,22 @@
 #include "launch/cluster/attempt.h"
 
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include "core/base/hash.h"
 #include "core/base/host.h"
 #include "core/base/log.h"
-#include "core/base/system_call.h"
-#include "core/base/temporary.h"
 #include "launch/app.h"
 #include "launch/cluster/agent.h"
 #include "launch/cluster/child_process.h"
 #include "launch/cluster/control.h"
+#include "launch/cluster/mpirun_process.h"
 #include "launch/cluster/process_view.h"
 #include "launch/cluster/step_times.h"
 #include "launch/cluster/strangers.h"
@@ -55,13 +51,13 @@ std::vector<std::string> exported_variables(const AttemptOptions& options) {
   return out;
 }
 
-// mpirun's command line: an agent for each rank, which starts the rank.
-std::vector<std::string> mpirun_words(const AttemptOptions& options) {
+// mpirun with an agent for each rank, which starts the rank.
+MpirunOptions with_agents(const AttemptOptions& options) {
   MpirunOptions o = options.mpirun;
   if (!o.hosts.empty()) o.exported = exported_variables(options);
   o.command = {options.agent, "agent", "--"};
   o.command.insert(o.command.end(), options.mpirun.command.begin(), options.mpirun.command.end());
-  return mpirun_arguments(o);
+  return o;
 }
 
 class Attempt {
@@ -70,10 +66,6 @@ class Attempt {
       : options_(options), size_(options.mpirun.ranks), strangers_(strangers_of(size_)) {
     for (int r = 0; r < size_; ++r) ranks_.push_back({.rank = r});
     agents_.resize(static_cast<size_t>(size_));
-  }
-  ~Attempt() {
-    if (mpirun_ > 0) ::kill(-mpirun_, SIGKILL);
-    if (mpirun_ > 0) ::waitpid(mpirun_, nullptr, 0);
   }
   Attempt(const Attempt&) = delete;
 
@@ -100,10 +92,8 @@ class Attempt {
 
   // Where ranks reach this launcher: a socket of this machine, unless a host is another one.
   std::string own_address() {
-    std::string other;
-    for (const Host& h : options_.mpirun.hosts)
-      if (other.empty() && !is_this_machine(h.name)) other = h.name;
-    if (!other.empty()) return cat("tcp:", local_address_towards(other));
+    if (const std::string other = other_machine(options_.mpirun.hosts); !other.empty())
+      return cat("tcp:", local_address_towards(other));
     return cat("unix:@lockstep-", random_secret());  // no file: it works whatever TMPDIR is, and nothing is left of it
   }
 
@@ -127,13 +117,7 @@ class Attempt {
     environment.emplace_back(kProgress, progress);
     if (const std::string table = reach_table(options_.mpirun); !table.empty())
       environment.emplace_back(kReachTable, table);
-    auto [reads, writes] = make_pipe();
-    mpirun_ = start_child({.command = mpirun_words(options_),
-                           .output = writes.number(),
-                           .errors = writes.number(),
-                           .environment = environment,
-                           .blocked = options_.mpirun.shield.empty() ? 0 : SIGTERM});
-    mpirun_says_ = std::move(reads);
+    mpirun_.emplace(with_agents(options_), std::move(environment), options_.verbose);
     ::unsetenv(kControlSecret);
   }
 
@@ -159,7 +143,7 @@ class Attempt {
     }
     settle(now, false);
     if (!over_) speak(now);
-    if (!over_ && mpirun_ended_ && now - *mpirun_ended_ > 0.5) fail_by_mpirun();
+    if (!over_ && mpirun_->ended() && now - *mpirun_->ended() > 0.5) fail_by_mpirun();
   }
 
   // Ends the attempt if there is a reason, a moment after its first sign.
@@ -177,7 +161,8 @@ class Attempt {
       send_all({{"type", "report"}});  // where the others stand now
     }
     if (!all_ended && now - sign_ < kSettle) return;
-    if (mpirun_ended_ && !verdict->explained) return fail_by_mpirun();  // Open MPI in a rank then ends it with code 1
+    // Without mpirun, Open MPI in a rank ends that with code 1.
+    if (mpirun_->ended() && !verdict->explained) return fail_by_mpirun();
     over_ = true;
     result_.verdict = verdict;
     result_.code = static_cast<int>(verdict->code);
@@ -197,7 +182,7 @@ class Attempt {
                 {"folder", std::filesystem::current_path(ignored).string()}});
       return;
     }
-    if (mpirun_ended_) return fail_by_mpirun();
+    if (mpirun_->ended()) return fail_by_mpirun();
     if (signalled_) {
       over_ = true;
       result_.code = static_cast<int>(ExitCode::kSaved);
@@ -215,7 +200,7 @@ class Attempt {
 
   // Why mpirun does not start ranks: it starts none before it has reached every machine.
   std::string complaint_and_silence() const {
-    const std::string complaint = mpirun_complaint(mpirun_text_);
+    const std::string complaint = mpirun_complaint(mpirun_->text());
     std::string silent;
     size_t asked = 0;
     for (const Host& h : options_.mpirun.hosts)
@@ -225,10 +210,11 @@ class Attempt {
   }
 
   void fail_by_mpirun() {
-    const std::string complaint = started_ ? mpirun_complaint(mpirun_text_) : complaint_and_silence();
-    if (!options_.verbose && !mpirun_text_.empty()) log_info(cat("mpirun said: ", last_lines(mpirun_text_)));
+    const std::string& said = mpirun_->text();
+    const std::string complaint = started_ ? mpirun_complaint(said) : complaint_and_silence();
+    if (!options_.verbose && !said.empty()) log_info(cat("mpirun said: ", last_lines(said)));
     const bool trains = std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) { return r.step.total > 0; });
-    fail({.text = cat("mpirun ", mpirun_end_,
+    fail({.text = cat("mpirun ", mpirun_->end(),
                       trains     ? " while ranks were training"
                       : started_ ? " while ranks were starting"
                                  : " before all ranks were started",
@@ -249,38 +235,15 @@ class Attempt {
   void wait_for_news(double seconds) {
     std::vector<pollfd> all;
     if (listener_) all.push_back({listener_.number(), POLLIN, 0});
-    if (mpirun_says_) all.push_back({mpirun_says_.number(), POLLIN, 0});
+    if (mpirun_->output() >= 0) all.push_back({mpirun_->output(), POLLIN, 0});
     for (const auto& a : agents_)
       if (a && !a->closed()) all.push_back({a->number(), static_cast<short>(POLLIN | (a->pending() ? POLLOUT : 0)), 0});
     strangers_.add_to(all);
     ::poll(all.data(), all.size(), static_cast<int>(1e3 * seconds));
-    read_mpirun();
+    mpirun_->look();
     strangers_.look(
         listener_, [this](Connection& peer, const JsonObject& hello) { return meet(peer, hello); }, steady_now());
     for (int r = 0; r < size_; ++r) read_agent(r);
-  }
-
-  void read_mpirun() {
-    std::array<char, 4096> buffer;
-    while (mpirun_says_) {
-      const ssize_t n = ::read(mpirun_says_.number(), buffer.data(), buffer.size());
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
-      if (n <= 0) {
-        mpirun_says_ = Descriptor();
-        break;
-      }
-      if (options_.verbose) log_info(cat("mpirun: ", std::string_view(buffer.data(), static_cast<size_t>(n))));
-      if (mpirun_text_.size() < (1 << 20)) mpirun_text_.append(buffer.data(), static_cast<size_t>(n));
-    }
-    int status = 0;
-    if (mpirun_ > 0 && ::waitpid(mpirun_, &status, WNOHANG) == mpirun_) {
-      mpirun_ = -1;
-      mpirun_ended_ = steady_now();
-      const char* name = WIFSIGNALED(status) ? ::sigabbrev_np(WTERMSIG(status)) : nullptr;
-      mpirun_end_ = WIFSIGNALED(status)
-                        ? cat("was killed by ", name ? cat("SIG", name) : cat("signal ", WTERMSIG(status)))
-                        : cat("ended with exit code ", WEXITSTATUS(status));
-    }
   }
 
   // Why this peer is no agent of the job; empty: it is one, and is heard from now on.
@@ -462,23 +425,17 @@ class Attempt {
     listener_ = Descriptor();
     const double asked = steady_now();
     const bool hurry = result_.verdict.has_value();
-    if (mpirun_ > 0 && hurry) ::kill(mpirun_, SIGINT);  // as SIGTERM, which it may not get
-    while (mpirun_ > 0 && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
-    if (mpirun_ > 0) {
-      ::kill(-mpirun_, SIGKILL);
-      ::waitpid(mpirun_, nullptr, 0);
-      mpirun_ = -1;
-    }
+    if (hurry) mpirun_->ask_to_end();
+    while (mpirun_->runs() && steady_now() - asked < (hurry ? kMpirunEnd : 10)) wait_for_news(0.02);
+    mpirun_->kill();
     result_.ended_s = result_.decided_s + steady_now() - begun;
   }
 
   const AttemptOptions& options_;
   const int size_;
-  Descriptor listener_, mpirun_says_;
-  std::string address_, secret_, mpirun_text_;
-  pid_t mpirun_ = -1;
-  std::string mpirun_end_;  // "was killed by SIGKILL"
-  std::optional<double> mpirun_ended_;
+  Descriptor listener_;
+  std::string address_, secret_;
+  std::optional<MpirunProcess> mpirun_;
   std::vector<RankView> ranks_;
   std::vector<std::unique_ptr<Connection>> agents_;
   Strangers strangers_;
@@ -493,6 +450,6 @@ class Attempt {
 
 AttemptResult run_attempt(const AttemptOptions& options) { return Attempt(options).run(); }
 
-std::string attempt_line(const AttemptOptions& options) { return shell_line(mpirun_words(options)); }
+std::string attempt_line(const AttemptOptions& options) { return shell_line(mpirun_arguments(with_agents(options))); }
 
 }  // namespace lockstep

@@ -41,10 +41,10 @@ pid_t start_child(const ChildStart& c) {
   const pid_t self = ::getpid(), child = ::fork();
   require_done(child >= 0, ExitCode::kDevice, "cannot start ", c.command[0]);
   if (child > 0) {
-    ::setpgid(child, child);
+    if (c.own_group) ::setpgid(child, child);
     return child;
   }
-  ::setpgid(0, 0);
+  if (c.own_group) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, c.end_with_parent);
   if (::getppid() != self) ::_exit(static_cast<int>(ExitCode::kRankLost));
   for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(s, SIG_DFL);
@@ -53,7 +53,8 @@ pid_t start_child(const ChildStart& c) {
   if (c.blocked) sigaddset(&blocked, c.blocked);
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
   for (const auto& [name, value] : c.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  for (int descriptor : c.kept) ::fcntl(descriptor, F_SETFD, 0);
+  ::dup2(c.input >= 0 ? c.input : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
   ::dup2(c.output, STDOUT_FILENO);
   ::dup2(c.errors, STDERR_FILENO);
   ::execvp(arguments[0], arguments.data());

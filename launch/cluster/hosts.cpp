@@ -217,4 +217,9 @@ bool is_this_machine(const std::string& host) {
   return host == own || host == "localhost" || host == "127.0.0.1" || own.substr(0, own.find('.')) == host;
 }
 
+std::string other_machine(const std::vector<Host>& hosts) {
+  const auto other = std::find_if(hosts.begin(), hosts.end(), [](const Host& h) { return !is_this_machine(h.name); });
+  return other == hosts.end() ? "" : other->name;
+}
+
 }  // namespace lockstep

@@ -40,5 +40,6 @@ std::string hosts_text(const std::vector<Host>& hosts);  // "a:8,b:8"
 // By which Open MPI knows it, which takes names and IPv4 addresses alone: "v6-fd00xx2" of "fd00::2".
 std::string mpi_name(const Host& host);
 bool is_this_machine(const std::string& host);
+std::string other_machine(const std::vector<Host>& hosts);  // the first one that is not this; empty: there is none
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Random kill -9 of commands that write: imports, splits, merges, exports, sweeps, runs, cancels (launched runs: tests/fault/soak_test.sh). The same
-# command again completes with the content of an undisturbed one, and leaves nothing of the killed ones in its folder, in TMPDIR or in /dev/shm,
-# and no process.
-# Usage: kill_commands_test.sh KILLS LOCKSTEP; LOCKSTEP_SEED chooses the moments.
+# Random kill -9 of commands that write: imports, splits, merges, exports, sweeps, runs, launchers of runs, cancels (ranks of launched runs:
+# tests/fault/soak_test.sh). The same command again completes with the content of an undisturbed one, and leaves nothing of the killed ones in its
+# folder, in TMPDIR or in /dev/shm, and no process.
+# Usage: kill_commands_test.sh KILLS LOCKSTEP [MPIRUN]; LOCKSTEP_SEED chooses the moments, LOCKSTEP_KINDS the kinds, such as "text launch".
 # shellcheck disable=SC2317  # the commands are called by name
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "${@:2}"
@@ -10,6 +10,7 @@ kills=$1
 RANDOM=${LOCKSTEP_SEED:-1}
 mkdir tmp
 export TMPDIR=$work/tmp ASAN_OPTIONS=$no_leak_check
+unset OMPI_MCA_orte_tmpdir_base OMPI_MCA_btl_vader_backing_directory
 
 make_inputs
 make_text long.txt 400000
@@ -42,9 +43,21 @@ sweep() { lockstep sweep "${small[@]}" optim.lr=1e-3,3e-3 --dir "$place/grid"; }
 found_sweep() { digest "$place/grid/000" && digest "$place/grid/001"; }
 train() { lockstep train "${small[@]}" run.dir="$place/run" "$([ -e "$place/run/metrics.jsonl" ] && echo --resume || echo optim.lr=0.003)"; }
 found_train() { digest "$place/run"; }
+launch() { lockstep launch --mpirun "$mpirun_program" -n 2 -- train "${small[@]}" run.dir="$place/run" "$([ -e "$place/run/metrics.jsonl" ] && echo --resume || echo optim.lr=0.003)"; }
+found_launch() { digest "$place/run"; }
 kinds=(text json table split merge weights folder sweep train)
+if with_mpi; then kinds+=(launch); fi
+if [ -n "${LOCKSTEP_KINDS:-}" ]; then read -ra kinds <<<"$LOCKSTEP_KINDS"; fi
 
-working() { pgrep -f 'run.dir=killed/|killed/grid' || true; } # processes on the outputs
+working() { # processes on the outputs, among them mpirun and its keeper
+  local p
+  for p in $(pgrep -f 'run.dir=killed/|killed/grid'); do
+    if [ "$(readlink "/proc/$p/cwd")" = "$work" ]; then echo "$p"; fi
+  done
+}
+shared() { # folders of launched runs in /dev/shm that no process has locked
+  find /dev/shm -maxdepth 1 -name 'lockstep-*' -newer text.yaml -exec flock --nonblock {} echo {} \; 2>/dev/null
+}
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 place=wanted
 declare -A wanted took files
@@ -64,7 +77,7 @@ for ((n = 0; n < kills; ++n)); do
   kind=${kinds[RANDOM % ${#kinds[@]}]}
   mkdir -p "$place"
   for _ in $(seq $((1 + RANDOM % 3))); do # killed once, or while it goes on
-    setsid bash -c "$(declare -f "$kind" lockstep); $(declare -p binary small large place); $kind" >out 2>err </dev/null &
+    setsid bash -c "$(declare -f "$kind" lockstep); $(declare -p binary mpirun_program small large place); $kind" >out 2>err </dev/null &
     pid=$!
     after=$((RANDOM * took[$kind] / 32768))
     sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
@@ -72,8 +85,11 @@ for ((n = 0; n < kills; ++n)); do
     wait "$pid" 2>/dev/null || true
     for _ in $(seq 300); do if ! kill -0 -- "-$pid" 2>/dev/null; then break; fi && sleep 0.01; done # all of it, with its locks
   done
-  # Points of a sweep end by themselves within seconds.
-  if [ "$kind" = sweep ]; then for _ in $(seq 100); do if [ -z "$(working)" ]; then break; fi; sleep 0.1; done; fi
+  # Points of a sweep, mpirun and its ranks end by themselves within seconds.
+  case $kind in
+    sweep | launch) for _ in $(seq 100); do if [ -z "$(working)" ]; then break; fi; sleep 0.1; done ;;
+  esac
+  expect "kill $n, $kind: no process of the killed is left" test -z "$(working)"
   case $kind in
     split | merge | text | json | table | weights | folder) # complete outputs stay, and are not replaced
       for output in a.h5 b.h5 out.h5 out.safetensors out; do if [ -e "$place/$output" ]; then rm -rf "${place:?}/$output"; fi; done ;;
@@ -81,13 +97,18 @@ for ((n = 0; n < kills; ++n)); do
   succeeds "kill $n, $kind: again" "$kind"
   same "kill $n, $kind: what came of it" "${wanted[$kind]}" "$(found_"$kind")"
   case $kind in
-    sweep | train) # logs and events of earlier attempts stay
+    sweep | train | launch) # logs and events of earlier attempts stay
       expect "kill $n, $kind: nothing unfinished is left" test -z "$(find "$place" -name '*.tmp-*' -o -name '*.part-*' -o -name '.probe-*')" ;;
     *) same "kill $n, $kind: the files that are there" "${files[$kind]}" "$(find "$place" | sort)" ;;
   esac
   expect "kill $n, $kind: no process is left" test -z "$(working)"
-  same "kill $n, $kind: what is in TMPDIR" none "$(find tmp -mindepth 1 -maxdepth 1 -name 'lockstep*' | grep . || echo none)"
-  expect "kill $n, $kind: nothing in /dev/shm" test -z "$(find /dev/shm -maxdepth 1 -name 'lockstep-*' -newer text.yaml 2>/dev/null)"
+  same "kill $n, $kind: what is in TMPDIR" none "$(find tmp -mindepth 1 -maxdepth 1 | grep . || echo none)"
+  for _ in $(seq 50); do # other tests start and kill launchers, too
+    left=$(shared)
+    if [ -z "$left" ]; then break; fi
+    sleep 0.1
+  done
+  same "kill $n, $kind: what is in /dev/shm" none "${left:-none}"
   rm -rf "$place"
   if [ "$failed" -ne 0 ]; then break; fi
 done

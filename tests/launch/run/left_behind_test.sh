@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a kill -9 leaves of temporary files, and the next start of the same thing removes: parts of exports, files of a run directory. A launcher
 # leaves nothing, in TMPDIR or /dev/shm. What is not lockstep's, or is in use, stays. Usage: left_behind_test.sh LOCKSTEP [MPIRUN]
+# shellcheck disable=SC2016  # texts for other shells
 # shellcheck source=tests/launch/run/common.sh
 . "$(dirname "$0")/common.sh" "$@"
 make_inputs
@@ -62,7 +63,9 @@ if with_mpi; then
   "$binary" launch --mpirun "$mpirun_program" -n 2 -- train text.yaml train.steps=1000000 schedule.steps=60 run.dir=launched >out 2>err &
   pid=$!
   until grep -q '"step":[1-9]' launched/ranks.jsonl 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
-  same "its socket is no file" 0 "$(here tmp 'lockstep-*')"
+  same "its socket is no file; Open MPI's are in a folder of the run" 1 "$(here tmp '*')"
+  segments=$(for r in $(pgrep -f "^[^ ]*lockstep train .*run.dir=launched"); do grep -o "/dev/shm/[^ ]*$" "/proc/$r/maps" || true; done | sort -u)
+  expect "what its ranks share is in a folder of the run, too ($segments)" bash -c '! grep -vE "^(/dev/shm/lockstep-mpi-.*)?$" <<<"$0"' "$segments"
   same "its recorders have no names" "$before" "$(shared)"
   expect "but the launcher sees what its ranks do" kill -0 $pid
   kill -9 $pid
@@ -72,7 +75,8 @@ if with_mpi; then
     sleep 0.05
   done
   same "after kill -9, ranks that are left" 0 "$(pgrep -fc "run.dir=launched" || true)"
-  same "nor anything in TMPDIR" 0 "$(here tmp 'lockstep-*')"
+  same "nor anything in TMPDIR" 0 "$(here tmp '*')"
   same "nor in /dev/shm" "$before" "$(shared)"
+  while read -r segment; do expect "nor $segment" test ! -e "$segment"; done <<<"$segments"
 fi
 finish
