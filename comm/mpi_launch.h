@@ -15,4 +15,8 @@ int launched_local_size();
 int launched_rank();
 int launched_size();
 
+// Names the folder for memory that ranks of one machine share, in place of /dev/shm: Open MPI's own variable, of
+// version 4, which 5 knows, too. `lockstep launch` sets it, so that nothing is left where ranks are killed.
+inline constexpr char kSharedFolder[] = "OMPI_MCA_btl_vader_backing_directory";
+
 }  // namespace lockstep

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+
+#include "comm/mpi_launch.h"
 
 namespace lockstep {
 
@@ -41,6 +44,11 @@ constexpr size_t kHeader = 1024;
 
 std::unique_ptr<ProgressBoard> nothing() { return nullptr; }
 
+std::string path_of(const std::string& name) {
+  const char* folder = std::getenv(kSharedFolder);
+  return (folder && *folder ? std::string(folder) : "/dev/shm") + name;
+}
+
 }  // namespace
 
 std::string stopped_text(int64_t process) {
@@ -65,7 +73,7 @@ ProgressBoard::Place& ProgressBoard::at(int place) const {
 }
 
 std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, int ranks) {
-  const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  const int file = ::open(path_of(name).c_str(), O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) return nothing();
   // Reserves the memory now: otherwise a full /dev/shm would end the process with a signal at the first write.
   const bool there =
@@ -79,7 +87,7 @@ std::unique_ptr<ProgressBoard> ProgressBoard::create(const std::string& name, in
 
 std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int ranks) {
   const size_t bytes = kHeader + sizeof(Place) * static_cast<size_t>(ranks);
-  const int file = shm_open(name.c_str(), O_RDWR, 0);
+  const int file = ::open(path_of(name).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   if (file < 0) return nothing();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
@@ -87,7 +95,7 @@ std::unique_ptr<ProgressBoard> ProgressBoard::open(const std::string& name, int 
   return std::unique_ptr<ProgressBoard>(new ProgressBoard(memory, bytes));
 }
 
-void ProgressBoard::unlink(const std::string& name) { shm_unlink(name.c_str()); }
+void ProgressBoard::unlink(const std::string& name) { ::unlink(path_of(name).c_str()); }
 
 void ProgressBoard::post(int place, int64_t number, const std::string& call) {
   Place& p = at(place);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "comm/mpi_launch.h"
 #include "core/base/host.h"
 #include "core/base/system_call.h"
 #include "launch/artifacts/temp_dir.h"
@@ -16,7 +17,7 @@ namespace {
 
 // The names of Open MPI 4 and of Open MPI 5.
 constexpr std::array kSession{"OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"};
-constexpr std::array kShared{"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"};
+constexpr std::array kShared{&kSharedFolder[0], "OMPI_MCA_btl_sm_backing_directory"};
 
 }  // namespace
 

@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
+#include "comm/mpi_launch.h"
+
 namespace lockstep {
 namespace {
 
@@ -25,6 +29,20 @@ TEST(ProgressBoard, EveryMappingSeesWhatOnePosts) {
   EXPECT_TRUE(theirs->left(1));
   EXPECT_FALSE(theirs->left(2));
   EXPECT_FALSE(ProgressBoard::open(kName, 3)) << "unlinked";
+}
+
+TEST(ProgressBoard, LiesWhereTheLauncherSays) {
+  std::string folder = ::testing::TempDir() + "board-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(folder.data()));
+  ::setenv(kSharedFolder, folder.c_str(), 1);
+  const auto mine = ProgressBoard::create(kName, 2), theirs = ProgressBoard::open(kName, 2);
+  EXPECT_EQ(::access((folder + kName).c_str(), F_OK), 0);
+  ProgressBoard::unlink(kName);
+  ::unsetenv(kSharedFolder);
+  EXPECT_EQ(::rmdir(folder.c_str()), 0) << "nothing is left in it";
+  ASSERT_TRUE(mine && theirs);
+  mine->leave(1);
+  EXPECT_TRUE(theirs->left(1));
 }
 
 TEST(ProgressBoard, LongTextsAreCut) {
