@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kWarmUp = 3;  // steps whose times are not typical
+constexpr int64_t kUntypicalSteps = 3;  // steps whose times are not typical
 
 using Clock = std::chrono::steady_clock;
 
@@ -135,7 +135,7 @@ int Run::go() {
 void Run::after_step(const StepReport& r) {
   stopped_ = stopped_ || r.result.requests.stop;
   save_asked_ = save_asked_ || r.result.requests.save;
-  if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kWarmUp) waits_.add(r.transfers, r.step_ms / 1e3);
+  if (comm_.rank() == 0 && comm_.size() > 1 && ++timed_ > kUntypicalSteps) waits_.add(r.transfers, r.step_ms / 1e3);
   const bool eval_now = evaluates_after(r.step);
   EvalReport e;
   if (eval_now) e = evaluate(r.step);
