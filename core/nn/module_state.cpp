@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;  // elements on their way at a time
+constexpr int64_t kAtATime = 1 << 20;  // elements on their way at a time
 
 }  // namespace
 
@@ -31,8 +31,8 @@ void Module::save(const std::string& path) const {
   WeightWriter writer(path, std::move(weights));
   for (const NamedTensor& t : all) {
     const Tensor flat = t.value.flatten();
-    for (int64_t at = 0; at < flat.numel(); at += kPiece) {
-      const int64_t end = std::min(at + kPiece, flat.numel());
+    for (int64_t at = 0; at < flat.numel(); at += kAtATime) {
+      const int64_t end = std::min(at + kAtATime, flat.numel());
       const Tensor piece = Tensor::empty({end - at});
       raw::copy(piece, flat.slice(0, at, end));
       const Tensor there = raw::to_host(piece);
@@ -59,8 +59,8 @@ void Module::load(const std::string& path) {
   for (const NamedTensor& t : all) {
     if (!t.value.allocated()) t.value.storage()->allocate();
     const Tensor flat = t.value.flatten();
-    for (int64_t at = 0; at < flat.numel(); at += kPiece) {
-      const int64_t end = std::min(at + kPiece, flat.numel());
+    for (int64_t at = 0; at < flat.numel(); at += kAtATime) {
+      const int64_t end = std::min(at + kAtATime, flat.numel());
       piece.resize(static_cast<size_t>(end - at));
       files.read(*files.find(t.name), {at, end}, piece.data());
       raw::copy(flat.slice(0, at, end), raw::to_device(Tensor::of(piece, {end - at}), t.value.device()));

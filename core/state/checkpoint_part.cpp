@@ -22,8 +22,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kHashes = "@hashes";
-constexpr int64_t kStretch = 1 << 18;  // elements that are hashed, then written: they stay in the processor's cache
-constexpr int64_t kPiece = 1 << 20;    // elements that are read at once: 4 MiB; whole blocks
+constexpr int64_t kHashed = 1 << 18;  // elements that are hashed, then written: they stay in the processor's cache
+constexpr int64_t kRead = 1 << 20;    // elements that are read at once: 4 MiB; whole blocks
 constexpr int64_t kLargestChunk = 64 << 20;  // bytes, of HDF5: it reads no less
 
 std::string dataset_name(const StoredSlice& s) { return cat(s.name, "@", s.offset); }
@@ -152,7 +152,7 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
     const Range blocks = blocks_with(whole, mine);
     const size_t first = hashes.size();
     hashes.resize(first + static_cast<size_t>(blocks.size()));
-    for_each_stretch(e, kStretch, [&](int64_t at, const float* values, int64_t n) {
+    for_each_stretch(e, kHashed, [&](int64_t at, const float* values, int64_t n) {
       require(!give_up || !*give_up, ExitCode::kStorage, path_, ": given up");
       require_finite(e, at, values, n);
       for (int64_t i = begin + at, next; i < begin + at + n; i = next) {
@@ -206,7 +206,7 @@ void PartReader::read_pieces(const StoredSlice& s, Range range, const Room& room
   Hash128 hash;
   for (Range r{range.begin, range.begin}; r.end < range.end;) {
     const int64_t block = (r.end - s.offset) / kBlock;
-    r = {r.end, std::min(s.offset + block * kBlock + kPiece, range.end)};
+    r = {r.end, std::min(s.offset + block * kBlock + kRead, range.end)};
     float* to = room(r);
     if (checkpoint_.has_blocks) {
       read_blocks(s, {r.begin - s.offset, r.end - s.offset}, to);
@@ -224,7 +224,7 @@ void PartReader::read(const StoredSlice& s, Range range, float* out) {
   if (out)
     return read_pieces(
         s, range, [&](Range r) { return out + (r.begin - range.begin); }, [](Range) {});
-  std::vector<float> scratch(static_cast<size_t>(std::min(kPiece, range.size())));
+  std::vector<float> scratch(static_cast<size_t>(std::min(kRead, range.size())));
   read_pieces(
       s, range, [&](Range) { return scratch.data(); }, [](Range) {});
 }
@@ -239,7 +239,7 @@ void PartReader::read(const StoredSlice& s, Range range, const StateEntry& e) {
     turn ^= 1;
     copied[turn].synchronize();
     if (!pieces[turn]) {
-      const int64_t most = std::min(kPiece, range.size());
+      const int64_t most = std::min(kRead, range.size());
       pieces[turn] = Tensor::unallocated({most}, DType::kFloat32, host_memory_of(e.data.device()));
       pieces[turn].allocate();
     }

@@ -214,6 +214,7 @@ std::vector<std::string> Saver::together(const std::function<std::string()>& min
 // Writes the file of this rank's machine together with the ranks that share it. `said`: by each rank, its machine and
 // its slices. Returns the slices of each file, as text, from the rank that sealed it.
 std::vector<std::string> Saver::write(const std::string& pending, const std::vector<std::string>& said, int& files) {
+  trace_mark();
   const FileOfRank mine(said, static_cast<size_t>(comm_->rank()));
   const bool leads = static_cast<size_t>(comm_->rank()) == mine.ranks[0];
   files = mine.files;
