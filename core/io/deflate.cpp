@@ -9,14 +9,14 @@
 namespace lockstep {
 namespace {
 
-class ZlibDecoder final : public Decoder {
+class ZlibDecompressor final : public Decompressor {
  public:
-  explicit ZlibDecoder(int window_bits) {
+  explicit ZlibDecompressor(int window_bits) {
     require(::inflateInit2(&state_, window_bits) == Z_OK, ExitCode::kDevice, "memory ran out for decompression");
   }
-  ZlibDecoder(const ZlibDecoder&) = delete;
-  ZlibDecoder& operator=(const ZlibDecoder&) = delete;
-  ~ZlibDecoder() override { ::inflateEnd(&state_); }
+  ZlibDecompressor(const ZlibDecompressor&) = delete;
+  ZlibDecompressor& operator=(const ZlibDecompressor&) = delete;
+  ~ZlibDecompressor() override { ::inflateEnd(&state_); }
   Step run(const uint8_t* from, size_t size, uint8_t* to, size_t room) override {
     state_.next_in = const_cast<uint8_t*>(from);
     state_.avail_in = narrow<uInt>(size);
@@ -39,8 +39,8 @@ class ZlibDecoder final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<Decoder> gzip_decoder() { return std::make_unique<ZlibDecoder>(15 + 16); }
-std::unique_ptr<Decoder> deflate_decoder() { return std::make_unique<ZlibDecoder>(-15); }
+std::unique_ptr<Decompressor> gzip_decoder() { return std::make_unique<ZlibDecompressor>(15 + 16); }
+std::unique_ptr<Decompressor> deflate_decoder() { return std::make_unique<ZlibDecompressor>(-15); }
 
 uint32_t crc32(const void* bytes, size_t size, uint32_t before) {
   return static_cast<uint32_t>(::crc32_z(before, static_cast<const Bytef*>(bytes), size));

@@ -176,7 +176,7 @@ struct ZipReader::Inflation {
       end = static_cast<size_t>(std::min(static_cast<int64_t>(stored.size()), member->stored - taken));
       file.read(member->begin + taken, stored.data(), static_cast<int64_t>(end));
     }
-    Decoder::Step step;
+    Decompressor::Step step;
     try {
       step = decoder->run(stored.data() + at, end - at, to, static_cast<size_t>(room));
     } catch (const Error& e) {
@@ -197,7 +197,7 @@ struct ZipReader::Inflation {
   }
 
   const ZipMember* member;
-  std::unique_ptr<Decoder> decoder;
+  std::unique_ptr<Decompressor> decoder;
   std::vector<uint8_t> stored;
   size_t at = 0, end = 0;       // of what is left in `stored`
   int64_t taken = 0, made = 0;  // bytes so far

@@ -88,7 +88,7 @@ size_t InputStream::next(uint8_t* out, size_t room) {
       taken_ += static_cast<int64_t>(count);
       return count;
     }
-    Decoder::Step step;
+    Decompressor::Step step;
     try {
       step = decoder_->run(from, end_ - begin_, out, room);
     } catch (const Error& e) {

@@ -45,13 +45,13 @@ class InputStream {
   int64_t size_ = 0, taken_ = 0, made_ = 0;
   std::vector<uint8_t> stored_;
   size_t begin_ = 0, end_ = 0;  // of what is left in stored_
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Decompressor> decoder_;
   const char* format_ = "";
   bool between_ = true;  // of two compressed streams
   Hasher128 hasher_;
 };
 
 // data/import/zstd_decoder.cpp, or data/import/zstd_absent.cpp in a build without the package: null.
-std::unique_ptr<Decoder> zstd_decoder();
+std::unique_ptr<Decompressor> zstd_decoder();
 
 }  // namespace lockstep

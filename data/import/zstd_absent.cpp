@@ -3,6 +3,6 @@
 
 namespace lockstep {
 
-std::unique_ptr<Decoder> zstd_decoder() { return nullptr; }
+std::unique_ptr<Decompressor> zstd_decoder() { return nullptr; }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-class ZstdDecoder final : public Decoder {
+class ZstdDecoder final : public Decompressor {
  public:
   ZstdDecoder() : state_(::ZSTD_createDStream()) {
     require(state_ != nullptr, ExitCode::kDevice, "memory ran out for decompression");
@@ -29,6 +29,6 @@ class ZstdDecoder final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<Decoder> zstd_decoder() { return std::make_unique<ZstdDecoder>(); }
+std::unique_ptr<Decompressor> zstd_decoder() { return std::make_unique<ZstdDecoder>(); }
 
 }  // namespace lockstep
