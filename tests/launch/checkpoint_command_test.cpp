@@ -145,9 +145,9 @@ TEST(Verify, LooksAtEveryCheckpointOfARun) {
   EXPECT_EQ(whole.code, 0);
   for (const char* name : {"step-00000001", "step-00000002", "step-00000003", "4 tensors, 12000032 bytes"})
     EXPECT_TRUE(whole.has(name)) << whole.text;
-  const StateEntry large = state()[0];
+  const StateEntry large = cut_for_rank(state(), 1, 2)[0];  // whose first value the moments in this file lack
   const std::string part = run + "/checkpoints/step-00000002/part-0001-of-0002.h5";
-  test::flip_byte_of(part, large.data.values<float>() + 800000, 400, 9);
+  test::flip_byte_of(part, large.data.values<float>(), 400, 9);
   expect_error(ExitCode::kBadData, {part, "parameters/large"}, [&] { command({"verify", run}); });
   std::filesystem::remove(run + "/checkpoints/step-00000003/part-0000-of-0002.h5");
   expect_error(ExitCode::kBadData, {"2 of 3 checkpoints are damaged", "step-00000003/part-0000-of-0002.h5"}, [&] {
