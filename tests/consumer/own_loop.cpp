@@ -7,7 +7,7 @@
 
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
-#include "core/state/checkpoint.h"
+#include "launch/training/saved_state.h"
 #include "launch/world/world.h"
 #include "optim/builtin.h"
 #include "sharding/data_parallel.h"
@@ -46,14 +46,9 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
     return all;
   };
 
-  CheckpointInfo info;
-  if (has_checkpoint(directory)) {
-    const Checkpoint last = open_newest(directory);
-    load_entries(last, state());
-    info = last.info;
-    optimizer->set_updates(info.updates);
-  }
-  comm.barrier("start");
+  const SavedState saved(parallel, directory);
+  CheckpointInfo info = saved.resume(state());
+  optimizer->set_updates(info.updates);
 
   while (info.step < steps) {
     parallel.begin_step(kMicroBatches, kMicroBatches * kMicro);
@@ -70,22 +65,9 @@ void train(Communicator& comm, const std::string& directory, int64_t steps) {
       std::printf("step %d  loss %.6f\n", static_cast<int>(info.step), r.loss);
   }
 
-  // Every rank writes its part; rank 0 commits them as one checkpoint.
   info.updates = optimizer->updates();
-  info.ranks = comm.size();
-  const std::string checkpoints = directory + "/checkpoints", pending = pending_checkpoint(checkpoints, info.step);
-  if (comm.rank() == 0) begin_checkpoint(pending);
-  comm.barrier("checkpoint");
-  const auto mine = write_part(pending, comm.rank(), comm.size(),
-                               cut_for_rank(state(), parallel.mesh().replica().index, parallel.mesh().replica().size));
-  std::vector<StoredSlice> all;
-  for (const std::string& part : all_gather_text(comm, slices_text(mine), "checkpoint"))
-    for (StoredSlice& slice : parse_slices(part, "checkpoint")) all.push_back(std::move(slice));
-  if (comm.rank() == 0) {
-    commit_checkpoint(checkpoints, info, all, comm.size());
-    std::printf("%s\n", to_hex(digest_of(open_newest(directory))).c_str());
-  }
-  comm.barrier("done");
+  saved.save(info, state());
+  if (comm.rank() == 0) std::printf("%s\n", to_hex(digest_of(open_newest(directory))).c_str());
 }
 
 }  // namespace
