@@ -18,6 +18,7 @@
 #include "launch/cluster/control.h"
 #include "launch/cluster/mpirun_process.h"
 #include "launch/cluster/process_view.h"
+#include "launch/cluster/stack_dump.h"
 #include "launch/cluster/step_times.h"
 #include "launch/cluster/strangers.h"
 #include "launch/world/open_files.h"
@@ -309,7 +310,7 @@ class Attempt {
       r.phase = activity(m, "phase");
       r.call = activity(m, "call");
       r.cpu_s = number_of(m, "cpu_s");
-      if (r.step.step != before && r.last_error.empty()) r.stack.clear();  // that of a crash stays
+      if (r.step.step != before && r.first_error.empty()) r.stack.clear();  // that of a crash stays
       if (r.rank == 0 && r.step.step != before && options_.progress) options_.progress(r.step);
     } else if (type == "stack") {
       r.stack = text_of(m, "text");
@@ -338,8 +339,10 @@ class Attempt {
     }
     constexpr std::string_view kError = "error: ";
     if (text.starts_with(kError)) {
-      if (r.last_error.empty()) r.last_error = text.substr(kError.size());
-      if (text.find("crashed by") == std::string::npos) return;
+      const std::string error = text.substr(kError.size());
+      const bool crash = error.starts_with(kCrashWords);
+      if (r.first_error.empty()) r.first_error = error, r.crashed = crash;
+      if (!crash) return;
     }
     const bool named = size_ == 1 || text.starts_with("rank ") || text.empty();
     log_info(named ? text : cat("rank ", r.rank, ": ", text));
@@ -347,7 +350,7 @@ class Attempt {
 
   void speak(double now) {
     if (const auto line = step_times_.update(ranks_, now)) log_warning(*line);
-    std::map<std::string, double> still;
+    std::map<std::string, Said> still;
     for (const Notice& n : notices_on(ranks_, options_.patience, now)) {
       const auto known = said_.find(n.key);
       if (known == said_.end() && n.stack_of != 0 && !asked_.count(n.key)) {
@@ -356,21 +359,16 @@ class Attempt {
       }
       const auto asked = asked_.find(n.key);
       const bool waits = asked != asked_.end() && now - asked->second < 0.3;  // for the stack
-      if (!waits && (known == said_.end() || now - known->second > kRepeat)) {
+      if (!waits && (known == said_.end() || now - known->second.at > kRepeat)) {
         log_warning(n.text);
-        still[n.key] = now;
+        still[n.key] = {now, n.rank};
       } else if (known != said_.end()) {
         still[n.key] = known->second;
       }
     }
-    for (auto& [key, since] : said_)
-      if (!still.count(key))
-        log_info(cat(key.starts_with("exchange") ? "the exchanges go on" : cat("rank ", rank_in(key), " goes on")));
+    for (auto& [key, said] : said_)
+      if (!still.count(key)) log_info(said.rank < 0 ? "the exchanges go on" : cat("rank ", said.rank, " goes on"));
     said_ = std::move(still);
-  }
-  static std::string rank_in(const std::string& key) {  // "stopped 2"
-    const size_t begin = key.find(' ') + 1;
-    return key.substr(begin, key.find(' ', begin) - begin);
   }
 
   // Ctrl-Z: this process stops, and the ranks, which do not hear of it meanwhile, go on.
@@ -440,7 +438,12 @@ class Attempt {
   std::vector<std::unique_ptr<Connection>> agents_;
   Strangers strangers_;
   StepTimes step_times_;
-  std::map<std::string, double> said_, asked_;  // warnings in force, and when they were said; stacks asked for
+  struct Said {
+    double at = 0;  // when
+    int rank = -1;  // of whom; -1: of all
+  };
+  std::map<std::string, Said> said_;     // warnings in force, by Notice::key
+  std::map<std::string, double> asked_;  // stacks that were asked for, and when
   AttemptResult result_;
   double signalled_at_ = 0, begun_ = 0, pinged_ = -1, viewed_ = -1, sign_ = -1;
   bool started_ = false, signalled_ = false, over_ = false;

@@ -31,7 +31,8 @@ void print_stack(int skipped) {
 }
 
 void on_crash(int number) {
-  put("error: this process crashed by ");
+  put("error: ");
+  put(kCrashWords);
   const char* name = ::sigabbrev_np(number);
   put("SIG");
   put(name ? name : "?");

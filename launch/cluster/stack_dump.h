@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+// What the line begins with, behind "error: ", by which a crash says so.
+inline constexpr char kCrashWords[] = "this process crashed by ";
+
 // From now on a crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL) prints the signal and the stack of the thread to standard error
 // before the process ends by it, and ask_for_stack() works. Handlers that are there already, such as a sanitizer's,
 // stay.

@@ -64,16 +64,16 @@ const char* kComeBack = "go on from the last checkpoint with --resume, or start 
 // The rank whose end explains the others'.
 const RankView* first_failed(const std::vector<RankView>& ranks) {
   const RankView* best = nullptr;
-  const auto rank_of = [](const RankView& r) {
+  const auto priority_of = [](const RankView& r) {  // the least is first
     const int own = static_cast<int>(ExitCode::kRankLost);
-    if (r.code > 128) return 0;                            // a signal: nothing that another rank could cause
-    if (r.code != own && !r.last_error.empty()) return 1;  // it says what is wrong
-    if (!r.last_error.empty()) return 2;                   // it says that it misses others
-    return 3;                                              // it ends because of another
+    if (r.code > 128) return 0;                             // a signal: nothing that another rank could cause
+    if (r.code != own && !r.first_error.empty()) return 1;  // it says what is wrong
+    if (!r.first_error.empty()) return 2;                   // it says that it misses others
+    return 3;                                               // it ends because of another
   };
   for (const RankView& r : ranks) {
     if (!r.ended || r.code == 0 || r.code == static_cast<int>(ExitCode::kSaved)) continue;
-    if (!best || std::pair(rank_of(r), r.ended_at) < std::pair(rank_of(*best), best->ended_at)) best = &r;
+    if (!best || std::pair(priority_of(r), r.ended_at) < std::pair(priority_of(*best), best->ended_at)) best = &r;
   }
   return best;
 }
@@ -96,14 +96,14 @@ Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, do
   Verdict v = verdict_about(r);
   const bool by_signal = r.code > 128;
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
-  const bool asked = r.last_error.find("crashed by") == std::string::npos;
-  if (!by_signal && !r.last_error.empty()) {
+  const bool asked = !r.crashed;
+  if (!by_signal && !r.first_error.empty()) {
     // Its own words; where others say the same, it is not for its machine to be looked at.
     const bool alone = std::none_of(ranks.begin(), ranks.end(), [&](const RankView& other) {
-      return other.rank != r.rank && other.last_error == r.last_error;
+      return other.rank != r.rank && other.first_error == r.first_error;
     });
-    const bool named = r.last_error.starts_with("rank ") || ranks.size() == 1 || !alone;
-    v.text = named ? r.last_error : cat(place_of(r), ": ", r.last_error);
+    const bool named = r.first_error.starts_with("rank ") || ranks.size() == 1 || !alone;
+    v.text = named ? r.first_error : cat(place_of(r), ": ", r.first_error);
     return v;
   }
   v.text = cat(place_of(r), " ", end_text(r), " ", doing(r, now));
@@ -151,17 +151,22 @@ std::string end_text(const RankView& r) {
   return out;
 }
 
-std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Patience& p, double now) {
-  if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
-  // A rank that ended as if all were done, while others still train.
-  for (const RankView& r : ranks)
-    if (r.ended && r.code == 0 && r.step.step < r.step.total && now - r.ended_at > 1)
-      for (const RankView& other : ranks)
-        if (!other.ended) {
-          Verdict v = verdict_of_end(r, ranks, now);
-          v.code = ExitCode::kRankLost;
-          return v;
-        }
+namespace {
+
+// A rank that ended as if all were done, while others still train.
+std::optional<Verdict> verdict_on_early_end(const std::vector<RankView>& ranks, double now) {
+  const bool any_left = std::any_of(ranks.begin(), ranks.end(), [](const RankView& r) { return !r.ended; });
+  for (const RankView& r : ranks) {
+    if (!any_left || !r.ended || r.code != 0 || r.step.step >= r.step.total || now - r.ended_at <= 1) continue;
+    Verdict v = verdict_of_end(r, ranks, now);
+    v.code = ExitCode::kRankLost;
+    return v;
+  }
+  return {};
+}
+
+// Ranks that are not heard of any more, and machines all of whose ranks are such.
+std::optional<Verdict> verdict_on_silence(const std::vector<RankView>& ranks, const Patience& p, double now) {
   std::vector<const RankView*> silent;
   std::map<std::string, std::pair<int, int>> hosts;  // silent ranks, all ranks
   for (const RankView& r : ranks) {
@@ -171,33 +176,38 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
     gone += lost;
     ++all;
   }
-  if (!silent.empty()) {
-    const RankView& r = *silent[0];
-    Verdict v = verdict_about(r);
-    std::vector<int> numbers;
-    for (const RankView* s : silent) numbers.push_back(s->rank);
-    for (auto& [host, count] : hosts)
-      if (count.first == count.second) v.lost_hosts.insert(host);
-    const std::string since = r.connected ? cat(" for ", seconds_text(now - r.heard)) : "";
-    v.text =
-        v.lost_hosts.count(r.host)
-            ? cat(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
-                  since, ": the machine is down, its network is cut, or its processes were killed")
-            : cat(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
-    v.text += cat("; last seen ", doing(r, r.heard));
-    v.text += and_waiting(ranks, r.rank);
-    v.advice = kComeBack;
-    return v;
-  }
+  if (silent.empty()) return {};
+  const RankView& r = *silent[0];
+  Verdict v = verdict_about(r);
+  std::vector<int> numbers;
+  for (const RankView* s : silent) numbers.push_back(s->rank);
+  for (auto& [host, count] : hosts)
+    if (count.first == count.second) v.lost_hosts.insert(host);
+  const std::string since = r.connected ? cat(" for ", seconds_text(now - r.heard)) : "";
+  v.text = v.lost_hosts.count(r.host)
+               ? cat(r.host, " (", ranks_and(numbers), ") ", r.connected ? "does not answer" : "closed the connection",
+                     since, ": the machine is down, its network is cut, or its processes were killed")
+               : cat(ranks_and(numbers), " on ", r.host, silent.size() == 1 ? " does" : " do", " not answer", since);
+  v.text += cat("; last seen ", doing(r, r.heard), and_waiting(ranks, r.rank));
+  v.advice = kComeBack;
+  return v;
+}
+
+std::optional<Verdict> verdict_on_stop(const std::vector<RankView>& ranks, const Patience& p, double now) {
   for (const RankView& r : ranks) {
     if (r.ended || !is_stopped(r) || r.stopped_since < 0 || now - r.stopped_since < p.silence) continue;
     Verdict v = verdict_about(r);
     v.text = cat(place_of(r), " has been stopped for ", seconds_text(now - r.stopped_since),
-                 r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since));
-    v.text += and_waiting(ranks, r.rank);
+                 r.state == 't' ? ", by a debugger" : ", by SIGSTOP", ", ", doing(r, r.stopped_since),
+                 and_waiting(ranks, r.rank));
     v.advice = kComeBack;
     return v;
   }
+  return {};
+}
+
+// The rank that has been longest in a phase without progress.
+std::optional<Verdict> verdict_on_stuck(const std::vector<RankView>& ranks, const Patience& p, double now) {
   const RankView* stuck = nullptr;
   for (const RankView& r : ranks)
     if (const double s = stuck_s(r, now); s > limit_of(r.phase, p.deadline) && (!stuck || s > stuck_s(*stuck, now)))
@@ -208,6 +218,16 @@ std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Pati
                phase_text(*stuck), ", after step ", stuck->step.step, and_waiting(ranks, stuck->rank));
   v.advice = kComeBack;
   return v;
+}
+
+}  // namespace
+
+std::optional<Verdict> verdict_on(const std::vector<RankView>& ranks, const Patience& p, double now) {
+  if (const RankView* r = first_failed(ranks)) return verdict_of_end(*r, ranks, now);
+  if (auto v = verdict_on_early_end(ranks, now)) return v;
+  if (auto v = verdict_on_silence(ranks, p, now)) return v;
+  if (auto v = verdict_on_stop(ranks, p, now)) return v;
+  return verdict_on_stuck(ranks, p, now);
 }
 
 std::vector<Notice> notices_on(const std::vector<RankView>& ranks, const Patience& p, double now) {

@@ -35,10 +35,11 @@ struct RankView {
   double cpu_s = 0;
   bool ended = false;
   double ended_at = 0;
-  int code = 0;                 // exit code; 128 + N after signal N
-  int64_t memory_limit = -1;    // it was killed for lack of memory; 0: of the machine's
-  std::string last_error = {};  // its last line "error: ..."
-  std::string stack = {};       // of the thread that is stuck
+  int code = 0;                  // exit code; 128 + N after signal N
+  int64_t memory_limit = -1;     // it was killed for lack of memory; 0: of the machine's
+  std::string first_error = {};  // its first line "error: ...", without that word
+  bool crashed = false;          // that line says that it crashed (kCrashWords)
+  std::string stack = {};        // of the thread that is stuck
 };
 
 // Limits in seconds.
@@ -61,7 +62,7 @@ struct Verdict {
   bool explained = true;                  // false: the rank ended and gave no reason
 };
 
-// A warning while the run goes on; `key` is the same for repetitions of it.
+// A warning while the run goes on; `key` is the same for repetitions of it, and `rank` whom it is about: -1: all.
 struct Notice {
   std::string key, text;
   int rank = -1;

@@ -284,7 +284,7 @@ TEST(Verdict, NothingIsWrong) {
 
 TEST(Verdict, ASignalExplainsTheOthersErrors) {
   auto ranks = four();
-  ranks[0].ended = true, ranks[0].code = 69, ranks[0].ended_at = 49.9, ranks[0].last_error = "rank 2 is missing";
+  ranks[0].ended = true, ranks[0].code = 69, ranks[0].ended_at = 49.9, ranks[0].first_error = "rank 2 is missing";
   ranks[2].ended = true, ranks[2].code = 128 + SIGKILL, ranks[2].ended_at = 50;
   const auto v = verdict_on(ranks, {}, 50.1);
   ASSERT_TRUE(v);
@@ -298,7 +298,7 @@ TEST(Verdict, ASignalExplainsTheOthersErrors) {
 
 TEST(Verdict, ARanksOwnWordsAndExitCodeComeFirst) {
   auto ranks = four();
-  ranks[3].ended = true, ranks[3].code = 70, ranks[3].ended_at = 50, ranks[3].last_error = "rank 3 on n1: not finite";
+  ranks[3].ended = true, ranks[3].code = 70, ranks[3].ended_at = 50, ranks[3].first_error = "rank 3 on n1: not finite";
   ranks[0].ended = true, ranks[0].code = 70, ranks[0].ended_at = 49;  // silent: another one reports
   const auto v = verdict_on(ranks, {}, 50.1);
   EXPECT_EQ(v->code, ExitCode::kNumeric);
