@@ -26,14 +26,16 @@
 namespace lockstep {
 namespace {
 
-constexpr double kPing = 0.5;       // seconds between signs of life of the launcher
-constexpr double kSettle = 0.15;    // from the first rank's end to the verdict, so that others' reasons are known
-constexpr double kAgentsEnd = 1.5;  // that agents get to end their ranks
-constexpr double kMpirunEnd = 1;    // that mpirun gets after that
-constexpr double kOneRequest = 1;   // within which signals are one request to stop
-constexpr double kRepeat = 30;      // until a warning is repeated
-constexpr int kStrangers = 64;      // peers that have not said yet who they are, beside the ranks that are due
-constexpr int kOwnFiles = 32;       // that the launcher itself has open
+constexpr double kPing = 0.5;         // seconds between signs of life of the launcher
+constexpr double kSettle = 0.15;      // from the first rank's end to the verdict, so that others' reasons are known
+constexpr double kUnexplained = 0.5;  // the same where the rank gave no reason: mpirun's end may be one
+constexpr double kKeeperEnd = 2;      // from the end of mpirun's output until its keeper says how it ended
+constexpr double kAgentsEnd = 1.5;    // that agents get to end their ranks
+constexpr double kMpirunEnd = 1;      // that mpirun gets after that
+constexpr double kOneRequest = 1;     // within which signals are one request to stop
+constexpr double kRepeat = 30;        // until a warning is repeated
+constexpr int kStrangers = 64;        // peers that have not said yet who they are, beside the ranks that are due
+constexpr int kOwnFiles = 32;         // that the launcher itself has open
 constexpr char kProgress[] = "LOCKSTEP_PROGRESS";
 
 // The environment variables that ranks on other machines get too.
@@ -162,8 +164,10 @@ class Attempt {
       send_all({{"type", "report"}});  // where the others stand now
     }
     if (!all_ended && now - sign_ < kSettle) return;
-    // Without mpirun, Open MPI in a rank ends that with code 1.
-    if (mpirun_->ended() && !verdict->explained) return fail_by_mpirun();
+    if (!verdict->explained) {  // as where Open MPI in a rank ends that, since mpirun is gone
+      if (mpirun_->ended()) return fail_by_mpirun();
+      if (now - sign_ < (mpirun_->ending() ? kKeeperEnd : kUnexplained)) return;
+    }
     over_ = true;
     result_.verdict = verdict;
     result_.code = static_cast<int>(verdict->code);

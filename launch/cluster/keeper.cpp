@@ -1,5 +1,6 @@
 #include "launch/cluster/keeper.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -76,6 +77,9 @@ int run_keeper(const KeeperOptions& o) {
                                     .end_with_parent = SIGKILL,
                                     .blocked = o.shielded ? SIGTERM : 0,
                                     .own_group = false});
+  // The launcher sees the end of mpirun at once, by the end of its output.
+  const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  for (int output : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere.number(), output);
   double gone = -1;  // since when the launcher is
   size_t requests = 0;
   int status = 0;

@@ -30,6 +30,7 @@ class MpirunProcess {
   void kill();                                     // it and what it started on this machine, but for the ranks
 
   bool runs() const { return keeper_ > 0; }
+  bool ending() const { return runs() && !output_; }  // it says nothing any more: how it ended is known in a moment
   const std::optional<double>& ended() const { return ended_; }  // when, by steady_now()
   const std::string& end() const { return end_; }                // "was killed by SIGKILL"
   const std::string& text() const { return text_; }              // what it said, up to 1 MiB

@@ -43,6 +43,9 @@ std::string waiting_text(const std::vector<RankView>& ranks, int except) {
   return out;
 }
 
+// Open MPI ends ranks that miss mpirun with codes above those.
+bool is_by_signal(const RankView& r) { return r.code > 128 && r.code <= 128 + SIGRTMAX; }
+
 bool is_stopped(const RankView& r) { return r.state == 'T' || r.state == 't'; }
 
 double limit_of(const Activity& a, double least) { return std::max(least, 10 * a.median_s); }
@@ -66,7 +69,7 @@ const RankView* first_failed(const std::vector<RankView>& ranks) {
   const RankView* best = nullptr;
   const auto priority_of = [](const RankView& r) {  // the least is first
     const int own = static_cast<int>(ExitCode::kRankLost);
-    if (r.code > 128) return 0;                             // a signal: nothing that another rank could cause
+    if (is_by_signal(r)) return 0;                          // a signal: nothing that another rank could cause
     if (r.code != own && !r.first_error.empty()) return 1;  // it says what is wrong
     if (!r.first_error.empty()) return 2;                   // it says that it misses others
     return 3;                                               // it ends because of another
@@ -94,7 +97,7 @@ std::string and_waiting(const std::vector<RankView>& ranks, int but) {
 
 Verdict verdict_of_end(const RankView& r, const std::vector<RankView>& ranks, double now) {
   Verdict v = verdict_about(r);
-  const bool by_signal = r.code > 128;
+  const bool by_signal = is_by_signal(r);
   if (!by_signal) v.code = static_cast<ExitCode>(r.code);
   const bool asked = !r.crashed;
   if (!by_signal && !r.first_error.empty()) {
@@ -141,7 +144,7 @@ std::string place_of(const RankView& r) {
 }
 
 std::string end_text(const RankView& r) {
-  if (r.code <= 128) return r.code == 0 ? "ended early, without an error," : cat("ended with exit code ", r.code);
+  if (!is_by_signal(r)) return r.code == 0 ? "ended early, without an error," : cat("ended with exit code ", r.code);
   const int number = r.code - 128;
   const char* name = ::sigabbrev_np(number);
   std::string out =

@@ -296,6 +296,15 @@ TEST(Verdict, ASignalExplainsTheOthersErrors) {
   EXPECT_NE(verdict_on(ranks, {}, 50.1)->text.find("the limit of its control group is 1.00 GiB"), std::string::npos);
 }
 
+TEST(Verdict, ACodeAboveThoseOfSignalsExplainsNothing) {
+  auto ranks = four();
+  ranks[1].ended = true, ranks[1].code = 195, ranks[1].ended_at = 50;  // Open MPI's, where mpirun is gone
+  const auto v = verdict_on(ranks, {}, 50.1);
+  ASSERT_TRUE(v);
+  EXPECT_FALSE(v->explained);
+  EXPECT_NE(v->text.find("ended with exit code 195"), std::string::npos) << v->text;
+}
+
 TEST(Verdict, ARanksOwnWordsAndExitCodeComeFirst) {
   auto ranks = four();
   ranks[3].ended = true, ranks[3].code = 70, ranks[3].ended_at = 50, ranks[3].first_error = "rank 3 on n1: not finite";
