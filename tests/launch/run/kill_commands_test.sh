@@ -56,7 +56,7 @@ working() { # processes on the outputs, among them mpirun and its keeper
   done
 }
 shared() { # folders of launched runs in /dev/shm that no process has locked
-  find /dev/shm -maxdepth 1 -name 'lockstep-*' -newer text.yaml -exec flock --nonblock {} echo {} \; 2>/dev/null
+  find /dev/shm -maxdepth 1 -name 'lockstep-mpi-*' -newer text.yaml -exec flock --nonblock {} echo {} \; 2>/dev/null
 }
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
 place=wanted
