@@ -21,7 +21,7 @@ class SavedState {
   // Saves `state`, in which replicas hold the same entries, and waits until it is complete on disk; each file is that
   // of one machine. Collective. Throws, on all ranks: ExitCode::kStorage, kNumeric, kRankLost
   // (launch/artifacts/saver.h).
-  void save(CheckpointInfo info, const std::vector<StateEntry>& state) const;
+  void save(const CheckpointInfo& info, const std::vector<StateEntry>& state) const;
 
  private:
   DataParallel& parallel_;
