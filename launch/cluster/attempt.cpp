@@ -198,7 +198,11 @@ class Attempt {
     std::vector<int> missing;
     for (int r = 0; r < size_; ++r)
       if (!agents_[static_cast<size_t>(r)]) missing.push_back(r);
-    const std::string complaint = complaint_and_silence();
+    std::string complaint = complaint_and_silence();
+    if (complaint.empty() && options_.mpirun.hosts.size() > 1)  // a daemon that ends is not noticed by mpirun
+      complaint =
+          "Open MPI's daemon of a host has not answered; two addresses of one machine are a cause: name each machine "
+          "once";
     fail({.text = cat(ranks_and(missing), missing.size() == 1 ? " was" : " were", " not started within ",
                       static_cast<int64_t>(options_.start_within), " s", complaint.empty() ? "" : ": ", complaint)});
   }

@@ -95,11 +95,13 @@ expect "restarts: said" grep -q '^attempt 2: 3 ranks, from the newest valid chec
 same "restarts: the digest" "$wanted" "$(digest run)"
 
 # Other machines, all played by this one: a stand-in for ssh. Their ranks reach the launcher by TCP.
-cat >shell_to <<'SH'
+cat >shell_to <<SH
 #!/bin/bash
-while [[ $1 == -* ]]; do shift; done
+while [[ \$1 == -* ]]; do shift; done
+mkdir -p $work/tmp.\$1 # as on machines of their own: two daemons of Open MPI in one TMPDIR now and then end without a word
+export TMPDIR=$work/tmp.\$1
 shift
-exec bash -c "$*"
+exec bash -c "\$*"
 SH
 chmod +x shell_to
 machines() { launch --remote-shell "$work/shell_to" "$@"; }

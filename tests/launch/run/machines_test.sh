@@ -13,6 +13,8 @@ cat >shell_to <<SH
 while [[ \$1 == -* ]]; do shift; done
 host=\$1
 shift
+mkdir -p $work/tmp.\$host # as on machines of their own: two daemons of Open MPI in one TMPDIR now and then end without a word
+export TMPDIR=$work/tmp.\$host
 if [ "\$host" = 127.0.0.3 ]; then exec $work/other_machine "\$@"; fi
 exec bash -c "\$*"
 SH
