@@ -65,7 +65,7 @@ Decoder::Decoder(Model& model, const TaskSpec& task, const DecoderOptions& optio
       options_(resolved(options, context_)),
       transformer_(options.cache ? transformer_of(model) : nullptr),
       cache_(transformer_ ? options_.places : 0, options_.place_tokens) {
-  require(!model.sees_ahead(), ExitCode::kUsage, "Decoder: the model does not predict the next token of a text");
+  require(model.traits().causal, ExitCode::kUsage, "Decoder: the model does not predict the next token of a text");
   check(!model.training(), "Decoder: the model is in training; call its eval() before");
 }
 

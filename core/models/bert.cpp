@@ -45,9 +45,9 @@ Bert::Bert(const BertOptions& o, const TaskSpec& task)
   require(o.width % o.heads == 0, ExitCode::kConfig, "model.heads: ", o.heads,
           " does not divide model.width: ", o.width);
   for (int64_t i = 0; i < o.layers; ++i)
-    blocks_.push_back(&child<EncoderBlock>(
-        cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
-  flops_ = 6 * static_cast<double>(context_ * o.layers) * EncoderBlock::products(o.width, context_);
+    blocks_.push_back(&child<TransformerBlock>(
+        cat("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, false, kBertEpsilon, o.gelu}));
+  flops_ = 6 * static_cast<double>(context_ * o.layers) * TransformerBlock::products(o.width, context_);
   if (head_bias_) {
     transform_ = &child<BertTransform>("transform", o.width, o.gelu);
     flops_ += 6 * static_cast<double>(context_ * o.width * (o.width + head_bias_->dim(0)));
@@ -66,7 +66,7 @@ Tensor Bert::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
   if (segments_) h = add(h, slice(segments_->weight(), 0, 0, 1));
   h = drop_(ln_(add(h, scope.positions ? embedding(positions_.weight(), scope.positions)
                                        : slice(positions_.weight(), 0, 0, tokens_BT.dim(1)))));
-  for (EncoderBlock* block : blocks_) h = (*block)(h, scope);
+  for (TransformerBlock* block : blocks_) h = (*block)(h, scope);
   if (transform_) return linear((*transform_)(h), tokens_.weight(), *head_bias_);
   const Tensor first = reshape(slice(h, 1, 0, 1), {h.dim(0), h.dim(2)});
   return (*head_)((*head_drop_)(tanh((*pooler_)(first))));

@@ -6,7 +6,7 @@
 
 #include "core/base/field.h"
 #include "core/models/token_transformer.h"
-#include "core/nn/encoder.h"
+#include "core/nn/transformer_block.h"
 
 namespace lockstep {
 
@@ -34,11 +34,8 @@ class BertTransform : public ModuleOf<Tensor> {
 class Bert : public TokenTransformer {
  public:
   Bert(const BertOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"tokens", TensorNeed::Type::kInteger, 1},
-            {std::string(kLabels), TensorNeed::Type::kInteger, head_ ? 0 : 1}};
-  }
-  bool sees_ahead() const override { return true; }
+  std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
+  ModelTraits traits() const override { return {.rank = head_ ? 0 : 1, .causal = false, .separates_documents = true}; }
   bool takes_cache() const override { return false; }
   // int32 -> [B, T, V], or the labels of texts [B, classes].
   using TokenTransformer::forward;
@@ -52,7 +49,7 @@ class Bert : public TokenTransformer {
   Embedding* segments_;  // null without
   LayerNorm& ln_;
   Dropout& drop_;
-  std::vector<EncoderBlock*> blocks_;
+  std::vector<TransformerBlock*> blocks_;
   BertTransform* transform_ = nullptr;          // null with labels
   Linear *pooler_ = nullptr, *head_ = nullptr;  // null without
   Dropout* head_drop_ = nullptr;

@@ -18,9 +18,8 @@ std::vector<Field> fields(ConvnetOptions& o);
 class Convnet : public Model {
  public:
   Convnet(const ConvnetOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, target_need(0)};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  ModelTraits traits() const override { return {.rank = 0}; }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
   double flops() const override { return flops_; }
 

@@ -4,7 +4,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kSlope = 0.2;  // of the discriminator's leaky relu
-constexpr const char* kImages = "images";
 
 Init gan_weights() { return Init::normal(0.02); }
 
@@ -26,22 +25,9 @@ const Shape& image_of(const GanOptions& o, const TaskSpec& task) {
   return task.input;
 }
 
-// log(p / (1 - p)) of the probability p that an image is of one of the data's classes: [B, K + 1] -> fp32 [B, 1].
-Tensor logit_of_data(const Tensor& output) {
-  const int64_t classes = output.dim(1) - 1;
-  const auto parts = split(cast(output, DType::kFloat32), {classes, 1}, 1);
-  // The logarithm of the sum of exponentials is any logit less its log-softmax.
-  const Tensor first = slice(parts[0], 1, 0, 1), of_first = slice(log_softmax(parts[0]), 1, 0, 1);
-  return first - of_first - parts[1];
-}
-
 }  // namespace
 
-std::vector<TensorNeed> Gan::reads() const {
-  std::vector<TensorNeed> needs{{kImages, TensorNeed::Type::kFloating, 3}};
-  if (labelled_) needs.push_back(target_need(0));
-  return needs;
-}
+std::vector<TensorNeed> Gan::reads() const { return {{"images", TensorNeed::Type::kFloating, 3}}; }
 
 std::vector<Field> fields(GanOptions& o) {
   return {
@@ -97,24 +83,14 @@ Tensor Gan::noise(int64_t count, DType type) const {
 
 Tensor Gan::forward(const Tensor& noise) { return generator_(noise); }
 
-Tensor Gan::output_of(const Batch& batch) {
-  const Tensor& real = batch[kImages];
+Tensor Gan::judged(const Tensor& images, bool both) {
   return surrounded([&] {
-    const Tensor generated = generator_(noise(real.dim(0), real.dtype()));
-    if (phase() == 1) return discriminator_(generated);
+    const Tensor generated = generator_(noise(images.dim(0), images.dtype()));
+    if (!both) return discriminator_(generated);
     // Apart, for batch norm: each has statistics of its own.
-    const Tensor of_real = discriminator_(real);
+    const Tensor of_real = discriminator_(images);
     return concat({of_real, discriminator_(generated)}, 0);
   });
-}
-
-Tensor Gan::batch_loss(Tensor output, const Batch& batch) {
-  const int64_t images = batch[kImages].dim(0);
-  if (phase() == 1) return bce_with_logits(logit_of_data(output), Tensor::full({images, 1}, 1));
-  const auto all = [&](int64_t name) {
-    return Tensor::of(std::vector<int32_t>(static_cast<size_t>(images), static_cast<int32_t>(name)), {images});
-  };
-  return cross_entropy(std::move(output), concat({labelled_ ? batch[kLabels] : all(0), all(classes_)}, 0));
 }
 
 Choice<ModelKind> gan_choice() { return model_choice<Gan, GanOptions>("gan"); }

@@ -51,17 +51,19 @@ class GanDiscriminator : public ModuleOf<Tensor> {
   Dropout& drop_;
 };
 
-// Phases: the discriminator learns to tell a micro-batch's images from as many that are generated; then the generator
-// learns to make it take its images for the data's, of whichever class. All of the data is one class unless the options
-// ask for those of its labels. In both phases, and in evaluations, noise is a function of seed, step and sample.
+// The two networks, which core/tasks/gan.cpp trains. All of the data is one class unless the options ask for those of
+// its labels.
 class Gan : public Model {
  public:
   Gan(const GanOptions& options, const TaskSpec& task);
   std::vector<TensorNeed> reads() const override;
-  std::vector<StepPhase> phases() const override { return {{"discriminator"}, {"generator"}}; }
+  std::string task() const override { return "gan"; }
   Tensor forward(const Tensor& noise) override;  // the generator's
-  Tensor output_of(const Batch& batch) override;
-  Tensor batch_loss(Tensor output, const Batch& batch) override;
+  // What the discriminator says of as many generated images as there are, [B, H, W, C], and, before these, of the
+  // images themselves, where `both`: [B, K + 1] or [2 B, K + 1].
+  Tensor judged(const Tensor& images, bool both);
+  int64_t classes() const { return classes_; }  // of the data's images: K
+  bool labelled() const { return labelled_; }   // by the data's labels
   GanDiscriminator& discriminator() { return discriminator_; }
   GanGenerator& generator() { return generator_; }
   // Noise for `count` images in `type`: standard normal numbers, of the samples in context().random.

@@ -3,7 +3,7 @@
 
 #include "core/base/field.h"
 #include "core/models/token_transformer.h"
-#include "core/nn/layers.h"
+#include "core/nn/transformer_block.h"
 
 namespace lockstep {
 
@@ -15,41 +15,26 @@ struct GptOptions {
 };
 std::vector<Field> fields(GptOptions& o);
 
-class GptBlock : public ModuleOf<Tensor, AttentionScope> {
- public:
-  explicit GptBlock(const GptOptions& options);
-  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
-  int recompute_attention(bool on) override;
-
- private:
-  Tensor attend(const Tensor& x_BTC, const AttentionScope& scope);
-
-  int64_t heads_;
-  bool attend_again_ = false;
-  LayerNorm &ln1_, &ln2_;
-  Linear &qkv_, &proj_, &up_, &down_;
-  Dropout &drop1_, &drop2_;
-};
-
 class Gpt : public TokenTransformer {
  public:
   Gpt(const GptOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
-  }
-  bool ends_in_logits() const override { return true; }
+  std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
+  bool has_features() const override { return true; }
+  const Tensor* head() const override { return &wte_.weight(); }
   using TokenTransformer::forward;
-  // int32 -> [B, T, V]; after a cache [B, 1, V]; where the loss multiplies by the head (set_loss_rows()) features
-  // [B, T, C].
+  // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
   // A token's 6 N + 6 L C T: six for each parameter, and causal attention (Chowdhery et al. 2022, appendix B, halved).
   double flops() const override;
+
+ protected:
+  Tensor features(const Tensor& tokens_BT, const AttentionScope& scope) override;
 
  private:
   int64_t context_;
   Embedding &wte_, &wpe_;
   Dropout& drop_;
-  std::vector<GptBlock*> blocks_;
+  std::vector<TransformerBlock*> blocks_;
   LayerNorm* ln_;
 };
 

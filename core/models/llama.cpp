@@ -116,14 +116,23 @@ Llama::Llama(const LlamaOptions& options, const TaskSpec& task)
   if (!options_.tied) head_ = &child<Linear>("head", options_.width, wte_.weight().dim(0), false, llama_weights());
 }
 
+const Tensor* Llama::head() const {
+  if (!head_) return &wte_.weight();
+  return head_->has_adapter() ? nullptr : &head_->weight();
+}
+
 Tensor Llama::forward(const Tensor& tokens_BT, const AttentionScope& scope) {
+  const Tensor h = features(tokens_BT, scope);
+  return head_ ? (*head_)(h) : linear(h, wte_.weight());
+}
+
+Tensor Llama::features(const Tensor& tokens_BT, const AttentionScope& scope) {
   check(tokens_BT.rank() == 2 && tokens_BT.dim(1) <= context_, "llama: tokens ", tokens_BT, " for a context of ",
         context_);
   Tensor h = wte_(tokens_BT);
   for (LlamaBlock* block : blocks_) h = (*block)(h, scope);
   if (scope.cache) h = scope.cache->last_of(h);
-  h = (*norm_)(h);
-  return head_ ? logits(h, *head_) : logits(h, wte_.weight());
+  return (*norm_)(h);
 }
 
 double Llama::flops() const {

@@ -56,16 +56,17 @@ class LlamaBlock : public ModuleOf<Tensor, AttentionScope> {
 class Llama : public TokenTransformer {
  public:
   Llama(const LlamaOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
-  }
-  bool ends_in_logits() const override { return true; }
+  std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
+  bool has_features() const override { return true; }
+  const Tensor* head() const override;
   using TokenTransformer::forward;
-  // int32 -> [B, T, V]; after a cache [B, 1, V]; where the loss multiplies by the head (set_loss_rows()) features
-  // [B, T, C].
+  // int32 -> [B, T, V]; after a cache [B, 1, V].
   Tensor forward(const Tensor& tokens_BT, const AttentionScope& scope) override;
   // Of a token six for each parameter that it is multiplied with, and attention to the keys that it sees.
   double flops() const override;
+
+ protected:
+  Tensor features(const Tensor& tokens_BT, const AttentionScope& scope) override;
 
  private:
   LlamaOptions options_;  // resolved

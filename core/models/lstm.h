@@ -17,9 +17,8 @@ std::vector<Field> fields(RecurrentLmOptions& o);
 class RecurrentLm : public Model {
  public:
   RecurrentLm(const char* name, Cell cell, const RecurrentLmOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"tokens", TensorNeed::Type::kInteger, 1}, {std::string(kLabels), TensorNeed::Type::kInteger, 1}};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"tokens", TensorNeed::Type::kInteger, 1}}; }
+  ModelTraits traits() const override { return {.rank = 1}; }
   Tensor forward(const Tensor& tokens_BT) override;  // int32 -> [B, T, V]
   double flops() const override { return flops_; }
 

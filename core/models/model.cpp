@@ -1,62 +1,21 @@
 #include "core/models/model.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/trace.h"
-#include "core/nn/layers.h"
-#include "core/ops/ops.h"
-#include "core/tensor/raw_ops.h"
 
 namespace lockstep {
 
-Tensor Model::logits(const Tensor& h, const Tensor& weight) {
-  gave_features_ = loss_multiplies(), multiplied_ = false;
-  if (!gave_features_) return linear(h, weight);
-  std::erase_if(features_, [](const Features& f) { return f.of.expired(); });
-  features_.push_back({h.storage(), weight});
-  return h;
+const Shape& TaskSpec::shape_of(std::string_view name) const {
+  if (const TensorSpec* found = find(name)) return found->shape;
+  std::string there;
+  for (const TensorSpec& t : tensors) there += cat(there.empty() ? "'" : ", '", t.name, "'");
+  throw Error(ExitCode::kConfig,
+              cat("the model does not fit the data: it reads '", name, "', but the data gives ", there));
 }
 
-Tensor Model::logits(const Tensor& h, Linear& head) {
-  if (loss_multiplies() && !head.has_adapter()) return logits(h, head.weight());
-  gave_features_ = false;
-  return head(h);
-}
-
-Tensor Model::loss(Tensor output, const Tensor& target) {
-  const double smoothing = training() ? label_smoothing_ : 0;
-  for (const Features& f : features_)
-    if (f.of.lock() == output.storage()) {
-      multiplied_ = true;
-      return linear_cross_entropy(output, f.weight, target, loss_rows_, kIgnoreIndex, smoothing);
-    }
-  check(!(loss_multiplies() && gave_features_), "the loss of ", output,
-        ", which no forward pass returned: with set_loss_rows() (train.loss_rows) a pass in training returns features, "
-        "which loss() multiplies by the head's weight; hand them on as they are, or set it to 0");
-  return cross_entropy(std::move(output), target, kIgnoreIndex, smoothing);
-}
-
-Tensor Model::loss_of(const Batch& batch) {
-  Tensor loss = batch_loss(output_of(batch), batch);
-  check(!gave_features_ || multiplied_,
-        "this model's loss took features for logits: with set_loss_rows() "
-        "(train.loss_rows) it must call Model::loss(), or ends_in_logits() be false");
-  return loss;
-}
-
-Tensor Model::batch_loss(Tensor output, const Batch& batch) {
-  if (batch.find(kOtherLabels)) {
-    const Tensor share = affine(cast(batch[kOtherShare], DType::kFloat32), 1.0 / kShareUnit, 0);
-    return mixed_cross_entropy(output, batch[kLabels], batch[kOtherLabels], share, training() ? label_smoothing_ : 0);
-  }
-  if (!regression_) return loss(std::move(output), batch[kLabels]);
-  const Tensor& targets = batch[kTargets];
-  require(output.numel() == targets.numel(), ExitCode::kConfig, "the model gives ", output,
-          " for targets of a regression ", targets, ": it must give one number for each");
-  const Tensor predicted = reshape(output, targets.shape());
-  return regression_->huber_delta > 0 ? huber_loss(predicted, targets, regression_->huber_delta)
-                                      : mse_loss(predicted, targets);
+Tensor Model::forward(const Tensor&) {
+  throw Error(ExitCode::kInternal, "this model is of several tensors, and is called with one");
 }
 
 Tensor Model::output_of(const Batch& batch) {

@@ -32,9 +32,8 @@ class ResidualBlock : public ModuleOf<Tensor> {
 class Resnet : public Model {
  public:
   Resnet(const ResnetOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, target_need(0)};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  ModelTraits traits() const override { return {.rank = 0}; }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
   double flops() const override { return flops_; }
 

@@ -18,9 +18,19 @@ class TokenTransformer : public Model {
   Tensor forward(const Tensor& tokens_BT) final { return forward(tokens_BT, {}); }
   // In the scope of the batch's "documents" and "positions", where it has them.
   Tensor output_of(const Batch& batch) override;
-  bool separates_documents() const final { return true; }
+  ModelTraits traits() const override { return {.rank = 1, .causal = true, .separates_documents = true}; }
+  // Whether it ends in logits that are products of features and a weight, so that a loss may multiply by that itself
+  // (train.loss_rows); then features() is overridden.
+  virtual bool has_features() const { return false; }
+  // That weight, [V, C]; null where the head multiplies in another way, such as with an adapter.
+  virtual const Tensor* head() const { return nullptr; }
+  // What the head multiplies, [B, T, C], of the same tensors as output_of().
+  Tensor features_of(const Batch& batch);
   // Whether the scope may have a cache.
   virtual bool takes_cache() const { return true; }
+
+ protected:
+  virtual Tensor features(const Tensor& tokens_BT, const AttentionScope& scope);
 };
 
 }  // namespace lockstep

@@ -28,9 +28,8 @@ class UnetBlock : public ModuleOf<Tensor> {
 class Unet : public Model {
  public:
   Unet(const UnetOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, {std::string(kLabels), TensorNeed::Type::kInteger, 2}};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  ModelTraits traits() const override { return {.rank = 2}; }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, H, W, classes]
   double flops() const override { return flops_; }
 

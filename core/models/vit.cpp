@@ -31,11 +31,11 @@ Vit::Vit(const VitOptions& o, const TaskSpec& task)
   positions_ = &child<Embedding>("positions", count, o.width, Init::normal(0.02));
   drop_ = &child<Dropout>("drop", o.dropout);
   for (int64_t i = 0; i < o.layers; ++i)
-    blocks_.push_back(&child<EncoderBlock>(
-        cat("blocks.", i), EncoderBlock::Options{o.heads, o.width, o.dropout, true, o.norm_eps, o.gelu}));
+    blocks_.push_back(&child<TransformerBlock>(
+        cat("blocks.", i), TransformerBlock::Options{o.heads, o.width, o.dropout, true, o.norm_eps, o.gelu}));
   norm_ = &child<LayerNorm>("ln", o.width, true, o.norm_eps);
   head_ = &child<Linear>("head", o.width, task.classes);
-  flops_ = 6 * static_cast<double>(count * o.layers) * EncoderBlock::products(o.width, count) +
+  flops_ = 6 * static_cast<double>(count * o.layers) * TransformerBlock::products(o.width, count) +
            4 * static_cast<double>(task.input.numel() * o.width) + 6 * static_cast<double>(o.width * task.classes);
 }
 
@@ -46,7 +46,7 @@ Tensor Vit::forward(const Tensor& x) {
                              reshape(patches, {images, patches.dim(1) * patches.dim(2), width})},
                             1);
   Tensor h = (*drop_)(add(all, positions_->weight()));
-  for (EncoderBlock* block : blocks_) h = (*block)(h, {});
+  for (TransformerBlock* block : blocks_) h = (*block)(h, {});
   h = (*norm_)(slice(h, 1, 0, 1));
   return (*head_)(reshape(h, {images, width}));
 }

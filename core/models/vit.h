@@ -4,7 +4,7 @@
 
 #include "core/base/field.h"
 #include "core/models/model.h"
-#include "core/nn/encoder.h"
+#include "core/nn/transformer_block.h"
 
 namespace lockstep {
 
@@ -20,9 +20,8 @@ std::vector<Field> fields(VitOptions& o);
 class Vit : public Model {
  public:
   Vit(const VitOptions& options, const TaskSpec& task);
-  std::vector<TensorNeed> reads() const override {
-    return {{"images", TensorNeed::Type::kFloating, 3}, target_need(0)};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"images", TensorNeed::Type::kFloating, 3}}; }
+  ModelTraits traits() const override { return {.rank = 0}; }
   Tensor forward(const Tensor& x) override;  // [B, H, W, C] -> [B, classes]
   double flops() const override { return flops_; }
 
@@ -31,7 +30,7 @@ class Vit : public Model {
   Conv2d* patches_;
   Embedding* positions_;
   Dropout* drop_;
-  std::vector<EncoderBlock*> blocks_;
+  std::vector<TransformerBlock*> blocks_;
   LayerNorm* norm_;
   Linear* head_;
   double flops_ = 0;

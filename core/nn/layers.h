@@ -26,7 +26,7 @@ class Linear : public ModuleOf<Tensor> {
   bool has_adapter() const { return !adapters_.empty(); }
   // For operations that span layers (feed_forward below), in the forward() of the module that holds this one. A model,
   // the root of the tree, must not use them: each of its children is sharded by itself, and outside a child's
-  // operator() its weights may have no bytes. Put such layers into a module in between, such as GptBlock.
+  // operator() its weights may have no bytes. Put such layers into a module in between, such as TransformerBlock.
   const Tensor& weight() const { return weight_; }
   Tensor bias() const { return bias_ ? *bias_ : Tensor(); }  // undefined where there is none
 

@@ -141,9 +141,9 @@ class Checks {
     int64_t parameters = 0;
     plan_ = plan_step(*settings_, *data_, ranks_, PlannedRanks::kFirst, [&](const Trainer& t) {
       parameters = t.parameter_count();
-      if (pretrained) t.require_weights_of_folder();
+      if (pretrained) t.placed().require_weights_of_folder();
       else if (resumes) t.require_resumable(*from);
-      else if (from) t.require_vocabulary_of(*from);
+      else if (from) t.placed().require_vocabulary_of(*from);
     });
     if (resumes) done_ = from->info.step;
     return {cat(short_number(static_cast<double>(parameters)), " parameters, sharding.level ",

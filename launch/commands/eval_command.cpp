@@ -8,6 +8,7 @@
 #include "launch/commands/job.h"
 #include "launch/config/run_data.h"
 #include "launch/training/build_model.h"
+#include "launch/training/placed_task.h"
 #include "launch/world/fail_together.h"
 #include "launch/world/world.h"
 
@@ -75,7 +76,9 @@ TaskSpec task_of(const Checkpoint& c, const DataSpec& data, const Settings& sett
   if (data.unit != "tokens" || c.info.input.rank() != 1) return task_of(data);
   require(data.input().shape[0] <= c.info.input[0], ExitCode::kConfig, settings.config.place("data.context"), ": ",
           data.input().shape[0], " tokens are more than the ", c.info.input[0], " that ", c.dir, " was trained with");
-  return {c.info.input, data.classes, false, data.vocabulary};
+  TaskSpec task = task_of(data);
+  task.input = c.info.input;
+  return task;
 }
 
 // Whether the run had several files without a normalisation in common.
@@ -131,7 +134,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
   settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
     const Checkpoint checkpoint = open_whole(comm, run);
-    std::optional<TaskSpec> task;
+    TaskSpec shapes;
     fail_together(comm, [&] {
       const bool other = to_hex(data.validation->identity()) != checkpoint.info.dataset;
       require(!other || settings->data.like || !data.like_this || !settings->data.validation_path.empty(),
@@ -141,11 +144,11 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
         log_warning(cat(checkpoint.dir,
                         ": was trained on several files, each normalised by its own mean and deviation; ",
                         settings->data.path, " is normalised by its own, too"));
-      task = task_of(checkpoint, data.validation->spec(), *settings);
+      shapes = task_of(checkpoint, data.validation->spec(), *settings);
     });
-    Trainer trainer(*settings, data, comm, task);
-    fail_together(comm, [&] { trainer.load_parameters(checkpoint, arguments.has("ema")); });
-    const EvalReport e = trainer.evaluate();
+    PlacedTask placed(*settings, data, comm, shapes, PlacedTask::Use::kMeasure);
+    fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments.has("ema")); });
+    const EvalReport e = placed.evaluate(*data.validation);
     if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, settings->data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},

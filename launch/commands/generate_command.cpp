@@ -394,7 +394,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   const auto model =
       origin.checkpoint ? load_model(settings, *origin.checkpoint, averages) : load_pretrained(settings, origin.task);
   compute_in(*model, precision);
-  require(!model->sees_ahead(), ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
+  require(model->traits().causal, ExitCode::kUsage, origin.place, ": its model, ", settings.model_name,
           ", does not predict the next token of a text; there is nothing to generate");
   const int64_t context = origin.task.input[0];
   const std::vector<Prompt> prompts = file.empty() ? std::vector{prompt_of_text(prompt, vocabulary, manner.form)}

@@ -47,8 +47,7 @@ std::vector<Field> fields(TrainOptions& o) {
               .at_least(0)
               .without_effect_on_math(),
           field("label_smoothing", o.label_smoothing,
-                "share of each target that all classes get in equal parts, in the training loss of models without a "
-                "loss of their own")
+                "share of each target that all classes get in equal parts, in the training loss of tasks of labels")
               .with_range(0, 1)
               .without_effect_at_default(),
           field("loss_rows", o.loss_rows,
@@ -204,10 +203,13 @@ std::vector<Field> comm_fields(Settings& s) {
 }
 // Binds section.name, one of `choices`, and the options of the named choice. Keys that only other choices have are
 // passed to Config::know(). `keys_only`: makes no choice, and passes the keys of all choices to know().
+// `absent_at_default`: as Field::without_effect_at_default() has it, of the name.
 template <class Kind, class OptionsOf>
 std::unique_ptr<Kind> bind_choice(Config& config, const std::string& section, const std::vector<Choice<Kind>>& choices,
-                                  std::string& name, const char* doc, bool keys_only, const OptionsOf& options_of) {
-  config.bind(section, {field("name", name, doc).with_choices(names_of(choices))});
+                                  std::string& name, const char* doc, bool keys_only, const OptionsOf& options_of,
+                                  bool absent_at_default = false) {
+  Field selector = field("name", name, doc).with_choices(names_of(choices));
+  config.bind(section, {absent_at_default ? std::move(selector).without_effect_at_default() : std::move(selector)});
   std::unique_ptr<Kind> chosen;
   std::vector<std::string> bound;
   if (!keys_only) {
@@ -241,6 +243,10 @@ void bind_all(Settings& s, const App& app, bool keys_only) {
   s.config.bind("run", fields(s.run));
   s.model_name = app.models.empty() ? "" : app.models.front().name;
   s.model = bind_choice(s.config, "model", app.models, s.model_name, "the model", keys_only, own_options);
+  s.task_name = app.tasks.empty() ? "" : app.tasks.front().name;
+  s.task = bind_choice(s.config, "task", app.tasks, s.task_name,
+                       "what is learnt; auto: the model's own task, or the one that the data's targets are of",
+                       keys_only, own_options, true);
   s.config.bind("train", fields(s.train));
   s.config.bind("batch", fields(s.batch));
   s.optimizer = bind_choice(s.config, "optim", app.optimizers, s.optim.name, "the optimizer", keys_only, own_options);
@@ -357,8 +363,11 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
          "has an effect only with train.eval_every, which evaluates during the run");
   refuse(s->checkpoint.keep_best == 0 || s->checkpoint.keep_last > 0, "checkpoint.keep_best",
          "has no effect with checkpoint.keep_last: 0, which keeps all checkpoints");
-  for (auto& [section, kind] : std::initializer_list<std::pair<const char*, const Configurable*>>{
-           {"model", s->model.get()}, {"optim", s->optimizer.get()}, {"schedule", s->schedule.get()}})
+  for (auto& [section, kind] :
+       std::initializer_list<std::pair<const char*, const Configurable*>>{{"model", s->model.get()},
+                                                                          {"task", s->task.get()},
+                                                                          {"optim", s->optimizer.get()},
+                                                                          {"schedule", s->schedule.get()}})
     if (const auto [key, why] = kind->problem(); !key.empty()) refuse(false, cat(section, ".", key), why);
   const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
   for (const std::string& key : s->resume.allow)
@@ -390,6 +399,11 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
                f.seconds));
   }
   s->metrics = app.metrics;
+  s->tasks = app.tasks;
+  s->settings_of_path = [app](const std::string& path) {
+    return is_pretrained(path) ? settings_of_pretrained(app, path)
+                               : settings_of_checkpoint(app, open_newest(path, false));
+  };
   s->parallel.seed = static_cast<uint64_t>(s->seed);
   s->parallel.frozen_of_files |= s->lora.rank > 0;
   s->parallel.frozen = [optim = s->optim, lora = s->lora, fresh = s->init.fresh](const std::string& name) {

@@ -110,6 +110,11 @@ struct Settings {
   bool graph = false;
   std::string model_name;
   std::unique_ptr<ModelKind> model;
+  std::string task_name;
+  std::unique_ptr<TaskKind> task;
+  std::vector<Choice<TaskKind>> tasks;  // of the program
+  // The settings of a run directory, a checkpoint or a folder of transformers, for using its model.
+  std::function<std::unique_ptr<Settings>(const std::string& path)> settings_of_path;
   DataOptions data;
   // What the data of init.from means, which this run's is fitted to; reads files. Empty where there is no such data.
   std::function<std::shared_ptr<const LikeData>()> data_of_init;
@@ -119,7 +124,7 @@ struct Settings {
   ScheduleOptions schedule_options;
   std::unique_ptr<Schedule> schedule;
   DataParallelOptions parallel;
-  std::vector<Metric> metrics;  // measured by evaluations
+  std::vector<Metric> metrics;  // measured by evaluations, beside the task's
   Config config;                // the origin of each value
 
   // Whether init.from holds this parameter: it is of no adapter, and init.new does not name it.

@@ -4,6 +4,7 @@
 
 #include "core/base/name_pattern.h"
 #include "core/interop/load_weights.h"
+#include "launch/training/load_model.h"
 
 namespace lockstep {
 namespace {
@@ -17,13 +18,18 @@ std::vector<StateEntry> emptied(std::vector<StateEntry> entries) {
 }  // namespace
 
 TaskSpec task_of(const DataSpec& spec) {
-  return {spec.input().shape, spec.classes, spec.find(kTargets) && !spec.find(kLabels), spec.vocabulary};
+  return {.input = spec.input().shape,
+          .classes = spec.classes,
+          .regression = spec.find(kTargets) && !spec.find(kLabels),
+          .vocabulary = spec.vocabulary,
+          .tensors = spec.tensors,
+          .next_tokens = spec.next_tokens,
+          .target_std = spec.target_std};
 }
 TaskSpec task_of(const CheckpointInfo& info) { return {info.input, info.classes, false, info.tokens}; }
 
 std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   auto model = s.model->build(task);
-  if (task.regression) model->set_regression({s.train.huber_delta});
   if (s.lora.rank > 0) add_adapters(*model, s.lora);
   const std::vector<NamedParameter> parameters = model->parameters();
   for (const auto& [key, patterns] : {std::pair("lora.train", &s.lora.train), std::pair("init.new", &s.init.fresh)})
@@ -37,33 +43,30 @@ std::unique_ptr<Model> build_model(const Settings& s, const TaskSpec& task) {
   return model;
 }
 
-void prepare_for_data(Model& model, const Settings& s, const DataSpec& spec) {
-  const auto refuse_unless = [&](bool fits, const char* key, auto&&... why) {
+std::unique_ptr<Task> build_task(const Settings& s, const TaskSpec& data) {
+  const auto refuse_unless = [&](bool fits, const std::string& key, auto&&... why) {
     require(fits, ExitCode::kConfig, s.config.place(key), ": ", why...);
   };
-  const std::vector<TensorNeed> needs = model.reads();
-  const std::string unmet = unmet_need(needs, spec.tensors);
+  auto model = build_model(s, data);
+  const bool separates = model->traits().separates_documents;
+  const int places = apply_recompute(*model, s.recompute);
+  auto task =
+      s.task->build(std::move(model), {.data = data,
+                                       .model_name = s.model_name,
+                                       .label_smoothing = s.train.label_smoothing,
+                                       .loss_rows = s.train.loss_rows,
+                                       .huber_delta = s.train.huber_delta,
+                                       .tasks = s.tasks,
+                                       .open_model = [&](const std::string& path) { return open_model(s, path); }});
+  const std::string unmet = unmet_need(task->reads(), data.tensors);
   refuse_unless(unmet.empty(), "model.name", s.model_name, " does not fit the data: ", unmet);
-  refuse_unless(!model.sees_ahead() || !spec.next_tokens, "data.mask", s.model_name,
-                " sees a sample as a whole, with each token's target, the token after it; set it, such as to 0.15, to "
-                "hide tokens and make them the targets");
-  refuse_unless(!spec.find("documents") || model.separates_documents(), "data.packing", s.model_name,
+  const auto [key, why] = task->problem(data);
+  refuse_unless(key.empty(), key, why);
+  refuse_unless(!data.find("documents") || separates, "data.packing", s.model_name,
                 " does not keep the records of a sample apart; use pad, or a model that does (gpt, llama)");
-  const bool regression = task_of(spec).regression;
-  refuse_unless(!regression || s.train.label_smoothing == 0, "train.label_smoothing",
-                "the targets of this data are numbers, not labels");
-  refuse_unless(regression || s.train.huber_delta == 0, "train.huber_delta",
-                "the targets of this data are labels, not numbers");
-  const bool of_labels = std::any_of(needs.begin(), needs.end(), [](auto& n) { return n.name == kLabels; });
-  refuse_unless(!spec.find(kOtherLabels) || of_labels, "data.augment.mixup", s.model_name,
-                " has no loss of labels that could be mixed");
-  model.set_label_smoothing(s.train.label_smoothing);
-  refuse_unless(s.train.loss_rows == 0 || model.ends_in_logits(), "train.loss_rows", "the model ", s.model_name,
-                " computes its loss by itself; gpt and llama take it");
-  model.set_loss_rows(s.train.loss_rows);
-  const int places = apply_recompute(model, s.recompute);
   refuse_unless(places > 0 || s.recompute == Recompute::kNone, "recompute", "the model ", s.model_name,
                 " has nothing of this kind to recompute; use none");
+  return task;
 }
 
 std::vector<StateEntry> held_by_init(const Settings& s, const std::vector<StateEntry>& entries) {

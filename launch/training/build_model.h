@@ -1,12 +1,12 @@
-// The model of a configuration, and what of its parameters comes from init.from. Plain functions.
+// The model and the task of a configuration, and what of its parameters comes from init.from. Plain functions.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/models/model.h"
 #include "core/state/checkpoint.h"
+#include "core/tasks/task.h"
 #include "data/samples/dataset.h"
 #include "launch/config/settings.h"
 
@@ -20,9 +20,9 @@ TaskSpec task_of(const CheckpointInfo& info);
 // patterns of lora.targets, lora.train and init.new do not fit the model.
 std::unique_ptr<Model> build_model(const Settings& settings, const TaskSpec& task);
 
-// Sets what the configuration says of training this model on such data. Throws ExitCode::kConfig where the two do not
-// fit, naming the key.
-void prepare_for_data(Model& model, const Settings& settings, const DataSpec& spec);
+// The same, with what is learnt with it, set as the configuration says. Throws ExitCode::kConfig, naming the key, also
+// where the data, which `data` describes, does not fit.
+std::unique_ptr<Task> build_task(const Settings& settings, const TaskSpec& data);
 
 // Those of `entries` that init.from holds: not adapters, nor what init.new names.
 std::vector<StateEntry> held_by_init(const Settings& settings, const std::vector<StateEntry>& entries);

@@ -6,7 +6,7 @@
 #include "core/autograd/node.h"
 #include "core/base/flight_recorder.h"
 #include "core/ops/ops.h"
-#include "launch/training/build_model.h"
+#include "launch/training/global_batch.h"
 
 namespace lockstep {
 namespace {
@@ -50,9 +50,65 @@ ClassCounts counts_of_all_ranks(const Axis& ranks, const ClassCounts& mine) {
   return out;
 }
 
-// A micro-batch's row: its first sample, summed loss, targets, and two values of each metric that is a quotient of
-// sums.
-constexpr size_t kBeforeMetrics = 3;
+// What this rank measured of micro-batches.
+class Sums {
+ public:
+  explicit Sums(const std::vector<Metric>& metrics)
+      : metrics_(metrics), tables_(metrics.size()), counts_(metrics.size()) {}
+
+  // `at`: the first sample's index in the data.
+  void add(int64_t at, double loss, int64_t targets, const Tensor& output, const Batch& batch) {
+    Row row{static_cast<double>(at), loss, static_cast<double>(targets)};
+    for (size_t i = 0; i < metrics_.size(); ++i) {
+      const Metric& metric = metrics_[i];
+      const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
+      row.insert(row.end(), {part.sum, static_cast<double>(part.count)});
+      if (metric.count) metric.count(output, batch, counts_[i]);
+      if (metric.rows)
+        for (const MetricRow& r : metric.rows(output, batch, at))
+          tables_[i].push_back({r.score, static_cast<double>(r.sample), r.outcome});
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  EvalReport report(const Axis& ranks) const {
+    EvalReport out;
+    Row total(kBeforeMetrics + 2 * metrics_.size());
+    for (const Row& row : rows_of_all_ranks(ranks, rows_, total.size()))  // in the order of the samples
+      for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
+    out.targets = static_cast<int64_t>(total[2]);
+    out.loss = total[1] / static_cast<double>(out.targets);
+    for (size_t i = 0; i < metrics_.size(); ++i)
+      add_metric(ranks, i, total[kBeforeMetrics + 2 * i], total[kBeforeMetrics + 2 * i + 1], out);
+    return out;
+  }
+
+ private:
+  // A micro-batch's row: its first sample, summed loss, targets, and two values of each metric that is a quotient of
+  // sums.
+  static constexpr size_t kBeforeMetrics = 3;
+
+  void add_metric(const Axis& ranks, size_t i, double sum, double count, EvalReport& out) const {
+    const Metric& metric = metrics_[i];
+    if (metric.count) {
+      const ClassCounts all = counts_of_all_ranks(ranks, counts_[i]);
+      if (const auto value = metric.of_counts(all)) out.metrics.emplace_back(metric.name, *value);
+      if (out.warning.empty()) out.warning = one_class_warning(all);
+    } else if (metric.rows) {
+      std::vector<MetricRow> sorted;
+      for (const Row& r : rows_of_all_ranks(ranks, tables_[i], 3))
+        sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
+      out.metrics.emplace_back(metric.name, metric.of_rows(sorted));
+    } else if (count > 0) {
+      out.metrics.emplace_back(metric.name, metric.root ? std::sqrt(sum / count) : sum / count);
+    }
+  }
+
+  const std::vector<Metric>& metrics_;
+  std::vector<Row> rows_;
+  std::vector<std::vector<Row>> tables_;  // score, sample, outcome
+  std::vector<ClassCounts> counts_;
+};
 
 }  // namespace
 
@@ -63,20 +119,14 @@ Batch as_computed(const Batch& batch, DType compute) {
   return out;
 }
 
-std::vector<Metric> metrics_of(std::vector<Metric> metrics, const DataSpec& spec) {
-  if (!task_of(spec).regression) return metrics;
-  std::erase_if(metrics, [](const Metric& metric) { return metric.of_labels; });
-  metrics.push_back(rmse(spec.target_std));
-  return metrics;
-}
-
-EvalReport evaluate(Model& model, DataParallel& parallel, const Dataset& data, const EvalOptions& options) {
+EvalReport evaluate(Task& task, DataParallel& parallel, const Dataset& data, const EvalOptions& options) {
   const Axis& ranks = parallel.mesh().data();
+  auto* of_all = dynamic_cast<GlobalBatchTask*>(&task);
   NoGrad no_grad;
-  model.eval();
+  task.module().eval();
   LoaderOptions o;
   o.batch_micro = options.micro_batch;
-  o.batch_global = options.micro_batch * ranks.size * 4;
+  o.batch_global = of_all ? options.global_batch : options.micro_batch * ranks.size * 4;
   o.shuffle = false;
   o.one_epoch = true;
   o.rank = ranks.index;
@@ -84,57 +134,30 @@ EvalReport evaluate(Model& model, DataParallel& parallel, const Dataset& data, c
   o.threads = options.loader_threads;
   o.schedule = MicroSchedule::kWaves;
   Loader loader(data, o);
-  std::vector<Row> sums;
-  std::vector<std::vector<Row>> tables(options.metrics.size());  // score, sample, outcome
-  std::vector<ClassCounts> counts(options.metrics.size());
+  Sums sums(options.metrics);
   while (!loader.done()) {
     FlightPhase phase("evaluate");
     const StepBatch step = loader.next();
+    if (of_all) {
+      const Tensor outputs = outputs_of_all(parallel, step, o.batch_micro, o.schedule, [&](const MicroBatch& m) {
+        WithRandom random({options.seed, options.step, m.samples});
+        return task.output(as_computed(m.batch, options.compute));
+      });
+      if (ranks.index == 0) sums.add(step.position, sum(of_all->losses(outputs)).item(), step.samples, outputs, {});
+      continue;
+    }
     for (int64_t first = 0; first < step.micro_count; first += ranks.size)
       parallel.forward_round(std::min<int64_t>(ranks.size, step.micro_count - first), [&] {
         const MicroBatch& m = step.mine[static_cast<size_t>(first / ranks.size)];
         WithRandom random({options.seed, options.step, m.samples});
         const Batch batch = as_computed(m.batch, options.compute);
-        const Tensor output = model.output_of(batch);
-        const int64_t at = step.position + m.index * o.batch_micro;
-        Row row{static_cast<double>(at), model.batch_loss(output, batch).item(), static_cast<double>(m.targets)};
-        for (size_t i = 0; i < options.metrics.size(); ++i) {
-          const Metric& metric = options.metrics[i];
-          const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
-          row.insert(row.end(), {part.sum, static_cast<double>(part.count)});
-          if (metric.count) metric.count(output, batch, counts[i]);
-          if (metric.rows)
-            for (const MetricRow& r : metric.rows(output, batch, at))
-              tables[i].push_back({r.score, static_cast<double>(r.sample), r.outcome});
-        }
-        sums.push_back(std::move(row));
+        const Tensor output = task.output(batch);
+        const double loss = task.loss_of(output, batch).item();
+        sums.add(step.position + m.index * o.batch_micro, loss, m.targets, output, batch);
       });
   }
-  model.train();
-
-  EvalReport report;
-  Row total(kBeforeMetrics + 2 * options.metrics.size());
-  for (const Row& row : rows_of_all_ranks(ranks, sums, total.size()))  // in the order of the samples
-    for (size_t i = 1; i < row.size(); ++i) total[i] += row[i];
-  report.targets = static_cast<int64_t>(total[2]);
-  report.loss = total[1] / static_cast<double>(report.targets);
-  for (size_t i = 0; i < options.metrics.size(); ++i) {
-    const Metric& metric = options.metrics[i];
-    const double sum = total[kBeforeMetrics + 2 * i], count = total[kBeforeMetrics + 2 * i + 1];
-    if (metric.count) {
-      const ClassCounts all = counts_of_all_ranks(ranks, counts[i]);
-      if (const auto value = metric.of_counts(all)) report.metrics.emplace_back(metric.name, *value);
-      if (report.warning.empty()) report.warning = one_class_warning(all);
-    } else if (metric.rows) {
-      std::vector<MetricRow> sorted;
-      for (const Row& r : rows_of_all_ranks(ranks, tables[i], 3))
-        sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
-      report.metrics.emplace_back(metric.name, metric.of_rows(sorted));
-    } else if (count > 0) {
-      report.metrics.emplace_back(metric.name, metric.root ? std::sqrt(sum / count) : sum / count);
-    }
-  }
-  return report;
+  task.module().train();
+  return sums.report(ranks);
 }
 
 }  // namespace lockstep

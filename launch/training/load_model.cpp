@@ -25,6 +25,16 @@ std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec&
   return model;
 }
 
+std::unique_ptr<Model> open_model(const Settings& settings, const std::string& path) {
+  const auto other = settings.settings_of_path(path);
+  if (!current_device().has_bytes()) {  // shapes are all that is asked for
+    const bool folder = other->pretrained && is_pretrained(path);
+    return placed_model(*other, folder ? other->pretrained->task : task_of(open_newest(path, false).info));
+  }
+  if (other->pretrained && is_pretrained(path)) return load_pretrained(*other, other->pretrained->task);
+  return load_model(*other, open_newest(path));
+}
+
 std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& checkpoint, bool averages) {
   auto model = placed_model(settings, task_of(checkpoint.info));
   const std::vector<StateEntry> entries = entries_of(*model);

@@ -17,4 +17,8 @@ std::unique_ptr<Model> load_model(const Settings& settings, const Checkpoint& ch
 // the folder's tensors do not fit, kConfig where the data has more tokens than the model.
 std::unique_ptr<Model> load_pretrained(const Settings& settings, const TaskSpec& task);
 
+// The model of a run directory, a checkpoint or a folder of transformers, beside a run with `settings`: a frozen
+// companion, whole on every rank. Throws what opening it throws.
+std::unique_ptr<Model> open_model(const Settings& settings, const std::string& path);
+
 }  // namespace lockstep

@@ -5,11 +5,11 @@
 
 namespace lockstep {
 
-StepPhases::StepPhases(const Model& model, const Settings& settings, DataParallel& parallel, bool updates)
+StepPhases::StepPhases(const std::vector<StepPhase>& phases, const Settings& settings, DataParallel& parallel)
     : parallel_(parallel) {
   const std::vector<Slot>& slots = parallel.slots();
   std::vector<int> taken(slots.size());
-  for (const StepPhase& phase : model.phases()) {
+  for (const StepPhase& phase : phases) {
     Phase& made = phases_.emplace_back();
     made.module = phase.module;
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -19,7 +19,6 @@ StepPhases::StepPhases(const Model& model, const Settings& settings, DataParalle
     }
     require(!made.slots.empty(), ExitCode::kConfig, settings.config.place("optim.rules"), ": no parameter of ",
             phase.module, " is trained, but each step has a phase that updates them");
-    if (!updates) continue;
     made.optimizer = settings.optimizer->build(settings.optim, slots_of(made));
     if (settings.optim.ema > 0) made.average = std::make_unique<WeightAverage>(slots_of(made), settings.optim.ema);
   }

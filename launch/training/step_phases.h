@@ -1,4 +1,4 @@
-// StepPhases: what updates a model's parameters in each phase of a step: an optimizer, and where settings ask for it an
+// StepPhases: what updates a task's parameters in each phase of a step: an optimizer, and where settings ask for it an
 // average (optim.ema). Owned by the trainer, or by a loop of one's own; borrows DataParallel.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/models/model.h"
+#include "core/tasks/task.h"
 #include "launch/config/settings.h"
 #include "optim/weight_average.h"
 #include "sharding/data_parallel.h"
@@ -16,9 +16,9 @@ namespace lockstep {
 
 class StepPhases {
  public:
-  // `updates`: false where parameters are only measured; then there is no optimizer, and no average. Throws
-  // ExitCode::kConfig where a phase has no parameter that is trained, kInternal where one has none or several phases.
-  StepPhases(const Model& model, const Settings& settings, DataParallel& parallel, bool updates);
+  // Throws ExitCode::kConfig where a phase has no parameter that is trained, kInternal where a parameter has no phase
+  // or several.
+  StepPhases(const std::vector<StepPhase>& phases, const Settings& settings, DataParallel& parallel);
 
   size_t count() const { return phases_.size(); }
   const std::string& module(size_t phase) const { return phases_[phase].module; }

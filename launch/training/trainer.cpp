@@ -26,36 +26,23 @@ constexpr int64_t kUnrecordedSteps = 2;
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point t) { return std::chrono::duration<double, std::milli>(Clock::now() - t).count(); }
 
-// "4 ranks, level parameters in groups of 2"
-std::string layout_text(const Mesh& mesh, ShardLevel level) {
-  const int ranks = mesh.data().size;
-  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
-  if (mesh.shard().size > 1 && mesh.replica().size > 1) out += cat(" in groups of ", mesh.shard().size);
-  return out;
-}
-
 }  // namespace
 
-Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
-                 const std::optional<TaskSpec>& measured)
-    : settings_(settings), data_(data), comm_(comm), exceptions_(std::uncaught_exceptions()) {
-  const DataSpec& spec = data_.train->spec();
+Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& comm)
+    : settings_(settings),
+      data_(data),
+      comm_(comm),
+      exceptions_(std::uncaught_exceptions()),
+      placed_(settings, data, comm, task_of(data.train->spec()), PlacedTask::Use::kTrain),
+      task_(placed_.task()),
+      parallel_(placed_.parallel()),
+      info_(placed_.info()) {
   fail_together(comm_, [&] {
-    model_ = build_model(settings_, measured.value_or(task_of(spec)));
-    prepare_for_data(*model_, settings_, spec);
-  });
-  describe_run();
-  fail_together(comm_, [&] {
-    distribute(!measured);
+    make_phases();
     require_recordable();
+    if (comm_.rank() == 0 && current_device().has_bytes()) try_pass(settings_, data_.train->spec());
   });
-  preflight();
-  fail_together(comm_, [&] {
-    require_targets(measured.has_value());
-    if (comm_.rank() == 0 && !measured && current_device().has_bytes()) try_pass(settings_, spec);
-  });
-  if (measured) return;
-  const Mesh& mesh = parallel_->mesh();
+  const Mesh& mesh = parallel_.mesh();
   if (settings_.verify.every > 0 && mesh.replica().size > 1)
     sentinel_ = std::make_unique<Sentinel>(mesh.replica(), mesh.data());
   if (settings_.verify.every > 0 && has_whole_copies())
@@ -63,51 +50,10 @@ Trainer::Trainer(const Settings& settings, const Datasets& data, Communicator& c
   fail_together(comm_, [&] { start_loader(); });
 }
 
-// What a checkpoint says of the run, as far as it is known before the model is distributed.
-void Trainer::describe_run() {
-  info_.dataset = to_hex(data_.train->identity());
-  info_.samples = data_.samples;
-  // Frozen parameters of files are named by their hash, wherever these lie.
-  info_.math_text =
-      settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
-                                 rules_leave_others(settings_.optim, parameter_names()) ? "optim.rules" : "");
-  info_.config = settings_.config.dump_yaml();
-  info_.vocabulary = vocabulary_text(data_.train->vocabulary());
-  if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
-  const DataSpec& spec = data_.train->spec();
-  info_.input = spec.input().shape;
-  info_.classes = spec.classes;
-  info_.tokens = spec.vocabulary;
-  const auto& queue = current_stream().device_queue();
-  info_.isa = queue ? queue->kernels().isa : kernels().isa;
-  if (queue) {
-    const DeviceBackend& backend = device_backend();
-    const DeviceProperties card = backend.properties(current_device().index);
-    info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
-    queue->allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
-  }
-  info_.writer = kVersion;
-  info_.ranks = comm_.size();
-}
-
-std::vector<std::string> Trainer::parameter_names() const {
-  std::vector<std::string> names;
-  for (auto& p : model_->parameters()) names.push_back(p.name);
-  return names;
-}
-
-// Buckets, slots and what updates them.
-void Trainer::distribute(bool updates) {
-  DataParallelOptions options = settings_.parallel;
-  options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
-  if (const auto phases = model_->phases(); phases.size() > 1)
-    for (const StepPhase& p : phases) options.apart.push_back(p.module);
-  if (options.frozen_of_files && settings_.pretrained)
-    options.file_type = stored_type(*settings_.pretrained, options.frozen);
-  parallel_ = std::make_unique<DataParallel>(*model_, comm_, options);
-  info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
-  apply_rules(settings_.optim, parallel_->slots(), parameter_names());
-  phases_ = std::make_unique<StepPhases>(*model_, settings_, *parallel_, updates);
+// What updates the parameters, and how.
+void Trainer::make_phases() {
+  apply_rules(settings_.optim, parallel_.slots(), placed_.parameter_names());
+  phases_ = std::make_unique<StepPhases>(task_.phases(), settings_, parallel_);
   info_.later_updates.assign(phases_->count() - 1, 0);
   const bool scales = settings_.parallel.compute == DType::kFloat16;
   if (scales) loss_scale_ = LossScale::dynamic();
@@ -117,69 +63,17 @@ void Trainer::distribute(bool updates) {
 
 void Trainer::require_recordable() const {
   if (!settings_.graph) return;
-  const std::string why = phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ", phases_->count(),
-                                                     " phases, between which the host waits")
-                                               : parallel_->why_not_recorded();
+  const std::string why = dynamic_cast<const GlobalBatchTask*>(&task_)
+                              ? std::string("the loss is over the global batch, whose outputs are gathered first")
+                          : phases_->count() > 1 ? cat("the steps of ", settings_.model_name, " have ",
+                                                       phases_->count(), " phases, between which the host waits")
+                                                 : parallel_.why_not_recorded();
   require(why.empty(), ExitCode::kConfig, settings_.config.place("graph"), ": ", why, "; set graph: false");
 }
 
 Trainer::~Trainer() {
   // Its graph waits for the stream, which may wait in it for ranks that will not come.
   if (recorded_ && std::uncaught_exceptions() > exceptions_) comm_.abort(rank_is_ending(comm_.rank()));
-}
-
-// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
-// step 0.
-void Trainer::preflight() {
-  trace_mark();
-  if (comm_.size() == 1) return;
-  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
-                         "\ndataset: ", info_.dataset, "\n");
-  for (auto& p : model_->parameters()) mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
-  mine += settings_.config.text();
-  const auto all = all_gather_text(comm_, mine, "preflight");
-  std::map<std::string, std::string> ranks_by_difference;
-  for (int r = 1; r < comm_.size(); ++r)
-    for (const ConfigDifference& d : diff(all[0], all[static_cast<size_t>(r)])) {
-      if (d.key == "compute.threads") continue;  // may differ: bits do not depend on it
-      std::string& ranks = ranks_by_difference[cat(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
-      ranks += cat(ranks.empty() ? "" : ", ", r);
-    }
-  if (ranks_by_difference.empty()) return;
-  std::string text = "ranks were started with different settings: ";
-  int shown = 0;
-  for (auto& [what, ranks] : ranks_by_difference)
-    if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
-  if (shown > 5) text += cat("; and ", shown - 5, " more");
-  if (comm_.rank() != 0) throw Error::secondary(ExitCode::kRanksDisagree);
-  throw Error(ExitCode::kRanksDisagree, text);
-}
-
-// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
-void Trainer::require_targets(bool measures) const {
-  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
-  const auto look = [&](const Dataset& part, const char* name) {
-    const DataSpec& spec = part.spec();
-    const TensorSpec* labels = spec.find(kLabels);
-    if (!labels) return;
-    std::vector<std::vector<uint8_t>> memory;
-    std::vector<void*> sample;
-    for (const TensorSpec& one : spec.tensors) {
-      memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
-      sample.push_back(memory.back().data());
-    }
-    const auto* target = static_cast<const int32_t*>(sample[static_cast<size_t>(labels - spec.tensors.data())]);
-    for (int64_t i = 0; i < part.size(); ++i) {
-      part.read(0, i, sample);
-      if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
-    }
-    const bool text = spec.unit == "tokens";
-    throw Error(ExitCode::kConfig, cat(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
-                                       ": no target counts in the ", name, " of the data, ", part.size(),
-                                       " samples: there is no loss", text ? "; ignore fewer tokens" : ""));
-  };
-  if (!measures) look(*data_.train, "training part");
-  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
 }
 
 void Trainer::start_loader() {
@@ -190,11 +84,11 @@ void Trainer::start_loader() {
   o.pool = settings_.data.bucket_pool;
   o.seed = static_cast<uint64_t>(settings_.seed);
   o.shuffle = settings_.data.shuffle;
-  o.rank = parallel_->mesh().data().index;
-  o.size = parallel_->mesh().data().size;
+  o.rank = parallel_.mesh().data().index;
+  o.size = parallel_.mesh().data().size;
   o.threads = static_cast<int>(settings_.data.threads);
   o.prefetch = static_cast<int>(settings_.data.prefetch);
-  o.schedule = parallel_->schedule();
+  o.schedule = parallel_.schedule();
   o.start = {info_.epoch, info_.position};
   loader_ = std::make_unique<Loader>(*data_.train, o);
 }
@@ -220,7 +114,7 @@ void Trainer::start(const StepRequests& asked) {
   report.lr = learning_rate(*settings_.schedule, settings_.schedule_options.warmup, settings_.optim.lr, report.step - 1,
                             settings_.train.steps);
   report.items = batch.units;
-  parallel_->set_loss_scale(loss_scale_.value());
+  parallel_.set_loss_scale(loss_scale_.value());
   phases_->prepare(report.lr);
   // An epoch's last step has other shapes; all ranks know it alike.
   // Copies that are verified are read in the middle of a step, which a graph does not stop for.
@@ -228,15 +122,15 @@ void Trainer::start(const StepRequests& asked) {
   step.recorded =
       settings_.graph && steps_here_ >= kUnrecordedSteps && batch.samples == settings_.batch.global && !reads_copies;
   if (step.recorded) {
-    if (!recorded_) recorded_ = std::make_unique<RecordedStep>(*parallel_, current_stream());
+    if (!recorded_) recorded_ = std::make_unique<RecordedStep>(parallel_, current_stream());
     step.outcome =
         recorded_->run(batch, requests, [&](const auto& mine) { return run(batch, mine, requests, report); });
   } else {
     step.outcome = run(batch, batch.mine, requests, report, reads_copies ? &step : nullptr);
   }
-  if (chaos_) chaos_->after_update(report.step, parallel_->state());
+  if (chaos_) chaos_->after_update(report.step, parallel_.state());
   ++steps_here_;
-  report.transfers = parallel_->transfers();
+  report.transfers = parallel_.transfers();
   step.next = batch.next;
   under_way_.push_back(std::move(step));
 }
@@ -291,7 +185,7 @@ StepReport Trainer::finish() {
     // The state first: where that differs, it says more exactly whose is wrong.
     if (sentinel_) {
       std::vector<StateEntry> all = state();
-      for (StateEntry& e : parallel_->base_state()) all.push_back(std::move(e));
+      for (StateEntry& e : parallel_.base_state()) all.push_back(std::move(e));
       sentinel_->verify(report.step, all);
     }
     if (copy_sentinel_) copy_sentinel_->verify(report.step, step.copies, step.digests);
@@ -341,15 +235,31 @@ PendingStep Trainer::run(const StepBatch& batch, const std::vector<MicroBatch>& 
   return run_phase(phases_->count() - 1, batch, mine, requests, report, verified);
 }
 
+std::optional<GlobalBatchLoss> Trainer::loss_of_all(const StepBatch& batch, StepReport& report) {
+  auto* task = dynamic_cast<GlobalBatchTask*>(&task_);
+  if (!task) return {};
+  FlightPhase phase("forward of the global batch");
+  const auto forward = Clock::now();
+  const Tensor outputs =
+      outputs_of_all(parallel_, batch, settings_.batch.micro, parallel_.schedule(), [&](const MicroBatch& m) {
+        WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
+        return task->output(as_computed(m.batch, settings_.parallel.compute));
+      });
+  GlobalBatchLoss loss(*task, outputs);
+  report.forward_ms += ms_since(forward);
+  return loss;
+}
+
 PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
                                const StepRequests& requests, StepReport& report, UnderWay* verified) {
   trace_mark();
-  model_->set_phase(index);
-  parallel_->begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets(),
-                        phases_->module(index));
-  double loss_gradient = parallel_->loss_gradient();
+  // What the loss over the global batch makes of its outputs, before the step's own pass.
+  const std::optional<GlobalBatchLoss> of_all = loss_of_all(batch, report);
+  parallel_.begin_step(batch.micro_count, settings_.batch.global * data_.train->spec().targets(),
+                       phases_->module(index));
+  double loss_gradient = parallel_.loss_gradient();
   if (chaos_) loss_gradient = chaos_->loss_gradient(report.step, loss_gradient);
-  if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, *model_);
+  if (chaos_ && !mine.empty()) chaos_->before_backward(report.step, task_.module());
   for (const MicroBatch& m : mine) {
     WithRandom random({static_cast<uint64_t>(settings_.seed), report.step - 1, m.samples});
     Tensor loss;
@@ -358,23 +268,25 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
       FlightPhase phase("forward");
       WithLossGradient gradient(loss_gradient);
       const auto forward = Clock::now();
-      loss = model_->loss_of(as_computed(m.batch, settings_.parallel.compute));
+      const Batch computed = as_computed(m.batch, settings_.parallel.compute);
+      loss = of_all ? of_all->loss_of(task_.output(computed), m.index * settings_.batch.micro)
+                    : task_.loss(computed, index);
       report.forward_ms += ms_since(forward);
     }
     WithProfilerRange range("backward");
     FlightPhase phase("backward");
     const auto backward = Clock::now();
-    parallel_->backward(m.index, loss, m.targets, loss_gradient);
+    parallel_.backward(m.index, loss, m.targets, loss_gradient);
     report.backward_ms += ms_since(backward);
   }
   PendingStep outcome;
   {
     WithProfilerRange range("exchange");
     FlightPhase phase("exchange");
-    outcome = parallel_->end_step(settings_.optim.clip_norm, requests);
+    outcome = parallel_.end_step(settings_.optim.clip_norm, requests);
   }
   if (verified) {  // before the update, whose values the next step's copies will have
-    verified->copies = parallel_->whole_copies();
+    verified->copies = parallel_.whole_copies();
     verified->digests = digests_of(verified->copies);
   }
   WithProfilerRange range("optimizer");
@@ -388,32 +300,25 @@ PendingStep Trainer::run_phase(size_t index, const StepBatch& batch, const std::
 EvalReport Trainer::evaluate() {
   check(has_validation(), "evaluate: there is no validation data");
   check_at_rest("evaluate");
-  model_->set_phase(0);
   if (settings_.train.eval_ema) swap_averages();
   const Dataset& all = *data_.validation;
   const int64_t most = settings_.train.eval_samples;
   std::optional<Subset> some;
   if (most > 0 && most < all.size()) some.emplace(all, most);
-  const EvalReport report = lockstep::evaluate(*model_, *parallel_, some ? static_cast<const Dataset&>(*some) : all,
-                                               {.micro_batch = settings_.batch.micro,
-                                                .loader_threads = static_cast<int>(settings_.data.threads),
-                                                .compute = settings_.parallel.compute,
-                                                .seed = static_cast<uint64_t>(settings_.seed),
-                                                .step = info_.step,
-                                                .metrics = metrics_of(settings_.metrics, all.spec())});
+  const EvalReport report = placed_.evaluate(some ? static_cast<const Dataset&>(*some) : all);
   if (settings_.train.eval_ema) swap_averages();
   return report;
 }
 
 void Trainer::swap_averages() {
   phases_->swap_averages();
-  parallel_->state_was_loaded();
+  parallel_.state_was_loaded();
   recorded_.reset();
 }
 
 std::vector<StateEntry> Trainer::state() const {
   trace_mark();
-  std::vector<StateEntry> out = parallel_->state();
+  std::vector<StateEntry> out = parallel_.state();
   for (StateEntry& e : phases_->state()) out.push_back(std::move(e));
   return out;
 }
@@ -421,7 +326,7 @@ std::vector<StateEntry> Trainer::state() const {
 std::vector<StateEntry> Trainer::entries_to_save() const {
   trace_mark();
   check_at_rest("the state is saved");
-  const Axis& replica = parallel_->mesh().replica();
+  const Axis& replica = parallel_.mesh().replica();
   return cut_for_rank(state(), replica.index, replica.size);
 }
 

@@ -1,4 +1,4 @@
-// Trainer: one rank's part of a training run: data, model, DataParallel and optimizer, step by step.
+// Trainer: one rank's part of a training run: data, a placed task and its optimizer, step by step.
 // Owned by the command that trains or measures; borrows settings, datasets and communicator.
 #pragma once
 
@@ -13,7 +13,8 @@
 #include "data/streams/loader.h"
 #include "launch/config/settings.h"
 #include "launch/training/chaos.h"
-#include "launch/training/evaluate.h"
+#include "launch/training/global_batch.h"
+#include "launch/training/placed_task.h"
 #include "launch/training/recorded_step.h"
 #include "launch/training/sentinel.h"
 #include "launch/training/step_phases.h"
@@ -35,12 +36,9 @@ struct StepReport {
 
 class Trainer {
  public:
-  // Builds everything; all ranks compare version, configuration, parameters and data, and a difference throws
-  // ExitCode::kRanksDisagree naming keys and ranks. Collective. `measured`: what the model is built for where it is
-  // only measured: there is then no optimizer, no step and no state beside parameters. Throws ExitCode::kConfig where
-  // no target counts in a part of the data.
-  Trainer(const Settings& settings, const Datasets& data, Communicator& comm,
-          const std::optional<TaskSpec>& measured = {});
+  // What PlacedTask does, then the optimizer, the loader and the rest. Collective. Throws what that throws, and
+  // ExitCode::kConfig where a phase has nothing to train or a step cannot be recorded.
+  Trainer(const Settings& settings, const Datasets& data, Communicator& comm);
   ~Trainer();
 
   // Faults for the steps from now on; outlives the trainer.
@@ -66,17 +64,12 @@ class Trainer {
 
   // All state of `checkpoint`; refuses (kBadData, kConfig) another model, other data or other mathematics. Collective.
   void resume(const Checkpoint& checkpoint);
-  // `averages`: those of the parameters in their place, throws ExitCode::kConfig where it has none.
-  // Collective.
-  void load_parameters(const Checkpoint& checkpoint, bool averages = false);
-  // What init.from names: a checkpoint, or a folder of transformers. Throws kBadData also where the folder's tokenizer
-  // is not the data's, without init.other_tokenizer. Collective.
+  void load_parameters(const Checkpoint& checkpoint, bool averages = false);  // as PlacedTask; collective
   void load_initial();
-  // What these two refuse by the checkpoint's manifest alone, before they read tensors. The first returns the
-  // differences that are accepted, of which rank 0 warns.
+  // What resume() refuses by the checkpoint's manifest alone, before it reads tensors. Returns the differences that are
+  // accepted, of which rank 0 warns.
   std::vector<ConfigDifference> require_resumable(const Checkpoint& checkpoint) const;
-  void require_vocabulary_of(const Checkpoint& checkpoint) const;
-  void require_weights_of_folder() const;  // of settings.pretrained
+  const PlacedTask& placed() const { return placed_; }
   // What this rank writes to a checkpoint, beside info(): together the ranks' cover the state once. Views of memory
   // that the next step changes.
   std::vector<StateEntry> entries_to_save() const;
@@ -84,14 +77,14 @@ class Trainer {
   // Parameters and moments that this rank holds, by name and slice; the memory is the run's own.
   std::vector<StateEntry> state() const;
   // Do several ranks hold the same state, or whole copies of the parameters, so that verify.every can compare them?
-  bool has_replicas() const { return parallel_->mesh().replica().size > 1 || has_whole_copies(); }
+  bool has_replicas() const { return parallel_.mesh().replica().size > 1 || has_whole_copies(); }
   // The last step after which verify.every found all of that equal; -1: none by this process.
   int64_t last_equal_step() const;
 
   std::string items_unit() const { return data_.train->spec().unit; }  // "tokens", "images"
   int64_t items_per_sample() const { return data_.train->spec().units; }
-  int64_t parameter_count() const { return parallel_->parameter_count(); }
-  double flops() const { return model_->flops() * static_cast<double>(settings_.batch.global); }  // of a step
+  int64_t parameter_count() const { return parallel_.parameter_count(); }
+  double flops() const { return task_.flops() * static_cast<double>(settings_.batch.global); }  // of a step
   const CheckpointInfo& info() const { return info_; }
 
  private:
@@ -105,22 +98,15 @@ class Trainer {
     std::vector<Hash128> digests;    // the step computed with
   };
 
-  bool has_whole_copies() const { return comm_.size() > 1 && !parallel_->whole_copies().empty(); }
+  bool has_whole_copies() const { return comm_.size() > 1 && !parallel_.whole_copies().empty(); }
   bool verifies_after(int64_t step) const;
   void check_at_rest(const char* what) const;
   void parameters_were_loaded();
-  void require_tokenizer_of_folder() const;  // whose ids must mean what the data's mean
-  void read_init(bool trained);
-  std::vector<StateEntry> entries_of_adapter() const;
-  void load_base_of(const Checkpoint& checkpoint);
-  void describe_run();
-  std::vector<std::string> parameter_names() const;
-  void distribute(bool updates);
+  void make_phases();
   void require_recordable() const;
-  void preflight();
-  void require_targets(bool measures) const;
   void start_loader();
   StepBatch next_batch();
+  std::optional<GlobalBatchLoss> loss_of_all(const StepBatch& batch, StepReport& report);
   PendingStep run(const StepBatch& batch, const std::vector<MicroBatch>& mine, const StepRequests& requests,
                   StepReport& report, UnderWay* verified = nullptr);
   PendingStep run_phase(size_t index, const StepBatch& batch, const std::vector<MicroBatch>& mine,
@@ -132,15 +118,16 @@ class Trainer {
   const Datasets& data_;
   Communicator& comm_;
   const int exceptions_;  // under way when this was made
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<DataParallel> parallel_;
+  PlacedTask placed_;
+  Task& task_;  // these three are placed_'s
+  DataParallel& parallel_;
+  CheckpointInfo& info_;
   std::unique_ptr<StepPhases> phases_;
   LossScale loss_scale_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Sentinel> sentinel_;       // of the state, where settings ask for it and replicas are there
   std::unique_ptr<Sentinel> copy_sentinel_;  // of whole copies of parameters, where they are not that state
   const Chaos* chaos_ = nullptr;
-  CheckpointInfo info_;
   bool runs_ahead_ = false;
   std::deque<UnderWay> under_way_;
   std::chrono::steady_clock::time_point finished_at_;

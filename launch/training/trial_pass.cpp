@@ -7,15 +7,14 @@
 #include "core/autograd/node.h"
 #include "core/device/allocator.h"
 #include "launch/training/build_model.h"
-#include "launch/training/trainer.h"
 
 namespace lockstep {
 
 void try_pass(const Settings& settings, const DataSpec& data) {
   Stream stream(new_meta_device(), Stream::Mode::kInline);
   const WithStream with(stream);
-  const auto model = build_model(settings, task_of(data));
-  place_parameters(*model, 1);
+  const auto task = build_task(settings, task_of(data));
+  place_parameters(task->module(), 1);
   Batch batch;
   for (const TensorSpec& one : data.tensors) {
     Shape shape{settings.batch.micro};
@@ -24,10 +23,9 @@ void try_pass(const Settings& settings, const DataSpec& data) {
   }
   auto samples = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(settings.batch.micro));
   std::iota(samples->begin(), samples->end(), 0);
-  for (size_t phase = 0; phase < model->phases().size(); ++phase) {
+  for (size_t phase = 0; phase < task->phases().size(); ++phase) {
     const WithRandom random({1, 0, samples});
-    model->set_phase(phase);
-    model->loss_of(batch);
+    task->loss(batch, phase);
   }
 }
 

@@ -115,15 +115,19 @@ std::vector<@type@> @function@() { return {@calls@}; }
   set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
 endfunction()
 
-# lockstep_choices(sources Kind header function first): the choices of a selector, each NAME.cpp with a `Choice<Kind> NAME_choice()`, `first`
-# before the others.
+# lockstep_choices(sources Kind header function first [ending]): the choices of a selector, each NAME.cpp with a `Choice<Kind> NAME_choice()`,
+# or NAME_ending(), `first` before the others.
 function(lockstep_choices sources kind header function first)
+  set(ending choice)
+  if(ARGN)
+    set(ending ${ARGN})
+  endif()
   set(ordered ${${sources}})
   set(others ${${sources}})
   list(FILTER ordered INCLUDE REGEX "/${first}\\.cpp$")
   list(FILTER others EXCLUDE REGEX "/${first}\\.cpp$")
   list(APPEND ordered ${others})
-  lockstep_list(ordered "Choice<${kind}>" choice ${header} ${function})
+  lockstep_list(ordered "Choice<${kind}>" ${ending} ${header} ${function})
   set(${sources} ${${sources}} ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp PARENT_SCOPE)
 endfunction()
 
@@ -191,7 +195,7 @@ set(LOCKSTEP_PUBLIC_HEADERS
   core/interop/named_tensors.h core/interop/peft_adapter.h
   core/io/hdf5_file.h core/state/checkpoint.h core/state/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
-  core/models/token_transformer.h
+  core/models/token_transformer.h core/tasks/model_task.h core/tasks/task.h
   core/nn/containers.h core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
   core/nn/simple_layers.h core/ops/ops.h
   data/import/import.h data/samples/inspect.h data/streams/loader.h data/streams/open_dataset.h data/text/vocabulary.h

@@ -26,7 +26,7 @@ expect "a module file of this version" grep -q "^#%Module" "prefix/share/lockste
 succeeds "install of the program alone" "$cmake" --install "$build" --prefix "$work/runtime" --component runtime
 same "the program alone: no headers, no static libraries" "runtime/bin/lockstep" \
   "$(find runtime -path 'runtime/bin/*' -o -name '*.h' -o -name '*.a' -o -name '*.cmake')"
-cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_loop.cpp,own_decoder.cpp,own_weights.cpp} . # nothing of the repository beside them
+cp "$source"/{CMakeLists.txt,own_model.cpp,own_model.yaml,own_task.cpp,own_task.yaml,own_pairs.cpp,own_pairs.yaml,own_loop.cpp,own_decoder.cpp,own_weights.cpp} . # nothing of the repository beside them
 succeeds "configure the consumer" "$cmake" -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 succeeds "build the consumer" "$cmake" --build build
 if [ "$failed" -ne 0 ]; then finish; fi
@@ -62,6 +62,16 @@ expect "own_task: its metric" grep -q '"val_worst_error":0\.' task/metrics.jsonl
 succeeds "own_task prove" $own prove own_task.yaml --ranks 1,2,3 --resume
 expect "own_task prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
 refuses "own_task: a key of its optimizer alone" 78 '.*optim.epsilon: 2 .*' $own train own_task.yaml run.dir=no optim.epsilon=2
+
+own=build/own_pairs
+succeeds "own_pairs, 2 ranks" $own train own_pairs.yaml run.dir=pairs --ranks 2
+expect "own_pairs learns: 60 pairs that it has not seen, 24 at a time" awk -v found="$(field val_found <pairs/metrics.jsonl | tail -n 1)" 'BEGIN { exit !(found > 0.6) }'
+succeeds "own_pairs prove" $own prove own_pairs.yaml train.steps=12 --ranks 1,2,3 --resume
+expect "own_pairs prove: the verdict" grep -qE '^one digest: [0-9]+ runs$' out
+succeeds "own_pairs, micro-batches of 3" $own train own_pairs.yaml run.dir=threes batch.micro=3 train.steps=5
+succeeds "own_pairs, of which one is all" $own train own_pairs.yaml run.dir=whole batch.micro=24 train.steps=5
+expect "own_pairs: the loss is over the global batch, whatever its micro-batches" awk -v a="$(field loss <threes/metrics.jsonl | tail -n 1)" \
+  -v b="$(field loss <whole/metrics.jsonl | tail -n 1)" 'BEGIN { d = a - b; exit !(a != "" && d < 1e-4 && d > -1e-4) }'
 
 succeeds "own_decoder, one prompt" build/own_decoder "the cat"
 same "own_decoder: its tokens, and why it ended" 9 "$(sed -nE '/^0: (token [0-9]+|length)$/p' out | wc -l)"

@@ -1,10 +1,11 @@
-// The lockstep program with a task of its own: data, model, loss, metric and optimizer. `own_task train own_task.yaml`,
-// with every command, option and number of ranks.
+// The lockstep program with data, model, task and optimizer of its own; the task is a loss and a metric. `own_task
+// train own_task.yaml`, with every command, option and number of ranks.
 #include <cmath>
 
 #include "core/kernels/parallel.h"
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "core/tasks/model_task.h"
 #include "launch/app.h"
 
 using namespace lockstep;
@@ -47,28 +48,20 @@ class HillsSource final : public DataSource {
   int64_t points_ = 1000;
 };
 
-struct RegressionOptions {
+struct NetOptions {
   int64_t width = 32;
 };
-std::vector<Field> fields(RegressionOptions& o) {
+std::vector<Field> fields(NetOptions& o) {
   return {field("width", o.width, "features of the hidden layers").at_least(1)};
 }
 
-// Its loss is the squared error, summed; the step divides by the number of samples.
-class Regression : public Model {
+class Net : public Model {
  public:
-  Regression(const RegressionOptions& o, const TaskSpec& task)
+  Net(const NetOptions& o, const TaskSpec& task)
       : in_(child<Linear>("in", task.input.numel(), o.width)),
         middle_(child<Linear>("middle", o.width, o.width)),
         out_(child<Linear>("out", o.width, 1)) {}
-  std::vector<TensorNeed> reads() const override {
-    return {{"points", TensorNeed::Type::kFloating, 1}, {"heights", TensorNeed::Type::kFloating, 1}};
-  }
   Tensor forward(const Tensor& x) override { return out_(tanh(middle_(tanh(in_(x))))); }
-  Tensor batch_loss(Tensor output, const Batch& batch) override {
-    const Tensor error = cast(output - batch["heights"], DType::kFloat32);
-    return sum(error * error);
-  }
 
  private:
   Linear &in_, &middle_, &out_;
@@ -83,6 +76,20 @@ Metric worst_error() {
             return MetricSum{worst, 1};
           }};
 }
+
+// Its loss is the squared error, summed; the step divides by the number of samples.
+class Heights final : public ModelTask {
+ public:
+  Heights(std::unique_ptr<Model> model, const TaskContext&) : ModelTask(std::move(model)) {}
+  Tensor loss_of(Tensor output, const Batch& batch) override {
+    const Tensor error = cast(output - batch["heights"], DType::kFloat32);
+    return sum(error * error);
+  }
+  std::vector<Metric> metrics() const override { return {worst_error()}; }
+
+ protected:
+  TensorNeed target() const override { return {"heights", TensorNeed::Type::kFloating, 1}; }
+};
 
 // Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon). A task of the stream, on a CPU.
 class Adagrad final : public Optimizer {
@@ -131,8 +138,8 @@ class AdagradKind final : public OptimizerKind {
 int main(int argc, char** argv) {
   App app = builtin();
   app.data.push_back(choice<DataSource, HillsSource>("hills"));
-  app.models.push_back(model_choice<Regression, RegressionOptions>("regression"));
+  app.models.push_back(model_choice<Net, NetOptions>("net"));
+  app.tasks.push_back(task_choice<Heights>("heights"));
   app.optimizers.push_back(choice<OptimizerKind, AdagradKind>("adagrad"));
-  app.metrics.push_back(worst_error());
   return run(argc, argv, app);
 }

@@ -81,21 +81,21 @@ TEST(Meta, AStepOfAModelCountsWhatTheCpuTakes) {
     Gpt model({.layers = 2, .heads = 2, .width = 24, .dropout = 0.1}, {{10}, 17});
     place_parameters(model, 1);
     const Tensor tokens = Tensor::of(std::vector<int32_t>(30, 3), {3, 10});
-    backward(model.loss(model(tokens), tokens));
+    backward(cross_entropy(model(tokens), tokens));
   });
   expect_same_figures([&] {
     Llama model({.layers = 2, .heads = 4, .width = 24, .kv_heads = 2, .window = 4, .qkv_bias = true, .qk_norm = true},
                 {{10}, 17});
     place_parameters(model, 1);
     const Tensor tokens = Tensor::of(std::vector<int32_t>(30, 3), {3, 10});
-    backward(model.loss(model(tokens), tokens));
+    backward(cross_entropy(model(tokens), tokens));
   });
   expect_same_figures([&] {
     WithRandom random(key);
     Convnet model({.channels = {3, 5}, .hidden = 7, .dropout = 0.2}, {{9, 9, 1}, 4});
     place_parameters(model, 1);
     const Tensor target = Tensor::of(std::vector<int32_t>{0, 1, 2}, {3});
-    backward(model.loss(model(Tensor::zeros({3, 9, 9, 1})), target));
+    backward(cross_entropy(model(Tensor::zeros({3, 9, 9, 1})), target));
   });
 }
 
@@ -109,7 +109,7 @@ TEST(Meta, AModelLargerThanAnyMemoryIsOnlyCounted) {
     EXPECT_EQ(allocator_stats(device).bytes_reserved, 0);
     {
       const Tensor tokens = Tensor::zeros({1, 2048}, DType::kInt32);
-      backward(model.loss(model(tokens), tokens));
+      backward(cross_entropy(model(tokens), tokens));
     }
     EXPECT_GT(allocator_stats(device).bytes_in_use, int64_t(8) * 170'000'000'000) << "and its gradients";
   });

@@ -105,19 +105,6 @@ TEST(Lora, AnAdapterOfAPartChangesItsOutputsAlone) {
   for (size_t i = 0; i < change.size(); ++i) EXPECT_NEAR(after[i] - before[i], change[i], 1e-3) << i;
 }
 
-TEST(Model, SmoothsLabelsInTrainingOnly) {
-  Mlp model({.hidden = {4}}, {{3}, 5});
-  const Tensor logits = Tensor::of(std::vector<float>{1, 2, 3, 4, 5, 5, 4, 3, 2, 1}, {2, 5});
-  const Tensor labels = Tensor::of(std::vector<int32_t>{4, kIgnoreIndex}, {2});
-  const double plain = model.loss(logits, labels).item();
-  EXPECT_EQ(plain, cross_entropy(logits, labels).item());
-  model.set_label_smoothing(0.2);
-  EXPECT_EQ(model.loss(logits, labels).item(), cross_entropy(logits, labels, kIgnoreIndex, 0.2).item());
-  EXPECT_NEAR(model.loss(logits, labels).item(), plain + 0.2 * (5 - 3), 1e-5) << "the logits' mean in place of a fifth";
-  model.eval();
-  EXPECT_EQ(model.loss(logits, labels).item(), plain);
-}
-
 TEST(Module, TakesNoBytesUntilItIsPlaced) {
   const int64_t before = allocator_stats().bytes_in_use;
   Gpt model({.layers = 48, .heads = 16, .width = 4096}, {{2048}, 50000});  // some ten billion parameters
@@ -160,7 +147,7 @@ TEST(Hooks, SurroundForwardAndComeBeforeBackward) {
                       [&order, n = name] { order.push_back("backward " + n); }});
   for (auto& p : model.parameters())
     p.parameter->value.record()->on_grad = [&order, n = p.name] { order.push_back("final " + n); };
-  Tensor loss = model.loss(model(Tensor::full({4, 3}, 0.5)), Tensor::zeros({4}, DType::kInt32));
+  Tensor loss = cross_entropy(model(Tensor::full({4, 3}, 0.5)), Tensor::zeros({4}, DType::kInt32));
   EXPECT_EQ(order, (std::vector<std::string>{"before layers.0", "after layers.0", "before head", "after head"}));
   order.clear();
   backward(loss);
@@ -222,7 +209,7 @@ TEST(Gpt, LooksBackOnly) {
 TEST(Gpt, TiesItsHeadToItsEmbedding) {
   Gpt model(small_gpt(), {{4}, 11});
   place_parameters(model, 1);
-  backward(model.loss(model(tokens({1, 2, 3, 4}, 1)), tokens({2, 3, 4, 5}, 1)));
+  backward(cross_entropy(model(tokens({1, 2, 3, 4}, 1)), tokens({2, 3, 4, 5}, 1)));
   for (auto& p : model.parameters())
     if (p.name == "wte.weight") {
       const auto g = grad_of(p.parameter->value).to_vector();
@@ -338,35 +325,6 @@ TEST(Models, TrainOnSamplesIndependently) {
   EXPECT_EQ(second, std::vector<double>(all.begin() + 5, all.begin() + 10));
 }
 
-TEST(Models, LossIsASumOverCountedTargets) {
-  Mlp model({.hidden = {5}}, {{3}, 4});
-  place_parameters(model, 1);
-  const Tensor x = Tensor::full({3, 3}, 0.5);
-  auto loss = [&](const std::vector<int32_t>& t) { return model.loss(model(x), Tensor::of(t, {3})).item(); };
-  const double one = loss({2, kIgnoreIndex, kIgnoreIndex});
-  EXPECT_NEAR(loss({2, 2, kIgnoreIndex}), 2 * one, 1e-6);
-  EXPECT_EQ(loss({kIgnoreIndex, kIgnoreIndex, kIgnoreIndex}), 0);
-}
-
-TEST(Models, PredictNumbersWhereTheTargetsAreNumbers) {
-  Mlp model({.hidden = {}}, {{1}, 1, true});
-  place_parameters(model, 1);
-  model.set_regression({});
-  EXPECT_EQ(model.reads()[1].name, "targets");
-  Batch batch;
-  batch.add("features", Tensor::of<float>({1, 2, 3}, {3, 1}));
-  batch.add("targets", Tensor::of<float>({0.5f, -1, 4}, {3}));
-  const Tensor output = Tensor::of<float>({1, 2, 3}, {3, 1});
-  EXPECT_EQ(model.batch_loss(output, batch).item(), 0.25 + 9 + 1);
-  model.set_regression({.huber_delta = 1});
-  EXPECT_EQ(model.batch_loss(output, batch).item(), 0.125 + 2.5 + 0.5);
-  const MetricSum squares = rmse(2).sum(output, batch);
-  EXPECT_EQ(squares.sum, 4 * 10.25);
-  EXPECT_EQ(squares.count, 3);
-  EXPECT_EQ(accuracy().sum(output, batch).count, 0);
-  EXPECT_THROW(model.batch_loss(Tensor::of<float>({1, 2}, {2, 1}), batch), Error);
-}
-
 // Values by scikit-learn's balanced_accuracy_score, whose definition is written out here.
 TEST(Metrics, BalancedAccuracyIsTheMeanOfTheRecallsOfClassesThatOccur) {
   const Metric metric = balanced_accuracy();
@@ -424,59 +382,6 @@ TEST(Metrics, OneNumberIsNoPredictionOfAClass) {
   EXPECT_EQ(one_class_warning(counts), "");
 }
 
-TEST(Models, OfMixturesTheLossIsOfBothLabelsByTheirShares) {
-  Mlp model({.hidden = {}}, {{2}, 3});
-  place_parameters(model, 1);
-  const Tensor output = Tensor::of<float>({0.5f, -1, 2, 1, 0, -0.25f}, {2, 3});
-  Batch batch;
-  batch.add("labels", Tensor::of<int32_t>({2, 0}, {2}));
-  batch.add("other_labels", Tensor::of<int32_t>({1, 0}, {2}));
-  batch.add("other_share", Tensor::of<int32_t>({kShareUnit / 4, kShareUnit / 2}, {2}));
-  for (const double smoothing : {0.0, 0.2}) {
-    model.set_label_smoothing(smoothing);
-    const auto of = [&](int64_t row, int32_t label) {
-      return model.loss(output.slice(0, row, row + 1), Tensor::of<int32_t>({label}, {1})).item();
-    };
-    EXPECT_NEAR(model.batch_loss(output, batch).item(), 0.75 * of(0, 2) + 0.25 * of(0, 1) + of(1, 0), 1e-6);
-  }
-}
-
-// As wide as its vocabulary, so that features would pass for logits.
-TEST(Models, LossByPartsKnowsItsFeaturesAfterOtherPasses) {
-  Gpt model(small_gpt(), {{4}, 8});
-  place_parameters(model, 1);
-  const Tensor x = tokens({1, 2, 3, 4}, 1), y = tokens({5, 6, 7, 0}, 1), of_x = tokens({2, 3, 4, 5}, 1);
-  const auto losses = [&] {
-    const Tensor a = model(x), b = model(y);
-    return std::vector<double>{model.loss(a, of_x).item(), model.loss(b, x).item(), model.loss(a, of_x).item(),
-                               model.loss(reshape(b, {4, 8}), reshape(x, {4})).item()};
-  };
-  const std::vector<double> whole = losses();
-  model.set_loss_rows(64);
-  EXPECT_EQ(losses(), whole);
-  const Tensor features = model(x);
-  const auto refused = [&] { model.loss(affine(features, 2), of_x); };
-  expect_error(ExitCode::kInternal, {"the loss of fp32[1, 4, 8]", "train.loss_rows"}, refused);
-  model.eval();
-  EXPECT_EQ(model.loss(features, of_x).item(), whole[0]);
-  EXPECT_EQ(model.loss(model(x), of_x).item(), whole[0]);
-  refused();  // logits are meant: those of this pass were
-}
-
-TEST(Models, AnotherLossThanThatOfItsFeaturesIsRefused) {
-  struct OwnLoss : Gpt {
-    using Gpt::Gpt;
-    Tensor loss(Tensor output, const Tensor& labels) override { return cross_entropy(std::move(output), labels); }
-  } own(small_gpt(), {{4}, 8});
-  place_parameters(own, 1);
-  Batch batch;
-  batch.add("tokens", tokens({1, 2, 3, 4}, 1));
-  batch.add("labels", tokens({2, 3, 4, 5}, 1));
-  EXPECT_GT(own.loss_of(batch).item(), 0);
-  own.set_loss_rows(64);
-  expect_error(ExitCode::kInternal, {"took features for logits", "train.loss_rows"}, [&] { own.loss_of(batch); });
-}
-
 TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   Mlp model({.hidden = {5}}, {{3}, 4});
   place_parameters(model, 1);
@@ -485,7 +390,7 @@ TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   const Tensor output = model(x);
   const auto before = output.to_vector();
   const double correct = count_correct(output, y).sum;
-  const Tensor loss = model.loss(output, y), given_away = model.loss(model(x), y);
+  const Tensor loss = cross_entropy(output, y), given_away = cross_entropy(model(x), y);
   EXPECT_EQ(loss.item(), given_away.item());
   EXPECT_EQ(output.to_vector(), before);
   EXPECT_EQ(count_correct(output, y).sum, correct);

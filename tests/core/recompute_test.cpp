@@ -332,7 +332,7 @@ Swept two_steps(Model& model) {
     Tensor loss;
     {
       WithRandom random({1, micro, samples({3, 4})});
-      loss = model.loss(model(tokens(2, 6, micro)), tokens(2, 6, micro + 1));
+      loss = cross_entropy(model(tokens(2, 6, micro)), tokens(2, 6, micro + 1));
     }
     out.values.push_back(loss.to_vector());
     backward(loss);
@@ -418,7 +418,7 @@ TEST(Modules, OwnHooksSurroundTheFirstRunAlone) {
     }
   for (auto& p : model.parameters())
     if (p.name == "blocks.0.proj.weight") p.parameter->value.record()->on_grad = [&] { order.push_back("final"); };
-  Tensor loss = model.loss(model(tokens(1, 4, 1)), tokens(1, 4, 2));
+  Tensor loss = cross_entropy(model(tokens(1, 4, 1)), tokens(1, 4, 2));
   EXPECT_EQ(order, (std::vector<std::string>{"before block", "before proj", "after proj", "after block"}));
   order.clear();
   backward(loss);
@@ -435,7 +435,7 @@ TEST(Modules, MustStayInTheirModeUntilTheyAreRunAgain) {
   Gpt model({.layers = 1, .heads = 2, .width = 8}, {{4}, 11});
   place_parameters(model, 1);
   apply_recompute(model, Recompute::kBlock);
-  Tensor loss = model.loss(model(tokens(1, 4, 1)), tokens(1, 4, 2));
+  Tensor loss = cross_entropy(model(tokens(1, 4, 1)), tokens(1, 4, 2));
   model.eval();
   expect_error(ExitCode::kInternal, {"blocks.0", "train() or eval()"}, [&] { backward(loss); });
 }
@@ -449,7 +449,7 @@ int64_t peak_of(Recompute mode) {
   for (int sweep = 0; sweep < 2; ++sweep) {  // gradients are there in the second
     const int64_t before = allocator_stats().bytes_in_use;
     reset_peak_bytes();
-    backward(model.loss(model(x), y));
+    backward(cross_entropy(model(x), y));
     activations = allocator_stats().peak_bytes - before;
   }
   return activations;

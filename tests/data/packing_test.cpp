@@ -11,6 +11,7 @@
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/nn/recompute.h"
+#include "core/ops/ops.h"
 #include "data/samples/packed_dataset.h"
 #include "data/streams/mixture.h"
 #include "data/streams/open_dataset.h"
@@ -288,7 +289,7 @@ struct Learnt {
 
 void add_pass(Model& model, const Batch& batch, Learnt& out) {
   for (const NamedParameter& p : model.parameters()) require_grad(p.parameter->value);
-  const Tensor loss = model.batch_loss(model.output_of(batch), batch);
+  const Tensor loss = cross_entropy(model.output_of(batch), batch[kLabels]);
   out.loss += loss.item();
   backward(loss);
   for (const NamedParameter& p : model.parameters()) {

@@ -6,6 +6,7 @@
 
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "core/tasks/model_task.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "tests/support/run_ranks.h"
@@ -60,23 +61,33 @@ struct WeightedOptions {
 };
 std::vector<Field> fields(WeightedOptions& o) { return {field("width", o.width, "hidden features").at_least(1)}; }
 
-// The loss of each point counts by its weight.
-class Weighted : public Model {
+class Net : public Model {
  public:
-  Weighted(const WeightedOptions& o, const TaskSpec& task)
+  Net(const WeightedOptions& o, const TaskSpec& task)
       : in_(child<Linear>("in", task.input.numel(), o.width)), out_(child<Linear>("out", o.width, task.classes)) {}
-  std::vector<TensorNeed> reads() const override {
-    using Type = TensorNeed::Type;
-    return {{"points", Type::kFloating, 1}, {"weights", Type::kFloating, 0}, {std::string(kLabels), Type::kInteger, 0}};
-  }
+  std::vector<TensorNeed> reads() const override { return {{"points", TensorNeed::Type::kFloating, 1}}; }
+  ModelTraits traits() const override { return {.rank = 0}; }
+  std::string task() const override { return "weighted"; }
   Tensor forward(const Tensor& x) override { return out_(relu(in_(x))); }
-  Tensor batch_loss(Tensor output, const Batch& batch) override {
-    const Tensor scaled = mul(output, reshape(batch["weights"], {batch["weights"].dim(0), 1}));
-    return loss(scaled, batch[kLabels]);
-  }
 
  private:
   Linear &in_, &out_;
+};
+
+// The loss of each point counts by its weight.
+class Weighted : public LabelTask {
+ public:
+  using LabelTask::LabelTask;
+  std::vector<TensorNeed> reads() const override {
+    std::vector<TensorNeed> needs = LabelTask::reads();
+    needs.push_back({"weights", TensorNeed::Type::kFloating, 0});
+    return needs;
+  }
+  Tensor loss_of(Tensor output, const Batch& batch) override {
+    const Tensor scaled = mul(output, reshape(batch["weights"], {batch["weights"].dim(0), 1}));
+    return LabelTask::loss_of(scaled, batch);
+  }
+  std::vector<Metric> metrics() const override { return {accuracy(), balanced_accuracy()}; }
 };
 
 class Halving final : public Schedule {
@@ -129,7 +140,8 @@ Metric area_under_curve() {
 
 App own_app() {
   App app = builtin();
-  app.models.push_back(model_choice<Weighted, WeightedOptions>("weighted"));
+  app.models.push_back(model_choice<Net, WeightedOptions>("weighted"));
+  app.tasks.push_back(task_choice<Weighted>("weighted"));
   app.optimizers.push_back(choice<OptimizerKind, HeavyKind>("heavy"));
   app.schedules.push_back(choice<Schedule, Halving>("halving"));
   app.data.push_back(choice<DataSource, PointsSource>("points"));
@@ -191,19 +203,6 @@ TEST(OwnKinds, TrainToTheSameBitsAtEveryNumberOfRanks) {
     EXPECT_EQ(several.eval.loss, one.eval.loss) << ranks << " ranks";
     EXPECT_EQ(several.eval.metrics, one.eval.metrics) << ranks << " ranks";
   }
-}
-
-TEST(OwnKinds, ARegressionHasNoMetricOfLabels) {
-  DataSpec spec;
-  spec.tensors = {{"features", DType::kFloat32, {2}}, {std::string(kTargets), DType::kFloat32, {}}};
-  const auto names = [&] {
-    std::vector<std::string> out;
-    for (const Metric& metric : metrics_of(own_app().metrics, spec)) out.push_back(metric.name);
-    return out;
-  };
-  EXPECT_EQ(names(), (std::vector<std::string>{"auc", "rmse"}));
-  spec.tensors[1] = {std::string(kLabels), DType::kInt32, {}};
-  EXPECT_EQ(names(), (std::vector<std::string>{"accuracy", "balanced_accuracy", "iou", "auc"}));
 }
 
 std::string refusal(const std::function<void()>& action) {

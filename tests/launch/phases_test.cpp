@@ -6,6 +6,7 @@
 
 #include "core/nn/layers.h"
 #include "core/ops/ops.h"
+#include "core/tasks/model_task.h"
 #include "launch/training/shared_data.h"
 #include "launch/training/trainer.h"
 #include "tests/support/run_ranks.h"
@@ -37,15 +38,15 @@ class Twins : public Model {
         width_(task.input.numel()),
         left_(child<Network>("left", width_, task.classes)),
         right_(child<Network>("right", width_, task.classes)) {}
-  std::vector<StepPhase> phases() const override {
-    return joined_ ? std::vector<StepPhase>{{}} : std::vector<StepPhase>{{"left"}, {"right"}};
-  }
+  std::string task() const override { return "twins"; }
+  ModelTraits traits() const override { return {.rank = 0}; }
+  bool joined() const { return joined_; }
   Tensor forward(const Tensor& x) override {
     const Tensor flat = reshape(x, {x.dim(0), width_});
     const Tensor left = left_(flat);
-    if (joined_) return left + right_(flat);
-    return phase() == 0 ? left : left + right_(flat);
+    return joined_ || both_ ? left + right_(flat) : left;
   }
+  void say_both(bool on) { both_ = on; }
 
  private:
   class Network : public ModuleOf<Tensor> {
@@ -59,14 +60,32 @@ class Twins : public Model {
     Linear& head_;
   };
 
-  bool joined_;
+  bool joined_, both_ = false;
   int64_t width_;
   Network &left_, &right_;
+};
+
+// The first phase is of what the left one says, and so are evaluations; the second one of what both say.
+class TwinsTask : public LabelTask {
+ public:
+  using LabelTask::LabelTask;
+  std::vector<StepPhase> phases() const override {
+    return dynamic_cast<const Twins&>(model()).joined() ? std::vector<StepPhase>{{}}
+                                                        : std::vector<StepPhase>{{"left"}, {"right"}};
+  }
+  Tensor loss(const Batch& batch, size_t phase) override {
+    auto& twins = dynamic_cast<Twins&>(model());
+    twins.say_both(phase == 1);
+    const Tensor out = LabelTask::loss(batch, phase);
+    twins.say_both(false);
+    return out;
+  }
 };
 
 std::unique_ptr<Settings> settings_for(int ranks, const std::vector<std::string>& more) {
   App app = builtin();
   app.models.push_back(model_choice<Twins, TwinsOptions>("twins"));
+  app.tasks.push_back(task_choice<TwinsTask>("twins"));
   ConfigTree tree = ConfigTree::parse(
       "model: {name: twins}\n"
       "data: {name: synthetic_images, validation: 0.2, threads: 0, synthetic: {images: 60, height: 4, width: 4}}\n"

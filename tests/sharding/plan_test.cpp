@@ -9,6 +9,7 @@
 #include "core/device/allocator.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
+#include "core/ops/ops.h"
 #include "optim/builtin.h"
 #include "sharding/data_parallel.h"
 #include "sharding/tree.h"
@@ -58,7 +59,7 @@ void train(const Case& c, Communicator& comm, const std::function<void()>& look)
       WithRandom random({1, step, std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{index, index + 100})});
       const Tensor x = gpt ? Tensor::zeros({kMicro, 6}, DType::kInt32) : Tensor::full({kMicro, 8, 8, 1}, 0.5);
       const Tensor y = gpt ? x : Tensor::zeros({kMicro}, DType::kInt32);
-      parallel.backward(index, model->loss((*model)(x), y), y.numel());
+      parallel.backward(index, cross_entropy((*model)(x), y), y.numel());
     }
     const StepResult r = parallel.finish_step(1);
     optimizer->step(parallel.slots(), {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});

@@ -197,7 +197,7 @@ Job mlp_job() {
   job.loss = [](Model& model, int64_t step, int64_t begin, int64_t end) {
     int64_t counted = 0;
     const Tensor y = labels(step, begin, end, 1, 3, 0, counted);
-    return std::pair(model.loss(model(features(step, begin, end, 6)), y.reshape({end - begin})), counted);
+    return std::pair(cross_entropy(model(features(step, begin, end, 6)), y.reshape({end - begin})), counted);
   };
   return job;
 }
@@ -210,7 +210,7 @@ Job gpt_job() {
   job.loss = [](Model& model, int64_t step, int64_t begin, int64_t end) {
     int64_t counted = 0, all = 0;
     const Tensor x = labels(step + 50, begin, end, 6, 11, 0, all), y = labels(step, begin, end, 6, 11, 5, counted);
-    return std::pair(model.loss(model(x), y), counted);
+    return std::pair(cross_entropy(model(x), y), counted);
   };
   job.nominal_targets = 13 * 6;
   job.clip = 0.5;
@@ -225,7 +225,7 @@ Job odd_job() {
         step > 0 && (begin / 4 + step) % 2 == 0;  // not at all in the first step
     int64_t counted = 0;
     const Tensor y = labels(step, begin, end, 1, 7, 0, counted);
-    return std::pair(model.loss(model(features(step, begin, end, 7)), y.reshape({end - begin})), counted);
+    return std::pair(cross_entropy(model(features(step, begin, end, 7)), y.reshape({end - begin})), counted);
   };
   job.parallel.frozen = [](const std::string& name) { return name == "frozen"; };
   job.clip = 0.01;

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/interop/hf_family.h"
-#include "core/nn/encoder.h"
+#include "core/nn/transformer_block.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
-// EncoderBlock: a transformer block in which every position sees every other of its document: attention and a
-// feed-forward layer, each added to what it read, with layer norms before them (pre-norm) or after (post-norm, as
-// Vaswani et al. 2017).
+// TransformerBlock: attention and a feed-forward layer, each added to what it read, with layer norms before them
+// (pre-norm) or after (post-norm, as Vaswani et al. 2017). A position sees every other of its document, or, causal, the
+// earlier ones alone.
 #pragma once
 
 #include "core/base/field.h"
@@ -13,7 +13,7 @@ enum class GeluForm { kTanh, kErf };  // by its approximation, or by the normal 
 Field gelu_field(GeluForm& gelu);     // of a model's options: "gelu"
 inline Tensor apply(GeluForm kind, const Tensor& x) { return kind == GeluForm::kErf ? gelu_erf(x) : gelu(x); }
 
-class EncoderBlock : public ModuleOf<Tensor, AttentionScope> {
+class TransformerBlock : public ModuleOf<Tensor, AttentionScope> {
  public:
   struct Options {
     int64_t heads = 4, width = 128;
@@ -21,9 +21,13 @@ class EncoderBlock : public ModuleOf<Tensor, AttentionScope> {
     bool pre_norm = true;
     double eps = 1e-5;  // of the norms
     GeluForm gelu = GeluForm::kTanh;
+    bool causal = false;
+    bool bias = true;                      // in linear layers and norms
+    Init branch_end = Init::normal(0.02);  // initial weights of the two layers whose results are added
   };
-  explicit EncoderBlock(const Options& options);
-  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;  // without a cache
+  explicit TransformerBlock(const Options& options);
+  // Throws ExitCode::kInternal for a cache where it is not causal.
+  Tensor forward(const Tensor& x_BTC, const AttentionScope& scope) override;
   int recompute_attention(bool on) override;
 
   // Multiply-adds of one position's products, `others` of them attended to.

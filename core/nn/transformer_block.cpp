@@ -1,12 +1,10 @@
-#include "core/nn/encoder.h"
+#include "core/nn/transformer_block.h"
 
 #include "core/autograd/node.h"
+#include "core/nn/key_value_cache.h"
 #include "core/ops/ops.h"
 
 namespace lockstep {
-namespace {
-Init encoder_weights() { return Init::normal(0.02); }
-}  // namespace
 
 Field gelu_field(GeluForm& gelu) {
   return enum_field(
@@ -15,34 +13,37 @@ Field gelu_field(GeluForm& gelu) {
       .without_effect_at_default();
 }
 
-EncoderBlock::EncoderBlock(const Options& o)
+TransformerBlock::TransformerBlock(const Options& o)
     : options_(o),
-      ln1_(child<LayerNorm>("ln1", o.width, true, o.eps)),
-      ln2_(child<LayerNorm>("ln2", o.width, true, o.eps)),
-      qkv_(child<Linear>("qkv", o.width, 3 * o.width, true, encoder_weights())),
-      proj_(child<Linear>("proj", o.width, o.width, true, encoder_weights())),
-      up_(child<Linear>("up", o.width, 4 * o.width, true, encoder_weights())),
-      down_(child<Linear>("down", 4 * o.width, o.width, true, encoder_weights())),
+      ln1_(child<LayerNorm>("ln1", o.width, o.bias, o.eps)),
+      ln2_(child<LayerNorm>("ln2", o.width, o.bias, o.eps)),
+      qkv_(child<Linear>("qkv", o.width, 3 * o.width, o.bias, Init::normal(0.02))),
+      proj_(child<Linear>("proj", o.width, o.width, o.bias, o.branch_end)),
+      up_(child<Linear>("up", o.width, 4 * o.width, o.bias, Init::normal(0.02))),
+      down_(child<Linear>("down", 4 * o.width, o.width, o.bias, o.branch_end)),
       drop1_(child<Dropout>("drop1", o.dropout)),
       drop2_(child<Dropout>("drop2", o.dropout)) {}
 
-int EncoderBlock::recompute_attention(bool on) {
+int TransformerBlock::recompute_attention(bool on) {
   attend_again_ = on;
   return 1;
 }
 
-Tensor EncoderBlock::attend(const Tensor& x, const AttentionScope& scope) {
-  check(!scope.cache, name(), ": every position sees every other, so none can go on from a cache");
+Tensor TransformerBlock::attend(const Tensor& x, const AttentionScope& scope) {
+  check(options_.causal || !scope.cache, name(), ": every position sees every other, so none can go on from a cache");
   const Tensor qkv = qkv_(options_.pre_norm ? ln1_(x) : x);
-  if (!scope.documents) return proj_(attention(qkv, options_.heads));
   const int64_t width = options_.width, heads = options_.heads;
+  if (!scope.cache && !scope.documents)
+    return proj_(options_.causal ? causal_attention(qkv, heads) : attention(qkv, heads));
   const auto part = [&](int64_t i) {
     return reshape(slice(qkv, 2, i * width, (i + 1) * width), {x.dim(0), x.dim(1), heads, width / heads});
   };
-  return proj_(reshape(attention(part(0), part(1), part(2), {.documents = scope.documents}), x.shape()));
+  const Tensor attended = options_.causal ? causal_attention_of(*this, part(0), part(1), part(2), scope)
+                                          : attention(part(0), part(1), part(2), {.documents = scope.documents});
+  return proj_(reshape(attended, x.shape()));
 }
 
-Tensor EncoderBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
+Tensor TransformerBlock::forward(const Tensor& x_BTC, const AttentionScope& scope) {
   const Tensor attended = drop1_(attend_again_ ? recomputed(x_BTC, trainable({&ln1_, &qkv_, &proj_}),
                                                             [=, this](const Tensor& x) { return attend(x, scope); })
                                                : attend(x_BTC, scope));

@@ -1,0 +1,17 @@
+// The class of a sample: labels [B].
+#include "core/tasks/model_task.h"
+
+namespace lockstep {
+namespace {
+
+class Classify : public LabelTask {
+ public:
+  using LabelTask::LabelTask;
+  std::vector<Metric> metrics() const override { return {accuracy(), balanced_accuracy()}; }
+};
+
+}  // namespace
+
+Choice<TaskKind> classify_task() { return task_choice<Classify>("classify"); }
+
+}  // namespace lockstep

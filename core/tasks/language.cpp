@@ -1,0 +1,41 @@
+// The next token: labels [B, T] are the tokens after those of the input.
+#include "core/base/ignore_index.h"
+#include "core/base/trace.h"
+#include "core/models/token_transformer.h"
+#include "core/ops/ops.h"
+#include "core/tasks/model_task.h"
+
+namespace lockstep {
+namespace {
+
+class Language : public LabelTask {
+ public:
+  using LabelTask::LabelTask;
+
+  std::pair<std::string, std::string> problem(const TaskSpec& data) const override {
+    if (!model().traits().causal && data.next_tokens)
+      return {"data.mask", cat(context().model_name,
+                               " sees a sample as a whole, with each token's target, the token "
+                               "after it; set it, such as to 0.15, to hide tokens and make them the targets")};
+    const auto* transformer = dynamic_cast<const TokenTransformer*>(&model());
+    if (transformer && transformer->has_features() && context().huber_delta == 0) return {};
+    return LabelTask::problem(data);
+  }
+
+  // With train.loss_rows the logits of so many rows are held at a time: the loss multiplies by the head itself. That
+  // needs all parameters at hand after the forward pass.
+  Tensor loss(const Batch& batch, size_t phase) override {
+    trace_mark();
+    auto* transformer = context().loss_rows > 0 ? dynamic_cast<TokenTransformer*>(&model()) : nullptr;
+    const Tensor* head = transformer && model().training() ? transformer->head() : nullptr;
+    if (!head) return LabelTask::loss(batch, phase);
+    return linear_cross_entropy(transformer->features_of(batch), *head, batch[kLabels], context().loss_rows,
+                                kIgnoreIndex, smoothing());
+  }
+};
+
+}  // namespace
+
+Choice<TaskKind> language_task() { return task_choice<Language>("language"); }
+
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+#include "launch/training/placed_task.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/log.h"
+#include "core/base/trace.h"
+#include "core/interop/load_weights.h"
+#include "core/kernels/kernels.h"
+#include "data/text/vocabulary.h"
+#include "launch/training/build_model.h"
+#include "launch/world/fail_together.h"
+
+namespace lockstep {
+namespace {
+
+// "4 ranks, level parameters in groups of 2"
+std::string layout_text(const Mesh& mesh, ShardLevel level) {
+  const int ranks = mesh.data().size;
+  std::string out = cat(ranks, ranks == 1 ? " rank" : " ranks", ", level ", to_text(level));
+  if (mesh.shard().size > 1 && mesh.replica().size > 1) out += cat(" in groups of ", mesh.shard().size);
+  return out;
+}
+
+}  // namespace
+
+PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communicator& comm, const TaskSpec& shapes,
+                       Use use)
+    : settings_(settings), data_(data), comm_(comm) {
+  fail_together(comm_, [&] { task_ = build_task(settings_, shapes); });
+  describe(shapes);
+  fail_together(comm_, [&] { place(); });
+  preflight();
+  fail_together(comm_, [&] { require_targets(use); });
+}
+
+// What a checkpoint says of the run, as far as it is known before the model is distributed.
+void PlacedTask::describe(const TaskSpec& shapes) {
+  info_.dataset = to_hex(data_.train->identity());
+  info_.samples = data_.samples;
+  // Frozen parameters of files are named by their hash, wherever these lie.
+  info_.math_text =
+      settings_.config.math_text(settings_.parallel.frozen_of_files ? "init.from" : "",
+                                 rules_leave_others(settings_.optim, parameter_names()) ? "optim.rules" : "");
+  info_.config = settings_.config.dump_yaml();
+  info_.vocabulary = vocabulary_text(data_.train->vocabulary());
+  if (data_.like_this) info_.data_schema = schema_text(data_.like_this->schema);
+  const DataSpec& spec = data_.train->spec();
+  info_.input = spec.input().shape;
+  info_.classes = spec.classes;
+  info_.tokens = spec.vocabulary;
+  const auto& queue = current_stream().device_queue();
+  info_.isa = queue ? queue->kernels().isa : kernels().isa;
+  if (queue) {
+    const DeviceBackend& backend = device_backend();
+    const DeviceProperties card = backend.properties(current_device().index);
+    info_.isa += cat(" (", card.name, ", ", card.processors, " multiprocessors, ", backend.versions(), ")");
+    queue->allow_fast(settings_.parallel.reduce == ReduceMode::kFast);
+  }
+  info_.writer = kVersion;
+  info_.ranks = comm_.size();
+}
+
+std::vector<std::string> PlacedTask::parameter_names() const {
+  std::vector<std::string> names;
+  for (auto& p : task_->module().parameters()) names.push_back(p.name);
+  return names;
+}
+
+void PlacedTask::place() {
+  DataParallelOptions options = settings_.parallel;
+  options.gathered_limit_place = settings_.config.place("sharding.gathered_limit");
+  if (const auto phases = task_->phases(); phases.size() > 1)
+    for (const StepPhase& p : phases) options.apart.push_back(p.module);
+  if (options.frozen_of_files && settings_.pretrained)
+    options.file_type = stored_type(*settings_.pretrained, options.frozen);
+  parallel_ = std::make_unique<DataParallel>(task_->module(), comm_, options);
+  info_.layout = layout_text(parallel_->mesh(), settings_.parallel.level);
+}
+
+// Silent differences between ranks are the hardest failures to find: compare everything that must be the same, before
+// step 0.
+void PlacedTask::preflight() const {
+  trace_mark();
+  if (comm_.size() == 1) return;
+  std::string mine = cat("version: ", info_.writer, "\ninstructions: ", bits_of_isa(info_.isa.c_str()),
+                         "\ndataset: ", info_.dataset, "\n");
+  for (auto& p : task_->module().parameters())
+    mine += cat("parameter ", p.name, ": ", p.parameter->value.shape(), "\n");
+  mine += settings_.config.text();
+  const auto all = all_gather_text(comm_, mine, "preflight");
+  std::map<std::string, std::string> ranks_by_difference;
+  for (int r = 1; r < comm_.size(); ++r)
+    for (const ConfigDifference& d : diff(all[0], all[static_cast<size_t>(r)])) {
+      if (d.key == "compute.threads") continue;  // may differ: bits do not depend on it
+      std::string& ranks = ranks_by_difference[cat(d.key, ": ", d.a, " on rank 0, ", d.b, " on rank ")];
+      ranks += cat(ranks.empty() ? "" : ", ", r);
+    }
+  if (ranks_by_difference.empty()) return;
+  std::string text = "ranks were started with different settings: ";
+  int shown = 0;
+  for (auto& [what, ranks] : ranks_by_difference)
+    if (++shown <= 5) text += cat(shown > 1 ? "; " : "", what, ranks);
+  if (shown > 5) text += cat("; and ", shown - 5, " more");
+  if (comm_.rank() != 0) throw Error::secondary(ExitCode::kRanksDisagree);
+  throw Error(ExitCode::kRanksDisagree, text);
+}
+
+// A loss of no targets at all would be 0. Nearly always the first sample has one, so this reads no more than that.
+void PlacedTask::require_targets(Use use) const {
+  if (comm_.rank() != 0 || !current_device().has_bytes()) return;
+  const auto look = [&](const Dataset& part, const char* name) {
+    const DataSpec& spec = part.spec();
+    const TensorSpec* labels = spec.find(kLabels);
+    if (!labels) return;
+    std::vector<std::vector<uint8_t>> memory;
+    std::vector<void*> sample;
+    for (const TensorSpec& one : spec.tensors) {
+      memory.emplace_back(static_cast<size_t>(one.shape.numel() * size_of(one.dtype)));
+      sample.push_back(memory.back().data());
+    }
+    const auto* target = static_cast<const int32_t*>(sample[static_cast<size_t>(labels - spec.tensors.data())]);
+    for (int64_t i = 0; i < part.size(); ++i) {
+      part.read(0, i, sample);
+      if (std::any_of(target, target + spec.targets(), [](int32_t t) { return t != kIgnoreIndex; })) return;
+    }
+    const bool text = spec.unit == "tokens";
+    throw Error(ExitCode::kConfig, cat(settings_.config.place(text ? "data.ignore_tokens" : "data.path"),
+                                       ": no target counts in the ", name, " of the data, ", part.size(),
+                                       " samples: there is no loss", text ? "; ignore fewer tokens" : ""));
+  };
+  const bool measures = use == Use::kMeasure;
+  if (!measures) look(*data_.train, "training part");
+  if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
+}
+
+EvalReport PlacedTask::evaluate(const Dataset& part) {
+  std::vector<Metric> metrics = task_->metrics();
+  metrics.insert(metrics.end(), settings_.metrics.begin(), settings_.metrics.end());
+  return lockstep::evaluate(*task_, *parallel_, part,
+                            {.micro_batch = settings_.batch.micro,
+                             .global_batch = settings_.batch.global,
+                             .loader_threads = static_cast<int>(settings_.data.threads),
+                             .compute = settings_.parallel.compute,
+                             .seed = static_cast<uint64_t>(settings_.seed),
+                             .step = info_.step,
+                             .metrics = std::move(metrics)});
+}
+
+}  // namespace lockstep
