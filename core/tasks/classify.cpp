@@ -7,7 +7,7 @@ namespace {
 class Classify : public LabelTask {
  public:
   using LabelTask::LabelTask;
-  std::vector<Metric> metrics() const override { return {accuracy(), balanced_accuracy()}; }
+  std::vector<Metric> metrics() const override { return class_metrics(); }
 };
 
 }  // namespace

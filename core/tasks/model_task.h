@@ -34,7 +34,7 @@ class LabelTask : public ModelTask {
   LabelTask(std::unique_ptr<Model> model, const TaskContext& context);
   std::pair<std::string, std::string> problem(const TaskSpec& data) const override;
   Tensor loss_of(Tensor output, const Batch& batch) override;
-  std::vector<Metric> metrics() const override { return {accuracy()}; }
+  std::vector<Metric> metrics() const override { return token_metrics(); }
 
  protected:
   TensorNeed target() const override {

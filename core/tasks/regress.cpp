@@ -28,7 +28,7 @@ class Regress : public ModelTask {
                                     : mse_loss(predicted, targets);
   }
 
-  std::vector<Metric> metrics() const override { return {rmse(context_.data.target_std)}; }
+  std::vector<Metric> metrics() const override { return number_metrics(context_.data.target_std); }
 
  protected:
   TensorNeed target() const override { return {std::string(kTargets), TensorNeed::Type::kFloating, 0}; }

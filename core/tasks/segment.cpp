@@ -7,7 +7,7 @@ namespace {
 class Segment : public LabelTask {
  public:
   using LabelTask::LabelTask;
-  std::vector<Metric> metrics() const override { return {accuracy(), iou()}; }
+  std::vector<Metric> metrics() const override { return mask_metrics(); }
 };
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/choice.h"
+#include "core/metrics/metric.h"
 #include "core/models/model.h"
-#include "core/nn/metric.h"
 
 namespace lockstep {
 

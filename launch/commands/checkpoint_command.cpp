@@ -10,6 +10,7 @@
 #include "core/state/checkpoint.h"
 #include "data/samples/schema.h"
 #include "launch/commands/checkpoint_export.h"
+#include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/config/config.h"
@@ -268,8 +269,7 @@ std::vector<Command> checkpoint_forms() {
        "Prints how two states differ, independent of their layouts; exit code 1 if they differ. A and B are\n"
        "checkpoints, or run directories, which stand for their newest valid ones.",
        json, 2, 2},
-      {"checkpoint export",
-       "checkpoint export DIR OUT [--to FORMAT] [--ema] [--json]",
+      {"checkpoint export", "checkpoint export DIR OUT [--to FORMAT] [--best | --at STEP] [--ema] [--json]",
        "Writes parameters and buffers, unsharded, to a new file or folder. By default the name of OUT says which:\n"
        "with .safetensors, .npz (NumPy), .h5 or .hdf5 it is such a file, with the names of this program. --to hf\n"
        "writes a folder that Hugging Face's transformers opens: config.json and weights with its names, of the models "
@@ -278,11 +278,10 @@ std::vector<Command> checkpoint_forms() {
        "trained is merged into its model; --to peft writes the adapters alone, as a folder that Hugging Face's peft\n"
        "opens.\n" +
            dir,
-       {{"to", "h5, safetensors, npz, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
-        {"ema", "the averages of the parameters (optim.ema)"},
-        json[0]},
-       2,
-       2},
+       with_choice_of_checkpoint({{"to", "h5, safetensors, npz, hf, llmc, llmc-bf16 or peft", "FORMAT", ""},
+                                  {"ema", "the averages of the parameters (optim.ema)"},
+                                  json[0]}),
+       2, 2},
       {"checkpoint convert",
        "checkpoint convert MODEL OUT [--to FORMAT] [--json]",
        "Writes the weights of MODEL, a folder of transformers or a GPT-2 of llm.c, in another format, as export does\n"
@@ -304,7 +303,7 @@ int checkpoint_command(const App& app, const std::vector<std::string>& given) {
     convert_weights(app, a.positional[0], {a.positional[1], a.text("to"), false, json});
     return 0;
   }
-  const Checkpoint c = open_newest(a.positional[0]);
+  const Checkpoint c = open_newest(a.form == "export" ? chosen_checkpoint(a) : a.positional[0]);
   if (a.form == "diff") {
     const StateComparison d(c, open_newest(a.positional[1]));
     print(json ? d.json() : d.text());

@@ -3,7 +3,9 @@
 #include "core/base/log.h"
 #include "core/io/json.h"
 #include "data/samples/sample_kind.h"
+#include "launch/artifacts/files.h"
 #include "launch/artifacts/open_whole.h"
+#include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/job.h"
 #include "launch/config/run_data.h"
@@ -98,31 +100,49 @@ std::shared_ptr<const LikeData> data_to_fit(const App& app, const Checkpoint& c,
   return nullptr;
 }
 
+void write_confusion(const std::string& path, const Confusion& confusion) {
+  require(!confusion.counts.empty(), ExitCode::kConfig, "--confusion: no label of this data was predicted as a class");
+  const auto rows = static_cast<int64_t>(by_class(confusion).size());
+  std::string text = "label";
+  for (int64_t c = 0; c < confusion.classes; ++c) text += cat(",", c);
+  for (int64_t label = 0; label < rows; ++label) {
+    text += cat("\n", label);
+    for (int64_t c = 0; c < confusion.classes; ++c) {
+      const auto found = confusion.counts.find({label, c});
+      text += cat(",", found == confusion.counts.end() ? 0 : found->second);
+    }
+  }
+  replace_file(path, text + "\n");
+}
+
 }  // namespace
 
 std::vector<Command> eval_forms() {
   return {
-      {"eval",
-       "eval RUN [key.path=value ...] [--on PART] [--ranks N] [--ema]",
+      {"eval", "eval RUN [key.path=value ...] [--on PART] [--best | --at STEP] [--ranks N] [--ema] [--confusion FILE]",
        "Measures the loss of RUN, a run directory (its newest checkpoint) or a checkpoint, and prints "
        "it as one JSON object.\n"
        "The configuration is the run's; key.path=value overrides a key, such as data.path, or "
        "data.context with a shorter one. Other data than the run's is fitted to it by name: it gets the\n"
        "run's normalisation, numbers of classes and columns; what the run does not have is refused.",
-       {{"on",
-         "part of the data: validation, train (in order, from its first sample), or all; default: all of a file that "
-         "data.path=FILE gives here, else validation",
-         "PART", ""},
-        {"ranks", "ranks in this process", "N", "0"},
-        {"ema", "with the averages of the parameters (optim.ema)"},
-        {"json", "no effect: the result is always one JSON object"}},
+       with_choice_of_checkpoint(
+           {{"on",
+             "part of the data: validation, train (in order, from its first sample), or all; default: all of a file "
+             "that "
+             "data.path=FILE gives here, else validation",
+             "PART", ""},
+            {"ranks", "ranks in this process", "N", "0"},
+            {"confusion", "write how often each label was predicted as each class to a CSV file, a row for each label",
+             "FILE", ""},
+            {"ema", "with the averages of the parameters (optim.ema)"},
+            {"json", "no effect: the result is always one JSON object"}}),
        1}};
 }
 
 int eval_command(const App& app, const std::vector<std::string>& given) {
   const Arguments arguments = parse_arguments(eval_forms(), given);
   if (arguments.help) return 0;
-  const std::string& run = arguments.positional[0];
+  const std::string run = chosen_checkpoint(arguments);
   // The configuration is needed before the ranks start; then the ranks verify the checkpoint together.
   const Checkpoint newest = open_newest(run, false);
   auto settings = settings_of_checkpoint(app, newest, overrides_of(arguments, newest));
@@ -130,6 +150,7 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     settings->data.like = data_to_fit(app, newest, *settings);
   const std::string on = measured_part(arguments, newest, *settings);
   settings->data.measured = part_of(on);
+  const std::string confusion = arguments.text("confusion");
   settings->train.eval_ema = false;  // what is loaded is measured
   settings->train.eval_samples = 0;  // on all of the part
   return Job(*settings, arguments.ranks()).run("eval", [&](Communicator& comm, const Datasets& data) {
@@ -148,7 +169,9 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
     });
     PlacedTask placed(*settings, data, comm, shapes, PlacedTask::Use::kMeasure);
     fail_together(comm, [&] { placed.load_parameters(checkpoint, arguments.has("ema")); });
-    const EvalReport e = placed.evaluate(*data.validation);
+    const std::vector<std::string> more =
+        confusion.empty() ? std::vector<std::string>{} : std::vector<std::string>{"confusion"};
+    const EvalReport e = placed.evaluate(*data.validation, more);
     if (comm.rank() == 0) log_info(cat("measured ", measured_text(data, settings->data, on)));
     JsonObject line{{"checkpoint", checkpoint.dir},
                     {"step", checkpoint.info.step},
@@ -158,6 +181,9 @@ int eval_command(const App& app, const std::vector<std::string>& given) {
                     {"targets", e.targets}};
     for (auto& [name, value] : e.metrics) line.emplace_back(name, value);
     if (comm.rank() == 0 && !e.warning.empty()) log_warning(e.warning);
+    fail_together(comm, [&] {
+      if (comm.rank() == 0 && !confusion.empty()) write_confusion(confusion, e.confusion);
+    });
     if (comm.rank() == 0) print(json_line(line) + "\n");
   });
 }

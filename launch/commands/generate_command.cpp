@@ -16,6 +16,7 @@
 #include "core/interop/hf_model.h"
 #include "core/io/json.h"
 #include "data/text/vocabulary.h"
+#include "launch/commands/chosen_checkpoint.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
@@ -335,7 +336,7 @@ std::vector<Command> generate_forms() {
       {"generate",
        "generate RUN [--prompt TEXT | --prompts FILE [--batch N]] [--chat [--template NAME]] [--special-tokens] "
        "[--tokens N] [--temperature X] [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty X] [--stop TEXT] "
-       "[--ignore-end] [--seed S] [--precision P] [--ema] [--no-cache] [--json]",
+       "[--ignore-end] [--seed S] [--precision P] [--best | --at STEP] [--ema] [--no-cache] [--json]",
        "Continues TEXT with the model of RUN, a run directory (its newest checkpoint), a checkpoint, or a folder of\n"
        "transformers with its tokenizer; or each prompt of FILE, several at once: then a line of standard output is a\n"
        "JSON object with prompt, text, tokens and whether it was stopped: by --stop or the model's token for the end "
@@ -346,27 +347,28 @@ std::vector<Command> generate_forms() {
        "text,\n"
        "\"prompt\", or for --chat with a conversation, \"messages\".\n"
        "What a prompt becomes depends neither on the others nor on the number of threads.",
-       {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", kNoPrompt},
-        {"prompts", "a file with a prompt in each line; FILE.jsonl: a JSON object in each line", "FILE", ""},
-        {"batch", "how many prompts are continued at once", "N", "8"},
-        {"chat", "a prompt is a message of the user, or a conversation; the assistant answers"},
-        {"template", "of --chat: chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""},
-        {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
-        {"tokens", "how many tokens to add", "N", "200"},
-        {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X", "0.8"},
-        {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
-        {"top-p", "sample from the fewest most likely tokens that have the probability P together", "P", "1"},
-        {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
-        {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
-        {"stop", "end before this text", "TEXT", ""},
-        {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
-        {"seed", "seed of the sampling", "S", "1"},
-        {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
-        {"ema", "with the averages of the parameters (optim.ema)"},
-        {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
-        {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}},
-       1,
-       1}};
+       with_choice_of_checkpoint(
+           {{"prompt", "the text to continue; its characters must be in the run's vocabulary", "TEXT", kNoPrompt},
+            {"prompts", "a file with a prompt in each line; FILE.jsonl: a JSON object in each line", "FILE", ""},
+            {"batch", "how many prompts are continued at once", "N", "8"},
+            {"chat", "a prompt is a message of the user, or a conversation; the assistant answers"},
+            {"template", "of --chat: chatml, llama3 or plain, as in data import json; default: chatml", "NAME", ""},
+            {"special-tokens", "special tokens that a prompt spells out are those tokens; else they are text"},
+            {"tokens", "how many tokens to add", "N", "200"},
+            {"temperature", "divides the logits: lower is more predictable; 0: always the most likely token", "X",
+             "0.8"},
+            {"top-k", "sample from the K most likely tokens only; 0: from all", "K", "0"},
+            {"top-p", "sample from the fewest most likely tokens that have the probability P together", "P", "1"},
+            {"min-p", "sample from tokens that have at least P times the probability of the most likely", "P", "0"},
+            {"repetition-penalty", "lowers the logits of tokens that the text has already; 1: not", "X", "1"},
+            {"stop", "end before this text", "TEXT", ""},
+            {"ignore-end", "go on behind the model's tokens for the end of a text, and the template's"},
+            {"seed", "seed of the sampling", "S", "1"},
+            {"precision", "what the model computes in: fp32, bf16, fp16, or run: what the run trained in", "P", "fp32"},
+            {"ema", "with the averages of the parameters (optim.ema)"},
+            {"no-cache", "compute all tokens again for each new one: the same text, for comparison"},
+            {"json", "--prompt, too, gives a JSON object; of --prompts no effect"}}),
+       1, 1}};
 }
 
 int generate_command(const App& app, const std::vector<std::string>& given) {
@@ -378,7 +380,7 @@ int generate_command(const App& app, const std::vector<std::string>& given) {
   require(!prompt.empty(), ExitCode::kUsage, "lockstep generate: --prompt is empty");
   require(!arguments.has("chat") || !file.empty() || prompt != kNoPrompt, ExitCode::kUsage,
           "lockstep generate: --chat answers a message: give --prompt or --prompts");
-  const std::string& from = arguments.positional[0];
+  const std::string from = chosen_checkpoint(arguments);
   Origin origin = is_hf_folder(from) ? origin_of_folder(app, from) : origin_of_run(app, from);
   const Manner manner = manner_of(arguments, origin);
   request.ends = origin.ends;

@@ -40,6 +40,10 @@ std::vector<Field> fields(TrainOptions& o) {
               .without_effect_on_math(),
           field("eval_ema", o.eval_ema, "measure it with the averages of the parameters (optim.ema)")
               .without_effect_on_math(),
+          field("metrics", o.metrics,
+                "what evaluations measure beside the loss, such as [accuracy, f1, auc]; empty: what is usual for the "
+                "task")
+              .without_effect_on_math(),
           field("patience", o.patience,
                 "end the run, with exit code 0, once the validation loss has not been lower than before for N "
                 "evaluations in a row; 0: train all steps")

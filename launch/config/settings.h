@@ -29,6 +29,7 @@ struct TrainOptions {
   int64_t patience = 0;      // 0: no early stopping
   int64_t eval_samples = 0;  // 0: all
   bool eval_ema = false;
+  std::vector<std::string> metrics;  // empty: those of the task that need no request
   double label_smoothing = 0;
   int64_t loss_rows = 0;   // 0: all
   double huber_delta = 0;  // 0: mean squares

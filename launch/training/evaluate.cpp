@@ -35,17 +35,14 @@ std::vector<Row> rows_of_all_ranks(const Axis& ranks, const std::vector<Row>& mi
 }
 
 // The sums of all ranks' counts.
-ClassCounts counts_of_all_ranks(const Axis& ranks, const ClassCounts& mine) {
-  std::vector<Row> rows;
-  for (size_t i = 0; i < mine.size(); ++i)
-    rows.push_back({static_cast<double>(i), static_cast<double>(mine[i].labels), static_cast<double>(mine[i].right),
-                    static_cast<double>(mine[i].predicted)});
-  ClassCounts out;
-  for (const Row& r : rows_of_all_ranks(ranks, rows, 4)) {
-    out.resize(static_cast<size_t>(r[0]) + 1);  // the rows are sorted by class
-    out.back().labels += static_cast<int64_t>(r[1]);
-    out.back().right += static_cast<int64_t>(r[2]);
-    out.back().predicted += static_cast<int64_t>(r[3]);
+Confusion confusion_of_all_ranks(const Axis& ranks, const Confusion& mine) {
+  std::vector<Row> rows{{-1, static_cast<double>(mine.classes), 0}};
+  for (const auto& [pair, count] : mine.counts)
+    rows.push_back({static_cast<double>(pair.first), static_cast<double>(pair.second), static_cast<double>(count)});
+  Confusion out;
+  for (const Row& r : rows_of_all_ranks(ranks, rows, 3)) {
+    if (r[0] < 0) out.classes = std::max(out.classes, static_cast<int64_t>(r[1]));
+    else out.counts[{static_cast<int64_t>(r[0]), static_cast<int64_t>(r[1])}] += static_cast<int64_t>(r[2]);
   }
   return out;
 }
@@ -62,11 +59,11 @@ class Sums {
     for (size_t i = 0; i < metrics_.size(); ++i) {
       const Metric& metric = metrics_[i];
       const MetricSum part = metric.sum ? metric.sum(output, batch) : MetricSum{};
-      row.insert(row.end(), {part.sum, static_cast<double>(part.count)});
+      row.insert(row.end(), {metric.of_loss ? loss : part.sum, static_cast<double>(part.count)});
       if (metric.count) metric.count(output, batch, counts_[i]);
       if (metric.rows)
         for (const MetricRow& r : metric.rows(output, batch, at))
-          tables_[i].push_back({r.score, static_cast<double>(r.sample), r.outcome});
+          tables_[i].push_back({r.score, static_cast<double>(r.sample), r.outcome, static_cast<double>(r.group)});
     }
     rows_.push_back(std::move(row));
   }
@@ -91,23 +88,27 @@ class Sums {
   void add_metric(const Axis& ranks, size_t i, double sum, double count, EvalReport& out) const {
     const Metric& metric = metrics_[i];
     if (metric.count) {
-      const ClassCounts all = counts_of_all_ranks(ranks, counts_[i]);
-      if (const auto value = metric.of_counts(all)) out.metrics.emplace_back(metric.name, *value);
+      Confusion all = confusion_of_all_ranks(ranks, counts_[i]);
+      if (all.counts.empty()) return;
+      for (auto& figure : metric.of_counts(all)) out.metrics.push_back(std::move(figure));
       if (out.warning.empty()) out.warning = one_class_warning(all);
+      out.confusion = std::move(all);
     } else if (metric.rows) {
       std::vector<MetricRow> sorted;
-      for (const Row& r : rows_of_all_ranks(ranks, tables_[i], 3))
-        sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2]});
-      out.metrics.emplace_back(metric.name, metric.of_rows(sorted));
+      for (const Row& r : rows_of_all_ranks(ranks, tables_[i], 4))
+        sorted.push_back({r[0], static_cast<int64_t>(r[1]), r[2], static_cast<int64_t>(r[3])});
+      if (const auto value = sorted.empty() ? std::nullopt : metric.of_rows(sorted))
+        out.metrics.emplace_back(metric.name, *value);
     } else if (count > 0) {
-      out.metrics.emplace_back(metric.name, metric.root ? std::sqrt(sum / count) : sum / count);
+      const double value = sum / count * metric.scale;
+      out.metrics.emplace_back(metric.name, metric.root ? std::sqrt(value) : value);
     }
   }
 
   const std::vector<Metric>& metrics_;
   std::vector<Row> rows_;
-  std::vector<std::vector<Row>> tables_;  // score, sample, outcome
-  std::vector<ClassCounts> counts_;
+  std::vector<std::vector<Row>> tables_;  // score, sample, outcome, group
+  std::vector<Confusion> counts_;
 };
 
 }  // namespace

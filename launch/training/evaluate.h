@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/nn/metric.h"
+#include "core/metrics/metric.h"
 #include "core/tasks/task.h"
 #include "data/streams/loader.h"
 #include "sharding/data_parallel.h"
@@ -17,6 +17,7 @@ struct EvalReport {
   double loss = 0;  // mean over targets
   int64_t targets = 0;
   std::vector<std::pair<std::string, double>> metrics;  // those that apply, in the order of the options
+  Confusion confusion;  // of the last metric that counts predictions; empty where there is none
   std::string warning;  // where all predictions are of one class though the labels have several; else empty
 };
 

@@ -27,7 +27,10 @@ std::string layout_text(const Mesh& mesh, ShardLevel level) {
 PlacedTask::PlacedTask(const Settings& settings, const Datasets& data, Communicator& comm, const TaskSpec& shapes,
                        Use use)
     : settings_(settings), data_(data), comm_(comm) {
-  fail_together(comm_, [&] { task_ = build_task(settings_, shapes); });
+  fail_together(comm_, [&] {
+    task_ = build_task(settings_, shapes);
+    metrics();  // refuses names that are not there
+  });
   describe(shapes);
   fail_together(comm_, [&] { place(); });
   preflight();
@@ -134,9 +137,18 @@ void PlacedTask::require_targets(Use use) const {
   if (data_.validation) look(*data_.validation, measures ? "part" : "validation part");
 }
 
-EvalReport PlacedTask::evaluate(const Dataset& part) {
-  std::vector<Metric> metrics = task_->metrics();
-  metrics.insert(metrics.end(), settings_.metrics.begin(), settings_.metrics.end());
+std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) const {
+  std::vector<Metric> all = task_->metrics();
+  all.insert(all.end(), settings_.metrics.begin(), settings_.metrics.end());
+  const std::string place = settings_.config.place("train.metrics");
+  std::vector<Metric> out = chosen_metrics(all, settings_.train.metrics, place);
+  for (const std::string& name : more)
+    if (std::none_of(out.begin(), out.end(), [&](const Metric& m) { return m.name == name; }))
+      out.push_back(chosen_metrics(all, {name}, place)[0]);
+  return out;
+}
+
+EvalReport PlacedTask::evaluate(const Dataset& part, const std::vector<std::string>& more) {
   return lockstep::evaluate(*task_, *parallel_, part,
                             {.micro_batch = settings_.batch.micro,
                              .global_batch = settings_.batch.global,
@@ -144,7 +156,7 @@ EvalReport PlacedTask::evaluate(const Dataset& part) {
                              .compute = settings_.parallel.compute,
                              .seed = static_cast<uint64_t>(settings_.seed),
                              .step = info_.step,
-                             .metrics = std::move(metrics)});
+                             .metrics = metrics(more)});
 }
 
 }  // namespace lockstep

@@ -46,7 +46,10 @@ class PlacedTask {
   void require_weights_of_folder() const;  // of settings.pretrained
 
   // Over a part of the data; the same bits at every number of ranks. Collective, outside of steps.
-  EvalReport evaluate(const Dataset& part);
+  EvalReport evaluate(const Dataset& part, const std::vector<std::string>& more = {});
+  // What evaluations measure: of the task's metrics and those of App, what train.metrics names, and `more`. Throws
+  // ExitCode::kConfig where it names others.
+  std::vector<Metric> metrics(const std::vector<std::string>& more = {}) const;
 
  private:
   void describe(const TaskSpec& shapes);

@@ -196,7 +196,7 @@ set(LOCKSTEP_PUBLIC_HEADERS
   core/io/hdf5_file.h core/state/checkpoint.h core/state/state.h
   core/models/convnet.h core/models/gpt.h core/models/llama.h core/models/mlp.h core/models/model.h
   core/models/token_transformer.h core/tasks/model_task.h core/tasks/task.h
-  core/nn/containers.h core/nn/layers.h core/nn/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
+  core/nn/containers.h core/nn/layers.h core/metrics/metric.h core/nn/module.h core/nn/multi_head_attention.h core/nn/recompute.h
   core/nn/simple_layers.h core/ops/ops.h
   data/import/import.h data/samples/inspect.h data/streams/loader.h data/streams/open_dataset.h data/text/vocabulary.h
   launch/app.h launch/config/settings.h launch/training/evaluate.h launch/training/load_model.h launch/training/saved_state.h launch/training/shared_data.h

@@ -4,11 +4,11 @@
 
 #include <cmath>
 
+#include "core/metrics/metric.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/models/mlp.h"
-#include "core/nn/metric.h"
 #include "core/nn/recompute.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"

@@ -10,13 +10,13 @@
 #include "core/autograd/node.h"
 #include "core/base/ignore_index.h"
 #include "core/device/allocator.h"
+#include "core/metrics/metric.h"
 #include "core/models/convnet.h"
 #include "core/models/gpt.h"
 #include "core/models/llama.h"
 #include "core/models/mlp.h"
 #include "core/nn/layers.h"
 #include "core/nn/lora.h"
-#include "core/nn/metric.h"
 #include "core/ops/ops.h"
 #include "core/tensor/raw_ops.h"
 #include "tests/support/files.h"
@@ -325,63 +325,6 @@ TEST(Models, TrainOnSamplesIndependently) {
   EXPECT_EQ(second, std::vector<double>(all.begin() + 5, all.begin() + 10));
 }
 
-// Values by scikit-learn's balanced_accuracy_score, whose definition is written out here.
-TEST(Metrics, BalancedAccuracyIsTheMeanOfTheRecallsOfClassesThatOccur) {
-  const Metric metric = balanced_accuracy();
-  const auto add = [&](const std::vector<int32_t>& predicted, const std::vector<int32_t>& labels, int64_t classes,
-                       ClassCounts& counts) {
-    const auto rows = static_cast<int64_t>(labels.size());
-    std::vector<float> output(static_cast<size_t>(rows * classes));
-    for (size_t i = 0; i < labels.size(); ++i)
-      output[i * static_cast<size_t>(classes) + static_cast<size_t>(predicted[i])] = 1;
-    Batch batch;
-    batch.add("labels", Tensor::of(labels, {rows}));
-    metric.count(Tensor::of(output, {rows, classes}), batch, counts);
-  };
-  ClassCounts counts;
-  EXPECT_FALSE(metric.of_counts(counts));
-  add({0, 1, 0, 0}, {0, 1, 0, 0}, 4, counts);
-  add({1, 0, 3, 2, 3}, {0, 1, 3, 3, kIgnoreIndex}, 4, counts);
-  EXPECT_EQ(counts, (ClassCounts{{4, 3, 4}, {2, 1, 2}, {0, 0, 1}, {2, 1, 1}}));
-  // Recalls 3/4, 1/2 and 1/2; no label is of class 2.
-  EXPECT_EQ(metric.of_counts(counts), (0.75 + 0.5 + 0.5) / 3);
-  EXPECT_EQ(one_class_warning(counts), "");
-  // A classifier that never says yes.
-  ClassCounts never;
-  add({0, 0, 0, 0, 0, 0}, {0, 0, 0, 1, 0, 0}, 2, never);
-  EXPECT_EQ(metric.of_counts(never), 0.5);
-  EXPECT_EQ(one_class_warning(never),
-            "all 6 predictions are class 0, though the labels are of 2 classes: the accuracy is that class's share of "
-            "the labels, 5 of 6");
-  ClassCounts one;
-  add({1, 1}, {1, 1}, 2, one);
-  EXPECT_EQ(one_class_warning(one), "") << "the labels have one class, too";
-}
-
-TEST(Metrics, OfTokensAndMasksHaveNoCountsByClass) {
-  const Metric metric = balanced_accuracy();
-  for (const Shape& shape : {Shape{2, 3}, Shape{1, 2, 3}}) {
-    Batch batch;
-    batch.add("labels", Tensor::of(std::vector<int32_t>(6), shape));
-    ClassCounts counts;
-    metric.count(Tensor::full({6, 5}, 0.5), batch, counts);
-    EXPECT_TRUE(counts.empty());
-  }
-}
-
-TEST(Metrics, OneNumberIsNoPredictionOfAClass) {
-  // Numbers that a model of one's own compares with integer labels: the largest of one number is always the first.
-  Batch batch;
-  batch.add("labels", Tensor::of(std::vector<int32_t>{0, 1, 0}, {3}));
-  const Tensor output = Tensor::of<float>({-2, 3, 0.5f}, {3, 1});
-  EXPECT_EQ(accuracy().sum(output, batch).count, 0);
-  EXPECT_EQ(count_correct(output, batch["labels"]).count, 0);
-  ClassCounts counts;
-  balanced_accuracy().count(output, batch, counts);
-  EXPECT_FALSE(balanced_accuracy().of_counts(counts));
-  EXPECT_EQ(one_class_warning(counts), "");
-}
-
 TEST(Models, KeepAnOutputThatIsHeldOnTo) {
   Mlp model({.hidden = {5}}, {{3}, 4});
   place_parameters(model, 1);
@@ -414,15 +357,6 @@ TEST(Conv2d, HasGroupsAndDilation) {
   for (const float w : weight.to_vector<float>()) EXPECT_LE(std::abs(w), 1 / std::sqrt(27.0f));
   expect_error(ExitCode::kConfig, {"6 to 4 channels", "3 groups"}, [] { Conv2d(6, 4, 3, 1, 0, 1, 3); });
   expect_error(ExitCode::kConfig, {"0 groups"}, [] { Conv2d(6, 4, 3, 1, 0, 1, 0); });
-}
-
-TEST(Models, CountCorrectPassesOverIgnoredRows) {
-  const Tensor y = Tensor::of(std::vector<float>{1, 3, 2, 9, 0, 1, 0, 0, 5}, {3, 3});
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, 0, 0}, {3})).sum, 2);
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})).sum, 2);
-  EXPECT_EQ(count_correct(y, Tensor::of(std::vector<int32_t>{1}, {1})).count, 0) << "no classification";
-  for (DType dtype : {DType::kBFloat16, DType::kFloat16})
-    EXPECT_EQ(count_correct(raw::cast(y, dtype), Tensor::of(std::vector<int32_t>{1, kIgnoreIndex, 2}, {3})).sum, 2);
 }
 
 TEST(Models, ThatDoNotFitTheDataAreConfigurationErrors) {

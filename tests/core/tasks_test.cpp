@@ -44,7 +44,7 @@ TaskSpec with_labels(TaskSpec spec, const Shape& labels) {
 
 std::vector<std::string> metrics_of(const Task& task) {
   std::vector<std::string> out;
-  for (const Metric& m : task.metrics()) out.push_back(m.name);
+  for (const Metric& m : chosen_metrics(task.metrics(), {}, "")) out.push_back(m.name);
   return out;
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/nn/metric.h"
+#include "core/metrics/metric.h"
 #include "data/images/augment.h"
 #include "data/images/codecs/image_codec.h"
 #include "data/import/import.h"
@@ -269,7 +269,8 @@ TEST(Iou, LeavesOutPixelsThatAreNoTargets) {
   const Tensor output = Tensor::of<float>({0, 1, 0, 1, 1, 0, 0, 1}, {1, 2, 2, 2});
   Batch batch;
   batch.add("labels", Tensor::of<int32_t>({1, 0, 1, kIgnoreIndex}, {1, 2, 2}));
-  const MetricSum iou_sum = iou().sum(output, batch), right = accuracy().sum(output, batch);
+  const MetricSum iou_sum = metric_named(mask_metrics(), "iou").sum(output, batch),
+                  right = accuracy().sum(output, batch);
   EXPECT_EQ(iou_sum.sum, 1);
   EXPECT_EQ(iou_sum.count, 3);
   EXPECT_EQ(right.sum, 1);

@@ -87,7 +87,7 @@ class Weighted : public LabelTask {
     const Tensor scaled = mul(output, reshape(batch["weights"], {batch["weights"].dim(0), 1}));
     return LabelTask::loss_of(scaled, batch);
   }
-  std::vector<Metric> metrics() const override { return {accuracy(), balanced_accuracy()}; }
+  std::vector<Metric> metrics() const override { return class_metrics(); }
 };
 
 class Halving final : public Schedule {

@@ -62,6 +62,33 @@ sed 's/^  steps: 30/  steps: 30\n  patience: 3/' images.yaml >patience.yaml
 refuses "patience without evaluations" 78 'patience.yaml:6: train.patience: has an effect only with train.eval_every' lockstep train patience.yaml run.dir=refused
 refuses "patience without validation" 78 '(rank 0 .*)?patience.yaml:6: train.patience: needs data for validation' \
   lockstep train patience.yaml run.dir=refused train.eval_every=2 data.validation=0 --ranks 2
+# The best one, and one of a step, by name.
+best=$(grep val_loss best1/metrics.jsonl | while read -r line; do echo "$(field val_loss <<<"$line") $(field step <<<"$line")"; done | sort -g | head -n 1)
+succeeds "eval --best" lockstep eval best1 --best
+same "--best: its step" "${best#* }" "$(field step <out)"
+same "--best: the loss that the run measured" "${best% *}" "$(field loss <out)"
+succeeds "eval --at" lockstep eval best1 --at 13
+same "--at: its step" 13 "$(field step <out)"
+refuses "no such step" 66 "--at 1000: best1 holds no checkpoint of that step; it holds those of [0-9, ]+;" lockstep eval best1 --at 1000
+refuses "one of two" 64 "--best and --at: only one of them" lockstep eval best1 --at 13 --best
+refuses "of a checkpoint" 64 "--at: .* is no run directory" lockstep eval best1/checkpoints/step-00000013 --at 13
+succeeds "export --best" lockstep checkpoint export best1 best.safetensors --best
+refuses "no step was evaluated" 66 "--best: none of the checkpoints in early0 was evaluated" \
+  bash -c "'$binary' train images.yaml run.dir=early0 train.steps=3 data.validation=0 2>/dev/null && '$binary' checkpoint export early0 none.h5 --best"
+
+# Metrics by name, at any number of ranks; what is not there is refused with what is.
+succeeds "metrics by name" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv
+for name in f1 auc recall/0; do expect "metric $name" grep -q "\"$name\":[01][.0-9]*" out; done
+expect "those alone" test "$(grep -c accuracy out)" -eq 0
+cp out one
+cp confusion.csv confusion1.csv
+same "the confusion matrix: a row for each label" "label,0,1,2,3 4" "$(head -n 1 confusion.csv) $(tail -n +2 confusion.csv | wc -l)"
+same "all samples are in it" "$(field samples <out)" "$(tail -n +2 confusion.csv | awk -F , '{ for (i = 2; i <= NF; i++) n += $i } END { print n }')"
+succeeds "metrics by name, 3 ranks" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv --ranks 3
+expect "the same line" cmp one out
+expect "the same matrix" cmp confusion1.csv confusion.csv
+refuses "no such metric" 78 "override.*: train.metrics: there is no metric 'f2' here; there are accuracy, balanced_accuracy" lockstep eval best1 train.metrics='[f2]'
+
 refuses "keep_best without evaluations" 78 'override.*: checkpoint.keep_best: has an effect only with train.eval_every' \
   lockstep train images.yaml run.dir=refused checkpoint.keep_best=1
 refuses "keep_best without validation" 78 'override.*: checkpoint.keep_best: needs data for validation' \

@@ -1,0 +1,171 @@
+#include "core/metrics/metric.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/base/error.h"
+#include "core/base/ignore_index.h"
+#include "core/tensor/raw_ops.h"
+
+namespace lockstep {
+
+bool is_classification(const Tensor& output, const Tensor& labels) {
+  return output.defined() && output.rank() > 0 && is_floating(output.dtype()) && labels.dtype() == DType::kInt32 &&
+         output.is_contiguous() && output.numel() == labels.numel() * output.dim(-1) && output.dim(-1) >= 2;
+}
+
+bool for_each_prediction(const Tensor& output, const Tensor& labels,
+                         const std::function<void(int64_t, int64_t)>& visit) {
+  if (!is_classification(output, labels)) return false;
+  const int64_t classes = output.dim(-1);
+  const Tensor logits = raw::to_host(raw::cast(output.detach(), DType::kFloat32)), wanted = raw::to_host(labels);
+  const float* values = logits.values<float>();
+  const int32_t* label = wanted.values<int32_t>();
+  for (int64_t i = 0; i < wanted.numel(); ++i) {
+    if (label[i] == kIgnoreIndex) continue;
+    const float* row = values + i * classes;
+    visit(std::max_element(row, row + classes) - row, label[i]);
+  }
+  return true;
+}
+
+MetricSum count_correct(const Tensor& output, const Tensor& labels) {
+  MetricSum out;
+  int64_t correct = 0;
+  for_each_prediction(output, labels, [&](int64_t predicted, int64_t label) {
+    correct += predicted == label;
+    ++out.count;
+  });
+  out.sum = static_cast<double>(correct);
+  return out;
+}
+
+std::vector<ClassCount> by_class(const Confusion& confusion) {
+  std::vector<ClassCount> out(static_cast<size_t>(confusion.classes));
+  for (const auto& [pair, count] : confusion.counts) {
+    const auto [label, predicted] = pair;
+    if (label >= static_cast<int64_t>(out.size())) out.resize(static_cast<size_t>(label) + 1);
+    out[static_cast<size_t>(label)].labels += count;
+    out[static_cast<size_t>(predicted)].predicted += count;
+    if (label == predicted) out[static_cast<size_t>(label)].right += count;
+  }
+  return out;
+}
+
+std::string one_class_warning(const Confusion& confusion) {
+  const std::vector<ClassCount> counts = by_class(confusion);
+  int64_t labelled = 0, predicted = 0, last = 0, all = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    labelled += counts[i].labels > 0;
+    if (counts[i].predicted > 0) ++predicted, last = static_cast<int64_t>(i);
+    all += counts[i].predicted;
+  }
+  if (predicted != 1 || labelled < 2) return "";
+  const ClassCount& only = counts[static_cast<size_t>(last)];
+  return cat("all ", all, " predictions are class ", last, ", though the labels are of ", labelled,
+             " classes: the accuracy is that class's share of the labels, ", only.right, " of ", all);
+}
+
+Metric metric_named(const std::vector<Metric>& all, const std::string& name) {
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& m) { return m.name == name; });
+  check(found != all.end(), "there is no metric ", name);
+  return *found;
+}
+
+std::vector<Metric> chosen_metrics(const std::vector<Metric>& all, const std::vector<std::string>& names,
+                                   const std::string& place) {
+  std::vector<Metric> out;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Metric& m) { return m.name == name; });
+    std::string there;
+    if (found == all.end())
+      for (const Metric& m : all) there += cat(there.empty() ? "" : ", ", m.name);
+    require(found != all.end(), ExitCode::kConfig, place, ": there is no metric '", name,
+            there.empty() ? cat("': this task has none") : cat("' here; there are ", there));
+    out.push_back(*found);
+  }
+  if (names.empty())
+    std::copy_if(all.begin(), all.end(), std::back_inserter(out), [](const Metric& m) { return !m.on_request; });
+  return out;
+}
+
+Metric accuracy() {
+  return {.name = "accuracy", .sum = [](const Tensor& output, const Batch& batch) {
+            const Tensor* labels = batch.find(kLabels);
+            return labels ? count_correct(output, *labels) : MetricSum{};
+          }};
+}
+
+std::vector<Metric> number_metrics(double unit) {
+  // visit(found, wanted) for each number; false where there are no targets, one for each number.
+  const auto each = [unit](const Tensor& output, const Batch& batch, const auto& visit) {
+    const Tensor* targets = batch.find(kTargets);
+    if (!targets || !is_floating(output.dtype()) || output.numel() != targets->numel()) return int64_t{0};
+    const std::vector<double> found = output.detach().to_vector(), wanted = targets->to_vector();
+    for (size_t i = 0; i < found.size(); ++i) visit(found[i] * unit, wanted[i] * unit, i);
+    return static_cast<int64_t>(found.size());
+  };
+  const Metric rmse{.name = "rmse",
+                    .sum =
+                        [each](const Tensor& output, const Batch& batch) {
+                          MetricSum out;
+                          out.count = each(output, batch, [&](double found, double wanted, size_t) {
+                            out.sum += (found - wanted) * (found - wanted);
+                          });
+                          return out;
+                        },
+                    .root = true};
+  const Metric mae{.name = "mae",
+                   .sum =
+                       [each](const Tensor& output, const Batch& batch) {
+                         MetricSum out;
+                         out.count = each(output, batch, [&](double found, double wanted, size_t) {
+                           out.sum += std::abs(found - wanted);
+                         });
+                         return out;
+                       },
+                   .on_request = true};
+  const Metric r2{.name = "r2",
+                  .rows =
+                      [each](const Tensor& output, const Batch& batch, int64_t first) {
+                        std::vector<MetricRow> out;
+                        each(output, batch, [&](double found, double wanted, size_t i) {
+                          out.push_back({wanted, first + static_cast<int64_t>(i), found});
+                        });
+                        return out;
+                      },
+                  .of_rows = [](const std::vector<MetricRow>& sorted) -> std::optional<double> {
+                    double sum = 0, squares = 0, around = 0;
+                    for (const MetricRow& r : sorted) sum += r.score;
+                    const double mean = sum / static_cast<double>(sorted.size());
+                    for (const MetricRow& r : sorted) {
+                      squares += (r.score - r.outcome) * (r.score - r.outcome);
+                      around += (r.score - mean) * (r.score - mean);
+                    }
+                    if (around == 0) return {};
+                    return 1 - squares / around;
+                  },
+                  .on_request = true};
+  return {rmse, mae, r2};
+}
+
+std::vector<Metric> token_metrics() {
+  return {accuracy(),
+          {.name = "bits_per_token",
+           .sum =
+               [](const Tensor&, const Batch& batch) {
+                 MetricSum out;
+                 const Tensor* labels = batch.find(kLabels);
+                 if (!labels) return out;
+                 const Tensor values = raw::to_host(*labels);
+                 const auto* label = values.values<int32_t>();
+                 out.count = std::count_if(label, label + values.numel(), [](int32_t l) { return l != kIgnoreIndex; });
+                 return out;
+               },
+           .of_loss = true,
+           .scale = 1 / std::numbers::ln2,
+           .on_request = true}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "launch/commands/chosen_checkpoint.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/state/checkpoint.h"
+
+namespace lockstep {
+namespace {
+
+std::string at_step(const std::string& run, const std::vector<std::string>& all, int64_t step) {
+  std::string there;
+  for (auto path = all.rbegin(); path != all.rend(); ++path) {
+    if (step_of_checkpoint(*path) == step) return *path;
+    there += cat(there.empty() ? "" : ", ", step_of_checkpoint(*path));
+  }
+  throw Error(ExitCode::kMissingInput,
+              cat("--at ", step, ": ", run, " holds no checkpoint of that step; it holds those of ", there,
+                  "; checkpoint.every makes more, checkpoint.keep_last and keep_every keep them"));
+}
+
+// The lowest validation loss, of equal ones the earliest.
+std::string best_of(const std::string& run, const std::vector<std::string>& all) {
+  std::string best;
+  std::optional<double> lowest;
+  for (const std::string& path : all) {  // newest first
+    std::optional<double> loss;
+    try {
+      loss = open_checkpoint(path).info.validation.loss;
+    } catch (const Error& e) {
+      log_warning(cat("passing over a checkpoint: ", e.what()));
+    }
+    if (loss && (!lowest || *loss <= *lowest)) lowest = loss, best = path;
+  }
+  require(lowest.has_value(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
+          " was evaluated as it was saved; train.eval_every evaluates, and checkpoint.keep_best keeps the best");
+  return best;
+}
+
+}  // namespace
+
+std::vector<Option> with_choice_of_checkpoint(std::vector<Option> options) {
+  options.push_back({"best",
+                     "the run's checkpoint with the lowest validation loss, of those that are kept "
+                     "(checkpoint.keep_best)"});
+  options.push_back({"at", "the run's checkpoint after this step", "STEP", ""});
+  return options;
+}
+
+std::string chosen_checkpoint(const Arguments& a) {
+  const std::string& run = a.positional[0];
+  const bool best = a.has("best"), at = !a.text("at").empty();
+  if (!best && !at) return run;
+  require(!best || !at, ExitCode::kUsage, "--best and --at: only one of them names a checkpoint");
+  const char* option = best ? "--best" : "--at";
+  std::error_code ignored;
+  require(std::filesystem::is_directory(run, ignored), ExitCode::kMissingInput, run, ": there is no such directory");
+  const std::vector<std::string> all = list_checkpoints(run);
+  require(!all.empty(), ExitCode::kUsage, option, ": ", run, " is no run directory with checkpoints");
+  return best ? best_of(run, all) : at_step(run, all, a.integer("at", 0));
+}
+
+}  // namespace lockstep
