@@ -210,6 +210,7 @@ Metric calibration_error() {
             for (size_t b = 0; b < kBins; ++b) sum += std::abs(confidence[b] - right[b]);
             return sum / static_cast<double>(sorted.size());
           },
+          .lower_is_better = true,
           .on_request = true};
 }
 

@@ -115,7 +115,8 @@ std::vector<Metric> number_metrics(double unit) {
                           });
                           return out;
                         },
-                    .root = true};
+                    .root = true,
+                    .lower_is_better = true};
   const Metric mae{.name = "mae",
                    .sum =
                        [each](const Tensor& output, const Batch& batch) {
@@ -125,6 +126,7 @@ std::vector<Metric> number_metrics(double unit) {
                          });
                          return out;
                        },
+                   .lower_is_better = true,
                    .on_request = true};
   const Metric r2{.name = "r2",
                   .rows =
@@ -165,6 +167,7 @@ std::vector<Metric> token_metrics() {
                },
            .of_loss = true,
            .scale = 1 / std::numbers::ln2,
+           .lower_is_better = true,
            .on_request = true}};
 }
 

@@ -62,6 +62,7 @@ struct Metric {
   // Of the sums of all ranks' counts, which are not empty. A figure's name follows the metric's: "f1" and, of a class,
   // "f1/3".
   std::function<Figures(const Confusion& confusion)> of_counts = {};
+  bool lower_is_better = false;
   bool on_request = false;  // only where train.metrics names it
 };
 

@@ -66,20 +66,20 @@ std::vector<std::pair<int64_t, std::string>> list_steps(const std::string& check
   return out;
 }
 
-// The steps of the `count` checkpoints up to `step` with the lowest validation loss. Reads their manifests.
+// The steps of the best `count` checkpoints up to `step`. Reads their manifests.
 std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>& all, int64_t step, int64_t count) {
-  std::vector<std::pair<double, int64_t>> by_loss;
+  std::vector<std::pair<double, int64_t>> by_score;
   for (const auto& [its_step, path] : all) {
     if (count <= 0 || its_step > step) break;
     try {
-      if (const auto loss = open_checkpoint(path).info.validation.loss) by_loss.emplace_back(*loss, its_step);
+      if (const auto score = open_checkpoint(path).info.validation.score()) by_score.emplace_back(*score, its_step);
     } catch (const Error&) {
       // Damaged: none of the best.
     }
   }
-  std::sort(by_loss.begin(), by_loss.end());
+  std::sort(by_score.begin(), by_score.end());
   std::set<int64_t> out;
-  for (const auto& [loss, its_step] : by_loss)
+  for (const auto& [score, its_step] : by_score)
     if (static_cast<int64_t>(out.size()) < count) out.insert(its_step);
   return out;
 }
@@ -88,14 +88,22 @@ std::string kind_of(const std::string& name) { return name.substr(0, name.find('
 
 }  // namespace
 
-void ValidationRecord::add(int64_t step, double measured) {
-  finite = std::isfinite(measured);
-  loss = finite ? std::optional(measured) : std::nullopt;
+void ValidationRecord::add(int64_t step, double its_loss, std::optional<double> measured) {
+  finite = std::isfinite(its_loss);
+  loss = finite ? std::optional(its_loss) : std::nullopt;
+  value = !metric.empty() && measured && std::isfinite(*measured) ? measured : std::nullopt;
+  const std::optional<double> now = metric.empty() ? loss : value;
   ++since_best;
-  if (!finite || (best && measured >= *best)) return;
-  best = measured;
+  if (!now || (best && (highest ? *now <= *best : *now >= *best))) return;
+  best = now;
   best_step = step;
   since_best = 0;
+}
+
+std::optional<double> ValidationRecord::score() const {
+  const std::optional<double> now = metric.empty() ? loss : value;
+  if (!now) return {};
+  return highest ? -*now : *now;
 }
 
 std::string checkpoint_name(int64_t step) {

@@ -29,13 +29,19 @@ constexpr int64_t kCheckpointVersion = 5;
 
 // What a run knows of its validation loss.
 struct ValidationRecord {
-  bool finite = true;          // the last one; while false, no earlier checkpoint is removed
-  std::optional<double> loss;  // of the state that is saved; nothing where that was not evaluated, or is not finite
-  std::optional<double> best;  // the lowest so far, and
-  int64_t best_step = 0;       // the step after which it was measured
-  int64_t since_best = 0;      // evaluations since then
+  bool finite = true;           // the last loss; while false, no earlier checkpoint is removed
+  std::optional<double> loss;   // of the state that is saved; nothing where that was not evaluated, or is not finite
+  std::string metric = {};      // by which the best is chosen (train.best); empty: the loss, and
+  bool highest = false;         // whether higher is better
+  std::optional<double> value;  // that metric's, of the state that is saved
+  std::optional<double> best;   // the best so far, and
+  int64_t best_step = 0;        // the step after which it was measured
+  int64_t since_best = 0;       // evaluations since then
 
-  void add(int64_t step, double measured);
+  // `measured`: the metric's value, where one is named.
+  void add(int64_t step, double its_loss, std::optional<double> measured = {});
+  // Of the state that is saved: the lower, the better; nothing where it was not measured.
+  std::optional<double> score() const;
 };
 
 // What a run needs beside its tensors.
@@ -108,7 +114,7 @@ void clean_checkpoints(const std::string& checkpoints);  // removes what a kille
 struct Retention {
   int64_t keep_last = 0;   // newest ones; 0: all
   int64_t keep_every = 0;  // and those of steps that are multiples of this, for ever; 0: none
-  int64_t keep_best = 0;   // and this many with the lowest validation loss, of several equal ones the earliest
+  int64_t keep_best = 0;   // and this many of the best (ValidationRecord), of several equal ones the earliest
 };
 // Removes the others of those up to `step`, the newest that is known to be whole: later ones were passed over.
 void retire_checkpoints(const std::string& checkpoints, int64_t step, const Retention& retention);

@@ -177,7 +177,10 @@ void write_manifest(const std::string& pending, const CheckpointInfo& info, cons
   if (!info.base.empty()) head.emplace_back("base", info.base);
   const ValidationRecord& v = info.validation;
   if (v.loss) head.emplace_back("validation_loss", *v.loss);
-  if (v.best) head.emplace_back("best_validation_loss", *v.best);
+  if (!v.metric.empty()) head.emplace_back("best_by", v.metric);
+  if (v.highest) head.emplace_back("best_is_highest", v.highest);
+  if (v.value) head.emplace_back("validation_value", *v.value);
+  if (v.best) head.emplace_back(v.metric.empty() ? "best_validation_loss" : "best_validation_value", *v.best);
   if (v.best) head.emplace_back("best_validation_step", v.best_step);
   if (v.since_best > 0) head.emplace_back("evaluations_since_best", v.since_best);
   if (!info.later_updates.empty()) head.emplace_back("phases", static_cast<int64_t>(1 + info.later_updates.size()));
@@ -240,8 +243,12 @@ Checkpoint open_checkpoint(const std::string& dir) {
     return std::any_of(head->begin(), head->end(), [&](const auto& member) { return member.first == key; });
   };
   if (has("validation_loss")) v.loss = json_number(*head, "validation_loss", path);
-  if (has("best_validation_loss")) {
-    v.best = json_number(*head, "best_validation_loss", path);
+  if (has("best_by")) v.metric = line_of(*head, "best_by", path);
+  v.highest = json_bool(*head, "best_is_highest").value_or(false);
+  if (has("validation_value")) v.value = json_number(*head, "validation_value", path);
+  const char* best = v.metric.empty() ? "best_validation_loss" : "best_validation_value";
+  if (has(best)) {
+    v.best = json_number(*head, best, path);
     v.best_step = json_int(*head, "best_validation_step", path);
   }
   if (has("evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);

@@ -57,7 +57,10 @@ std::string describe(const Checkpoint& c) {
   if (i.loss_scale != 1) out += cat("loss scale  ", i.loss_scale, ", for ", i.good_steps, " steps\n");
   if (const auto& v = i.validation; v.loss || v.best) {
     out += cat("validation  ", v.loss ? cat("loss ", *v.loss) : std::string("not measured here"));
-    out += v.best ? cat("; the lowest so far: ", *v.best, ", after step ", v.best_step, "\n") : std::string("\n");
+    if (v.value) out += cat("; ", v.metric, " ", *v.value);
+    out += v.best ? cat("; the ", v.highest ? "highest" : "lowest", " so far: ", *v.best, ", after step ", v.best_step,
+                        "\n")
+                  : std::string("\n");
   }
   out += cat("written by  lockstep ", i.writer, ", ", layout, ", ", i.isa, "\n\n");
   for (auto& [name, t] : tensors_of(c))

@@ -21,18 +21,18 @@ std::string at_step(const std::string& run, const std::vector<std::string>& all,
                   "; checkpoint.every makes more, checkpoint.keep_last and keep_every keep them"));
 }
 
-// The lowest validation loss, of equal ones the earliest.
+// By what the run chose, its validation loss or train.best; of equal ones the earliest.
 std::string best_of(const std::string& run, const std::vector<std::string>& all) {
   std::string best;
-  std::optional<double> lowest;
+  std::optional<double> lowest;          // score
   for (const std::string& path : all) {  // newest first
-    std::optional<double> loss;
+    std::optional<double> score;
     try {
-      loss = open_checkpoint(path).info.validation.loss;
+      score = open_checkpoint(path).info.validation.score();
     } catch (const Error& e) {
       log_warning(cat("passing over a checkpoint: ", e.what()));
     }
-    if (loss && (!lowest || *loss <= *lowest)) lowest = loss, best = path;
+    if (score && (!lowest || *score <= *lowest)) lowest = score, best = path;
   }
   require(lowest.has_value(), ExitCode::kMissingInput, "--best: none of the checkpoints in ", run,
           " was evaluated as it was saved; train.eval_every evaluates, and checkpoint.keep_best keeps the best");
@@ -43,7 +43,7 @@ std::string best_of(const std::string& run, const std::vector<std::string>& all)
 
 std::vector<Option> with_choice_of_checkpoint(std::vector<Option> options) {
   options.push_back({"best",
-                     "the run's checkpoint with the lowest validation loss, of those that are kept "
+                     "the run's best checkpoint by its validation (train.best), of those that are kept "
                      "(checkpoint.keep_best)"});
   options.push_back({"at", "the run's checkpoint after this step", "STEP", ""});
   return options;

@@ -24,49 +24,60 @@ std::vector<Field> fields(RunOptions& o) {
               .without_effect_on_math()};
 }
 std::vector<Field> fields(TrainOptions& o) {
-  return {field("steps", o.steps, "total optimizer steps; 0: only save the initial parameters, as step 0")
-              .with_unit("steps")
-              .with_range(0, 1e12)
-              .without_effect_on_math(),
-          field("eval_every", o.eval_every, "measure the validation loss every N steps; 0: only at the end")
-              .with_unit("steps")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("eval_samples", o.eval_samples,
-                "measure it on at most N samples, evenly spread over the validation part and always the same; 0: on "
-                "all of it")
-              .with_unit("samples")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("eval_ema", o.eval_ema, "measure it with the averages of the parameters (optim.ema)")
-              .without_effect_on_math(),
-          field("metrics", o.metrics,
-                "what evaluations measure beside the loss, such as [accuracy, f1, auc]; empty: what is usual for the "
-                "task")
-              .without_effect_on_math(),
-          field("patience", o.patience,
-                "end the run, with exit code 0, once the validation loss has not been lower than before for N "
-                "evaluations in a row; 0: train all steps")
-              .with_unit("evaluations")
-              .at_least(0)
-              .without_effect_on_math(),
-          field("label_smoothing", o.label_smoothing,
-                "share of each target that all classes get in equal parts, in the training loss of tasks of labels")
-              .with_range(0, 1)
-              .without_effect_at_default(),
-          field("loss_rows", o.loss_rows,
-                "rows whose logits the training loss of a language model holds at a time, a multiple of 64; it then "
-                "computes them once more in the backward pass; 0: all are held")
-              .with_unit("rows")
-              .with_range(0, int64_t(1) << 30)
-              .without_effect_on_math(),
-          field("huber_delta", o.huber_delta,
-                "where targets are numbers: distances above this one, in standard deviations of the targets, count "
-                "linearly (Huber's loss); 0: all squared")
-              .at_least(0)
-              .without_effect_at_default(),
-          field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
-              .without_effect_on_math()};
+  return {
+      field("steps", o.steps, "total optimizer steps; 0: only save the initial parameters, as step 0")
+          .with_unit("steps")
+          .with_range(0, 1e12)
+          .without_effect_on_math(),
+      field("eval_every", o.eval_every, "measure the validation loss every N steps; 0: only at the end")
+          .with_unit("steps")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("eval_samples", o.eval_samples,
+            "measure it on at most N samples, evenly spread over the validation part and always the same; 0: on "
+            "all of it")
+          .with_unit("samples")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("eval_ema", o.eval_ema, "measure it with the averages of the parameters (optim.ema)")
+          .without_effect_on_math(),
+      field("metrics", o.metrics,
+            "what evaluations measure beside the loss, such as [accuracy, f1, auc]; empty: what is usual for the "
+            "task")
+          .without_effect_on_math(),
+      field("best.metric", o.best.metric,
+            "by which the best checkpoint is chosen (checkpoint.keep_best, --best), and patience counts: loss, or a "
+            "metric such as f1, which is then measured")
+          .without_effect_on_math(),
+      enum_field("best.mode", o.best.mode,
+                 {{"auto", TrainOptions::Best::Mode::kAuto},
+                  {"min", TrainOptions::Best::Mode::kMin},
+                  {"max", TrainOptions::Best::Mode::kMax}},
+                 "whether the lowest or the highest is the best; auto: as the metric has it")
+          .without_effect_on_math(),
+      field("patience", o.patience,
+            "end the run, with exit code 0, once the validation (train.best) has not been better than before for N "
+            "evaluations in a row; 0: train all steps")
+          .with_unit("evaluations")
+          .at_least(0)
+          .without_effect_on_math(),
+      field("label_smoothing", o.label_smoothing,
+            "share of each target that all classes get in equal parts, in the training loss of tasks of labels")
+          .with_range(0, 1)
+          .without_effect_at_default(),
+      field("loss_rows", o.loss_rows,
+            "rows whose logits the training loss of a language model holds at a time, a multiple of 64; it then "
+            "computes them once more in the backward pass; 0: all are held")
+          .with_unit("rows")
+          .with_range(0, int64_t(1) << 30)
+          .without_effect_on_math(),
+      field("huber_delta", o.huber_delta,
+            "where targets are numbers: distances above this one, in standard deviations of the targets, count "
+            "linearly (Huber's loss); 0: all squared")
+          .at_least(0)
+          .without_effect_at_default(),
+      field("anomaly", o.anomaly, "check every result for NaN and infinity, and name the operation; slow")
+          .without_effect_on_math()};
 }
 std::vector<Field> fields(BatchOptions& o) {
   trace_mark();

@@ -30,6 +30,11 @@ struct TrainOptions {
   int64_t eval_samples = 0;  // 0: all
   bool eval_ema = false;
   std::vector<std::string> metrics;  // empty: those of the task that need no request
+  struct Best {
+    enum class Mode : uint8_t { kAuto, kMin, kMax };
+    std::string metric = "loss";
+    Mode mode = Mode::kAuto;
+  } best = {};
   double label_smoothing = 0;
   int64_t loss_rows = 0;   // 0: all
   double huber_delta = 0;  // 0: mean squares

@@ -142,9 +142,13 @@ std::vector<Metric> PlacedTask::metrics(const std::vector<std::string>& more) co
   all.insert(all.end(), settings_.metrics.begin(), settings_.metrics.end());
   const std::string place = settings_.config.place("train.metrics");
   std::vector<Metric> out = chosen_metrics(all, settings_.train.metrics, place);
-  for (const std::string& name : more)
+  const auto add = [&](const std::string& name, const std::string& its_place) {
     if (std::none_of(out.begin(), out.end(), [&](const Metric& m) { return m.name == name; }))
-      out.push_back(chosen_metrics(all, {name}, place)[0]);
+      out.push_back(chosen_metrics(all, {name}, its_place)[0]);
+  };
+  for (const std::string& name : more) add(name, place);
+  if (settings_.train.best.metric != "loss")
+    add(settings_.train.best.metric, settings_.config.place("train.best.metric"));
   return out;
 }
 

@@ -31,6 +31,7 @@ Run::Run(const Settings& settings, const Datasets& data, Communicator& comm, con
   open_directory(options);
   require_validation();
   const bool resumed = options.resume && resume_newest(options.at_most);
+  choose_best();
   fail_together(comm_, [&] {  // only now, so that a refused resume does not change the run
     if (!dir_) return;
     require_space();
@@ -64,6 +65,20 @@ void Run::require_validation() {
       require(count == 0 || trainer_.has_validation(), ExitCode::kConfig, settings_.config.place(key),
               ": needs data for validation; set data.validation");
   });
+}
+
+// By what, and whether higher is better. What was the best by another measure does not count.
+void Run::choose_best() {
+  using Mode = TrainOptions::Best::Mode;
+  const TrainOptions::Best& best = settings_.train.best;
+  ValidationRecord by;
+  if (best.metric != "loss") by.metric = best.metric;
+  by.highest = best.mode == Mode::kMax;
+  if (best.mode == Mode::kAuto && !by.metric.empty())
+    by.highest = !metric_named(trainer_.placed().metrics(), by.metric).lower_is_better;
+  if (validation_.metric == by.metric && validation_.highest == by.highest) return;
+  by.finite = validation_.finite;
+  validation_ = by;
 }
 
 // Returns false if there is no checkpoint yet.
@@ -163,7 +178,10 @@ EvalReport Run::evaluate(int64_t step) {
   const auto begun = Clock::now();
   const EvalReport e = trainer_.evaluate();
   evaluated_for_ += Clock::now() - begun;
-  validation_.add(step, e.loss);
+  std::optional<double> value;
+  for (auto& [name, one] : e.metrics)
+    if (name == validation_.metric) value = one;
+  validation_.add(step, e.loss, value);
   return e;
 }
 
@@ -224,9 +242,11 @@ void Run::say_end() const {
     return;
   }
   if (out_of_patience() && trainer_.steps_done() < settings_.train.steps)
-    log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation loss was not lower than ",
-                 fixed(validation_.best.value_or(0), 4), ", measured after step ", validation_.best_step, ", in ",
-                 validation_.since_best, " evaluations (", settings_.config.place("train.patience"), ")"));
+    log_info(cat("ended early after step ", trainer_.steps_done(), ": the validation's ",
+                 validation_.metric.empty() ? "loss" : validation_.metric, " was not ",
+                 validation_.highest ? "higher" : "lower", " than ", fixed(validation_.best.value_or(0), 4),
+                 ", measured after step ", validation_.best_step, ", in ", validation_.since_best, " evaluations (",
+                 settings_.config.place("train.patience"), ")"));
   if (evaluated_for_.count() > 0) log_info(evaluation_text());
   log_info(cat("done: ", trainer_.steps_done(), " steps. Checkpoints in ", p.checkpoints(), ", metrics in ",
                p.metrics(), ", TensorBoard files in ", p.tensorboard()));

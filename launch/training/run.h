@@ -47,6 +47,7 @@ class Run {
  private:
   void open_directory(const RunStart& options);
   void require_validation();
+  void choose_best();
   bool resume_newest(int64_t at_most);
   void require_space() const;
   void warn_of_settings() const;

@@ -651,6 +651,24 @@ TEST(Validation, KnowsTheLowestLossAndHowLongAgoItWas) {
   EXPECT_EQ(v.since_best, 2);
 }
 
+TEST(Validation, KnowsTheBestByAMetric) {
+  ValidationRecord v;
+  v.metric = "f1";
+  v.highest = true;
+  v.add(10, 1.0, 0.5);
+  v.add(20, 0.5, 0.25);
+  EXPECT_EQ(v.best, 0.5);
+  EXPECT_EQ(v.value, 0.25);
+  EXPECT_EQ(v.score(), -0.25);
+  EXPECT_EQ(v.since_best, 1);
+  v.add(30, 0.7, 0.75);
+  EXPECT_EQ(v.best_step, 30);
+  v.add(40, 0.7);  // it was not measured
+  EXPECT_FALSE(v.value || v.score());
+  EXPECT_EQ(v.best, 0.75);
+  EXPECT_EQ(v.since_best, 1);
+}
+
 // Saves a checkpoint after an evaluation, or none.
 void save_with_loss(const std::string& checkpoints, int64_t step, std::optional<double> loss) {
   const std::string pending = pending_checkpoint(checkpoints, step);

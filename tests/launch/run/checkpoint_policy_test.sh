@@ -8,7 +8,7 @@ steps_of() { find "$1/checkpoints" -name 'step-*' -printf '%f\n' | sed -E 's/ste
 
 # Early stopping: with a rate of 0 no evaluation finds a lower loss than the first, after step 2.
 keys=(images.yaml optim.lr=0 train.eval_every=2 train.patience=3)
-early='ended early after step 8: the validation loss was not lower than [0-9.]+, measured after step 2, in 3 evaluations \(override.*: train.patience\)'
+early='ended early after step 8: the validation.s loss was not lower than [0-9.]+, measured after step 2, in 3 evaluations \(override.*: train.patience\)'
 succeeds "no progress" lockstep train "${keys[@]}" run.dir=early
 expect "it says why it ended" grep -qE "$early" err
 same "its last step" 8 "$(done_steps early)"
@@ -75,6 +75,25 @@ refuses "of a checkpoint" 64 "--at: .* is no run directory" lockstep eval best1/
 succeeds "export --best" lockstep checkpoint export best1 best.safetensors --best
 refuses "no step was evaluated" 66 "--best: none of the checkpoints in early0 was evaluated" \
   bash -c "'$binary' train images.yaml run.dir=early0 train.steps=3 data.validation=0 2>/dev/null && '$binary' checkpoint export early0 none.h5 --best"
+
+# The best by a metric, the highest; across a resume, which counts on.
+by=(images.yaml optim.lr=0.05 train.eval_every=2 checkpoint.every=1 checkpoint.keep_last=1 checkpoint.keep_best=1 train.best.metric=f1 train.steps=13)
+succeeds "the best by f1" lockstep train "${by[@]}" run.dir=by
+succeeds "by f1, cut" lockstep train "${by[@]}" run.dir=by_cut train.steps=5
+succeeds "and resumed" lockstep train "${by[@]}" run.dir=by_cut --resume --ranks 2
+highest=$(grep val_f1 by/metrics.jsonl | while read -r line; do echo "$(field val_f1 <<<"$line") $(field step <<<"$line")"; done | sort -k1,1gr -k2,2n | head -n 1)
+for run in by by_cut; do
+  succeeds "eval --best by f1" lockstep eval $run --best train.metrics='[f1]'
+  same "$run: the step with the highest f1" "${highest#* }" "$(field step <out)"
+  same "$run: that f1" "${highest% *}" "$(field f1 <out)"
+done
+succeeds "the other way" lockstep train "${by[@]}" run.dir=worst train.best.mode=min
+lowest_f1=$(grep val_f1 worst/metrics.jsonl | while read -r line; do echo "$(field val_f1 <<<"$line") $(field step <<<"$line")"; done | sort -k1,1g -k2,2n | head -n 1)
+succeeds "eval --best of the lowest" lockstep eval worst --best
+same "the step with the lowest f1" "${lowest_f1#* }" "$(field step <out)"
+succeeds "patience by a metric" lockstep train images.yaml optim.lr=0 train.eval_every=2 train.patience=3 train.best.metric=auc run.dir=patient
+expect "it says by which" grep -q "ended early after step 8: the validation's auc was not higher than" err
+refuses "no such metric for the best" 78 "override.*: train.best.metric: there is no metric 'bleu' here" lockstep train images.yaml run.dir=refused train.best.metric=bleu
 
 # Metrics by name, at any number of ranks; what is not there is refused with what is.
 succeeds "metrics by name" lockstep eval best1 train.metrics='[f1, auc, recall_of_classes]' --confusion confusion.csv
