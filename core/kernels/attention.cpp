@@ -177,15 +177,54 @@ void forward_in(Parallel& parallel, const AttentionArgs& a) {
   parallel.run(a.batch * a.heads, 1, body);
 }
 
+// Room for one row.
+template <class T>
+struct RowRoom {
+  T *y, *dy, *factors;
+};
+
+// Turns row r of a block's scores into probabilities, those of keys that are dropped times their factor, and row r of
+// their products with v into the gradient of the scores.
+template <class T>
+void backward_row(const AttentionArgs& a, const Head<T>& h, int64_t item, const QueryBlock& block, int64_t r, T* scores,
+                  T* dscores, const RowRoom<T>& room) {
+  const auto [q0, rows, k0, keys, ld] = block;
+  const T scale = static_cast<T>(a.scale);
+  const int64_t sample = item / a.heads, query = q0 + r;
+  T *s = scores + r * ld, *d = dscores + r * ld;
+  const int64_t before = a.first_key(sample, query) - k0, seen = a.end_key(sample, query) - k0, n = whole_lanes(seen);
+  const T lse = h.lse[query];
+  load_run<T>(h.y.data, h.y.dtype, query * h.y.row_stride, 1, a.dim, room.y);
+  load_run<T>(h.dy.data, h.dy.dtype, query * h.dy.row_stride, 1, a.dim, room.dy);
+  const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return room.y[i] * room.dy[i]; });
+  T* const factors = room.factors;
+  if (a.drop_probability > 0) {
+    drop_factors(a, item, query, k0 + before, k0 + seen, factors);
+    for (int64_t i = before; i < seen; ++i) d[i] *= factors[i - before];
+  }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const T p = exp_of(fused(s[i], scale, -lse));
+    s[i] = p;
+    d[i] = p * (d[i] - delta) * scale;
+  }
+  if (a.drop_probability > 0)
+    for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];
+  for (int64_t i = 0; i < before; ++i) s[i] = d[i] = T(0);
+  for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
+  if (a.documents)
+    for (int64_t i = before; i < seen; ++i)
+      if (!a.in_document(sample, query, k0 + i)) s[i] = d[i] = T(0);
+}
+
 template <class T>
 void backward_in(Parallel& parallel, const AttentionArgs& a) {
-  const T scale = static_cast<T>(a.scale);
   auto body = [&](int64_t begin, int64_t end) {
     const int64_t room = score_room(a), sums = a.key_time() * a.dim, group = a.heads / a.kv_heads;
     T* scores =
         static_cast<T*>(parallel.scratch(kScores, (3 * room + 2 * sums + 2 * a.dim) * static_cast<int64_t>(sizeof(T))));
     T *dscores = scores + room, *dk = dscores + room, *dv = dk + sums, *y = dv + sums, *dy = y + a.dim,
-      *low = dy + a.dim;
+      *low = dy + a.dim;  // a row's factors until the products, then their operand
     for (int64_t item = begin; item < end; ++item) {
       // The last block of queries of the first head sees every key, so going backwards its products set dk and dv, and
       // the others add. Not so with a window, or where keys end early: there all add to 0.
@@ -196,40 +235,14 @@ void backward_in(Parallel& parallel, const AttentionArgs& a) {
       for (int64_t member = 0; member < group; ++member) {
         const Head<T> h = head_of<T>(a, item * group + member);
         for (int64_t b = blocks - 1; b >= 0; --b) {
-          const int64_t sample = item / a.kv_heads;
-          const QueryBlock block(a, sample, b * kQueries);
+          const QueryBlock block(a, item / a.kv_heads, b * kQueries);
           const auto [q0, rows, k0, keys, ld] = block;
           const Matrix queries = block_of(h.q, q0, 0), gradient = block_of(h.dy, q0, 0);
           const Matrix k = block_of(h.k, k0, 0), v = block_of(h.v, k0, 0);
           multiply<T>(parallel, rows, keys, a.dim, queries, transposed(k), dense(scores, ld));
           multiply<T>(parallel, rows, keys, a.dim, gradient, transposed(v), dense(dscores, ld));
-          for (int64_t r = 0; r < rows; ++r) {
-            T *s = scores + r * ld, *d = dscores + r * ld;
-            const int64_t before = a.first_key(sample, q0 + r) - k0, seen = a.end_key(sample, q0 + r) - k0,
-                          n = whole_lanes(seen);
-            const T lse = h.lse[q0 + r];
-            load_run<T>(h.y.data, h.y.dtype, (q0 + r) * h.y.row_stride, 1, a.dim, y);
-            load_run<T>(h.dy.data, h.dy.dtype, (q0 + r) * h.dy.row_stride, 1, a.dim, dy);
-            const T delta = lane_sum<T>(a.dim, [&](int64_t i) { return y[i] * dy[i]; });
-            T* const factors = low;  // of this row; its memory is free until the products
-            if (a.drop_probability > 0) {
-              drop_factors(a, item * group + member, q0 + r, k0 + before, k0 + seen, factors);
-              for (int64_t i = before; i < seen; ++i) d[i] *= factors[i - before];
-            }
-#pragma GCC ivdep
-            for (int64_t i = 0; i < n; ++i) {
-              const T p = exp_of(fused(s[i], scale, -lse));
-              s[i] = p;
-              d[i] = p * (d[i] - delta) * scale;
-            }
-            if (a.drop_probability > 0)
-              for (int64_t i = before; i < seen; ++i) s[i] *= factors[i - before];
-            for (int64_t i = 0; i < before; ++i) s[i] = d[i] = T(0);
-            for (int64_t i = seen; i < ld; ++i) s[i] = d[i] = T(0);
-            if (a.documents)
-              for (int64_t i = before; i < seen; ++i)
-                if (!a.in_document(sample, q0 + r, k0 + i)) s[i] = d[i] = T(0);
-          }
+          for (int64_t r = 0; r < rows; ++r)
+            backward_row<T>(a, h, item * group + member, block, r, scores, dscores, {y, dy, low});
           const Matrix p = operand(a, scores, rows, ld, low);
           multiply<T>(parallel, keys, a.dim, rows, transposed(p), gradient, dense(dv + k0 * a.dim, a.dim), more);
           const Matrix d = operand(a, dscores, rows, ld, low);

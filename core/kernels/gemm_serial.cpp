@@ -226,73 +226,89 @@ void pack_gathered(const GatheredMatrix<T>& b, int64_t k0, int64_t depth, int64_
   }
 }
 
+// Where B(k, n) lies, of an element (k, n) counted from a block's first.
+struct BlockOfB {
+  const Matrix& b;
+  int64_t first;  // element
+  int64_t at(int64_t k, int64_t n) const { return first + k * b.row_stride + n * b.col_stride; }
+};
+
+// Packs `depth` rows of B, whose elements lie side by side.
+template <class T, class Tile>
+void pack_rows(const BlockOfB& from, int64_t depth, int64_t packed, int64_t n, const Panels<Tile>& panels, T* out) {
+  using S = Simd<T>;
+  constexpr int64_t L = S::kLanes, kRowsAtOnce = 32;  // rows may lie in a page each
+  const Matrix& b = from.b;
+  for (int64_t k1 = 0; k1 < depth; k1 += kRowsAtOnce) {
+    const int64_t k2 = depth - k1 < kRowsAtOnce ? depth : k1 + kRowsAtOnce;
+    for (int64_t i = 0; i < panels.count; ++i) {
+      const int64_t j0 = panels.begin(i), width = panels.vectors(i) * L, cols = n - j0 < width ? n - j0 : width;
+      T* o = out + panels.packed_at(i, packed);
+      if (b.dtype == kStored<T, Tile> && cols == width) {
+        const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + from.at(0, j0);
+        const auto copy = [&](auto vectors) {
+          for (int64_t k = k1; k < k2; ++k)
+            for (int64_t j = 0; j < vectors; ++j)
+              S::store(o + (k * vectors + j) * L, S::load(p + k * b.row_stride + j * L));
+        };
+        if (width == 3 * L) copy(std::integral_constant<int64_t, 3>());
+        else if (width == 2 * L) copy(std::integral_constant<int64_t, 2>());
+        else copy(std::integral_constant<int64_t, 1>());
+        continue;
+      }
+      for (int64_t k = k1; k < k2; ++k) {
+        load_run<T>(b.data, b.dtype, from.at(k, j0), 1, cols, o + k * width);
+        for (int64_t j = cols; j < width; ++j) o[k * width + j] = T(0);
+      }
+    }
+  }
+}
+
+// Packs `cols` of the L columns from j0 on, of which column j is at out[j]; the rest is zero. Where the elements of a
+// column lie side by side, squares of L x L are transposed.
+template <class T, class Tile>
+void pack_columns(const BlockOfB& from, int64_t depth, int64_t j0, int64_t cols, int64_t width, T* out) {
+  using S = Simd<T>;
+  constexpr int64_t L = S::kLanes;
+  const Matrix& b = from.b;
+  int64_t k = 0;
+  for (; b.row_stride == 1 && k + L <= depth; k += L) {
+    typename S::V v[L];
+    if (b.dtype == kStored<T, Tile> && cols == L) {
+      const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + from.at(k, j0);
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < L; ++j) v[j] = S::load(p + j * b.col_stride);
+    } else {
+      alignas(64) T converted[L * L] = {};
+      for (int64_t j = 0; j < cols; ++j) load_run<T>(b.data, b.dtype, from.at(k, j0 + j), 1, L, converted + j * L);
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < L; ++j) v[j] = S::load(converted + j * L);
+    }
+    transpose_vectors<T>(v);
+#pragma GCC unroll 16
+    for (int64_t y = 0; y < L; ++y) S::store(out + (k + y) * width, v[y]);
+  }
+  for (; k < depth; ++k)
+    for (int64_t j = 0; j < L; ++j)
+      out[k * width + j] = j < cols ? load_element<T>(b.data, b.dtype, from.at(k, j0 + j)) : T(0);
+}
+
 // Panel i at out + packed_at(i, packed): [packed depth, its columns] of B(k0.., n0..); what lies past n or depth is
 // zero.
 template <class T, class Tile>
 void pack_b(const Matrix& b, int64_t k0, int64_t depth, int64_t n0, int64_t n, const Panels<Tile>& panels, T* out) {
-  using S = Simd<T>;
-  constexpr int64_t L = S::kLanes;
+  constexpr int64_t L = Tile::kLanes;
   const int64_t packed = packed_depth<Tile>(depth);
   for (int64_t i = 0; packed > depth && i < panels.count; ++i)
     memset(out + panels.packed_at(i, packed) + depth * panels.vectors(i) * L, 0,
            static_cast<size_t>((packed - depth) * panels.vectors(i) * L) * sizeof(T));
-  const int64_t at = k0 * b.row_stride + n0 * b.col_stride;
-  if (b.col_stride == 1) {
-    constexpr int64_t kRowsAtOnce = 32;  // rows may lie in a page each
-    for (int64_t k1 = 0; k1 < depth; k1 += kRowsAtOnce) {
-      const int64_t k2 = depth - k1 < kRowsAtOnce ? depth : k1 + kRowsAtOnce;
-      for (int64_t i = 0; i < panels.count; ++i) {
-        const int64_t j0 = panels.begin(i), width = panels.vectors(i) * L, cols = n - j0 < width ? n - j0 : width;
-        T* o = out + panels.packed_at(i, packed);
-        if (b.dtype == kStored<T, Tile> && cols == width) {
-          const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + at + j0;
-          const auto copy = [&](auto vectors) {
-            for (int64_t k = k1; k < k2; ++k)
-              for (int64_t j = 0; j < vectors; ++j)
-                S::store(o + (k * vectors + j) * L, S::load(p + k * b.row_stride + j * L));
-          };
-          if (width == 3 * L) copy(std::integral_constant<int64_t, 3>());
-          else if (width == 2 * L) copy(std::integral_constant<int64_t, 2>());
-          else copy(std::integral_constant<int64_t, 1>());
-          continue;
-        }
-        for (int64_t k = k1; k < k2; ++k) {
-          load_run<T>(b.data, b.dtype, at + k * b.row_stride + j0, 1, cols, o + k * width);
-          for (int64_t j = cols; j < width; ++j) o[k * width + j] = T(0);
-        }
-      }
-    }
-    return;
-  }
+  const BlockOfB from{b, k0 * b.row_stride + n0 * b.col_stride};
+  if (b.col_stride == 1) return pack_rows<T>(from, depth, packed, n, panels, out);
   for (int64_t i = 0; i < panels.count; ++i) {
     const int64_t width = panels.vectors(i) * L;
     for (int64_t x = 0; x < width; x += L) {
       const int64_t j0 = panels.begin(i) + x, cols = n - j0 < L ? n - j0 : L;
-      T* o = out + panels.packed_at(i, packed) + x;
-      int64_t k = 0;
-      for (; b.row_stride == 1 && k + L <= depth; k += L) {
-        const int64_t from = at + j0 * b.col_stride + k;
-        typename S::V v[L];
-        if (b.dtype == kStored<T, Tile> && cols == L) {
-          const auto* p = static_cast<const Stored<T, Tile>*>(b.data) + from;
-#pragma GCC unroll 16
-          for (int64_t j = 0; j < L; ++j) v[j] = S::load(p + j * b.col_stride);
-        } else {
-          alignas(64) T converted[L * L] = {};
-          for (int64_t j = 0; j < cols; ++j)
-            load_run<T>(b.data, b.dtype, from + j * b.col_stride, 1, L, converted + j * L);
-#pragma GCC unroll 16
-          for (int64_t j = 0; j < L; ++j) v[j] = S::load(converted + j * L);
-        }
-        transpose_vectors<T>(v);
-#pragma GCC unroll 16
-        for (int64_t y = 0; y < L; ++y) S::store(o + (k + y) * width, v[y]);
-      }
-      for (; k < depth; ++k)
-        for (int64_t j = 0; j < L; ++j) {
-          const int64_t from = at + k * b.row_stride + (j0 + j) * b.col_stride;
-          o[k * width + j] = j < cols ? load_element<T>(b.data, b.dtype, from) : T(0);
-        }
+      pack_columns<T, Tile>(from, depth, j0, cols, width, out + panels.packed_at(i, packed) + x);
     }
   }
 }
@@ -347,24 +363,101 @@ struct Gathered {
   const GatheredMatrix<T>*a = nullptr, *b = nullptr;
 };
 
+// Columns of C, and the packed block of B whose products are added to them.
+template <class T, class Tile>
+struct ColumnsOfC {
+  Panels<Tile> panels;
+  int64_t cols;
+  T* c;  // the first row's
+  int64_t ldc;
+  bool ends;       // with its last column; else C has room up to whole vectors
+  T *edge, *bias;  // edge: a tile's room
+  const T* packed_b;
+  int64_t packed;  // depth
+  Start start;
+
+  // Rows [m, m + rows) of C, of which stretches hold A's, one after the other.
+  void multiply_rows(int64_t m, int64_t rows, const Stretch<T>* stretches, int count) const {
+    T* of_rows = c + m * ldc;
+    int before = 0;
+    TileFunction<T> function = nullptr;
+    for (int64_t p = 0; p < panels.count; ++p) {
+      const int vectors = panels.vectors(p);
+      if (vectors != before)
+        function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
+                                            : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
+      before = vectors;
+      const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
+      const T* b = packed_b + panels.packed_at(p, packed);
+      const bool whole = !ends || cols - j >= width;
+      if (!whole && start == Start::kAccumulate)
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? of_rows[r * ldc + j + x] : T(0);
+      for (int s = 0; s < count; ++s)
+        function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * width, whole ? of_rows + j : edge,
+                 whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
+      for (int64_t r = 0; !whole && r < rows; ++r)
+        for (int64_t x = 0; x < cols - j; ++x) of_rows[r * ldc + j + x] = edge[r * width + x];
+    }
+  }
+};
+
+// All m rows of A's columns [k0, k0 + depth), which go through `strip`.
+template <class T, class Tile>
+void multiply_matrix(const Matrix& a, int64_t m, int64_t k0, int64_t depth, const ColumnsOfC<T, Tile>& columns,
+                     T* strip) {
+  constexpr int64_t S = kStripRows<Tile>;
+  for (int64_t m0 = 0; m0 < m; m0 += S) {
+    const int64_t most = m - m0 < S ? m - m0 : S;
+    const Strip<T> of_a = strip_of_a<T, Tile>(a, k0, depth, m0, most, strip);
+    for (int64_t i = 0, rows; i < most; i += rows) {
+      rows = rows_at_once<Tile>(most - i);
+      const Stretch<T> all{of_a.at(i, Tile::kRows), 0, columns.packed};
+      columns.multiply_rows(m0 + i, rows, &all, 1);
+    }
+  }
+}
+
+template <class T, class Tile>
+void multiply_gathered(const GatheredMatrix<T>& a, int64_t m, int64_t k0, int64_t depth,
+                       const ColumnsOfC<T, Tile>& columns, T* strip) {
+  for (int64_t m0 = 0, found; m0 < m; m0 += found) {
+    Stretch<T> stretches[kMostStretches];
+    int count = 0;
+    found = a.find_rows(m0, rows_at_once<Tile>(m - m0), k0, depth, strip, stretches, count);
+    for (int64_t i = 0, rows; i < found; i += rows) {
+      rows = rows_at_once<Tile>(found - i);
+      columns.multiply_rows(m0 + i, rows, stretches, count);
+      for (int s = 0; s < count; ++s) stretches[s].rows.data += rows * stretches[s].rows.stride;
+    }
+  }
+}
+
+// The extents of blocks: as even as they can be.
+struct BlockExtents {
+  explicit BlockExtents(const GemmArgs& g) {
+    const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
+    depth = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
+    wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
+  }
+  int64_t depth, wide;
+};
+
 template <class T, class Tile>
 void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered = {}) {
-  constexpr int64_t H = Tile::kRows, S = kStripRows<Tile>;
   const bool direct_c = g.c.dtype == kTypeOf<T>;
-  const int64_t blocks_k = (g.k + kDepth - 1) / kDepth, blocks_n = (g.n + kWide - 1) / kWide;
-  const int64_t depth_of_block = blocks_k > 1 ? ((g.k + blocks_k - 1) / blocks_k + 31) / 32 * 32 : g.k;
-  const int64_t wide = blocks_n > 1 ? ((g.n + blocks_n - 1) / blocks_n + 47) / 48 * 48 : g.n;
-  const Panels<Tile> widest(wide);
+  const BlockExtents block(g);
+  const Panels<Tile> widest(block.wide);
   // Where C is stored in another type, its running sums live in scratch until the last block of k.
-  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_strip = S * packed_depth<Tile>(depth_of_block),
-                of_edge = H * Tile::kCols;
+  const int64_t sums = direct_c ? 0 : g.m * widest.cols, of_strip = kStripRows<Tile> * packed_depth<Tile>(block.depth),
+                of_edge = Tile::kRows * Tile::kCols;
   T* strip_a = static_cast<T*>(
       parallel.scratch(0, (of_strip + of_edge + widest.cols + sums) * static_cast<int64_t>(sizeof(T)) + 64));
   T *edge = strip_a + of_strip, *bias = edge + of_edge, *wide_c = bias + widest.cols;
-  T* packed_b = static_cast<T*>(parallel.scratch(
-      1, widest.packed_size(packed_depth<Tile>(depth_of_block)) * static_cast<int64_t>(sizeof(T)) + 64));
-  for (int64_t n0 = 0; n0 < g.n; n0 += wide) {
-    const int64_t cols = g.n - n0 < wide ? g.n - n0 : wide;
+  T* packed_b = static_cast<T*>(
+      parallel.scratch(1, widest.packed_size(packed_depth<Tile>(block.depth)) * static_cast<int64_t>(sizeof(T)) + 64));
+  for (int64_t n0 = 0; n0 < g.n; n0 += block.wide) {
+    const int64_t cols = g.n - n0 < block.wide ? g.n - n0 : block.wide;
     const Panels<Tile> panels(cols);
     T* c_base = direct_c ? static_cast<T*>(g.c.data) + n0 : wide_c;
     const int64_t ldc = direct_c ? g.c.row_stride : panels.cols;
@@ -375,57 +468,15 @@ void multiply(Parallel& parallel, const GemmArgs& g, const Gathered<T>& gathered
       load_run<T>(g.bias, g.bias_dtype, n0, 1, cols, bias);
       for (int64_t j = cols; j < panels.cols; ++j) bias[j] = T(0);
     }
-    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += depth_of_block) {
-      const int64_t depth = g.k - k0 < depth_of_block ? g.k - k0 : depth_of_block;
-      const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
-      const int64_t packed = packed_depth<Tile>(depth);
+    for (int64_t k0 = 0; k0 == 0 || k0 < g.k; k0 += block.depth) {
+      const int64_t depth = g.k - k0 < block.depth ? g.k - k0 : block.depth;
       if (gathered.b) pack_gathered<T>(*gathered.b, k0, depth, n0, cols, panels, packed_b);
       else pack_b<T>(g.b, k0, depth, n0, cols, panels, packed_b);
-      const auto multiply_rows = [&](int64_t m, int64_t rows, const Stretch<T>* stretches, int count) {
-        T* c = c_base + m * ldc;
-        int before = 0;
-        TileFunction<T> function = nullptr;
-        for (int64_t p = 0; p < panels.count; ++p) {
-          const int vectors = panels.vectors(p);
-          if (vectors != before)
-            function = stretches[0].rows.packed ? tile_of<T, Tile, true>(static_cast<int>(rows), vectors)
-                                                : tile_of<T, Tile, false>(static_cast<int>(rows), vectors);
-          before = vectors;
-          const int64_t j = panels.begin(p), width = int64_t{vectors} * Tile::kLanes;
-          const T* b = packed_b + panels.packed_at(p, packed);
-          const bool whole = !direct_c || cols - j >= width;
-          if (!whole && start == Start::kAccumulate)
-            for (int64_t r = 0; r < rows; ++r)
-              for (int64_t x = 0; x < width; ++x) edge[r * width + x] = x < cols - j ? c[r * ldc + j + x] : T(0);
-          for (int s = 0; s < count; ++s)
-            function(stretches[s].depth, stretches[s].rows, b + stretches[s].from * width, whole ? c + j : edge,
-                     whole ? ldc : width, s > 0 ? Start::kAccumulate : start, bias + j);
-          for (int64_t r = 0; !whole && r < rows; ++r)
-            for (int64_t x = 0; x < cols - j; ++x) c[r * ldc + j + x] = edge[r * width + x];
-        }
-      };
-      if (gathered.a) {
-        for (int64_t m = 0, rows; m < g.m; m += rows) {
-          Stretch<T> stretches[kMostStretches];
-          int count = 0;
-          rows = gathered.a->find_rows(m, rows_at_once<Tile>(g.m - m), k0, depth, strip_a, stretches, count);
-          for (int64_t i = 0, some; i < rows; i += some) {
-            some = rows_at_once<Tile>(rows - i);
-            multiply_rows(m + i, some, stretches, count);
-            for (int s = 0; s < count; ++s) stretches[s].rows.data += some * stretches[s].rows.stride;
-          }
-        }
-      } else {
-        for (int64_t m0 = 0; m0 < g.m; m0 += S) {
-          const int64_t most = g.m - m0 < S ? g.m - m0 : S;
-          const Strip<T> strip = strip_of_a<T, Tile>(g.a, k0, depth, m0, most, strip_a);
-          for (int64_t i = 0, rows; i < most; i += rows) {
-            rows = rows_at_once<Tile>(most - i);
-            const Stretch<T> all{strip.at(i, H), 0, packed};
-            multiply_rows(m0 + i, rows, &all, 1);
-          }
-        }
-      }
+      const Start start = k0 > 0 || g.accumulate ? Start::kAccumulate : g.bias ? Start::kBias : Start::kZero;
+      const ColumnsOfC<T, Tile> columns{
+          panels, cols, c_base, ldc, direct_c, edge, bias, packed_b, packed_depth<Tile>(depth), start};
+      if (gathered.a) multiply_gathered(*gathered.a, g.m, k0, depth, columns, strip_a);
+      else multiply_matrix(g.a, g.m, k0, depth, columns, strip_a);
       if (g.k == 0) break;
     }
     if (!direct_c)

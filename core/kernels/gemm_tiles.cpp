@@ -120,6 +120,23 @@ void multiply_block(int64_t depth, int64_t, const uint16_t* a, int64_t stride, c
 
 #endif
 
+struct PackedRows {
+  const uint16_t* data;
+  int64_t stride;
+};
+
+// A's rows from m0 on over `depth` of k, as words: where they lie, or in `out`.
+PackedRows rows_of_a(const Matrix& a, int64_t m0, int64_t k0, int64_t rows, int64_t depth, uint16_t* out) {
+  const int64_t whole = whole_blocks(depth);
+  if (!kDots && a.col_stride == 1 && rows == kBlockRows && whole == depth) return {elements(a, m0, k0), a.row_stride};
+  const Matrix across{a.data, a.dtype, a.col_stride, a.row_stride, 0};  // its transpose
+  for (int64_t half = 0; half < (kDots ? rows : kBlockRows); half += 16)
+    for (int64_t k = 0; k < whole; k += kBlock)
+      pack_words<false>(across, k0 + k, m0 + half, depth - k, rows - half,
+                        reinterpret_cast<uint32_t*>(out + half * whole + k), whole / 2);
+  return {out, whole};
+}
+
 }  // namespace
 
 void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
@@ -145,16 +162,7 @@ void multiply_by_tiles(Parallel& parallel, const GemmArgs& g) {
                              reinterpret_cast<uint32_t*>(packed_b + j * whole + k * kBlock) + half, kBlock);
       for (int64_t m0 = 0; m0 < g.m; m0 += kBlockRows) {
         const int64_t rows = g.m - m0 < kBlockRows ? g.m - m0 : kBlockRows;
-        const uint16_t* a = elements(g.a, m0, k0);
-        int64_t stride = g.a.row_stride;
-        if (kDots || g.a.col_stride != 1 || rows < kBlockRows || whole != depth) {
-          const Matrix at{g.a.data, g.a.dtype, g.a.col_stride, g.a.row_stride, 0};  // its transpose
-          for (int64_t half = 0; half < (kDots ? rows : kBlockRows); half += 16)
-            for (int64_t k = 0; k < whole; k += kBlock)
-              pack_words<false>(at, k0 + k, m0 + half, depth - k, rows - half,
-                                reinterpret_cast<uint32_t*>(tile_a + half * whole + k), whole / 2);
-          a = tile_a, stride = whole;
-        }
+        const auto [a, stride] = rows_of_a(g.a, m0, k0, rows, depth, tile_a);
         for (int64_t j = 0; j < cols; j += kBlock) {
           const int64_t width = cols - j < kBlock ? cols - j : kBlock;
           const bool in_place = direct_c ? (kDots || rows == kBlockRows) && width == kBlock : several;
