@@ -62,9 +62,7 @@ Tensor attend_packed(const char* name, const Tensor& qkv, int64_t heads, bool ca
       });
 }
 
-Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
-              Place place) {
-  const TraceOp op(name);
+void check_operands(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const Tensor &lengths = o.lengths, &documents = o.documents, &starts = o.starts;
   check(q.rank() == 4 && k.rank() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
             k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0 && q.dtype() == k.dtype() && k.dtype() == v.dtype() &&
@@ -86,6 +84,12 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
         name, ": documents ", documents, lengths ? cat(" with lengths ", lengths) : "", " for queries ", q,
         "; they are int32 [batch, time], without lengths");
   check(o.drop_probability >= 0 && o.drop_probability < 1, name, ": dropout with probability ", o.drop_probability);
+}
+
+Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
+              Place place) {
+  const TraceOp op(name);
+  check_operands(name, q, k, v, o);
   AttentionArgs sizes = arguments(q.dim(0), q.dim(1), q.dim(2), k.dim(2), q.dim(3), q.dtype());
   sizes.causal = o.causal, sizes.keys = k.dim(1), sizes.window = o.window < k.dim(1) ? o.window : 0;
   Tensor samples;
@@ -97,7 +101,8 @@ Tensor attend(const char* name, const Tensor& q, const Tensor& k, const Tensor& 
   }
   const Tensor queries = raw::contiguous(q.detach()), keys = raw::contiguous(k.detach()),
                values = raw::contiguous(v.detach());
-  const auto set_masks = [lengths, starts, documents, samples](AttentionArgs& args) {
+  const auto set_masks = [lengths = o.lengths, starts = o.starts, documents = o.documents,
+                          samples](AttentionArgs& args) {
     if (starts) args.starts = static_cast<const int32_t*>(starts.read());
     if (lengths) args.lengths = static_cast<const int32_t*>(lengths.read());
     if (documents) args.documents = static_cast<const int32_t*>(documents.read());

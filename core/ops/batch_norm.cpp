@@ -25,6 +25,20 @@ ChannelSumsArgs sums_of(const Tensor& x, const Tensor& out0, const Tensor& out1)
   return a;
 }
 
+// The sums of the gradient and of its products with the normalised x.
+void run_gradient_sums(ChannelSumsArgs a, const Tensor& g, const Tensor& mean, const Tensor& rstd) {
+  a.g = g.read(), a.g_dtype = g.dtype();
+  a.mean = mean.read(), a.rstd = rstd.read();
+  run_sums(a);
+}
+
+// The gradient before relu, whose result is y.
+Tensor before_relu(const Tensor& g, const Tensor& y) {
+  const Tensor out = Tensor::empty(g.shape(), g.dtype());
+  raw::pointwise(PointwiseOp::kReluBackward, {out}, {g, y.reshape(g.shape())});
+  return out;
+}
+
 }  // namespace
 
 BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
@@ -64,18 +78,12 @@ BatchNormed batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
         const Tensor &m = mean.get("batch_norm"), &r = rstd.get("batch_norm"), &s = scale.get("batch_norm"),
                      &t = shift.get("batch_norm");
         Tensor g = raw::contiguous(gradient).reshape(input.shape());
-        if (masks_result) {
-          const Tensor masked = Tensor::empty(input.shape(), g.dtype());
-          raw::pointwise(PointwiseOp::kReluBackward, {masked}, {g, y.get("batch_norm").reshape(input.shape())});
-          g = masked;
-        }
+        if (masks_result) g = before_relu(g, y.get("batch_norm"));
         const auto of_channels = [&] { return Tensor::empty({s.numel()}, s.dtype()); };
         const Tensor sum = of_channels(), sum_normalised = of_channels();
         ChannelSumsArgs a = sums_of(input, sum, sum_normalised);
-        a.g = g.read(), a.g_dtype = g.dtype();
-        a.mean = m.read(), a.rstd = r.read();
         if (masks_x) a.scale = s.read(), a.shift = t.read();
-        run_sums(a);
+        run_gradient_sums(a, g, m, r);
         if (grads.wanted(0)) {
           const Tensor slope = of_channels(), offset = of_channels(), dx = Tensor::empty(input.shape(), g.dtype());
           run_pass(BatchNormPass::kGradientCoefficients, {slope, offset}, {sum, sum_normalised, s, r}, share);
@@ -110,6 +118,25 @@ Tensor over_group(const Tensor& of_channels) {
 
 Tensor like_channels(const Tensor& t) { return Tensor::empty(t.shape(), t.dtype()); }
 
+// Of each group, [batch, groups, 1]; m2: the sum of squared distances from the mean.
+struct GroupMoments {
+  Tensor mean, m2;
+};
+
+// Of x [batch, rows, channels].
+GroupMoments group_moments(const Tensor& x, int64_t groups) {
+  const int64_t rows = x.dim(1), width = x.dim(2) / groups;
+  const auto of_channels = [&] { return Tensor::empty({x.dim(0), groups, width}, raw::statistics_type(x)); };
+  const Tensor mean_c = of_channels(), m2_c = of_channels();
+  run_sums(sums_of_each(x, mean_c, m2_c));
+  const Tensor sum = over_group(mean_c), mean = like_channels(sum), squared = of_channels();
+  raw::pointwise(PointwiseOp::kAffine, {mean}, {sum}, 1.0 / static_cast<double>(width));
+  raw::pointwise(PointwiseOp::kSub, {squared}, {mean_c, mean});
+  raw::pointwise(PointwiseOp::kMul, {squared}, {squared, squared});
+  raw::pointwise(PointwiseOp::kAddScaled, {squared}, {m2_c, squared}, static_cast<double>(rows));
+  return {mean, over_group(squared)};
+}
+
 }  // namespace
 
 // Batch norm's passes, with statistics of each channel of a sample that are joined to those of its group.
@@ -124,16 +151,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
   const Shape grouped{batch, groups, width}, apart{batch, 1, channels};
   const auto of_channels = [&] { return Tensor::empty(grouped, wide); };
   const Tensor dense = raw::contiguous(x.detach()).reshape({batch, rows, channels});
-
-  const Tensor mean_c = of_channels(), m2_c = of_channels();
-  run_sums(sums_of_each(dense, mean_c, m2_c));
-  const Tensor sum = over_group(mean_c), mean = like_channels(sum), squared = of_channels();
-  raw::pointwise(PointwiseOp::kAffine, {mean}, {sum}, 1.0 / static_cast<double>(width));
-  raw::pointwise(PointwiseOp::kSub, {squared}, {mean_c, mean});
-  raw::pointwise(PointwiseOp::kMul, {squared}, {squared, squared});
-  raw::pointwise(PointwiseOp::kAddScaled, {squared}, {m2_c, squared}, static_cast<double>(rows));
-  const Tensor m2 = over_group(squared);
-
+  const auto [mean, m2] = group_moments(dense, groups);
   const Tensor means = of_channels(), rstd = of_channels(), scale = of_channels(), shift = of_channels(),
                variance = of_channels();
   raw::copy(means, mean);
@@ -150,10 +168,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
         const Tensor &input = x.get(kGroupNorm), &means = mean.get(kGroupNorm), &rstds = rstd.get(kGroupNorm);
         const Tensor g = raw::contiguous(gradient).reshape(input.shape());
         const Tensor of_g = like_channels(means), of_both = like_channels(means);
-        ChannelSumsArgs a = sums_of_each(input, of_g, of_both);
-        a.g = g.read(), a.g_dtype = g.dtype();
-        a.mean = means.read(), a.rstd = rstds.read();
-        run_sums(a);
+        run_gradient_sums(sums_of_each(input, of_g, of_both), g, means, rstds);
         if (grads.wanted(0)) {
           const Tensor weighted = like_channels(means), weighted_both = like_channels(means),
                        slope = like_channels(means), offset = like_channels(means);

@@ -37,43 +37,48 @@ struct Steps {
   }
 };
 
-// The layer's saved tensors and extents. `gates` [T, G H, B] hold the products of x, and of h except for n of a GRU,
-// which are in `of_h` [T, H, B].
 struct Layer {
   Cell cell;
   Steps steps;
   int64_t batch, hidden;
+
+  bool lstm() const { return cell == Cell::kLstm; }
+  int64_t joint() const { return lstm() ? 4 * hidden : 2 * hidden; }  // rows of gates whose two products are summed
 };
 
-void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh,
-                   const Tensor& gates, const Tensor& of_h, const Tensor& c, const Tensor& h, const Tensor& gradient,
-                   Gradients& grads) {
-  const int64_t T = l.steps.count, B = l.batch, H = l.hidden;
-  const bool lstm = l.cell == Cell::kLstm;
-  const int64_t joint = lstm ? 4 * H : 2 * H;  // gates whose two products are summed
+// Tensors of all steps. `gates` [T, G H, B] hold the products of x, and of h except for n of a GRU, which are in `of_h`
+// [T, H, B]; `c` [T, H, B] is an LSTM's.
+struct OverTime {
+  Tensor gates, of_h, c, h;
+};
+
+// The gradients of `gates` and `of_h`, from the last step to the first. `gradient` is that of y [B, T, H].
+OverTime backward_steps(const Layer& l, const OverTime& at_forward, const Tensor& weight_hh, const Tensor& gradient) {
+  const auto& [gates, of_h, c, h] = at_forward;
+  const int64_t T = l.steps.count, B = l.batch, H = l.hidden, joint = l.joint();
   const DType wide = gates.dtype();
   const Tensor dh = Tensor::empty({T, H, B}, wide);  // of y, then also by way of the next step
   raw::copy(dh, gradient.permute({1, 2, 0}));
-  const Tensor dgates = Tensor::empty(gates.shape(), wide), dof_h = lstm ? Tensor() : Tensor::empty(h.shape(), wide);
+  const Tensor dgates = Tensor::empty(gates.shape(), wide),
+               dof_h = l.lstm() ? Tensor() : Tensor::empty(h.shape(), wide);
   const Tensor dstate = Tensor::zeros({H, B}, wide);               // of c, or the GRU's own part of dh
   const Tensor zeros = Tensor::zeros({H, B}, wide);                // the state before the first step
   const Tensor back = raw::contiguous(weight_hh.transpose(0, 1));  // [H, G H]
-  const bool narrow = weight_hh.dtype() != wide;                   // products take both factors in one type
-  const auto factor = [&](const Tensor& t) { return narrow ? raw::cast(t, weight_hh.dtype()) : t; };
+  const DType narrow = weight_hh.dtype();
   for (int64_t i = T - 1; i >= 0; --i) {
     const int64_t t = l.steps.at(i);
     const Tensor d = at(dh, t);
     if (i < T - 1) {
       const int64_t after = l.steps.at(i + 1);
-      raw::gemm(d, back.slice(1, 0, joint), factor(rows_at(dgates, after, 0, joint)), {}, true);
-      if (!lstm) {
-        raw::gemm(d, back.slice(1, joint, 3 * H), factor(at(dof_h, after)), {}, true);
+      raw::gemm(d, back.slice(1, 0, joint), raw::cast(rows_at(dgates, after, 0, joint), narrow), {}, true);
+      if (!l.lstm()) {
+        raw::gemm(d, back.slice(1, joint, 3 * H), raw::cast(at(dof_h, after), narrow), {}, true);
         raw::add(d, d, dstate);
       }
     }
     const auto gate = [&](const Tensor& all, int64_t k) { return rows_at(all, t, k * H, (k + 1) * H); };
     const int64_t before = i > 0 ? l.steps.at(i - 1) : 0;
-    if (lstm)
+    if (l.lstm())
       run_cell(
           CellPass::kLstmBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), gate(dgates, 3), dstate},
           {gate(gates, 0), gate(gates, 1), gate(gates, 2), gate(gates, 3), i > 0 ? at(c, before) : zeros, d, dstate});
@@ -81,25 +86,33 @@ void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, con
       run_cell(CellPass::kGruBackward, {gate(dgates, 0), gate(dgates, 1), gate(dgates, 2), at(dof_h, t), dstate},
                {gate(gates, 0), gate(gates, 1), gate(gates, 2), at(of_h, t), i > 0 ? at(h, before) : zeros, d});
   }
+  return {dgates, dof_h, {}, {}};
+}
 
-  const Tensor g = over_time(dgates), g_factor = factor(g);
+void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, const Tensor& weight_hh,
+                   const OverTime& at_forward, const Tensor& gradient, Gradients& grads) {
+  const int64_t T = l.steps.count, B = l.batch, H = l.hidden, joint = l.joint();
+  const OverTime d = backward_steps(l, at_forward, weight_hh, gradient);
+  const auto factor = [&](const Tensor& t) { return raw::cast(t, weight_hh.dtype()); };  // products take one type
+  const Tensor g = over_time(d.gates), g_factor = factor(g);
   if (grads.wanted(1)) {
     bool accumulate = false;
     const Tensor dw = grads.target(1, accumulate);
     raw::gemm(dw, g_factor, raw::contiguous(x.permute({1, 0, 2})).reshape({T * B, x.dim(2)}), {}, accumulate);
   }
-  const Tensor g_of_h = lstm ? Tensor() : over_time(dof_h);
+  const Tensor g_of_h = l.lstm() ? Tensor() : over_time(d.of_h);
   if (grads.wanted(2)) {
     bool accumulate = false;
     const Tensor dw = grads.target(2, accumulate);
     const auto product = [&](int64_t begin, int64_t end, const Tensor& of) {
       const Tensor part = dw.slice(0, begin, end);
       if (T > 1)
-        raw::gemm(part, l.steps.later(of, B), l.steps.earlier(over_time(h), B).transpose(0, 1), {}, accumulate);
+        raw::gemm(part, l.steps.later(of, B), l.steps.earlier(over_time(at_forward.h), B).transpose(0, 1), {},
+                  accumulate);
       else if (!accumulate) raw::fill(part, 0);
     };
     product(0, joint, g_factor.slice(0, 0, joint));
-    if (!lstm) product(joint, 3 * H, factor(g_of_h));
+    if (!l.lstm()) product(joint, 3 * H, factor(g_of_h));
   }
   if (grads.wanted(3)) {
     bool accumulate = false;
@@ -110,7 +123,7 @@ void add_gradients(const Layer& l, const Tensor& x, const Tensor& weight_ih, con
     bool accumulate = false;
     const Tensor db = grads.target(4, accumulate);
     raw::sum_dims(db.slice(0, 0, joint), g.slice(0, 0, joint), {1}, accumulate);
-    if (!lstm) raw::sum_dims(db.slice(0, joint, 3 * H), g_of_h, {1}, accumulate);
+    if (!l.lstm()) raw::sum_dims(db.slice(0, joint, 3 * H), g_of_h, {1}, accumulate);
   }
   if (grads.wanted(0)) {
     const Tensor dx = Tensor::empty({T * B, x.dim(2)}, gradient.dtype());
@@ -169,10 +182,10 @@ Tensor recurrent(Cell cell, const Tensor& x, const Tensor& weight_ih, const Tens
   return result_of(name, place, y, {&x, &weight_ih, &weight_hh, &bias_ih, &bias_hh},
                    [layer, name, x = Saved(input), w_ih = Saved(w_ih), w_hh = Saved(w_hh), gates = Saved(gates),
                     of_h = Saved(of_h), c = Saved(c), h = Saved(h)](const Tensor& gradient, Gradients& grads) {
-                     const bool lstm = layer.cell == Cell::kLstm;
-                     add_gradients(layer, x.get(name), w_ih.get(name), w_hh.get(name), gates.get(name),
-                                   lstm ? Tensor() : of_h.get(name), lstm ? c.get(name) : Tensor(), h.get(name),
-                                   gradient, grads);
+                     const bool lstm = layer.lstm();
+                     const OverTime at_forward{gates.get(name), lstm ? Tensor() : of_h.get(name),
+                                               lstm ? c.get(name) : Tensor(), h.get(name)};
+                     add_gradients(layer, x.get(name), w_ih.get(name), w_hh.get(name), at_forward, gradient, grads);
                    });
 }
 

@@ -28,6 +28,38 @@ Tensor row_function(const char* name, RowOp forward, RowOp backward, const Tenso
   });
 }
 
+// Of n rows: the loss of each, and their sum.
+struct Losses {
+  Losses(int64_t n, DType type) : each(Tensor::empty({n}, type)), total(Tensor::empty({1}, type)) {}
+  void add_up() const { raw::sum_dims(total, each, {0}); }
+  Tensor each, total;
+};
+
+// The gradient takes the logits' place at once, while a row is at hand: as if the loss's gradient were `seed`.
+Tensor cross_entropy_in_one_pass(const Tensor& logits, const Tensor& dense, const Tensor& target, RowArgs r,
+                                 const Losses& losses, double seed, Place place) {
+  using F = CrossEntropyInOnePassRows;
+  r.loss_gradient = seed;
+  r[F::kLogits] = raw::rows_of(dense, r.cols);
+  r[F::kTarget] = raw::one_per_row(target.flatten());
+  r[F::kDlogits] = raw::write_rows(dense, r.cols);
+  r[F::kLoss] = raw::write_one_per_row(losses.each);
+  raw::row(RowOp::kCrossEntropyInOnePass, r);
+  losses.add_up();
+  return result_of("cross_entropy", place, losses.total, {&logits},
+                   [dx = Saved(dense), rows = r.rows, cols = r.cols, seed](const Tensor& g, Gradients& grads) {
+                     const Tensor& gradient = dx.get("cross_entropy");
+                     RowArgs b;
+                     b.rows = rows, b.cols = cols;
+                     b.loss_gradient = seed;
+                     b[RescaleRows::kX] = raw::rows_of(gradient, cols);
+                     b[RescaleRows::kG] = raw::one_per_row(g);
+                     b[RescaleRows::kY] = raw::write_rows(gradient, cols);
+                     raw::row(RowOp::kRescale, b);
+                     grads.add(0, gradient);
+                   });
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x, Place place) {
@@ -52,41 +84,19 @@ Tensor cross_entropy(Tensor logits, const Tensor& target, int64_t ignored, doubl
   r.ignored_target = ignored;
   r.label_smoothing = label_smoothing;
   raw::check_indices(target, r.cols, IndexCheckArgs::Use::kTarget, ignored);
-  Tensor losses = Tensor::empty({r.rows}, raw::statistics_type(logits));
-  Tensor total = Tensor::empty({1}, raw::statistics_type(logits));
+  const Losses losses(r.rows, raw::statistics_type(logits));
   const double seed = context().loss_gradient;
   const bool unshared = dense.unshared(dense.storage() == logits.storage() ? 2 : 1);
-  // The gradient takes the logits' place at once, while a row is at hand.
-  if (seed != 0 && unshared && recording({&logits})) {
-    using F = CrossEntropyInOnePassRows;
-    r.loss_gradient = seed;
-    r[F::kLogits] = raw::rows_of(dense, r.cols);
-    r[F::kTarget] = raw::one_per_row(target.flatten());
-    r[F::kDlogits] = raw::write_rows(dense, r.cols);
-    r[F::kLoss] = raw::write_one_per_row(losses);
-    raw::row(RowOp::kCrossEntropyInOnePass, r);
-    raw::sum_dims(total, losses, {0});
-    return result_of("cross_entropy", place, total, {&logits},
-                     [dx = Saved(dense), rows = r.rows, cols = r.cols, seed](const Tensor& g, Gradients& grads) {
-                       const Tensor& gradient = dx.get("cross_entropy");
-                       RowArgs b;
-                       b.rows = rows, b.cols = cols;
-                       b.loss_gradient = seed;
-                       b[RescaleRows::kX] = raw::rows_of(gradient, cols);
-                       b[RescaleRows::kG] = raw::one_per_row(g);
-                       b[RescaleRows::kY] = raw::write_rows(gradient, cols);
-                       raw::row(RowOp::kRescale, b);
-                       grads.add(0, gradient);
-                     });
-  }
+  if (seed != 0 && unshared && recording({&logits}))
+    return cross_entropy_in_one_pass(logits, dense, target, r, losses, seed, place);
   Tensor lse = Tensor::empty({r.rows}, raw::statistics_type(logits));
   r[CrossEntropyRows::kLogits] = raw::rows_of(dense, r.cols);
   r[CrossEntropyRows::kTarget] = raw::one_per_row(target.flatten());
-  r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses);
+  r[CrossEntropyRows::kLoss] = raw::write_one_per_row(losses.each);
   r[CrossEntropyRows::kLse] = raw::write_one_per_row(lse);
   raw::row(RowOp::kCrossEntropy, r);
-  raw::sum_dims(total, losses, {0});
-  return result_of("cross_entropy", place, total, {&logits},
+  losses.add_up();
+  return result_of("cross_entropy", place, losses.total, {&logits},
                    [x = Saved(dense), target = Saved(target), lse = Saved(lse), rows = r.rows, cols = r.cols, ignored,
                     label_smoothing](const Tensor& g, Gradients& grads) {
                      const bool in_place = x.unshared();  // logits are large, and nobody reads them any more
