@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/log.h"
-#include "core/base/partition.h"
 #include "core/base/trace.h"
 #include "core/interop/hf_model.h"
 #include "core/io/json.h"
@@ -12,6 +11,7 @@
 #include "launch/config/pretrained.h"
 #include "launch/config/resumed_config.h"
 #include "launch/config/run_data.h"
+#include "launch/config/settings_checks.h"
 
 namespace lockstep {
 
@@ -326,11 +326,6 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   s->config = Config(std::move(tree));
   bind_all(*s, app, false);
   s->config.finish();
-
-  const Config& c = s->config;
-  auto refuse = [&](bool good, const std::string& key, const std::string& why) {
-    require(good, ExitCode::kConfig, c.place(key), ": ", why);
-  };
   const std::optional<CheckpointInfo> resumed = resume ? newest_info(s->run.dir) : std::nullopt;
   if (resumed) {
     s->data.resumed = {resumed->dataset, resumed->samples};
@@ -338,81 +333,7 @@ std::unique_ptr<Settings> bind_settings(const App& app, ConfigTree tree, int ran
   }
   resolve_micro_batch(*s, ranks, resumed);
   resolve_schedule(*s);
-  refuse(s->batch.micro <= s->batch.global, "batch.micro",
-         cat(s->batch.micro, " samples per micro-batch are more than batch.global: ", s->batch.global));
-  const int64_t micro_batches = ceil_div(s->batch.global, s->batch.micro);
-  refuse(ranks <= micro_batches, "batch.micro",
-         cat(ranks, " ranks are more than the ", micro_batches, " micro-batches of a step (batch.global ",
-             s->batch.global, " / batch.micro ", s->batch.micro, "): use fewer ranks or smaller micro-batches"));
-  const DataParallelOptions& p = s->parallel;
-  const int64_t group = p.group > 0 ? p.group : ranks;
-  refuse(ranks % group == 0, "sharding.group",
-         cat(group, " does not divide the ", ranks, " ranks; use a divisor, or 0 for one group of all"));
-  refuse(
-      s->train.loss_rows == 0 || p.level != ShardLevel::kParameters, "train.loss_rows",
-      "needs a sharding.level below parameters: the loss multiplies by a weight that a model's forward pass gave up");
-  refuse(s->train.loss_rows % 64 == 0, "train.loss_rows", "must be a multiple of 64");
-  refuse(p.group == 0 || p.level != ShardLevel::kNone, "sharding.group",
-         "has an effect only with a sharding.level above none");
-  const char* only = "has an effect only with sharding.level: parameters";
-  const bool streams = p.level == ShardLevel::kParameters;
-  refuse(p.reshard_after_forward == Reshard::kAuto || streams, "sharding.reshard_after_forward", only);
-  refuse(p.gathered_limit_mb == 0 || streams, "sharding.gathered_limit", only);
-  refuse(!s->graph || !s->train.anomaly, "graph",
-         "has no effect with train.anomaly, which checks every result on the host");
-  refuse(!s->graph || s->parallel.compute != DType::kFloat16, "graph",
-         "cannot be true with precision.compute: fp16, whose loss scale changes from step to step");
-  refuse(!s->graph || s->device.choice != DeviceChoice::kCpu, "graph", "has no effect with device: cpu");
-  refuse(!s->graph || s->data.buckets == 1, "graph",
-         "cannot be true with data.buckets, whose micro-batches have several shapes");
-  refuse(s->data.bucket_pool == 1 || s->data.buckets > 1, "data.bucket_pool", "has an effect only with data.buckets");
-  refuse(!s->device.share_gpu || s->device.choice != DeviceChoice::kCpu, "share_gpu", "has no effect with device: cpu");
-  refuse(!s->device.tf32 || s->device.choice != DeviceChoice::kCpu, "precision.tf32", "has no effect with device: cpu");
-  refuse(!s->device.tf32 || s->parallel.compute == DType::kFloat32, "precision.tf32",
-         "has an effect only with precision.compute: fp32");
-  refuse(!s->train.eval_ema || s->optim.ema > 0, "train.eval_ema",
-         "there are no averages without optim.ema, their decay; 0.999 is usual");
-  refuse(s->train.patience == 0 || s->train.eval_every > 0, "train.patience",
-         "has an effect only with train.eval_every, which evaluates during the run");
-  refuse(s->checkpoint.keep_best == 0 || s->train.eval_every > 0, "checkpoint.keep_best",
-         "has an effect only with train.eval_every, which evaluates during the run");
-  refuse(s->checkpoint.keep_best == 0 || s->checkpoint.keep_last > 0, "checkpoint.keep_best",
-         "has no effect with checkpoint.keep_last: 0, which keeps all checkpoints");
-  for (auto& [section, kind] :
-       std::initializer_list<std::pair<const char*, const Configurable*>>{{"model", s->model.get()},
-                                                                          {"task", s->task.get()},
-                                                                          {"optim", s->optimizer.get()},
-                                                                          {"schedule", s->schedule.get()}})
-    if (const auto [key, why] = kind->problem(); !key.empty()) refuse(false, cat(section, ".", key), why);
-  const std::vector<ConfigKey> known = s->resume.allow.empty() ? std::vector<ConfigKey>{} : all_keys(app);
-  for (const std::string& key : s->resume.allow)
-    refuse(std::any_of(known.begin(), known.end(), [&](auto& k) { return k.key == key && k.shapes_math; }),
-           "resume.allow",
-           cat("'", key, "' is not a key that affects results; such keys may change without being listed"));
-  const char* needs_base = "needs init.from, the model whose parameters are frozen";
-  refuse(s->lora.rank == 0 || !s->init.from.empty(), "lora.rank", needs_base);
-  refuse(!s->parallel.frozen_of_files || !s->init.from.empty(), "precision.frozen", needs_base);
-  refuse(s->lora.rank == 0 || !s->lora.targets.empty(), "lora.targets",
-         "is empty; name the linear layers that get adapters, such as ['*.qkv', '*.proj']");
-  const LoraOptions& l = s->lora;
-  for (const auto& [key, is_set] :
-       {std::pair("lora.alpha", l.alpha > 0), std::pair("lora.rslora", l.rslora),
-        std::pair("lora.dropout", l.dropout > 0), std::pair("lora.targets", !l.targets.empty()),
-        std::pair("lora.train", !l.train.empty())})
-    refuse(l.rank > 0 || !is_set, key, "has an effect only with lora.rank");
-  refuse(s->init.fresh.empty() || !s->init.from.empty(), "init.new", "has an effect only with init.from");
-  refuse(!s->init.new_classes || !s->init.fresh.empty(), "init.new_classes",
-         "needs init.new, which names the parameters that learn the classes, such as ['head.*']");
-  for (const OptimRule& r : s->optim.rules)
-    refuse(!r.pattern.empty(), "optim.rules", "a rule needs a pattern of parameter names, such as '*.bias'");
-  refuse(s->chaos.enabled || s->chaos.faults.empty(), "chaos.faults", "is refused without chaos.enabled: true");
-  refuse(!s->graph || !s->chaos.enabled, "graph", "cannot be true with chaos.enabled");
-  for (const ChaosFault& f : s->chaos.faults) {
-    refuse(!f.kind.empty(), "chaos.faults", "a fault needs a kind, such as kill");
-    refuse((f.kind == "slow") == (f.seconds > 0), "chaos.faults",
-           cat("kind: slow needs seconds above 0, and no other kind has them; kind is ", f.kind, ", seconds is ",
-               f.seconds));
-  }
+  check_settings(*s, app, ranks);
   s->metrics = app.metrics;
   s->tasks = app.tasks;
   s->settings_of_path = [app](const std::string& path) {
