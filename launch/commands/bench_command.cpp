@@ -46,6 +46,113 @@ double peak_tflops(std::string_view gpu) {
 
 JsonValue known(double v) { return v > 0 ? JsonValue(v) : JsonValue(nullptr); }
 
+// Of each timed step, in milliseconds.
+struct StepTimes {
+  std::vector<double> total, loading, forward, backward, exposed, optimizer;
+
+  void add(const StepReport& r) {
+    total.push_back(r.step_ms);
+    loading.push_back(r.data_ms);
+    forward.push_back(r.forward_ms);
+    backward.push_back(r.backward_ms);
+    exposed.push_back(r.result.exposed_ms);
+    optimizer.push_back(r.optimizer_ms);
+  }
+};
+
+struct Measured {
+  StepTimes times;
+  double mean_ms = 0;                // of a step, from the first timed one until the device is idle
+  double first_s = 0;                // from the start of the program to the end of the first step
+  double items = 0;                  // of a step, on average
+  double loss = 0;                   // of the last step
+  int64_t wire = 0;                  // the most bytes that a rank sent in a step
+  AllocatorStats before{}, after{};  // the timed steps
+};
+
+struct BenchSteps {
+  int64_t warmup, timed;
+  bool breaks_down;
+
+  // How many may have begun while step i is not done. As in training, the next step is started before the previous one
+  // ends. The first step, which is timed separately, and the warm-up wait until the device is idle.
+  int64_t may_begin(int64_t i) const { return i == 0 ? 1 : i < warmup ? warmup : warmup + timed; }
+};
+
+// `breakdown` begins with the timed steps, where it is wanted. All ranks call it.
+Measured time_steps(Trainer& trainer, Communicator& comm, const BenchSteps& steps,
+                    std::optional<Breakdown>& breakdown) {
+  using Clock = std::chrono::steady_clock;
+  Measured m;
+  Clock::time_point begun;
+  for (int64_t i = 0; i < steps.warmup + steps.timed; ++i) {
+    if (i == steps.warmup) {
+      current_stream().synchronize();
+      reset_peak_of_run();
+      if (steps.breaks_down) breakdown.emplace();
+      begun = Clock::now();
+    }
+    while (trainer.may_start() && trainer.steps_started() < steps.may_begin(i)) {
+      const int64_t sent = comm.bytes_sent();
+      trainer.start();
+      m.wire = std::max(m.wire, comm.bytes_sent() - sent);
+    }
+    const StepReport r = trainer.finish();
+    if (i == 0) m.first_s = process_age();
+    if (i == steps.warmup) m.before = stats_of_run();
+    m.loss = r.result.loss;
+    if (i < steps.warmup) continue;
+    m.items += static_cast<double>(r.items) / static_cast<double>(steps.timed);
+    m.times.add(r);
+    if (breakdown) breakdown->take_step();
+  }
+  current_stream().synchronize();
+  m.mean_ms =
+      std::chrono::duration<double, std::milli>(Clock::now() - begun).count() / static_cast<double>(steps.timed);
+  m.after = stats_of_run();
+  const auto wires = all_gather_values(comm, m.wire, "bytes sent");
+  m.wire = *std::max_element(wires.begin(), wires.end());
+  return m;
+}
+
+JsonObject line_of(const Settings& s, const Trainer& trainer, const Communicator& comm, const Measured& m) {
+  const Device device = current_device();
+  const bool gpu = device.type == DeviceType::kCuda, low = size_of(s.parallel.compute) == 2;
+  const std::string name = gpu ? device_backend().properties(device.index).name : "";
+  // Where rows are cut to their bucket, products are fewer in proportion.
+  const double whole = static_cast<double>(s.batch.global * trainer.items_per_sample());
+  const double tflops = trainer.flops() * (m.items / whole) / m.mean_ms / 1e9;
+  const double peak = gpu && low && !s.device.share_gpu ? comm.size() * peak_tflops(name) : 0;
+  JsonObject line{{"model", s.model_name},
+                  {"parameters", trainer.parameter_count()},
+                  {"ranks", static_cast<int64_t>(comm.size())},
+                  {"backend", std::string(comm.backend())},
+                  {"threads", static_cast<int64_t>(current_stream().threads())},
+                  {"device", to_text(device)},
+                  {"gpu", gpu ? JsonValue(name) : JsonValue(nullptr)},
+                  {"isa", trainer.info().isa},
+                  {"compute", std::string(to_text(s.parallel.compute))},
+                  {"batch", s.batch.global},
+                  {"ms", rounded(median(m.times.total))},
+                  {"mean_ms", rounded(m.mean_ms)},
+                  {"min_ms", rounded(*std::min_element(m.times.total.begin(), m.times.total.end()))},
+                  {"data_ms", rounded(median(m.times.loading))},
+                  {"forward_ms", rounded(median(m.times.forward))},
+                  {"backward_ms", rounded(median(m.times.backward))},
+                  {"comm_ms", rounded(median(m.times.exposed))},
+                  {"optimizer_ms", rounded(median(m.times.optimizer))},
+                  {trainer.items_unit() + "_per_s", rounded(m.items / m.mean_ms * 1e3)},
+                  {"tflops", known(rounded(tflops))},
+                  {"peak_tflops", known(peak)},
+                  {"mfu", known(peak > 0 ? rounded(tflops / peak) : 0)},
+                  {"first_step_s", rounded(m.first_s)},
+                  {"rss_mb", peak_resident_bytes() >> 20},
+                  {"system_allocations", m.after.system_allocations - m.before.system_allocations},
+                  {"loss", rounded(m.loss)}};
+  add_memory(line, m.after, m.wire);
+  return line;
+}
+
 }  // namespace
 
 std::vector<Command> bench_forms() {
@@ -80,94 +187,19 @@ int bench_command(const App& app, const std::vector<std::string>& given) {
   const auto settings = settings_of_file(app, a);
   return Job(*settings, a.ranks()).run("bench", [&](Communicator& comm, const Datasets& data) {
     Trainer trainer(*settings, data, comm);
-    std::vector<double> total, loading, forward, backward, exposed, optimizer;
-    double first_s = 0, items = 0, loss = 0;
-    AllocatorStats before{};
-    int64_t wire = 0;
     std::optional<Breakdown> breakdown;
-    MachineLimits limits;
-    const Device device = current_device();
-    auto begun = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < warmup + steps; ++i) {
-      if (i == warmup) {
-        current_stream().synchronize();
-        reset_peak_of_run();
-        if (breaks_down && comm.rank() == 0) breakdown.emplace();
-        begun = std::chrono::steady_clock::now();
-      }
-      // As in training, the next step is started before the previous one ends. The first step, which is timed
-      // separately, and the warm-up wait until the device is idle.
-      int64_t end = warmup + steps;
-      if (i == 0) end = 1;
-      else if (i < warmup) end = warmup;
-      while (trainer.may_start() && trainer.steps_started() < end) {
-        const int64_t sent = comm.bytes_sent();
-        trainer.start();
-        wire = std::max(wire, comm.bytes_sent() - sent);
-      }
-      const StepReport r = trainer.finish();
-      if (i == 0) first_s = process_age();
-      if (i == warmup) before = stats_of_run();
-      if (i >= warmup) items += static_cast<double>(r.items) / static_cast<double>(steps);
-      loss = r.result.loss;
-      if (i < warmup) continue;
-      total.push_back(r.step_ms);
-      loading.push_back(r.data_ms);
-      forward.push_back(r.forward_ms);
-      backward.push_back(r.backward_ms);
-      exposed.push_back(r.result.exposed_ms);
-      optimizer.push_back(r.optimizer_ms);
-      if (breakdown) breakdown->take_step();
-    }
-    current_stream().synchronize();
-    const double mean = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count() /
-                        static_cast<double>(steps);
-    const AllocatorStats after = stats_of_run();
-    const auto wires = all_gather_values(comm, wire, "bytes sent");
-    wire = *std::max_element(wires.begin(), wires.end());
+    const Measured m = time_steps(trainer, comm, {warmup, steps, breaks_down && comm.rank() == 0}, breakdown);
+    const DeviceType device = current_device().type;
     std::string result;
     if (comm.rank() == 0) {
-      const bool gpu = device.type == DeviceType::kCuda, low = size_of(settings->parallel.compute) == 2;
-      const std::string name = gpu ? device_backend().properties(device.index).name : "";
-      // Where rows are cut to their bucket, products are fewer in proportion.
-      const double whole = static_cast<double>(settings->batch.global * trainer.items_per_sample());
-      const double tflops = trainer.flops() * (items / whole) / mean / 1e9;
-      const double peak = gpu && low && !settings->device.share_gpu ? comm.size() * peak_tflops(name) : 0;
-      JsonObject line{{"model", settings->model_name},
-                      {"parameters", trainer.parameter_count()},
-                      {"ranks", static_cast<int64_t>(comm.size())},
-                      {"backend", std::string(comm.backend())},
-                      {"threads", static_cast<int64_t>(current_stream().threads())},
-                      {"device", to_text(current_device())},
-                      {"gpu", gpu ? JsonValue(name) : JsonValue(nullptr)},
-                      {"isa", trainer.info().isa},
-                      {"compute", std::string(to_text(settings->parallel.compute))},
-                      {"batch", settings->batch.global},
-                      {"ms", rounded(median(total))},
-                      {"mean_ms", rounded(mean)},
-                      {"min_ms", rounded(*std::min_element(total.begin(), total.end()))},
-                      {"data_ms", rounded(median(loading))},
-                      {"forward_ms", rounded(median(forward))},
-                      {"backward_ms", rounded(median(backward))},
-                      {"comm_ms", rounded(median(exposed))},
-                      {"optimizer_ms", rounded(median(optimizer))},
-                      {trainer.items_unit() + "_per_s", rounded(items / mean * 1e3)},
-                      {"tflops", known(rounded(tflops))},
-                      {"peak_tflops", known(peak)},
-                      {"mfu", known(peak > 0 ? rounded(tflops / peak) : 0)},
-                      {"first_step_s", rounded(first_s)},
-                      {"rss_mb", peak_resident_bytes() >> 20},
-                      {"system_allocations", after.system_allocations - before.system_allocations},
-                      {"loss", rounded(loss)}};
-      add_memory(line, after, wire);
-      result = json_line(line) + "\n";
-      if (gpu && !a.has("json")) result = device_backend().choices() + result;
+      result = json_line(line_of(*settings, trainer, comm, m)) + "\n";
+      if (device == DeviceType::kCuda && !a.has("json")) result = device_backend().choices() + result;
     }
     comm.barrier("end of the timed steps");
     // Runs after the memory figures are taken, and on all ranks at the same time, since they share the machine during a
     // step too.
-    if (breaks_down && device.type == DeviceType::kCpu) limits = measure_limits();
-    if (breakdown) result = breakdown->text(mean, limits) + result;
+    const MachineLimits limits = breaks_down && device == DeviceType::kCpu ? measure_limits() : MachineLimits{};
+    if (breakdown) result = breakdown->text(m.mean_ms, limits) + result;
     if (comm.rank() == 0) print(result);
   });
 }

@@ -122,69 +122,89 @@ void add_keys(Candidates& to, const App& app, const std::string& current) {
     if (!has(k.key, "[") && seen.insert(k.key).second) add(to, current, k.key + "=", k.doc);
 }
 
+void add_commands(Candidates& to, const std::string& current) {
+  for (const CommandEntry& e : commands())
+    if (e.is_listed()) add(to, current, e.name, e.help[0].second);
+  if (current.starts_with("-")) {
+    add(to, current, "--help", "list the commands");
+    add(to, current, "--version", "print the version");
+  }
+}
+
+void add_forms(Candidates& to, const std::string& current, const std::vector<Command>& forms) {
+  for (const Command& c : forms) add(to, current, c.form(), c.help);
+  if (current.starts_with("-")) add(to, current, "--help", "say more");
+}
+
+// What the words of a command line have given of a form.
+struct Given {
+  const Option* open = nullptr;  // an option whose value comes next
+  int positional = 0;
+  size_t end;  // where another command begins; else the number of words
+
+  Given(const Command& form, const std::vector<std::string>& words, size_t at) {
+    for (; at < words.size() && (open || words[at] != "--"); ++at) {
+      const std::string& word = words[at];
+      if (open) open = nullptr;
+      else if (!word.starts_with("-")) ++positional;
+      else
+        for (const Option& o : form.options)
+          for (const std::string& name : o.words())
+            if (word == name && !o.value.empty()) open = &o;
+    }
+    end = at;
+  }
+};
+
+// What may follow in one form of a command.
+void add_arguments(Candidates& to, const App& app, const std::string& current, const Command& form,
+                   const Given& given) {
+  if (given.open) {
+    if (given.open->value == "FILE" || given.open->value == "FROM") to.files = "files";
+  } else if (current.starts_with("-")) {
+    for (const Option& o : form.options)
+      for (const std::string& name : o.words()) add(to, current, name, o.help);
+    add(to, current, "--help", "say more");
+  } else if (given.positional == 0 && !form.words.empty()) {
+    for (const std::string& word : form.words) add(to, current, word, "");
+  } else if (has(form.usage, " -- ")) {
+    add(to, current, "--", "the command that ranks run");
+  } else if (given.positional > 0 && has(form.usage, "key.path=value")) {
+    if (has(current, "=")) add_values(to, app, current);
+    else add_keys(to, app, current);
+  } else if (given.positional < form.at_most) {
+    to.files = has(form.usage, "FILE.yaml") ? "yaml" : "files";
+  }
+}
+
 // What may stand at the place of the last word, after the others.
 Candidates candidates(const App& app, std::vector<std::string> given) {
   Candidates out;
   const std::string current = given.empty() ? "" : given.back();
   if (!given.empty()) given.pop_back();
   if (given.empty()) {
-    for (const CommandEntry& e : commands())
-      if (e.is_listed()) add(out, current, e.name, e.help[0].second);
-    if (current.starts_with("-")) {
-      add(out, current, "--help", "list the commands");
-      add(out, current, "--version", "print the version");
-    }
+    add_commands(out, current);
     return out;
   }
   const auto entry = std::find_if(commands().begin(), commands().end(),
                                   [&](const CommandEntry& e) { return e.is_listed() && e.name == given[0]; });
   if (entry == commands().end()) return out;
   const std::vector<Command> forms = entry->forms();
-  auto form = forms.begin();
-  size_t at = 1;
-  if (forms.size() > 1) {
-    if (given.size() == 1) {
-      for (const Command& c : forms) add(out, current, c.form(), c.help);
-      if (current.starts_with("-")) add(out, current, "--help", "say more");
-      return out;
-    }
-    form = std::find_if(forms.begin(), forms.end(), [&](const Command& c) { return c.form() == given[1]; });
-    if (form == forms.end()) return out;
-    at = 2;
+  const bool several = forms.size() > 1;
+  if (several && given.size() == 1) {
+    add_forms(out, current, forms);
+    return out;
   }
-  const Option* open = nullptr;  // an option whose value comes next
-  int positional = 0;
-  for (; at < given.size(); ++at) {
-    const std::string& word = given[at];
-    if (open) open = nullptr;
-    else if (word == "--") break;
-    else if (!word.starts_with("-")) ++positional;
-    else
-      for (const Option& o : form->options)
-        for (const std::string& name : o.words())
-          if (word == name && !o.value.empty()) open = &o;
-  }
-  if (at < given.size()) {  // another command begins
-    std::vector<std::string> rest(given.begin() + static_cast<std::ptrdiff_t>(at) + 1, given.end());
+  const auto form =
+      several ? std::find_if(forms.begin(), forms.end(), [&](auto& c) { return c.form() == given[1]; }) : forms.begin();
+  if (form == forms.end()) return out;
+  const Given before(*form, given, several ? 2 : 1);
+  if (before.end < given.size()) {
+    std::vector<std::string> rest(given.begin() + static_cast<std::ptrdiff_t>(before.end) + 1, given.end());
     rest.push_back(current);
     return candidates(app, std::move(rest));
   }
-  if (open) {
-    if (open->value == "FILE" || open->value == "FROM") out.files = "files";
-  } else if (current.starts_with("-")) {
-    for (const Option& o : form->options)
-      for (const std::string& name : o.words()) add(out, current, name, o.help);
-    add(out, current, "--help", "say more");
-  } else if (positional == 0 && !form->words.empty()) {
-    for (const std::string& word : form->words) add(out, current, word, "");
-  } else if (has(form->usage, " -- ")) {
-    add(out, current, "--", "the command that ranks run");
-  } else if (positional > 0 && has(form->usage, "key.path=value")) {
-    if (has(current, "=")) add_values(out, app, current);
-    else add_keys(out, app, current);
-  } else if (positional < form->at_most) {
-    out.files = has(form->usage, "FILE.yaml") ? "yaml" : "files";
-  }
+  add_arguments(out, app, current, *form, before);
   return out;
 }
 

@@ -106,67 +106,92 @@ std::vector<std::string> levels_of(const Arguments& a) {
   return out;
 }
 
-ProofPlan plan_of(const App& app, const Arguments& a) {
-  ProofPlan plan;
-  plan.steps = a.integer("steps", 1);
-  plan.json = a.has("json");
-  require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage,
-          "--resume needs --steps 2 or more: half of them come before the save");
-  const std::string& file = a.positional[0];
-  const std::vector<std::string> overrides = a.rest();
-  std::vector<std::string> own;  // settings of every run
-
-  // The size of a micro-batch must not depend on the number of ranks.
-  Config given(ConfigTree::load(file, overrides));
-  BatchOptions batch;
-  given.bind("batch", fields(batch));
-  DataParallelOptions parallel;
-  given.bind("", fields(parallel));
-  Recompute recompute = Recompute::kNone;
-  given.bind("", {recompute_field(recompute)});
-  const int64_t most = batch.micro > 0 ? ceil_div(batch.global, batch.micro) : batch.global;
-  const std::vector<int> ranks = ranks_of(a, most);
-  plan.world = mpi_launched() ? world_size(0) : ranks.back();
-  if (batch.micro == 0) {
-    require(batch.global % ranks.back() == 0, ExitCode::kConfig, given.place("batch.micro"),
-            ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch.global,
-            " does not divide by ", ranks.back(), " ranks; set batch.micro, or other --ranks");
-    own.push_back(cat("batch.micro=", batch.global / ranks.back()));
-    plan.notes.push_back(cat("batch.micro is 0, a share for each rank: set to ", batch.global / ranks.back(),
-                             " here, the share of ", ranks.back(), ranks.back() == 1 ? " rank" : " ranks"));
+// Makes the layouts of a plan from one configuration file.
+class LayoutMaker {
+ public:
+  LayoutMaker(const App& app, std::string file, std::vector<std::string> overrides)
+      : app_(app), file_(std::move(file)), overrides_(std::move(overrides)), given_(tree()) {
+    given_.bind("batch", fields(batch_));
+    given_.bind("", fields(parallel_));
+    given_.bind("", {recompute_field(recompute_)});
+    own_.push_back("verify.every=1");  // checks that all ranks of a run agree
   }
-  own.push_back("verify.every=1");  // checks that all ranks of a run agree
 
-  auto add = [&](const std::string& mode, int r, const std::string& level, int group,
-                 const std::vector<std::string>& more = {}) {
+  bool fast() const { return parallel_.reduce == ReduceMode::kFast; }
+  bool recomputes_attention() const { return recompute_ == Recompute::kAttention; }
+  // The most ranks that have a micro-batch of each step.
+  int64_t most_ranks() const { return batch_.micro > 0 ? ceil_div(batch_.global, batch_.micro) : batch_.global; }
+
+  // The size of a micro-batch must not depend on the number of ranks, of which there are at most `ranks`. What it
+  // decides goes into `notes`.
+  void fix_micro_batch(int ranks, std::vector<std::string>& notes) {
+    if (batch_.micro > 0) return;
+    require(batch_.global % ranks == 0, ExitCode::kConfig, given_.place("batch.micro"),
+            ": 0 makes micro-batches depend on the number of ranks, and batch.global: ", batch_.global,
+            " does not divide by ", ranks, " ranks; set batch.micro, or other --ranks");
+    const int64_t share = batch_.global / ranks;
+    own_.push_back(cat("batch.micro=", share));
+    notes.push_back(cat("batch.micro is 0, a share for each rank: set to ", share, " here, the share of ", ranks,
+                        ranks == 1 ? " rank" : " ranks"));
+  }
+
+  std::unique_ptr<RankLayout> make(const std::string& mode, int ranks, const std::string& level, int group,
+                                   const std::vector<std::string>& more = {}) const {
     auto l = std::make_unique<RankLayout>();
-    l->ranks = r, l->group = group, l->level = level, l->recompute = mode;
+    l->ranks = ranks, l->group = group, l->level = level, l->recompute = mode;
     // The file's own sharding keys apply to its own level only.
-    std::vector<std::string> all = own;
+    std::vector<std::string> all = own_;
     all.push_back(cat("sharding.level=", level));
     all.push_back(cat("sharding.group=", group));
     all.push_back(cat("recompute=", mode));
     if (level != "parameters")
       all.insert(all.end(), {"sharding.reshard_after_forward=auto", "sharding.gathered_limit=0"});
     all.insert(all.end(), more.begin(), more.end());
-    ConfigTree tree = ConfigTree::load(file, overrides);
-    for (const std::string& text : all) tree.set(text, "prove");
-    l->settings = load_settings(app, std::move(tree), r);
-    plan.layouts.push_back(std::move(l));
-    return plan.layouts.back().get();
+    ConfigTree with = tree();
+    for (const std::string& text : all) with.set(text, "prove");
+    l->settings = load_settings(app_, std::move(with), ranks);
+    return l;
+  }
+
+ private:
+  ConfigTree tree() const { return ConfigTree::load(file_, overrides_); }
+
+  const App& app_;
+  std::string file_;
+  std::vector<std::string> overrides_, own_;  // own_: settings of every run
+  Config given_;
+  BatchOptions batch_;
+  DataParallelOptions parallel_;
+  Recompute recompute_ = Recompute::kNone;
+};
+
+ProofPlan plan_of(const App& app, const Arguments& a) {
+  ProofPlan plan;
+  plan.steps = a.integer("steps", 1);
+  plan.json = a.has("json");
+  require(!a.has("resume") || plan.steps >= 2, ExitCode::kUsage,
+          "--resume needs --steps 2 or more: half of them come before the save");
+  LayoutMaker layouts(app, a.positional[0], a.rest());
+  const std::vector<int> ranks = ranks_of(a, layouts.most_ranks());
+  plan.world = mpi_launched() ? world_size(0) : ranks.back();
+  layouts.fix_micro_batch(ranks.back(), plan.notes);
+  plan.fast = layouts.fast();
+
+  const auto add = [&](auto&&... what) {
+    plan.layouts.push_back(layouts.make(what...));
+    plan.rows.push_back({plan.layouts.back().get()});
   };
-  plan.fast = parallel.reduce == ReduceMode::kFast;
-  if (plan.fast) plan.rows.push_back({add("none", 1, "none", 0, {"reduce=exact"})});
+  if (plan.fast) add("none", 1, "none", 0, std::vector<std::string>{"reduce=exact"});
   const size_t before = plan.rows.size();
   const RankLayout *small = nullptr, *large = nullptr;  // among the layouts that every model supports
   std::vector<std::string> modes{"none", "block"};
-  if (recompute == Recompute::kAttention) modes.push_back("attention");
+  if (layouts.recomputes_attention()) modes.push_back("attention");
   for (const std::string& mode : modes) {
     for (const std::string& level : levels_of(a)) {
-      for (int r : ranks) plan.rows.push_back({add(mode, r, level, 0)});
+      for (int r : ranks) add(mode, r, level, 0);
       if (level == "gradients" || level == "parameters")  // hybrid: two shard groups
         for (int r : ranks)
-          if (r > 2 && r % 2 == 0) plan.rows.push_back({add(mode, r, level, r / 2)});
+          if (r > 2 && r % 2 == 0) add(mode, r, level, r / 2);
     }
     if (mode == "none") small = plan.rows[before].layout, large = plan.rows.back().layout;
   }

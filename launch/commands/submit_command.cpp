@@ -31,6 +31,93 @@ std::string job_name(const std::string& run_dir) {
   return name.empty() ? "lockstep" : name.substr(0, 60);
 }
 
+// What the arguments say of the job, without what it runs.
+BatchJob job_of(const Arguments& a) {
+  BatchJob job;
+  job.scheduler = a.text("scheduler").empty() ? installed_scheduler() : a.text("scheduler");
+  require(!job.scheduler.empty(), ExitCode::kMissingInput,
+          "submit: neither sbatch nor qsub is installed here; --scheduler with --dry-run prints a script");
+  require(job.scheduler == "slurm" || job.scheduler == "pbs", ExitCode::kUsage, "--scheduler ", job.scheduler,
+          ": is slurm or pbs");
+  job.nodes = static_cast<int>(a.integer("nodes", 1, 100'000));
+  job.ranks_per_node = static_cast<int>(a.integer("ranks-per-node", 1, 4096));
+  job.cpus_per_rank = static_cast<int>(a.integer("cpus-per-rank", 1, 4096));
+  job.gpus_per_node = static_cast<int>(a.integer("gpus-per-node", 0, 4096));
+  job.seconds = parse_time(a.text("time"));
+  job.warning = a.integer("warning", 1, job.seconds);
+  job.options = lines_of(a.text("option"), ';');
+  job.setup = a.text("setup");
+  return job;
+}
+
+// Checks the run, or the points of the sweep, that the job is for; returns where its results are.
+std::string check_runs(const App& app, const Arguments& a, int ranks, BatchJob& job) {
+  if (a.text("sweep").empty()) {
+    std::shared_ptr<Settings> s = load_settings(app, ConfigTree::load(a.positional[0], a.rest()), ranks);
+    const std::string dir = s->run.dir;
+    ModelTrials().add(std::move(s), ranks, a.positional[0]);
+    return dir;
+  }
+  SweepSpec spec{a.positional[0], ranks, SweepGrid::parse(a.rest(), choices_of_keys(app)), {}};
+  check_points(app, spec);
+  job.points = spec.grid.points();
+  job.at_once = a.integer("at-once", 0);
+  return a.text("sweep");
+}
+
+// The command of this program that the job runs.
+std::vector<std::string> job_command(const Arguments& a, const BatchJob& job, int ranks, int64_t restarts) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string(), &sweep = a.text("sweep");
+  std::vector<std::string> out{program};
+  const auto add = [&](const std::vector<std::string>& words) { out.insert(out.end(), words.begin(), words.end()); };
+  const auto add_time = [&] {  // PBS sends no signal before the limit
+    if (job.scheduler == "pbs") add({"--time", cat(std::max<int64_t>(1, job.seconds - job.warning))});
+  };
+  if (sweep.empty()) {
+    add({"launch", "-n", cat(ranks), "--restarts", cat(restarts)});
+    for (const char* option : {"remote-shell", "interface"})
+      if (!a.text(option).empty()) add({cat("--", option), a.text(option)});
+    add_time();
+    add({"--", "train", a.positional[0]});
+    add(a.rest());
+    add({"run.resume=auto"});
+  } else {
+    add({"sweep", a.positional[0]});
+    add(a.rest());
+    add({"--dir", sweep, "--ranks", cat(ranks)});
+    add_time();
+    add({"--array"});
+  }
+  return out;
+}
+
+std::string template_of(const Arguments& a) {
+  std::string own;
+  if (a.text("template").empty()) return own;
+  std::ifstream file(a.text("template"));
+  require(file.good(), ExitCode::kMissingInput, "the template ", a.text("template"), " cannot be read");
+  own.assign(std::istreambuf_iterator<char>(file), {});
+  return own;
+}
+
+// Submits the script, and keeps it and the job's id.
+void submit(const BatchJob& job, const std::string& dir, const std::string& script) {
+  if (const auto before = submitted_job(dir))
+    if (const JobState s = job_state(before->scheduler, before->id); !s.state.empty())
+      throw Error(ExitCode::kOutputLocked, cat("run.dir ", dir, " belongs to job ", before->id, ", which is ", s.state,
+                                               ": cancel it, or choose another run.dir"));
+  std::error_code error;
+  std::filesystem::create_directories(job.folder, error);
+  if (error) fail_write(job.folder, error.value());
+  for (const char* old : {"/cancelled", "/more_jobs"}) std::filesystem::remove(job.folder + old, error);
+  const std::string path = job.folder + "/submit.sh";
+  replace_file(path, script);
+  const std::string id = submit_script(job, path);
+  keep_submitted_job(dir, {job.scheduler, id});
+  print(cat("job ", id, "\n"));
+  log_info(cat("submitted ", path, " as job ", id, "; see it by `lockstep status ", dir, "`"));
+}
+
 }  // namespace
 
 std::vector<Command> submit_forms() {
@@ -64,81 +151,18 @@ std::vector<Command> submit_forms() {
 int submit_command(const App& app, const std::vector<std::string>& given) {
   const Arguments a = parse_arguments(submit_forms(), given);
   if (a.help) return 0;
-  BatchJob job;
-  job.scheduler = a.text("scheduler").empty() ? installed_scheduler() : a.text("scheduler");
-  require(!job.scheduler.empty(), ExitCode::kMissingInput,
-          "submit: neither sbatch nor qsub is installed here; --scheduler with --dry-run prints a script");
-  require(job.scheduler == "slurm" || job.scheduler == "pbs", ExitCode::kUsage, "--scheduler ", job.scheduler,
-          ": is slurm or pbs");
-  job.nodes = static_cast<int>(a.integer("nodes", 1, 100'000));
-  job.ranks_per_node = static_cast<int>(a.integer("ranks-per-node", 1, 4096));
-  job.cpus_per_rank = static_cast<int>(a.integer("cpus-per-rank", 1, 4096));
-  job.gpus_per_node = static_cast<int>(a.integer("gpus-per-node", 0, 4096));
-  job.seconds = parse_time(a.text("time"));
-  job.warning = a.integer("warning", 1, job.seconds);
-  job.options = lines_of(a.text("option"), ';');
-  job.setup = a.text("setup");
-  const int64_t restarts = a.integer("restarts", 0, 1'000'000);
-  const int64_t ranks = int64_t{job.nodes} * job.ranks_per_node;
-  require(ranks <= kMostRanks, ExitCode::kUsage, "submit: ", ranks, " ranks are more than ", kMostRanks);
-  const std::string sweep = a.text("sweep");
-  std::string dir = sweep;
-  if (sweep.empty()) {
-    std::shared_ptr<Settings> s =
-        load_settings(app, ConfigTree::load(a.positional[0], a.rest()), static_cast<int>(ranks));
-    dir = s->run.dir;
-    ModelTrials().add(std::move(s), static_cast<int>(ranks), a.positional[0]);
-  } else {
-    SweepSpec spec{a.positional[0], static_cast<int>(ranks), SweepGrid::parse(a.rest(), choices_of_keys(app)), {}};
-    check_points(app, spec);
-    job.points = spec.grid.points();
-    job.at_once = a.integer("at-once", 0);
-  }
+  BatchJob job = job_of(a);
+  const int64_t restarts = a.integer("restarts", 0, 1'000'000), all = int64_t{job.nodes} * job.ranks_per_node;
+  require(all <= kMostRanks, ExitCode::kUsage, "submit: ", all, " ranks are more than ", kMostRanks);
+  const auto ranks = static_cast<int>(all);
+  const std::string dir = check_runs(app, a, ranks, job);
   job.name = job_name(dir);
   job.folder = job_folder(dir);
   job.directory = std::filesystem::current_path().string();
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string time_left = cat(std::max<int64_t>(1, job.seconds - job.warning));  // PBS sends no signal before
-  if (sweep.empty()) {
-    job.command = {program, "launch", "-n", cat(ranks), "--restarts", cat(restarts)};
-    for (const char* option : {"remote-shell", "interface"})
-      if (!a.text(option).empty()) job.command.insert(job.command.end(), {cat("--", option), a.text(option)});
-    if (job.scheduler == "pbs") job.command.insert(job.command.end(), {"--time", time_left});
-    job.command.insert(job.command.end(), {"--", "train", a.positional[0]});
-    for (const std::string& o : a.rest()) job.command.push_back(o);
-    job.command.emplace_back("run.resume=auto");
-  } else {
-    job.command = {program, "sweep", a.positional[0]};
-    for (const std::string& o : a.rest()) job.command.push_back(o);
-    job.command.insert(job.command.end(), {"--dir", sweep, "--ranks", cat(ranks)});
-    if (job.scheduler == "pbs") job.command.insert(job.command.end(), {"--time", time_left});
-    job.command.emplace_back("--array");
-  }
-  std::string own;
-  if (!a.text("template").empty()) {
-    std::ifstream file(a.text("template"));
-    require(file.good(), ExitCode::kMissingInput, "the template ", a.text("template"), " cannot be read");
-    own.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  const std::string script = job_script(job, own);
-  if (a.has("dry-run")) {
-    print(script);
-    return 0;
-  }
-  if (const auto before = submitted_job(dir))
-    if (const JobState s = job_state(before->scheduler, before->id); !s.state.empty())
-      throw Error(ExitCode::kOutputLocked, cat("run.dir ", dir, " belongs to job ", before->id, ", which is ", s.state,
-                                               ": cancel it, or choose another run.dir"));
-  std::error_code error;
-  std::filesystem::create_directories(job.folder, error);
-  if (error) fail_write(job.folder, error.value());
-  for (const char* old : {"/cancelled", "/more_jobs"}) std::filesystem::remove(job.folder + old, error);
-  const std::string path = job.folder + "/submit.sh";
-  replace_file(path, script);
-  const std::string id = submit_script(job, path);
-  keep_submitted_job(dir, {job.scheduler, id});
-  print(cat("job ", id, "\n"));
-  log_info(cat("submitted ", path, " as job ", id, "; see it by `lockstep status ", dir, "`"));
+  job.command = job_command(a, job, ranks, restarts);
+  const std::string script = job_script(job, template_of(a));
+  if (a.has("dry-run")) print(script);
+  else submit(job, dir, script);
   return 0;
 }
 
