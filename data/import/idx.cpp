@@ -73,31 +73,30 @@ class IdxFile {
   int64_t read_ = 0, expected_ = 4;  // bytes
 };
 
-}  // namespace
-
-void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
-                int64_t classes, const ImportOptions& options) {
-  require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
-          ": a number in [0, ", kMostClasses, "] is needed");
-  PartialOutput pending(output, options.force);
-  IdxFile images(images_path), labels(labels_path);
+// [count, height, width, channels] of the images, which have a label each.
+Shape checked_shape(const IdxFile& images, const std::string& path, const IdxFile& labels,
+                    const std::string& labels_path) {
   Shape shape = images.shape();
-  require(shape.rank() >= 3, ExitCode::kBadData, images_path, ": has shape ", shape,
+  require(shape.rank() >= 3, ExitCode::kBadData, path, ": has shape ", shape,
           "; images are [count, height, width] or [count, height, width, channels]");
   require(labels.shape().rank() == 1, ExitCode::kBadData, labels_path, ": has shape ", labels.shape(),
           "; labels are [count]");
-  require(shape[0] == labels.shape()[0], ExitCode::kBadData, images_path, ": holds ", shape[0], " images, but ",
-          labels_path, " holds ", labels.shape()[0], " labels");
+  require(shape[0] == labels.shape()[0], ExitCode::kBadData, path, ": holds ", shape[0], " images, but ", labels_path,
+          " holds ", labels.shape()[0], " labels");
   const bool first = shape.rank() == 4 && (shape[1] == 1 || shape[1] == 3) && shape[3] > 4;
   require(
-      !first, ExitCode::kBadData, images_path, ": has shape ", shape,
+      !first, ExitCode::kBadData, path, ": has shape ", shape,
       ", with channels first; IDX files hold images as [count, height, width, channels]: save it so, or as an array "
       "of NumPy, which is imported either way (data import npy)");
   if (shape.rank() == 3) shape.push_back(1);
-  int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
-  require(image_bytes <= 1 << 28, ExitCode::kBadData, images_path, ": images of ", image_bytes,
+  const int64_t image_bytes = shape[1] * shape[2] * shape[3];
+  require(image_bytes <= 1 << 28, ExitCode::kBadData, path, ": images of ", image_bytes,
           " bytes are larger than 256 MiB");
+  return shape;
+}
 
+// All labels, which are in [0, classes); classes 0 becomes the largest label plus one.
+std::vector<int32_t> idx_labels(IdxFile& labels, const std::string& path, int64_t count, int64_t& classes) {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> values;
   for (int64_t done = 0; done < count;
@@ -109,8 +108,22 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   labels.expect_end();
   if (classes == 0) classes = 1 + *std::max_element(values.begin(), values.end());
   for (int64_t i = 0; i < count; ++i)
-    require(values[static_cast<size_t>(i)] < classes, ExitCode::kBadData, labels_path, ": label ", i, " is ",
+    require(values[static_cast<size_t>(i)] < classes, ExitCode::kBadData, path, ": label ", i, " is ",
             values[static_cast<size_t>(i)], ", not in [0, ", classes, ")");
+  return values;
+}
+
+}  // namespace
+
+void import_idx(const std::string& images_path, const std::string& labels_path, const std::string& output,
+                int64_t classes, const ImportOptions& options) {
+  require(classes >= 0 && classes <= kMostClasses, ExitCode::kUsage, "data import idx: --classes ", classes,
+          ": a number in [0, ", kMostClasses, "] is needed");
+  PartialOutput pending(output, options.force);
+  IdxFile images(images_path), labels(labels_path);
+  const Shape shape = checked_shape(images, images_path, labels, labels_path);
+  const int64_t count = shape[0], pixels = shape[1] * shape[2], image_bytes = pixels * shape[3];
+  std::vector<int32_t> values = idx_labels(labels, labels_path, count, classes);
 
   Hdf5File file = Hdf5File::create(pending.dataset());
   DatasetHeader header;
@@ -120,6 +133,7 @@ void import_idx(const std::string& images_path, const std::string& labels_path, 
   int64_t step = images_per_chunk(image_bytes);
   ChunkWriter writer(file, "images", StoredType::kUInt8, shape, step);
   ChannelSums sums(shape[3]);
+  std::vector<uint8_t> bytes;
   for (int64_t done = 0; done < count; done += step) {
     int64_t now = std::min(step, count - done);
     bytes.resize(static_cast<size_t>(now * image_bytes));

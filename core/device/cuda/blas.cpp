@@ -218,14 +218,8 @@ class Blas {
     record_fallback(cat("product ", to_text(call)), "none: the product, and passes of our own after it");
   }
 
-  Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
-    Plan plan;
-    plan.wide = call.a.dtype == DType::kFloat64;
-    if (const char* word = switched_off(call)) {
-      plan.refused = true;
-      record_choice(cat("product ", to_text(call)), cat("none: switched off by ", word));
-      return plan;
-    }
+  // The product without addresses.
+  static void describe_product(Plan& plan, const GemmCall& call) {
     check_blas(cublasLtMatmulDescInit(&plan.product, compute_type(call), plan.wide ? CUDA_R_64F : CUDA_R_32F),
                "describing a product");
     set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, call.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -240,7 +234,10 @@ class Blas {
     describe(plan.a, call.a, call.batch);
     describe(plan.b, call.b, call.batch);
     describe(plan.c, call.c, call.batch);
+  }
 
+  // What the heuristic proposes, best first, of which exact mode takes only what does not split a sum.
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(Plan& plan, const GemmCall& call, bool tuned) const {
     cublasLtMatmulPreferenceOpaque_t preference;
     check_blas(cublasLtMatmulPreferenceInit(&preference), "describing a preference");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
@@ -250,7 +247,6 @@ class Blas {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(call.c.alignment));
     const uint32_t reductions = exact_reductions(call);
     if (!tuned) set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
-
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -261,6 +257,19 @@ class Blas {
     std::erase_if(results, [&](const cublasLtMatmulHeuristicResult_t& r) {
       return r.state != CUBLAS_STATUS_SUCCESS || (!tuned && !is_exact(r.algo, reductions));
     });
+    return results;
+  }
+
+  Plan make_plan(const GemmCall& call, bool tuned, cudaStream_t stream, void* workspace) {
+    Plan plan;
+    plan.wide = call.a.dtype == DType::kFloat64;
+    if (const char* word = switched_off(call)) {
+      plan.refused = true;
+      record_choice(cat("product ", to_text(call)), cat("none: switched off by ", word));
+      return plan;
+    }
+    describe_product(plan, call);
+    const std::vector<cublasLtMatmulHeuristicResult_t> results = candidates(plan, call, tuned);
     if (results.empty() && call.beyond_product()) {
       refuse(plan, call);
       return plan;

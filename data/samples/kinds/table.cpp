@@ -13,6 +13,62 @@
 namespace lockstep {
 namespace {
 
+// A column of the file, and its first feature there.
+struct StoredColumn {
+  TableColumn column;
+  int64_t feature;
+};
+
+std::map<std::string, StoredColumn> stored_columns(const std::vector<TableColumn>& here, const DatasetHeader& h,
+                                                   const std::string& where) {
+  std::map<std::string, StoredColumn> stored;
+  int64_t features = 0;
+  for (const TableColumn& c : here) {
+    stored[c.name] = {c, features};
+    features += c.features();
+  }
+  require(features == static_cast<int64_t>(h.mean.size()), ExitCode::kBadData, where,
+          ": its 'columns' do not describe its features");
+  return stored;
+}
+
+// Features in the order of other data, each with the file's own moments. A feature below 0 is 0 in every row.
+class ChosenFeatures {
+ public:
+  ChosenFeatures(const DatasetHeader& h, std::vector<int64_t>& feature_of) : h_(h), feature_of_(feature_of) {}
+
+  size_t size() const { return mean_.size(); }
+  void take(int64_t feature) {
+    feature_of_.push_back(feature);
+    mean_.push_back(feature < 0 ? 0 : h_.mean[static_cast<size_t>(feature)]);
+    stddev_.push_back(feature < 0 ? 1 : h_.stddev[static_cast<size_t>(feature)]);
+    offset_.push_back(feature < 0 ? 0 : h_.offset_of(static_cast<size_t>(feature)));
+  }
+  void put_into(DatasetHeader& h) {
+    h.mean = std::move(mean_), h.stddev = std::move(stddev_), h.offset = std::move(offset_);
+  }
+
+ private:
+  const DatasetHeader& h_;
+  std::vector<int64_t>& feature_of_;
+  std::vector<double> mean_, stddev_, offset_;
+};
+
+// Takes the features of the category `ours` in the order of `theirs`.
+void fit_category(const SchemaFit& fit, const StoredColumn& ours, const TableColumn& theirs, ChosenFeatures& chosen) {
+  const std::vector<std::string>& values = ours.column.values;
+  for (const std::string& value : values)
+    if (std::find(theirs.values.begin(), theirs.values.end(), value) == theirs.values.end())
+      fit.refuse(value.empty() ? cat("column '", theirs.name, "' has missing values, which are no category there")
+                               : cat("column '", theirs.name, "' holds '", value, "', which is none of its ",
+                                     theirs.values.size(), " categories: ", SchemaFit::first_few(theirs.values)),
+                 "");
+  for (const std::string& value : theirs.values) {
+    const auto at = std::find(values.begin(), values.end(), value);
+    chosen.take(at == values.end() ? -1 : ours.feature + (at - values.begin()));
+  }
+}
+
 // The stored feature that each of the header's features becomes, found by the names of columns.
 void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
   DatasetHeader& h = fit.header;
@@ -26,56 +82,30 @@ void fit_columns(SchemaFit& fit, std::vector<int64_t>& feature_of) {
   }
   const std::vector<TableColumn> here = parse_columns(h.columns, where), there = parse_columns(of.columns, name);
   if (here == there) return;
-  struct Stored {
-    TableColumn column;
-    int64_t feature;
-  };
-  std::map<std::string, Stored> stored;
-  int64_t features = 0;
-  for (const TableColumn& c : here) {
-    stored[c.name] = {c, features};
-    features += c.features();
-  }
-  require(features == static_cast<int64_t>(h.mean.size()), ExitCode::kBadData, where,
-          ": its 'columns' do not describe its features");
-  std::vector<double> mean, stddev, offset;  // the file's own
-  const auto take = [&](int64_t feature) {
-    feature_of.push_back(feature);
-    mean.push_back(feature < 0 ? 0 : h.mean[static_cast<size_t>(feature)]);
-    stddev.push_back(feature < 0 ? 1 : h.stddev[static_cast<size_t>(feature)]);
-    offset.push_back(feature < 0 ? 0 : h.offset_of(static_cast<size_t>(feature)));
-  };
+  const std::map<std::string, StoredColumn> stored = stored_columns(here, h, where);
+  ChosenFeatures chosen(h, feature_of);
   const std::string again = cat("import the table with --like ", name);
   for (const TableColumn& theirs : there) {
     if (theirs.type == TableColumn::Type::kTarget) continue;
     const auto at = stored.find(theirs.name);
     if (at == stored.end() || at->second.column.type == TableColumn::Type::kTarget)
       fit.refuse(cat("it has no column '", theirs.name, "'"), "");
-    const TableColumn& ours = at->second.column;
+    const auto& [ours, feature] = at->second;
+    const bool numbers = ours.type == TableColumn::Type::kNumber;
     if (ours.type != theirs.type)
-      fit.refuse(cat("column '", theirs.name, "' holds ",
-                     ours.type == TableColumn::Type::kNumber ? "numbers, not categories" : "categories, not numbers"),
-                 again);
-    if (ours.type == TableColumn::Type::kNumber) {
-      if (ours.missing > 0 && !of.mean.empty() &&
-          h.mean[static_cast<size_t>(at->second.feature)] != of.mean[mean.size()])
-        log_warning(cat(where, ": column '", ours.name, "': ", ours.missing,
-                        " missing values were filled with this file's own mean; with ", name, "'s, ", again));
-      take(at->second.feature);
+      fit.refuse(
+          cat("column '", theirs.name, "' holds ", numbers ? "numbers, not categories" : "categories, not numbers"),
+          again);
+    if (!numbers) {
+      fit_category(fit, at->second, theirs, chosen);
       continue;
     }
-    for (const std::string& value : ours.values)
-      if (std::find(theirs.values.begin(), theirs.values.end(), value) == theirs.values.end())
-        fit.refuse(value.empty() ? cat("column '", ours.name, "' has missing values, which are no category there")
-                                 : cat("column '", ours.name, "' holds '", value, "', which is none of its ",
-                                       theirs.values.size(), " categories: ", SchemaFit::first_few(theirs.values)),
-                   "");
-    for (const std::string& value : theirs.values) {
-      const auto place = std::find(ours.values.begin(), ours.values.end(), value);
-      take(place == ours.values.end() ? -1 : at->second.feature + (place - ours.values.begin()));
-    }
+    if (ours.missing > 0 && !of.mean.empty() && h.mean[static_cast<size_t>(feature)] != of.mean[chosen.size()])
+      log_warning(cat(where, ": column '", ours.name, "': ", ours.missing,
+                      " missing values were filled with this file's own mean; with ", name, "'s, ", again));
+    chosen.take(feature);
   }
-  h.mean = std::move(mean), h.stddev = std::move(stddev), h.offset = std::move(offset);
+  chosen.put_into(h);
   h.columns = of.columns;
 }
 
