@@ -20,7 +20,7 @@ inline std::string index_error_text(IndexCheckArgs::Use use, int64_t value, int6
                                                       " is outside the ", end, " classes", kAdvice);
 }
 
-// On a CPU: throws at once.
-void check_indices(Parallel& parallel, const IndexCheckArgs& a);
+// The kernel check_indices of CPUs: throws at once.
+void check_indices_here(Parallel& parallel, const IndexCheckArgs& a);
 
 }  // namespace lockstep

@@ -23,32 +23,26 @@ namespace avx512 {
 extern const KernelTable table;
 }
 // What multiplies bf16, for LEVEL; the rest is that of avx512.
-#define LOCKSTEP_PRODUCTS_OF(LEVEL)                         \
-  namespace LEVEL {                                         \
-  void gemm(Parallel&, const GemmArgs&);                    \
-  void conv(Parallel&, const ConvArgs&);                    \
-  void conv_backward_input(Parallel&, const ConvArgs&);     \
-  void conv_backward_weight(Parallel&, const ConvArgs&);    \
-  void attention(Parallel&, const AttentionArgs&);          \
-  void attention_backward(Parallel&, const AttentionArgs&); \
-  const KernelTable& table() {                              \
-    static const KernelTable all = [] {                     \
-      KernelTable t = avx512::table;                        \
-      t.isa = #LEVEL;                                       \
-      t.gemm = gemm;                                        \
-      t.conv = conv;                                        \
-      t.conv_backward_input = conv_backward_input;          \
-      t.conv_backward_weight = conv_backward_weight;        \
-      t.attention = attention;                              \
-      t.attention_backward = attention_backward;            \
-      return t;                                             \
-    }();                                                    \
-    return all;                                             \
-  }                                                         \
+#define LOCKSTEP_ENTRY(name, ...) void name(Parallel&, __VA_ARGS__);
+#define LOCKSTEP_ASSIGN(name, ...) t.name = name;
+#define LOCKSTEP_PRODUCTS_OF(LEVEL)             \
+  namespace LEVEL {                             \
+  LOCKSTEP_PRODUCT_KERNELS(LOCKSTEP_ENTRY)      \
+  const KernelTable& table() {                  \
+    static const KernelTable all = [] {         \
+      KernelTable t = avx512::table;            \
+      t.isa = #LEVEL;                           \
+      LOCKSTEP_PRODUCT_KERNELS(LOCKSTEP_ASSIGN) \
+      return t;                                 \
+    }();                                        \
+    return all;                                 \
+  }                                             \
   }
 LOCKSTEP_PRODUCTS_OF(avx512_bf16)
 LOCKSTEP_PRODUCTS_OF(amx)
 #undef LOCKSTEP_PRODUCTS_OF
+#undef LOCKSTEP_ASSIGN
+#undef LOCKSTEP_ENTRY
 
 namespace {
 

@@ -11,47 +11,16 @@
 
 namespace lockstep {
 
-void check_indices(Parallel&,
-                   const IndexCheckArgs&);  // core/kernels/index_check.h, whose strings must not come in here
+void check_indices_here(Parallel&, const IndexCheckArgs&);  // core/kernels/index_check.h, whose strings must stay out
 
 inline namespace LOCKSTEP_ISA {
 
+void check_indices(Parallel& parallel, const IndexCheckArgs& a) { check_indices_here(parallel, a); }
+
+#define LOCKSTEP_MEMBER(name, ...) .name = name,
 extern const KernelTable table;
-const KernelTable table = {
-    .isa = LOCKSTEP_TEXT(LOCKSTEP_ISA),
-    .pointwise = pointwise,
-    .update = update,
-    .row = row,
-    .column_sum = column_sum,
-    .norm_columns = norm_columns,
-    .channel_sums = channel_sums,
-    .batch_norm = batch_norm,
-    .cell = cell,
-    .gather = gather,
-    .scatter_add = scatter_add,
-    .gemm = gemm,
-    .conv = conv,
-    .conv_backward_input = conv_backward_input,
-    .conv_backward_weight = conv_backward_weight,
-    .max_pool = max_pool,
-    .max_pool_backward = max_pool_backward,
-    .resample = resample,
-    .resample_backward = resample_backward,
-    .rotary = rotary,
-    .attention = attention,
-    .attention_backward = attention_backward,
-    .initial = initial,
-    .tree_add = tree_add,
-    .chunk_norms = chunk_norms,
-    .tree_sums = tree_sums,
-    .encode_blocks = encode_blocks,
-    .decode_blocks = decode_blocks,
-    .store = store,
-    .step_outcome = step_outcome,
-    .update_control = update_control,
-    .fold = fold,
-    .check_indices = check_indices,
-};
+const KernelTable table = {.isa = LOCKSTEP_TEXT(LOCKSTEP_ISA), LOCKSTEP_KERNELS(LOCKSTEP_MEMBER)};
+#undef LOCKSTEP_MEMBER
 
 }  // namespace LOCKSTEP_ISA
 }  // namespace lockstep

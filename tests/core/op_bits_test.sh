@@ -7,6 +7,7 @@ trap 'rm -rf "$work"' EXIT
 
 bits() { LOCKSTEP_ISA=$1 "$program" >"$work/$1" 2>"$work/error"; }
 program=$1
+if [ ! -x "$program" ]; then echo "FAILED: $program is not built" && exit 1; fi
 if ! bits avx2; then
   echo "skipped: this CPU lacks avx2: there is nothing to compare" && cat "$work/error"
   exit 77

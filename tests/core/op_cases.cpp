@@ -10,57 +10,72 @@ using Inputs = std::vector<Tensor>;
 
 Tensor indices(const std::vector<int32_t>& v, const Shape& s) { return Tensor::of(v, s); }
 
+OpCase exact(OpCase c) {
+  c.on_gpu = Exact::kAll;
+  return c;
+}
+OpCase exact_result(OpCase c) {
+  c.on_gpu = Exact::kResult;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
   auto r = [](Shape s, uint64_t seed, double lo = -1, double hi = 1) { return random_tensor(s, seed, lo, hi); };
   std::vector<OpCase> c;
-  c.push_back({"add_broadcast", [](const Inputs& x) { return add(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}});
-  c.push_back({"sub", [](const Inputs& x) { return sub(x[0], x[1]); }, {r({3, 5}, 1), r({5}, 2)}});
-  c.push_back({"mul", [](const Inputs& x) { return mul(x[0], x[1]); }, {r({2, 3, 5}, 1), r({3, 1}, 2)}});
-  c.push_back({"mul_with_itself", [](const Inputs& x) { return mul(x[0], x[0]); }, {r({7}, 1)}});
-  c.push_back({"div", [](const Inputs& x) { return div(x[0], x[1]); }, {r({3, 5}, 1), r({3, 5}, 2, 0.5, 2)}});
-  c.push_back({"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }, {r({11}, 1)}});
+  c.push_back(exact_result(
+      {"add_broadcast", [](const Inputs& x) { return add(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}}));
+  c.push_back(exact_result({"sub", [](const Inputs& x) { return sub(x[0], x[1]); }, {r({3, 5}, 1), r({5}, 2)}}));
+  c.push_back(exact_result({"mul", [](const Inputs& x) { return mul(x[0], x[1]); }, {r({2, 3, 5}, 1), r({3, 1}, 2)}}));
+  c.push_back(exact({"mul_with_itself", [](const Inputs& x) { return mul(x[0], x[0]); }, {r({7}, 1)}}));
+  c.push_back(exact({"div", [](const Inputs& x) { return div(x[0], x[1]); }, {r({3, 5}, 1), r({3, 5}, 2, 0.5, 2)}}));
+  c.push_back(exact({"affine", [](const Inputs& x) { return affine(x[0], -2.5, 0.25); }, {r({11}, 1)}}));
   for (const UnaryFunction& f : kUnaryFunctions)
-    c.push_back({f.name, [op = f.forward](const Inputs& x) { return unary(op, x[0]); }, {r({3, 7}, 1, f.low, f.high)}});
-  c.push_back({"log_sigmoid", [](const Inputs& x) { return log_sigmoid(x[0]); }, {r({3, 7}, 1, -4, 4)}});
-  c.push_back({"leaky_relu", [](const Inputs& x) { return leaky_relu(x[0], 0.2); }, {r({3, 7}, 1)}});
-  c.push_back({"abs", [](const Inputs& x) { return abs(x[0]); }, {r({3, 7}, 1)}});
-  c.push_back({"clamp", [](const Inputs& x) { return clamp(x[0], -0.25, 0.5); }, {r({3, 7}, 1)}});
-  c.push_back({"pow", [](const Inputs& x) { return pow(x[0], -1.7); }, {r({3, 7}, 1, 0.5, 2)}, 1e-6, 4});
-  c.push_back({"pow_of_whole_number", [](const Inputs& x) { return pow(x[0], 3); }, {r({3, 7}, 1)}});
-  c.push_back({"maximum", [](const Inputs& x) { return maximum(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}});
-  c.push_back({"minimum", [](const Inputs& x) { return minimum(x[0], x[1]); }, {r({3, 5}, 1), r({3, 1}, 2)}});
-  c.push_back({"where",
-               [](const Inputs& x) { return where(gt(x[2], x[0].detach()), x[0], x[1]); },
-               {r({3, 5}, 1), r({2, 1, 5}, 2), indices({0, 1, -1, 0, 1}, {5})}});
-  c.push_back({"reshape", [](const Inputs& x) { return reshape(x[0], {5, -1}); }, {r({2, 5, 3}, 1)}});
-  c.push_back({"permute", [](const Inputs& x) { return permute(x[0], {2, 0, 1}); }, {r({2, 5, 3}, 1)}});
+    c.push_back(
+        exact({f.name, [op = f.forward](const Inputs& x) { return unary(op, x[0]); }, {r({3, 7}, 1, f.low, f.high)}}));
+  c.push_back(exact({"log_sigmoid", [](const Inputs& x) { return log_sigmoid(x[0]); }, {r({3, 7}, 1, -4, 4)}}));
+  c.push_back(exact({"leaky_relu", [](const Inputs& x) { return leaky_relu(x[0], 0.2); }, {r({3, 7}, 1)}}));
+  c.push_back(exact({"abs", [](const Inputs& x) { return abs(x[0]); }, {r({3, 7}, 1)}}));
+  c.push_back(exact({"clamp", [](const Inputs& x) { return clamp(x[0], -0.25, 0.5); }, {r({3, 7}, 1)}}));
+  c.push_back(exact({"pow", [](const Inputs& x) { return pow(x[0], -1.7); }, {r({3, 7}, 1, 0.5, 2)}, 1e-6, 4}));
+  c.push_back(exact({"pow_of_whole_number", [](const Inputs& x) { return pow(x[0], 3); }, {r({3, 7}, 1)}}));
   c.push_back(
-      {"transpose_then_reshape", [](const Inputs& x) { return reshape(transpose(x[0], 0, 1), {10}); }, {r({2, 5}, 1)}});
-  c.push_back({"slice", [](const Inputs& x) { return slice(x[0], 1, 1, 4); }, {r({3, 5}, 1)}});
+      exact_result({"maximum", [](const Inputs& x) { return maximum(x[0], x[1]); }, {r({3, 1, 5}, 1), r({4, 5}, 2)}}));
   c.push_back(
-      {"slice_twice", [](const Inputs& x) { return add(slice(x[0], 1, 0, 3), slice(x[0], 1, 2, 5)); }, {r({3, 5}, 1)}});
-  c.push_back({"expand", [](const Inputs& x) { return expand(x[0], {4, 3, 5}); }, {r({3, 1}, 1)}});
+      exact_result({"minimum", [](const Inputs& x) { return minimum(x[0], x[1]); }, {r({3, 5}, 1), r({3, 1}, 2)}}));
+  c.push_back(exact_result({"where",
+                            [](const Inputs& x) { return where(gt(x[2], x[0].detach()), x[0], x[1]); },
+                            {r({3, 5}, 1), r({2, 1, 5}, 2), indices({0, 1, -1, 0, 1}, {5})}}));
+  c.push_back(exact({"reshape", [](const Inputs& x) { return reshape(x[0], {5, -1}); }, {r({2, 5, 3}, 1)}}));
+  c.push_back(exact({"permute", [](const Inputs& x) { return permute(x[0], {2, 0, 1}); }, {r({2, 5, 3}, 1)}}));
+  c.push_back(exact({"transpose_then_reshape",
+                     [](const Inputs& x) { return reshape(transpose(x[0], 0, 1), {10}); },
+                     {r({2, 5}, 1)}}));
+  c.push_back(exact({"slice", [](const Inputs& x) { return slice(x[0], 1, 1, 4); }, {r({3, 5}, 1)}}));
+  c.push_back(exact({"slice_twice",
+                     [](const Inputs& x) { return add(slice(x[0], 1, 0, 3), slice(x[0], 1, 2, 5)); },
+                     {r({3, 5}, 1)}}));
+  c.push_back(exact_result({"expand", [](const Inputs& x) { return expand(x[0], {4, 3, 5}); }, {r({3, 1}, 1)}}));
   c.push_back({"sum_all", [](const Inputs& x) { return sum(x[0]); }, {r({3, 5, 2}, 1)}});
   c.push_back({"sum_first", [](const Inputs& x) { return sum(x[0], {0}); }, {r({300, 5}, 1)}, 1e-6, 20});
   c.push_back({"sum_outer_and_inner", [](const Inputs& x) { return sum(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}});
   c.push_back({"mean_middle", [](const Inputs& x) { return mean(x[0], {1}); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"max_all", [](const Inputs& x) { return max(x[0]); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"max_outer_and_inner", [](const Inputs& x) { return max(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"min_middle", [](const Inputs& x) { return min(x[0], {1}); }, {r({3, 5, 4}, 1)}});
-  c.push_back({"topk", [](const Inputs& x) { return topk(x[0], 4).values; }, {r({2, 3, 37}, 1)}});
-  c.push_back({"cumsum", [](const Inputs& x) { return cumsum(x[0]); }, {r({2, 3, 19}, 1)}, 1e-6, 3});
-  c.push_back({"gather",
-               [](const Inputs& x) { return gather(x[0], x[1]); },
-               {r({2, 5}, 1), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
-               1e-6,
-               2});
-  c.push_back({"scatter_add",
-               [](const Inputs& x) { return scatter_add(x[0], x[2], x[1]); },
-               {r({2, 5}, 1), r({2, 6}, 2), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
-               1e-6,
-               2});
+  c.push_back(exact({"max_all", [](const Inputs& x) { return max(x[0]); }, {r({3, 5, 4}, 1)}}));
+  c.push_back(exact({"max_outer_and_inner", [](const Inputs& x) { return max(x[0], {0, 2}); }, {r({3, 5, 4}, 1)}}));
+  c.push_back(exact({"min_middle", [](const Inputs& x) { return min(x[0], {1}); }, {r({3, 5, 4}, 1)}}));
+  c.push_back(exact({"topk", [](const Inputs& x) { return topk(x[0], 4).values; }, {r({2, 3, 37}, 1)}}));
+  c.push_back(exact({"cumsum", [](const Inputs& x) { return cumsum(x[0]); }, {r({2, 3, 19}, 1)}, 1e-6, 3}));
+  c.push_back(exact({"gather",
+                     [](const Inputs& x) { return gather(x[0], x[1]); },
+                     {r({2, 5}, 1), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
+                     1e-6,
+                     2}));
+  c.push_back(exact({"scatter_add",
+                     [](const Inputs& x) { return scatter_add(x[0], x[2], x[1]); },
+                     {r({2, 5}, 1), r({2, 6}, 2), indices({4, 0, 0, 3, 0, 1, 1, 1, 2, 4, 4, 4}, {2, 6})},
+                     1e-6,
+                     2}));
   c.push_back({"matmul", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
   c.push_back(
       {"matmul_rows", [](const Inputs& x) { return matmul(x[0], x[1]); }, {r({2, 5, 7}, 1), r({7, 3}, 2)}, 1e-6, 2});
@@ -102,12 +117,13 @@ std::vector<OpCase> op_cases() {
                {r({5, 6}, 1), r({10, 6}, 2, -0.5, 0.5), r({10}, 3), r({6}, 4)},
                1e-6,
                8});
-  c.push_back({"dropout",
-               [](const Inputs& x) {
-                 WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 6, 9})});
-                 return dropout(x[0], 0.3, 11);
-               },
-               {r({3, 4, 7}, 1)}});
+  c.push_back(
+      exact({"dropout",
+             [](const Inputs& x) {
+               WithRandom with({1, 2, std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{5, 6, 9})});
+               return dropout(x[0], 0.3, 11);
+             },
+             {r({3, 4, 7}, 1)}}));
   c.push_back({"softmax", [](const Inputs& x) { return softmax(x[0]); }, {r({3, 37}, 1, -3, 3)}});
   std::vector<int32_t> many_targets(70);  // of 70 rows: more than are held at a time
   for (size_t i = 0; i < many_targets.size(); ++i)
@@ -232,14 +248,22 @@ std::vector<OpCase> op_cases() {
                  return concat({x[0], x[1], x[0]}, 1);
                },
                {r({2, 3, 2}, 1), r({2, 1, 2}, 2)}});
-  c.push_back({"stack", [](const Inputs& x) { return stack({x[0], x[1], x[0]}, 1); }, {r({2, 3}, 1), r({2, 3}, 2)}});
+  c.push_back(exact({"stack",
+                     [](const Inputs& x) {
+                       return stack({x[0], x[1], x[0]}, 1);
+                     },
+                     {r({2, 3}, 1), r({2, 3}, 2)}}));
   c.push_back({"split",
                [](const Inputs& x) {
                  const std::vector<Tensor> parts = split(x[0], {2, 1, 2}, -1);
                  return mul(concat({parts[2], parts[1], parts[0]}, -1), parts[1]);
                },
                {r({3, 5}, 1)}});
-  c.push_back({"pad", [](const Inputs& x) { return pad(x[0], {{1, 2}, {0, 0}, {3, 1}}, -0.5); }, {r({2, 3, 2}, 1)}});
+  c.push_back(exact({"pad",
+                     [](const Inputs& x) {
+                       return pad(x[0], {{1, 2}, {0, 0}, {3, 1}}, -0.5);
+                     },
+                     {r({2, 3, 2}, 1)}}));
   c.push_back({"layer_norm",
                [](const Inputs& x) { return layer_norm(x[0], x[1], x[2]); },
                {r({2, 3, 19}, 1), r({19}, 2), r({19}, 3)},
@@ -270,13 +294,20 @@ std::vector<OpCase> op_cases() {
                {r({4, 19}, 1), r({19}, 2)},
                1e-5,
                3});
-  c.push_back({"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({3, 7}, 1, -4, 4), r({3, 7}, 2)}});
-  c.push_back({"rotary", [](const Inputs& x) { return rotary(x[0], {1, 0.3, 0.07}); }, {r({2, 5, 3, 6}, 1)}, 1e-6, 2});
-  c.push_back({"embedding",
-               [](const Inputs& x) { return embedding(x[0], x[1]); },
-               {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})},
-               1e-6,
-               2});
+  c.push_back(
+      exact({"silu_mul", [](const Inputs& x) { return silu_mul(x[0], x[1]); }, {r({3, 7}, 1, -4, 4), r({3, 7}, 2)}}));
+  c.push_back(exact({"rotary",
+                     [](const Inputs& x) {
+                       return rotary(x[0], {1, 0.3, 0.07});
+                     },
+                     {r({2, 5, 3, 6}, 1)},
+                     1e-6,
+                     2}));
+  c.push_back(exact({"embedding",
+                     [](const Inputs& x) { return embedding(x[0], x[1]); },
+                     {r({6, 5}, 1), indices({1, 5, 1, 0, 2, 1}, {2, 3})},
+                     1e-6,
+                     2}));
   c.push_back({"tied_embedding",  // the table is also the head
                [](const Inputs& x) { return linear(embedding(x[0], x[1]), x[0]); },
                {r({6, 5}, 1), indices({1, 5, 1}, {3})},
@@ -339,7 +370,7 @@ std::vector<OpCase> op_cases() {
                  {r({3, 4, 2, 6}, 1), r({6}, 2, 0.5, 2), r({6}, 3), r({3, 4, 2, 6}, 4)},
                  1e-5,
                  4});
-  c.push_back({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}});
+  c.push_back(exact({"max_pool2d", [](const Inputs& x) { return max_pool2d(x[0], 2, 2); }, {r({2, 5, 6, 3}, 1)}}));
   c.push_back({"attention",
                [](const Inputs& x) { return attention(x[0], x[1], x[2]); },
                {r({2, 9, 4, 3}, 1, -2, 2), r({2, 9, 2, 3}, 2, -2, 2), r({2, 9, 2, 3}, 3)},
@@ -389,7 +420,8 @@ std::vector<OpCase> op_cases() {
                1e-6,
                3});
   c.push_back({"max_pool2d_padded", [](const Inputs& x) { return max_pool2d(x[0], 3, 2, 1); }, {r({2, 5, 6, 3}, 1)}});
-  c.push_back({"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }, {r({2, 5, 6, 2}, 1)}});
+  c.push_back(
+      exact({"max_pool2d_overlapping", [](const Inputs& x) { return max_pool2d(x[0], 3, 1); }, {r({2, 5, 6, 2}, 1)}}));
   c.push_back(
       {"causal_attention", [](const Inputs& x) { return causal_attention(x[0], 2); }, {r({2, 5, 24}, 1)}, 1e-6, 3});
   c.push_back({"causal_attention_tiles",

@@ -20,10 +20,6 @@ namespace {
 using namespace testing;
 using Inputs = std::vector<Tensor>;
 
-// What must have the CPU's bits, because one definition computes both in one order: where an operation's gradient adds
-// up what broadcasting repeated, each device does so in an order of its own.
-enum class Exact { kNothing, kResult, kAll };
-
 void check_on_gpu(const std::string& name, const Function& f, const Inputs& inputs, const Tolerance& tolerance,
                   Exact exact) {
   if (gpu_is_fake()) exact = Exact::kAll;
@@ -49,23 +45,9 @@ INSTANTIATE_TEST_SUITE_P(Small, EachOp, ::testing::ValuesIn(op_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(EachOp, OnTheGpu) {
-  const std::string
-      broadcast = " add_broadcast sub mul expand maximum minimum where ",
-      exact =
-          " mul_with_itself div affine exp log sqrt tanh relu gelu silu silu_mul sigmoid softplus log_sigmoid gelu_erf "
-          "leaky_relu abs clamp pow pow_of_whole_number topk cumsum gather scatter_add stack pad "
-          "max_all max_outer_and_inner min_middle rotary reshape permute "
-          "slice slice_twice "
-          "transpose_then_reshape dropout embedding max_pool2d max_pool2d_overlapping ";
-  const auto is_among = [](const std::string& names, const char* name) {
-    return names.find(cat(" ", name, " ")) != names.npos;
-  };
   const OpCase& c = GetParam();
   constexpr double kTerms = 300;  // the longest sum among the cases
-  check_on_gpu(c.name, c.f, c.inputs, {kTerms, 4 * c.scale},
-               is_among(exact, c.name)       ? Exact::kAll
-               : is_among(broadcast, c.name) ? Exact::kResult
-                                             : Exact::kNothing);
+  check_on_gpu(c.name, c.f, c.inputs, {kTerms, 4 * c.scale}, c.on_gpu);
 }
 
 // --- Extents that fill a GPU, and odd ones beside them

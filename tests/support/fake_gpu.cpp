@@ -272,76 +272,50 @@ FakeQueue& queue_of(Parallel& p) {
   check_no_other_queue(queue);
   return queue;
 }
-template <auto Kernel, class Args>
-void run(Parallel& p, const Args& args) {
-  Args here = args;
-  reach(here);
-  queue_of(p).add([here](Parallel& cpu) { (kernels().*Kernel)(cpu, here); });
+// An argument as the queue keeps it, with addresses that a kernel may use.
+template <class T>
+T reached(const T& given) {
+  T here = given;
+  if constexpr (std::is_pointer_v<T>) gpu().reach(here);
+  else if constexpr (std::is_class_v<T>) reach(here);
+  return here;
 }
-template <auto Kernel, class Op, class Args>
-void run_op(Parallel& p, Op op, const Args& args) {
-  Args here = args;
-  reach(here);
-  queue_of(p).add([op, here](Parallel& cpu) { (kernels().*Kernel)(cpu, op, here); });
-}
-void update(Parallel& p, UpdateOp op, std::span<const PointwiseArgs> parts) {
+std::vector<PointwiseArgs> reached(std::span<const PointwiseArgs> parts) {
   std::vector<PointwiseArgs> here(parts.begin(), parts.end());
   for (PointwiseArgs& a : here) reach(a);
-  queue_of(p).add([op, here](Parallel& cpu) { kernels().update(cpu, op, here); });
-}
-void tree_add(Parallel& p, float* sum, const float* other, int64_t n) {
-  gpu().reach(sum);
-  gpu().reach(other);
-  queue_of(p).add([=](Parallel& cpu) { kernels().tree_add(cpu, sum, other, n); });
-}
-void chunk_norms(Parallel& p, const float* x, int64_t n, double* out) {
-  gpu().reach(x);
-  gpu().reach(out);
-  queue_of(p).add([=](Parallel& cpu) { kernels().chunk_norms(cpu, x, n, out); });
+  return here;
 }
 
+template <auto Kernel>
+struct Queued;
+template <class... Args, void (*KernelTable::*Kernel)(Parallel&, Args...)>
+struct Queued<Kernel> {
+  static inline std::atomic<bool> has_run = false;
+  static void run(Parallel& p, Args... args) {
+    has_run = true;
+    queue_of(p).add([... here = reached(args)](Parallel& cpu) { (kernels().*Kernel)(cpu, here...); });
+  }
+};
+
 const KernelTable& table() {
-  static const KernelTable instance = {
-      .isa = kernels().isa,  // its bits
-      .pointwise = run_op<&KernelTable::pointwise, PointwiseOp, PointwiseArgs>,
-      .update = update,
-      .row = run_op<&KernelTable::row, RowOp, RowArgs>,
-      .column_sum = run<&KernelTable::column_sum, ColumnArgs>,
-      .norm_columns = run<&KernelTable::norm_columns, NormColumnsArgs>,
-      .channel_sums = run<&KernelTable::channel_sums, ChannelSumsArgs>,
-      .batch_norm = run_op<&KernelTable::batch_norm, BatchNormPass, PointwiseArgs>,
-      .cell = run_op<&KernelTable::cell, CellPass, PointwiseArgs>,
-      .gather = run<&KernelTable::gather, GatherArgs>,
-      .scatter_add = run<&KernelTable::scatter_add, GatherArgs>,
-      .gemm = run<&KernelTable::gemm, GemmArgs>,
-      .conv = run<&KernelTable::conv, ConvArgs>,
-      .conv_backward_input = run<&KernelTable::conv_backward_input, ConvArgs>,
-      .conv_backward_weight = run<&KernelTable::conv_backward_weight, ConvArgs>,
-      .max_pool = run<&KernelTable::max_pool, PoolArgs>,
-      .max_pool_backward = run<&KernelTable::max_pool_backward, PoolArgs>,
-      .resample = run<&KernelTable::resample, ResampleArgs>,
-      .resample_backward = run<&KernelTable::resample_backward, ResampleArgs>,
-      .rotary = run<&KernelTable::rotary, RotaryArgs>,
-      .attention = run<&KernelTable::attention, AttentionArgs>,
-      .attention_backward = run<&KernelTable::attention_backward, AttentionArgs>,
-      .initial = run<&KernelTable::initial, InitialArgs>,
-      .tree_add = tree_add,
-      .chunk_norms = chunk_norms,
-      .tree_sums = run<&KernelTable::tree_sums, TreeSumsArgs>,
-      .encode_blocks = run<&KernelTable::encode_blocks, BlockCodesArgs>,
-      .decode_blocks = run<&KernelTable::decode_blocks, BlockCodesArgs>,
-      .store = run<&KernelTable::store, StoreArgs>,
-      .step_outcome = run<&KernelTable::step_outcome, StepOutcomeArgs>,
-      .update_control = run<&KernelTable::update_control, UpdateControlArgs>,
-      .fold = run<&KernelTable::fold, FoldArgs>,
-      .check_indices = run<&KernelTable::check_indices, IndexCheckArgs>,
-  };
+#define LOCKSTEP_MEMBER(name, ...) .name = Queued<&KernelTable::name>::run,
+  static const KernelTable instance = {.isa = kernels().isa, LOCKSTEP_KERNELS(LOCKSTEP_MEMBER)};  // the CPU's bits
+#undef LOCKSTEP_MEMBER
   return instance;
 }
 
 const KernelTable& FakeQueue::kernels() const { return table(); }
 
 }  // namespace
+
+std::vector<std::string> fake_gpu_kernels_not_run() {
+  std::vector<std::string> out;
+#define LOCKSTEP_NOT_RUN(name, ...) \
+  if (!Queued<&KernelTable::name>::has_run) out.emplace_back(#name);
+  LOCKSTEP_KERNELS(LOCKSTEP_NOT_RUN)
+#undef LOCKSTEP_NOT_RUN
+  return out;
+}
 
 Device fake_gpu(int index, const FakeGpuLimits& limits) {
   gpu().limits = limits;

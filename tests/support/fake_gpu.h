@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "core/device/backend.h"
 #include "core/device/device.h"
@@ -20,6 +22,9 @@ struct FakeGpuLimits {
 
 // Makes it the backend of this process, with these limits from now on; returns device `index`.
 Device fake_gpu(int index = 0, const FakeGpuLimits& limits = {});
+
+// The kernels of core/kernels/kernel_list.h that have not run on it in this process.
+std::vector<std::string> fake_gpu_kernels_not_run();
 
 // Bytes at a device address, for fakes of libraries that work on device memory (NCCL): call it from work in a queue.
 void* fake_gpu_bytes(const void* device_address);
