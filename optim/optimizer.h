@@ -78,8 +78,8 @@ class Optimizer {
   // The same in three parts, for a host that does not wait for the device's verdict on the gradients. First prepare()
   // copies the host's numbers to the device; at most one earlier update may be unsettled then.
   void prepare(double lr);
-  // Then update() launches the update; `verdict` (DataParallel::PendingStep) holds the factor for the gradients and the
-  // skip flag. A CUDA graph may record this part.
+  // Then update() launches the update; `verdict` (fp32 [2] on this rank's device) holds the factor for the gradients
+  // and the skip flag. A CUDA graph may record this part.
   void update(const std::vector<Slot>& slots, const Tensor& verdict);
   // Then settle(), once the host knows the verdict, in the order of the updates.
   void settle(bool skipped);

@@ -1,6 +1,6 @@
 // Context: the thread-local state of a rank: current stream, gradient mode, anomaly mode, labels of memory, predicted
-// loss gradient, and the key of random numbers. There is no other ambient state. It is changed only by the RAII classes
-// below (With...), which restore the earlier value at the end of their scope.
+// loss gradient, key of random numbers. Other thread-local state (logs, traces, scratch) changes no result. Changed
+// only by the RAII classes below (With...), which restore the earlier value at the end of their scope.
 #pragma once
 
 #include <cstdint>

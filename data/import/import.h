@@ -139,11 +139,11 @@ void import_npz(const std::string& archive, const std::string& samples, const st
                 ImageLayout layout = ImageLayout::kByShape);
 
 // The vocabulary that import_text would make from a UTF-8 text file; and the vocabulary of a dataset file (null at
-// level "ids"; throws kBadData if the file holds images).
+// level "ids"; throws kBadData where the file holds no text).
 std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path);
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path);
-// Whether a file has the HDF5 signature at an offset that HDF5 allows. Throws kMissingInput if the file cannot be
-// opened.
+// Whether a file has the HDF5 signature at an offset of its first MiB that HDF5 allows. Throws kMissingInput if the
+// file cannot be opened.
 bool is_hdf5_file(const std::string& path);
 
 }  // namespace lockstep

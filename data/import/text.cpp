@@ -321,7 +321,7 @@ std::unique_ptr<Vocabulary> vocabulary_of_text(const std::string& path) {
 
 std::unique_ptr<Vocabulary> vocabulary_of_dataset(const std::string& path) {
   DatasetHeader header = read_dataset_header(Hdf5File::open(path));
-  require(header.kind == DataKind::kTokens, ExitCode::kBadData, path, ": holds images, which have no vocabulary");
+  require(header.kind == DataKind::kTokens, ExitCode::kBadData, path, ": holds no text, and so no vocabulary");
   return std::move(header.vocabulary);
 }
 

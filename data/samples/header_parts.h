@@ -1,5 +1,5 @@
 // Parts of dataset files that several kinds of samples and targets have: lists, hashes of chunks, texts, classes. Plain
-// functions, for data/samples; they throw ExitCode::kBadData naming the file.
+// functions, for data/samples and data/import; they throw ExitCode::kBadData naming the file.
 #pragma once
 
 #include <cstring>

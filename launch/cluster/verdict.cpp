@@ -20,7 +20,7 @@ std::string seconds_text(double s) {
 
 double age_of(const Activity& a, const RankView& r, double now) { return a.age_s + std::max(0.0, now - r.heard); }
 
-// "in backward, step 18, for 3.2 s"
+// "in backward, after step 18, for 3.2 s"
 std::string doing(const RankView& r, double now) {
   const Activity& a = !r.call.what.empty() ? r.call : r.phase;
   std::string out = cat("after step ", r.step.step);

@@ -44,7 +44,7 @@ struct RankView {
 
 // Limits in seconds.
 struct Patience {
-  double warn_silence = 2.5;  // nothing heard of a rank, or it is stopped
+  double warn_silence = 2.5;  // nothing heard of a rank; of one that is stopped 1 s, where this is more
   double silence = 10;        // then it is given up
   double slow_phase = 5;      // a phase without progress is said after the larger of this and ten times its median
   double deadline = 60;       // and given up after the larger of this and ten times its median; in an exchange the rank
