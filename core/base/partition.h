@@ -20,6 +20,12 @@ inline Range intersect(Range a, Range b) { return {std::max(a.begin, b.begin), s
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 
+// Calls visit(piece) for consecutive pieces of `all`, of at most `most` each.
+template <class Visit>
+void for_each_piece(Range all, int64_t most, const Visit& visit) {
+  for (int64_t at = all.begin; at < all.end; at += most) visit(Range{at, std::min(at + most, all.end)});
+}
+
 // Part `index` of [0, n) cut into `parts` contiguous pieces whose sizes differ by one at most, larger ones first.
 inline Range split_evenly(int64_t n, int64_t parts, int64_t index) {
   int64_t base = n / parts, extra = n % parts;

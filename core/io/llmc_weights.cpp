@@ -116,17 +116,14 @@ void write_llmc_weights(const std::string& path, const LlmcHeader& h,
     std::vector<uint16_t> halves;
     for (const LlmcTensor& t : llmc_tensors(h)) {
       const int64_t n = t.shape.numel(), all = stored_elements(h, t);
-      for (Range r{0, std::min(kPiece, all)}; !r.empty(); r = {r.end, std::min(r.end + kPiece, all)}) {
+      for_each_piece({0, all}, kPiece, [&](Range r) {
         values.assign(static_cast<size_t>(r.size()), 0.0f);
         if (r.begin < n) read(t, {r.begin, std::min(r.end, n)}, values.data());
-        if (!h.bf16) {
-          put(values.data(), r.size() * 4);
-          continue;
-        }
+        if (!h.bf16) return put(values.data(), r.size() * 4);
         halves.resize(values.size());
         std::transform(values.begin(), values.end(), halves.begin(), to_bf16_bits);
         put(halves.data(), r.size() * 2);
-      }
+      });
     }
   }
   pending.commit();

@@ -261,15 +261,14 @@ void WeightFiles::read(const StoredWeight& w, Range range, float* out) const {
   if (w.type == "F32") return open_->read(w, range.begin * size, out, range.size() * size);
   std::string bytes;
   const int64_t most = kPieceBytes / size;
-  for (Range r{range.begin, std::min(range.begin + most, range.end)}; !r.empty();
-       r = {r.end, std::min(r.end + most, range.end)}) {
+  for_each_piece(range, most, [&](Range r) {
     bytes.resize(static_cast<size_t>(r.size() * size));
     open_->read(w, r.begin * size, bytes.data(), r.size() * size);
     float* to = out + (r.begin - range.begin);
     if (w.type == "F16") convert<uint16_t>(bytes, to, from_fp16_bits);
     else if (w.type == "F64") convert<double>(bytes, to, [](double v) { return static_cast<float>(v); });
     else convert<uint16_t>(bytes, to, from_bf16_bits);
-  }
+  });
 }
 
 struct WeightWriter::State {

@@ -3,9 +3,11 @@
 #include <map>
 #include <vector>
 
+#include "core/base/partition.h"
 #include "core/io/safetensors.h"
 #include "core/nn/module.h"
 #include "core/tensor/raw_ops.h"
+#include "core/tensor/stretches.h"
 
 namespace lockstep {
 namespace {
@@ -29,17 +31,8 @@ void Module::save(const std::string& path) const {
     weights.push_back({.name = t.name, .shape = t.value.shape()});
   }
   WeightWriter writer(path, std::move(weights));
-  for (const NamedTensor& t : all) {
-    const Tensor flat = t.value.flatten();
-    for (int64_t at = 0; at < flat.numel(); at += kAtATime) {
-      const int64_t end = std::min(at + kAtATime, flat.numel());
-      const Tensor piece = Tensor::empty({end - at});
-      raw::copy(piece, flat.slice(0, at, end));
-      const Tensor there = raw::to_host(piece);
-      current_stream().synchronize();
-      writer.write(there.values<float>(), end - at);
-    }
-  }
+  for (const NamedTensor& t : all)
+    for_each_stretch(t.value, kAtATime, [&](int64_t, const float* values, int64_t n) { writer.write(values, n); });
   writer.commit();
 }
 
@@ -55,16 +48,14 @@ void Module::load(const std::string& path) {
   for (const StoredWeight& w : files.weights())
     require(std::any_of(all.begin(), all.end(), [&](auto& t) { return t.name == w.name; }), ExitCode::kBadData, path,
             ": has a tensor ", w.name, ", which the module lacks");
-  std::vector<float> piece;
   for (const NamedTensor& t : all) {
     if (!t.value.allocated()) t.value.storage()->allocate();
     const Tensor flat = t.value.flatten();
-    for (int64_t at = 0; at < flat.numel(); at += kAtATime) {
-      const int64_t end = std::min(at + kAtATime, flat.numel());
-      piece.resize(static_cast<size_t>(end - at));
-      files.read(*files.find(t.name), {at, end}, piece.data());
-      raw::copy(flat.slice(0, at, end), raw::to_device(Tensor::of(piece, {end - at}), t.value.device()));
-    }
+    for_each_piece({0, flat.numel()}, kAtATime, [&](Range r) {
+      std::vector<float> values(static_cast<size_t>(r.size()));
+      files.read(*files.find(t.name), r, values.data());
+      raw::copy(flat.slice(0, r.begin, r.end), raw::to_device(Tensor::of(values, {r.size()}), t.value.device()));
+    });
   }
   name_tree(name_);
 }

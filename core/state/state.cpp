@@ -45,33 +45,11 @@ std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int
   return out;
 }
 
-void for_each_stretch(const StateEntry& entry, int64_t most,
-                      const std::function<void(int64_t at, const float* values, int64_t n)>& visit) {
-  const int64_t n = entry.data.numel();
-  if (entry.data.device().in_host_memory() && entry.data.dtype() == DType::kFloat32) {
-    const float* values = entry.data.values<float>();
-    for (int64_t at = 0; at < n; at += most) visit(at, values + at, std::min(most, n - at));
-    return;
-  }
+void for_each_stretch(const StateEntry& entry, int64_t most, const VisitStretch& visit) {
   check(entry.data.device().has_bytes(), "values of ", entry.name, " on ", entry.data.device());
-  Tensor copies[2];
-  Event there[2];
-  auto fetch = [&](int64_t at, int turn) {
-    if (at >= n) return;
-    const int64_t count = std::min(most, n - at);
-    if (!copies[turn]) {
-      copies[turn] = Tensor::unallocated({count}, DType::kFloat32, host_memory_of(entry.data.device()));
-      copies[turn].allocate();
-    }
-    raw::copy(copies[turn].slice(0, 0, count), entry.values(at, at + count));
-    there[turn] = current_stream().record();
-  };
-  fetch(0, 0);
-  for (int64_t at = 0, turn = 0; at < n; at += most, turn ^= 1) {
-    fetch(at + most, static_cast<int>(turn ^ 1));
-    there[turn].synchronize();
-    visit(at, static_cast<const float*>(copies[turn].read()), std::min(most, n - at));
-  }
+  if (!entry.scales) return for_each_stretch(entry.data, most, visit);
+  const auto values_of = [&](int64_t begin, int64_t end) { return entry.values(begin, end); };
+  for_each_stretch(entry.data.numel(), most, entry.data.device(), values_of, visit);
 }
 
 Hash128 digest_of(std::string_view name, int64_t offset, const float* values, int64_t n) {

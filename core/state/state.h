@@ -10,6 +10,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/state_chunk.h"
+#include "core/tensor/stretches.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -36,11 +37,8 @@ struct StateEntry {
 // The part of each entry that rank `rank` of `size` holding the same entries writes: together they cover all once.
 std::vector<StateEntry> cut_for_rank(const std::vector<StateEntry>& entries, int rank, int size);
 
-// Calls visit(at, values, n) for consecutive pieces of at most `most` elements of the entry; `at` counts from its first
-// element. `values` is host memory: the entry's own, or a copy if it is on a GPU; the next piece is copied during a
-// visit. Sees the work enqueued on the current stream before.
-void for_each_stretch(const StateEntry& entry, int64_t most,
-                      const std::function<void(int64_t at, const float* values, int64_t n)>& visit);
+// for_each_stretch (core/tensor/stretches.h) of the slice's values; of codes `most` is a multiple of kStateChunk.
+void for_each_stretch(const StateEntry& entry, int64_t most, const VisitStretch& visit);
 
 // Sum mod 2^128 of one hash for each chunk of kStateChunk elements, keyed by name and chunk index: slices of any layout
 // add up to one value.

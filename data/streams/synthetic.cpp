@@ -36,52 +36,56 @@ void SyntheticTokens::read(Range tokens, int32_t* out) const {
   }
 }
 
-SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part) : part_(part), images_(o.images) {
-  check(part.begin >= 0 && part.end <= images_ && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
-        images_);
-  spec_ = {{{"images", DType::kFloat32, {o.height, o.width, o.channels}}, {std::string(kLabels), DType::kInt32, {}}},
-           o.classes,
-           "images"};
+SyntheticImageSet::SyntheticImageSet(int64_t images, Range part, DataSpec spec)
+    : images_(images), part_(part), spec_(std::move(spec)) {
+  check(part.begin >= 0 && part.end <= images && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
+        images);
 }
+
+void SyntheticImageSet::read(int64_t, int64_t index, SampleMemory sample) const {
+  check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
+  draw_image(part_.begin + index, static_cast<float*>(sample[0]), static_cast<int32_t*>(sample[1]));
+}
+
+SyntheticImages::SyntheticImages(const DataOptions::Synthetic& o, Range part)
+    : SyntheticImageSet(
+          o.images, part,
+          {{{"images", DType::kFloat32, {o.height, o.width, o.channels}}, {std::string(kLabels), DType::kInt32, {}}},
+           o.classes,
+           "images"}) {}
 
 Hash128 SyntheticImages::identity() const {
   return hash128(cat("synthetic images ", images_, " of ", spec_.input().shape, " classes ", spec_.classes));
 }
 
-void SyntheticImages::read(int64_t, int64_t index, SampleMemory sample) const {
-  check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
-  index += part_.begin;
-  int64_t label = static_cast<int64_t>(draw(2, index) % static_cast<uint64_t>(spec_.classes));
-  float* out = static_cast<float*>(sample[0]);
+void SyntheticImages::draw_image(int64_t image, float* pixels, int32_t* labels) const {
+  const auto label = static_cast<int64_t>(draw(2, image) % static_cast<uint64_t>(spec_.classes));
   int64_t values = spec_.input().shape.numel();
-  uint64_t state = draw(3, index);
+  uint64_t state = draw(3, image);
   for (int64_t i = 0; i < values; i += 4) {
     uint64_t z = next(state);  // four values of 16 bits
     for (int64_t j = i; j < std::min(i + 4, values); ++j, z >>= 16) {
       float stripe = j % spec_.classes == label ? 1.5f : 0.0f;
-      out[j] = static_cast<float>(z & 0xFFFF) / 32768.0f - 1.0f + stripe;
+      pixels[j] = static_cast<float>(z & 0xFFFF) / 32768.0f - 1.0f + stripe;
     }
   }
-  *static_cast<int32_t*>(sample[1]) = static_cast<int32_t>(label);
+  *labels = static_cast<int32_t>(label);
 }
 
-SyntheticShapes::SyntheticShapes(const DataOptions::Synthetic& o, Range part) : part_(part), images_(o.images) {
-  check(part.begin >= 0 && part.end <= images_ && !part.empty(), "images [", part.begin, ", ", part.end, ") of ",
-        images_);
-  spec_.tensors = {{"images", DType::kFloat32, {o.height, o.width, 1}},
-                   {std::string(kLabels), DType::kInt32, {o.height, o.width}}};
-  spec_.classes = 2;
-  spec_.unit = "images";
-}
+SyntheticShapes::SyntheticShapes(const DataOptions::Synthetic& o, Range part)
+    : SyntheticImageSet(o.images, part,
+                        {{{"images", DType::kFloat32, {o.height, o.width, 1}},
+                          {std::string(kLabels), DType::kInt32, {o.height, o.width}}},
+                         2,
+                         "images"}) {}
 
 Hash128 SyntheticShapes::identity() const {
   return hash128(cat("synthetic shapes 1, ", images_, " of ", spec_.input().shape));
 }
 
-void SyntheticShapes::read(int64_t, int64_t index, SampleMemory sample) const {
-  check(index >= 0 && index < part_.size(), "sample ", index, " of ", part_.size());
+void SyntheticShapes::draw_image(int64_t image, float* pixels, int32_t* labels) const {
   const int64_t height = spec_.input().shape[0], width = spec_.input().shape[1];
-  uint64_t state = draw(4, index + part_.begin);
+  uint64_t state = draw(4, image);
   struct Side {  // of stripes: two pixels wide, of one direction
     int64_t phase;
     float brightness;
@@ -106,8 +110,6 @@ void SyntheticShapes::read(int64_t, int64_t index, SampleMemory sample) const {
     f.half_width = width / 10 + 1 + below(state, width / 5 + 1);
     f.side = side();
   }
-  float* image = static_cast<float*>(sample[0]);
-  int32_t* label = static_cast<int32_t*>(sample[1]);
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x) {
       const Figure* top = nullptr;
@@ -116,8 +118,8 @@ void SyntheticShapes::read(int64_t, int64_t index, SampleMemory sample) const {
       const Side& s = top ? top->side : ground;
       const int64_t across = (top ? x - y + height : x + y) + s.phase;
       const float noise = static_cast<float>(next(state) & 0xFFFF) / 32768.0f - 1.0f;
-      *image++ = s.brightness + (across / 2 % 2 == 0 ? 0.75f : -0.75f) + noise;
-      *label++ = top ? 1 : 0;
+      *pixels++ = s.brightness + (across / 2 % 2 == 0 ? 0.75f : -0.75f) + noise;
+      *labels++ = top ? 1 : 0;
     }
 }
 

@@ -21,38 +21,43 @@ class SyntheticTokens final : public TokenSource {
   DataOptions::Synthetic options_;
 };
 
+// Images [part) of those that the options describe; sample `index` is image part.begin + index.
+class SyntheticImageSet : public Dataset {
+ public:
+  int64_t size() const final { return part_.size(); }
+  const DataSpec& spec() const final { return spec_; }
+  void read(int64_t epoch, int64_t index, SampleMemory sample) const final;
+  const Vocabulary* vocabulary() const final { return nullptr; }
+
+ protected:
+  SyntheticImageSet(int64_t images, Range part, DataSpec spec);
+  virtual void draw_image(int64_t image, float* pixels, int32_t* labels) const = 0;
+
+  int64_t images_;
+  Range part_;
+  DataSpec spec_;
+};
+
 // Uniform noise, plus a stripe pattern that depends on the label.
-class SyntheticImages final : public Dataset {
+class SyntheticImages final : public SyntheticImageSet {
  public:
   SyntheticImages(const DataOptions::Synthetic& options, Range part);
-  int64_t size() const override { return part_.size(); }
-  const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override;
-  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
-  const Vocabulary* vocabulary() const override { return nullptr; }
 
  private:
-  Range part_;
-  int64_t images_;
-  DataSpec spec_;
+  void draw_image(int64_t image, float* pixels, int32_t* labels) const override;
 };
 
 // Images for segmentation, one channel, with a label for each pixel: 1 on two to five overlapping ellipses and
 // rectangles, 0 elsewhere. Both sides have stripes and noise, and brightness of one distribution; the direction of the
 // stripes alone tells them apart.
-class SyntheticShapes final : public Dataset {
+class SyntheticShapes final : public SyntheticImageSet {
  public:
   SyntheticShapes(const DataOptions::Synthetic& options, Range part);
-  int64_t size() const override { return part_.size(); }
-  const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override;
-  void read(int64_t epoch, int64_t index, SampleMemory sample) const override;
-  const Vocabulary* vocabulary() const override { return nullptr; }
 
  private:
-  Range part_;
-  int64_t images_;
-  DataSpec spec_;
+  void draw_image(int64_t image, float* pixels, int32_t* labels) const override;
 };
 
 }  // namespace lockstep

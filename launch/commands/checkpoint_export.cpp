@@ -43,11 +43,11 @@ struct Tensors : NamedTensors {
   void visit(const std::string& name, int64_t row, const Visit& visit) const {
     const int64_t n = shapes.at(name).numel(), most = std::max(row, kPiece / row * row);
     std::vector<float> values;
-    for (Range r{0, std::min(most, n)}; !r.empty(); r = {r.end, std::min(r.end + most, n)}) {
+    for_each_piece({0, n}, most, [&](Range r) {
       values.resize(static_cast<size_t>(r.size()));
       read(name, r, values.data());
       visit(r, values.data());
-    }
+    });
   }
 };
 
