@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
+#include <span>
 
 #include "core/base/error.h"
 
@@ -22,6 +24,45 @@ bool begins_anew(std::string_view text, size_t at) {
   return (point >= 0x3041 && point <= 0x3096) || (point >= 0x30A1 && point <= 0x30FA) ||
          (point >= 0x3400 && point <= 0x9FFF) || (point >= 0xAC00 && point <= 0xD7A3);
 }
+
+struct CodePoints {
+  uint32_t first, last;
+};
+bool is_in(std::span<const CodePoints> ranges, uint32_t c) {
+  const auto found = std::upper_bound(ranges.begin(), ranges.end(), c,
+                                      [](uint32_t point, const CodePoints& r) { return point < r.first; });
+  return found != ranges.begin() && c <= std::prev(found)->last;
+}
+
+// Code points that Unicode 8 had not, as far as a later version made marks, punctuation, controls or compositions of
+// some of them: a release of utf8proc may know them, and token ids must not depend on that.
+constexpr CodePoints kSinceUnicode9[] = {
+    {0x5C8, 0x5CF},     {0x61D, 0x61D},     {0x7FB, 0x7FF},     {0x85F, 0x89F},     {0x8B5, 0x8E2},
+    {0x9FC, 0xA00},     {0xA76, 0xA80},     {0xAFA, 0xB00},     {0xB4E, 0xB55},     {0xC04, 0xC04},
+    {0xC3A, 0xC3C},     {0xC70, 0xC77},     {0xC84, 0xC84},     {0xCF3, 0xD00},     {0xD3B, 0xD3C},
+    {0xD80, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECF},     {0x180F, 0x180F},   {0x1ABF, 0x1AFF},
+    {0x1B4C, 0x1B4F},   {0x1B7D, 0x1B7F},   {0x1DF6, 0x1DFB},   {0x2E43, 0x2E7F},   {0xA82C, 0xA82F},
+    {0xA8C5, 0xA8CD},   {0xA8FE, 0xA8FF},   {0x10570, 0x105FF}, {0x10D00, 0x10E5F}, {0x10E7F, 0x10FFF},
+    {0x11070, 0x1107E}, {0x110C2, 0x110CF}, {0x111CE, 0x111CF}, {0x1123E, 0x1127F}, {0x1133A, 0x1133B},
+    {0x11375, 0x1147F}, {0x1165A, 0x1167F}, {0x116B8, 0x116BF}, {0x11740, 0x1189F}, {0x11900, 0x11ABF},
+    {0x11AF9, 0x11FFF}, {0x12544, 0x12FFF}, {0x1342F, 0x143FF}, {0x14647, 0x167FF}, {0x16B90, 0x16EFF},
+    {0x16F45, 0x16F4F}, {0x16FA0, 0x1AFFF}, {0x1BCA4, 0x1CFFF}, {0x1D127, 0x1D128}, {0x1D246, 0x1D2FF},
+    {0x1DAB0, 0x1E7FF}, {0x1E8D7, 0x1EDFF}};
+// Those of them with a combining class other than 0 in Unicode 9.
+constexpr CodePoints kOrderedInUnicode9[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11442},
+                                             {0x11446, 0x11446}, {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A},
+                                             {0x1E944, 0x1E94A}};
+
+// Capital letters of Unicode 16 and 17, and how far ahead their small ones are.
+struct Capitals {
+  uint32_t first, last;
+  int32_t ahead;
+};
+constexpr Capitals kLaterCapitals[] = {{0x1C89, 0x1C89, 1},    {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+                                       {0xA7CC, 0xA7CC, 1},    {0xA7CE, 0xA7CE, 1},
+                                       {0xA7D2, 0xA7D2, 1},    {0xA7D4, 0xA7D4, 1},
+                                       {0xA7DA, 0xA7DA, 1},    {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+                                       {0x10D50, 0x10D65, 32}, {0x16EA0, 0x16EB8, 27}};
 
 struct Freed {
   void operator()(void* memory) const { std::free(memory); }
@@ -53,6 +94,59 @@ size_t next_boundary(std::string_view text, size_t from) {
   for (size_t at = from + 1; at < text.size(); ++at)
     if (begins_anew(text, at)) return at;
   return text.size();
+}
+
+CharacterKind kind_of(uint32_t c) {
+  if (c < 0x80) {
+    const bool letter = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    return {.control = c < 0x20 || c == 0x7F, .punctuation = c > 0x20 && c < 0x7F && !letter};
+  }
+  if (is_in(kSinceUnicode9, c)) return {};
+  // Of another category in Unicode 8 than today.
+  switch (c) {
+    case 0x1734: return {.mark = true};
+    case 0x1885:
+    case 0x1886:
+    case 0xA9BD: return {};
+    case 0x166D:
+    case 0x111C9: return {.punctuation = true};
+  }
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return {.control =
+              category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO,
+          .mark = category == UTF8PROC_CATEGORY_MN,
+          .punctuation = category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO};
+}
+
+bool is_white_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+Decomposed canonical_decomposition(uint32_t c) {
+  Decomposed out{{c}, 1};
+  if (c < 0xC0 || is_in(kSinceUnicode9, c)) return out;
+  utf8proc_int32_t points[8];
+  int last_class = 0;
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points, 8, UTF8PROC_DECOMPOSE, &last_class);
+  check(count > 0 && count <= 8, "code point ", c, " decomposes into ", count);
+  out.count = static_cast<size_t>(count);
+  std::copy_n(points, out.count, out.points.begin());
+  return out;
+}
+
+int combining_class(uint32_t c) {
+  if (c < 0x300 || c == 0x1715 || (is_in(kSinceUnicode9, c) && !is_in(kOrderedInUnicode9, c))) return 0;
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
+}
+
+uint32_t lower_case(uint32_t c) {
+  if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
+  if (c == 0x130) return c;
+  for (const Capitals& k : kLaterCapitals)
+    if (c >= k.first && c <= k.last) return static_cast<uint32_t>(static_cast<int32_t>(c) + k.ahead);
+  return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
 }
 
 }  // namespace lockstep

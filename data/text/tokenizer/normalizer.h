@@ -1,13 +1,16 @@
-// Unicode's normal form C (Unicode Standard Annex 15), by utf8proc. Plain functions.
+// Unicode's normal form C (Unicode Standard Annex 15), and what BERT's normalizer asks of a character. The one door to
+// utf8proc. Plain functions.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-bool can_normalise();  // false in a build without utf8proc; nfc() is not called there
+bool can_normalise();  // false in a build without utf8proc; nothing else here is called there
 
 // UTF-8. Throws ExitCode::kBadData for other bytes.
 std::string nfc(std::string_view text);
@@ -16,5 +19,22 @@ std::string nfc(std::string_view text);
 // no character combines with to its left. `from`: the first such place behind it, or the text's size.
 size_t last_boundary(std::string_view text);
 size_t next_boundary(std::string_view text, size_t from);
+
+// Of a code point, whatever release of utf8proc the build has: categories are those of Unicode 8, decompositions those
+// of Unicode 9 and lower case that of Unicode 17, as the package `tokenizers` (0.23) has them.
+struct CharacterKind {
+  bool control = false;      // Cc, Cf or Co
+  bool mark = false;         // Mn
+  bool punctuation = false;  // of ASCII all that is printed and no letter, digit or space; else P
+};
+CharacterKind kind_of(uint32_t code_point);
+bool is_white_space(uint32_t code_point);  // Unicode's White_Space
+struct Decomposed {
+  std::array<uint32_t, 8> points{};
+  size_t count = 0;
+};
+Decomposed canonical_decomposition(uint32_t code_point);  // itself where it has none
+int combining_class(uint32_t code_point);
+uint32_t lower_case(uint32_t code_point);  // of one character; U+0130, which has two, is itself
 
 }  // namespace lockstep

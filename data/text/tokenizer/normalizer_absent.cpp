@@ -1,15 +1,25 @@
 // Compiled in place of normalizer.cpp where the package libutf8proc-dev is not there.
+#include <cstdlib>
+
 #include "core/base/error.h"
 #include "data/text/tokenizer/normalizer.h"
 
 namespace lockstep {
 
 bool can_normalise() { return false; }
-std::string nfc(std::string_view) {
+namespace {
+[[noreturn]] void refuse() {
   check(false, "this build has no utf8proc");
-  return {};
+  std::abort();
 }
+}  // namespace
+std::string nfc(std::string_view) { refuse(); }
 size_t last_boundary(std::string_view text) { return text.size(); }
 size_t next_boundary(std::string_view text, size_t) { return text.size(); }
+CharacterKind kind_of(uint32_t) { refuse(); }
+bool is_white_space(uint32_t) { refuse(); }
+Decomposed canonical_decomposition(uint32_t) { refuse(); }
+int combining_class(uint32_t) { refuse(); }
+uint32_t lower_case(uint32_t) { refuse(); }
 
 }  // namespace lockstep
