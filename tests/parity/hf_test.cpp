@@ -228,6 +228,24 @@ class Changed {
   TemporaryFolder scratch;
 };
 
+// BertModel by itself: names without "bert.", no head. Its tensors are those of the model but for the head's.
+TEST(HfFolder, ABareBertOpens) {
+  const Changed bare(kept("bert"), [](WeightToWrite& w) {
+    const bool body = w.name.starts_with("bert.");
+    if (body) w.name = w.name.substr(5);
+    return body;
+  });
+  Loaded m(bare.scratch / "");
+  expect_error(ExitCode::kBadData, {"cls.predictions.bias is missing"},
+               [&] { load_weights(*m.settings->pretrained, m.entries); });
+  std::vector<StateEntry> body;
+  for (const StateEntry& e : m.entries)
+    if (e.name.find("transform.") == e.name.npos && e.name.find("head_bias") == e.name.npos) body.push_back(e);
+  EXPECT_EQ(body.size() + 5, m.entries.size());
+  load_weights(*m.settings->pretrained, body);
+  for (const StateEntry& e : body) EXPECT_EQ(e.data.values<float>()[0], 1.f) << e.name;
+}
+
 TEST(HfFolder, TensorsThatDoNotFitAreNamed) {
   const auto refused = [](const Changed& changed, std::initializer_list<std::string> parts) {
     expect_error(ExitCode::kBadData, parts, [&] {

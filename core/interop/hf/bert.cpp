@@ -41,6 +41,7 @@ void name_bert_tensors(const BertOptions& o, BertHeads heads, HfModel& m) {
     layers.both("head", {"classifier"});
   }
   for (size_t i = body; i < m.tensors.size(); ++i) m.tensors[i].head = true;
+  m.prefix = "bert.";  // of BertModel by itself
   m.ignored = {"cls.seq_relationship.*", "bert.embeddings.position_ids"};
 }
 
