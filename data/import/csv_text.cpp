@@ -49,7 +49,7 @@ class TextTableImport {
                 made_of(cat("table, columns ", json_text_of(columns.text), " ", json_text_of(columns.label),
                             columns.encoding == TextEncoding::kUtf8 ? "" : cat(", encoding ", int(columns.encoding))),
                         vocabulary_, options.separator, {table})) {
-    require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
+    require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
     require(rows_.next(cells_), ExitCode::kBadData, rows_.path(), ": is empty; the first row names the columns");

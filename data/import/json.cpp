@@ -119,7 +119,7 @@ class JsonImport {
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary_), 0, description()) {
     if (paired()) writer_.set_paired();
     writer_.set_like(options.like);
-    require(options.separator.empty() || vocabulary_.pairs() || vocabulary_.pieces(), ExitCode::kUsage,
+    require(options.separator.empty() || vocabulary_.has_tokenizer(), ExitCode::kUsage,
             "a separator is an added token of a tokenizer; bytes and characters have none");
     if (!options.separator.empty()) encoders_[0]->need_token(options.separator, "the separator");
     if (writer_.found()) {

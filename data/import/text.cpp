@@ -16,6 +16,7 @@
 #include "data/text/tokenizer/block_encoder.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/word_pieces.h"
 
 namespace lockstep {
 namespace {
@@ -47,13 +48,16 @@ struct InputBlock {
   std::optional<Hash128> hash{};
 };
 
+// Where blocks may end: anywhere, where a normal form can be cut, or behind white space.
+enum class BlockEnd : uint8_t { kAnywhere, kNormalForm, kBlank };
+
 // Reads the inputs by blocks.
 class BlockReader {
  public:
-  // `valid`: the text must be UTF-8, or is made so. `nfc`: blocks end where a normal form can be cut.
-  BlockReader(const Inputs& inputs, std::optional<InvalidBytes> valid, bool nfc, const std::string& advice,
+  // `valid`: the text must be UTF-8, or is made so.
+  BlockReader(const Inputs& inputs, std::optional<InvalidBytes> valid, BlockEnd end, const std::string& advice,
               TextPosition at = {})
-      : inputs_(inputs), valid_(valid), nfc_(nfc), advice_(advice), at_(std::move(at)) {
+      : inputs_(inputs), valid_(valid), end_(end), advice_(advice), at_(std::move(at)) {
     for (size_t i = 0; i < at_.input; ++i) before_ += InputStream(inputs_[i].path, inputs_[i].name).size();
   }
 
@@ -82,12 +86,13 @@ class BlockReader {
       text += bytes;
       at_.byte += static_cast<int64_t>(got);
     }
-    if (nfc_ && !block.last) {
-      const size_t end = last_boundary(text);
+    if (end_ != BlockEnd::kAnywhere && !block.last) {
+      const size_t end = end_ == BlockEnd::kNormalForm ? last_boundary(text) : text.find_last_of(" \t\n\r") + 1;
       at_.carried = text.substr(end);
       text.resize(end);
       require(at_.carried.size() <= kLongestWord, ExitCode::kBadData, block.from->name, ": holds more than ",
-              kLongestWord >> 20, " MiB of text without a place where its normal form can be cut");
+              kLongestWord >> 20, " MiB of text without a place where ",
+              end_ == BlockEnd::kNormalForm ? "its normal form can be cut" : "a word ends");
     }
     block.done = before_ + stream_->taken();
     if (block.last) {
@@ -112,7 +117,7 @@ class BlockReader {
 
   const Inputs& inputs_;
   const std::optional<InvalidBytes> valid_;
-  const bool nfc_;
+  const BlockEnd end_;
   const std::string advice_;
   TextPosition at_;
   int64_t before_ = 0;  // bytes of the inputs before, as stored
@@ -138,7 +143,7 @@ void for_each_character(std::string_view text, Use use) {
 Vocabulary vocabulary_in(const Inputs& inputs, int threads, const ProgressCallback& progress, int64_t total,
                          std::vector<Hash128>& hashes) {
   std::vector<std::vector<bool>> seen(static_cast<size_t>(threads), std::vector<bool>(kCodePoints));
-  BlockReader reader(inputs, InvalidBytes::kRefuse, false, kAdviceForCharacters);
+  BlockReader reader(inputs, InvalidBytes::kRefuse, BlockEnd::kAnywhere, kAdviceForCharacters);
   in_order<InputBlock>(
       threads, [&](InputBlock& block) { return reader.next(block); },
       [&](InputBlock& block, int thread) {
@@ -168,10 +173,12 @@ class TextImport {
         surveyed_(std::move(surveyed)),
         threads_(import_threads(options)),
         writer_(output, options.force, std::make_unique<Vocabulary>(vocabulary), 0, made_of) {
-    if (const BytePairs* pairs = vocabulary.pairs()) {
-      separator_ = pairs->added(options.separator);
-      require(options.separator.empty() || separator_, ExitCode::kUsage, "the separator ", options.separator,
+    if (!options.separator.empty()) {
+      separator_ = vocabulary.special(options.separator);
+      require(separator_ >= 0, ExitCode::kUsage, "the separator ", options.separator,
               " is no added token of the tokenizer");
+    }
+    if (const BytePairs* pairs = vocabulary.pairs()) {
       for (int i = 0; i < threads_; ++i)
         encoders_.push_back(std::make_unique<BpeEncoder>(*pairs, options.special_tokens));
       joiner_.emplace(*pairs, options.special_tokens);
@@ -192,9 +199,12 @@ class TextImport {
     const TextLevel level = vocabulary_.level();
     std::optional<InvalidBytes> valid;
     if (level == TextLevel::kChar) valid = InvalidBytes::kRefuse;
-    if (level == TextLevel::kBpe) valid = options_.invalid;
-    BlockReader reader(inputs_, valid, joiner_ && vocabulary_.pairs()->tables().nfc,
-                       level == TextLevel::kBpe ? kAdviceForTokens : kAdviceForCharacters, start_);
+    if (vocabulary_.has_tokenizer()) valid = options_.invalid;
+    const BlockEnd end = joiner_ && vocabulary_.pairs()->tables().nfc ? BlockEnd::kNormalForm
+                         : level == TextLevel::kWords                 ? BlockEnd::kBlank
+                                                                      : BlockEnd::kAnywhere;
+    BlockReader reader(inputs_, valid, end, vocabulary_.has_tokenizer() ? kAdviceForTokens : kAdviceForCharacters,
+                       start_);
     SaveTimer saves(options_.save_every);
     in_order<InputBlock>(
         threads_, [&](InputBlock& block) { return reader.next(block); },
@@ -215,6 +225,10 @@ class TextImport {
     std::string& text = block.text.text;
     std::vector<int32_t>& ids = block.text.ids;
     if (joiner_) return encode_block(*encoders_[static_cast<size_t>(thread)], *vocabulary_.pairs(), block.text);
+    if (const WordPieces* words = vocabulary_.words()) {
+      for (const WordPieces::Token& token : words->encode(text, options_.special_tokens)) ids.push_back(token.id);
+      return;
+    }
     ids.reserve(text.size());
     if (vocabulary_.level() == TextLevel::kByte) {
       for (char c : text) ids.push_back(static_cast<uint8_t>(c));
@@ -236,14 +250,17 @@ class TextImport {
   void write(InputBlock& block) {
     if (block.hash && !surveyed_.empty())
       require_same_pass(*block.hash == surveyed_[static_cast<size_t>(block.from - inputs_.data())], block.from->name);
-    if (!joiner_) return writer_.add(block.text.ids);
+    if (!joiner_) {
+      if (block.last && separator_ >= 0) block.text.ids.push_back(separator_);
+      return writer_.add(block.text.ids);
+    }
     try {
       joiner_->add(block.text, ids_);
       if (block.last) joiner_->finish(ids_);
     } catch (const Error& e) {
       throw e.with_message(cat(block.from->name, ": ", e.what()));
     }
-    if (block.last && separator_) ids_.push_back(separator_->id);
+    if (block.last && separator_ >= 0) ids_.push_back(separator_);
     writer_.add(ids_);
     ids_.clear();
   }
@@ -261,7 +278,7 @@ class TextImport {
   const std::vector<Hash128> surveyed_;
   const int threads_;
   TokenWriter writer_;
-  const AddedToken* separator_ = nullptr;
+  int32_t separator_ = -1;                             // the token behind each input
   std::vector<std::unique_ptr<BpeEncoder>> encoders_;  // one for each thread
   std::optional<BlockJoiner> joiner_;                  // of byte pairs
   std::vector<int32_t> ids_of_;                        // of each code point
@@ -279,12 +296,16 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
       level != TextLevel::kPieces, ExitCode::kUsage,
       "a SentencePiece model encodes texts one by one, not one long text: import them as JSON lines (import json) or "
       "as a table (import csv --text)");
-  require(level != TextLevel::kBpe || options.vocabulary, ExitCode::kUsage,
-          "text is imported at level bpe with a tokenizer only");
+  require((level != TextLevel::kBpe && level != TextLevel::kWords) || options.vocabulary, ExitCode::kUsage,
+          "text is imported at level ", to_text(level), " with a tokenizer only");
   check(!options.vocabulary || options.vocabulary->level() == level, "import at level ", to_text(level),
         " with a vocabulary of level ", to_text(options.vocabulary ? options.vocabulary->level() : level));
-  if (level == TextLevel::kBpe) {
-    const size_t bytes = options.vocabulary->pairs()->json().size();
+  if (level == TextLevel::kBpe || level == TextLevel::kWords) {
+    const WordPieces* words = options.vocabulary->words();
+    require(!words || !words->needs_whole_text(), ExitCode::kUsage,
+            "the tokenizer has an added token with white space, which is found in one text only, not in a long text "
+            "that is read by blocks: import texts as JSON lines (import json) or as a table (import csv --text)");
+    const size_t bytes = (words ? words->json() : options.vocabulary->pairs()->json()).size();
     require(bytes <= kLargestTokenizer, ExitCode::kBadData, "the tokenizer takes ", bytes, " bytes; a dataset holds ",
             kLargestTokenizer, " at most");
   }

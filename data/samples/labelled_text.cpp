@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
@@ -22,6 +23,7 @@ LabelledText::LabelledText(std::shared_ptr<const DatasetFile> file, Range record
     if (record < records.begin || record >= records.end) return;
     begins_.push_back(tokens.begin);
     lengths_.push_back(static_cast<int32_t>(std::min(context, tokens.size())));
+    cut_.push_back(tokens.size() > context);
   });
   spec_ = {{{"tokens", DType::kInt32, {context}},
             {std::string(kLabels), DType::kInt32, {}},
@@ -42,6 +44,10 @@ void LabelledText::read(int64_t, int64_t index, SampleMemory sample) const {
   auto *ids = static_cast<int32_t*>(sample[0]), *documents = static_cast<int32_t*>(sample[2]),
        *positions = static_cast<int32_t*>(sample[3]);
   tokens_.read({begin, begin + length}, ids);
+  // A record that is cut ends as a whole one does.
+  const auto end = file_->header.vocabulary ? file_->header.vocabulary->record_end() : std::span<const int32_t>();
+  if (cut_[static_cast<size_t>(index)] && std::ssize(end) < length)
+    std::copy(end.begin(), end.end(), ids + length - std::ssize(end));
   std::fill(ids + length, ids + context_, 0);
   *static_cast<int32_t*>(sample[1]) = file_->labels[static_cast<size_t>(first_ + index)];
   std::fill(documents, documents + length, 0);

@@ -20,6 +20,7 @@ class LabelledText final : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
   // "tokens" [context], "labels" [] and, so that no token sees the padding, "documents" and "positions" [context]
   // (core/nn/attention_scope.h): the record is document 0; what is left of a sample is token 0 of document 1.
+  // Of a record that is cut the last tokens are those that the tokenizer ends a record with, [SEP] of WordPiece.
   const DataSpec& spec() const override { return spec_; }
   Hash128 identity() const override { return file_->header.identity; }
   int64_t length(int64_t, int64_t index) const override { return lengths_[static_cast<size_t>(index)]; }
@@ -34,6 +35,7 @@ class LabelledText final : public Dataset {
   DataSpec spec_;
   std::vector<int64_t> begins_;   // of each record: its first token, and
   std::vector<int32_t> lengths_;  // how many of its tokens are in the sample
+  std::vector<bool> cut_;         // it has more
 };
 
 }  // namespace lockstep

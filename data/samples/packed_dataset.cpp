@@ -20,7 +20,7 @@ PackedDataset::PackedDataset(std::shared_ptr<const TokenSource> source, Range re
           " records has two tokens, one to read and one to predict");
   if (!options_.pad) fill();
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
-           source_->vocabulary_size() + masked(),
+           masked() ? masked_ids(*source_) : source_->vocabulary_size(),
            "tokens",
            context,
            !masked()};
@@ -107,8 +107,7 @@ void PackedDataset::read(int64_t epoch, int64_t index, SampleMemory sample) cons
     const int64_t count = piece.count, begin = piece.begin;
     source_->read({begin, begin + count}, ids + at);
     if (masked()) {
-      Masking{options_.mask, options_.seed}.hide(source_->vocabulary_size(), epoch, index, count, ids + at,
-                                                 labels + at);
+      Masking{options_.mask, options_.seed}.hide(*source_, epoch, index, count, ids + at, labels + at);
       ignore_labels(*source_, {begin, begin + count}, options_.ignore_tokens, labels + at);
       return mark(count);
     }

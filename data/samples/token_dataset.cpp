@@ -72,7 +72,7 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenSource> source, Range part
   size_ = options_.moving_origin ? std::max<int64_t>(1, tokens / context - 1) : ceil_div(tokens - 1, context);
   std::sort(options_.ignore_tokens.begin(), options_.ignore_tokens.end());
   spec_ = {{{"tokens", DType::kInt32, {context}}, {std::string(kLabels), DType::kInt32, {context}}},
-           source_->vocabulary_size() + (options_.mask > 0),
+           options_.mask > 0 ? masked_ids(*source_) : source_->vocabulary_size(),
            "tokens",
            context,
            options_.mask == 0};
@@ -84,16 +84,25 @@ int64_t TokenDataset::origin(int64_t epoch) const {
   return random_below(places, kOrigin, options_.seed, epoch);
 }
 
-void Masking::hide(int64_t vocabulary, int64_t epoch, int64_t sample, int64_t count, int32_t* ids,
+int64_t masked_ids(const TokenSource& source) {
+  const bool own = source.vocabulary() && source.vocabulary()->mask() >= 0;
+  return source.vocabulary_size() + (own ? 0 : 1);
+}
+
+void Masking::hide(const TokenSource& source, int64_t epoch, int64_t sample, int64_t count, int32_t* ids,
                    int32_t* targets) const {
+  const int64_t vocabulary = source.vocabulary_size();
+  const Vocabulary* words = source.vocabulary() && source.vocabulary()->mask() >= 0 ? source.vocabulary() : nullptr;
+  const int32_t mask = words ? words->mask() : static_cast<int32_t>(vocabulary);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t key[] = {epoch, sample, i};
     const uint64_t random = hash64(key, sizeof key, seed ^ kMask);
-    const bool hidden = static_cast<double>(random >> 40) < share * (1 << 24);
+    const bool hidden =
+        static_cast<double>(random >> 40) < share * (1 << 24) && !(words && words->is_never_hidden(ids[i]));
     targets[i] = hidden ? ids[i] : kIgnoreIndex;
     if (!hidden) continue;
     const uint64_t kind = random % 10, other = random / 10 % static_cast<uint64_t>(vocabulary);
-    if (kind < 8) ids[i] = static_cast<int32_t>(vocabulary);
+    if (kind < 8) ids[i] = mask;
     else if (kind == 8) ids[i] = static_cast<int32_t>(other);
   }
 }
@@ -106,7 +115,7 @@ void TokenDataset::read(int64_t epoch, int64_t index, SampleMemory sample) const
   int32_t *ids = static_cast<int32_t*>(sample[0]), *target = static_cast<int32_t*>(sample[1]);
   source_->read({begin, begin + count}, ids);
   if (options_.mask > 0) {
-    Masking{options_.mask, options_.seed}.hide(source_->vocabulary_size(), epoch, index, count, ids, target);
+    Masking{options_.mask, options_.seed}.hide(*source_, epoch, index, count, ids, target);
   } else {
     std::copy(ids + 1, ids + count, target);
     source_->read({begin + count, begin + count + 1}, target + count - 1);

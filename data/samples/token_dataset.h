@@ -54,13 +54,16 @@ void ignore_labels(const TokenSource& source, Range tokens, const std::vector<in
 
 // Masked language modelling (Devlin et al., "BERT", 2019). Each of the sample's first `count` tokens is a target with
 // probability `share`, a function of (seed, epoch, sample, position), and the only kind of target: `targets` is what it
-// was. Of ten targets eight are shown as the mask, an additional token after the vocabulary's, one as any token, and
-// one as it is.
+// was. Of ten targets eight are shown as the mask, one as any token, and one as it is. The mask is the vocabulary's own
+// ([MASK] of WordPiece, whose special tokens are never targets), or else an additional token after its tokens.
 struct Masking {
   double share = 0;
   uint64_t seed = 0;
-  void hide(int64_t vocabulary, int64_t epoch, int64_t sample, int64_t count, int32_t* ids, int32_t* targets) const;
+  void hide(const TokenSource& source, int64_t epoch, int64_t sample, int64_t count, int32_t* ids,
+            int32_t* targets) const;
 };
+// Ids of samples whose tokens are hidden: those of the vocabulary, and the mask where it has none.
+int64_t masked_ids(const TokenSource& source);
 
 struct WindowOptions {
   int64_t context = 0;

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/pieces.h"
+#include "data/text/tokenizer/word_pieces.h"
 
 namespace lockstep {
 
@@ -26,7 +27,7 @@ void RecordEncoder::need_token(const std::string& text, std::string_view what) c
           ", which is no added token of the tokenizer");
 }
 
-bool RecordEncoder::spells_all() const { return !vocabulary_.pairs() && !vocabulary_.pieces(); }
+bool RecordEncoder::spells_all() const { return !vocabulary_.has_tokenizer(); }
 
 size_t RecordEncoder::bytes_of(int32_t id) const {
   if (vocabulary_.pairs()) return vocabulary_.pairs()->bytes_of(id).size();
@@ -53,8 +54,9 @@ void RecordEncoder::encode_text(const std::string& text, const std::vector<uint8
 
 void RecordEncoder::encode_normal(const std::string& text, const std::vector<uint8_t>& marks, std::vector<int32_t>& ids,
                                   std::vector<uint8_t>& targets) {
-  if (vocabulary_.pieces()) {
-    for (const PieceModel::Token& token : vocabulary_.pieces()->encode(text)) {
+  if (vocabulary_.pieces() || vocabulary_.words()) {
+    for (const PieceModel::Token& token :
+         vocabulary_.words() ? vocabulary_.words()->encode(text) : vocabulary_.pieces()->encode(text)) {
       // A token of no bytes belongs to what follows: a space in front of the text, or a character spelt in bytes.
       const size_t begin = std::min(token.begin, marks.size() - 1);
       const auto from = marks.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -94,6 +96,12 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
                            std::vector<uint8_t>& targets) {
   std::string text;
   std::vector<uint8_t> marks;  // of its bytes
+  const auto first = static_cast<std::ptrdiff_t>(targets.size());
+  const auto put_around = [&](std::span<const int32_t> tokens) {
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+    targets.resize(ids.size());
+  };
+  put_around(vocabulary_.record_begin());
   const auto flush = [&] {
     const size_t before = ids.size();
     if (!text.empty()) encode_text(text, marks, ids, targets);
@@ -114,6 +122,12 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
     }
   }
   flush();
+  const auto last = static_cast<std::ptrdiff_t>(targets.size());
+  put_around(vocabulary_.record_end());
+  // What is around the text is a target where some of it is one: it is nothing to be learnt by itself.
+  if (std::find(targets.begin() + first, targets.end(), 1) == targets.end()) return;
+  std::fill_n(targets.begin() + first, vocabulary_.record_begin().size(), 1);
+  std::fill(targets.begin() + last, targets.end(), 1);
 }
 
 const std::vector<ChatTemplate>& chat_templates() {

@@ -29,7 +29,8 @@ class RecordEncoder {
   explicit RecordEncoder(const Vocabulary& vocabulary, std::vector<std::string> reserved = {});
   // Appends ids and marks (1: target). Pieces between special tokens are encoded as one text, so that the ids are those
   // of the whole; a token that holds a byte of a target is one. Throws ExitCode::kBadData for a character that is not
-  // in the vocabulary, and for a text that this tokenizer can only encode with a reserved token.
+  // in the vocabulary, and for a text that this tokenizer can only encode with a reserved token. Where the tokenizer
+  // puts tokens around a record, [CLS] and [SEP] of WordPiece, they are added.
   void encode(const std::vector<TextPiece>& pieces, std::vector<int32_t>& ids, std::vector<uint8_t>& targets);
   // Throws ExitCode::kUsage naming `what` where the tokenizer has no such token. Without byte pairs all text is spelt.
   void need_token(const std::string& text, std::string_view what) const;

@@ -6,18 +6,22 @@
 #include "core/base/error.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/word_piece_file.h"
 #include "data/text/valid_text.h"
 
 namespace lockstep {
 
 namespace {
 
+constexpr std::string_view kWords = "wordpiece";
+
 // What a token of a level is.
 std::string_view tokens_of(TextLevel level) {
-  return level == TextLevel::kByte   ? "bytes"
-         : level == TextLevel::kChar ? "characters"
-         : level == TextLevel::kBpe  ? "byte pairs"
-                                     : "pieces of SentencePiece";
+  return level == TextLevel::kByte    ? "bytes"
+         : level == TextLevel::kChar  ? "characters"
+         : level == TextLevel::kBpe   ? "byte pairs"
+         : level == TextLevel::kWords ? kWords
+                                      : "pieces of SentencePiece";
 }
 
 std::string valid_text(std::string_view text) {
@@ -52,10 +56,11 @@ std::string bytes_of_digits(std::string_view digits) {
 }  // namespace
 
 std::string_view to_text(TextLevel level) {
-  return level == TextLevel::kByte   ? "byte"
-         : level == TextLevel::kChar ? "char"
-         : level == TextLevel::kBpe  ? "bpe"
-                                     : kPieces;
+  return level == TextLevel::kByte    ? "byte"
+         : level == TextLevel::kChar  ? "char"
+         : level == TextLevel::kBpe   ? "bpe"
+         : level == TextLevel::kWords ? kWords
+                                      : kPieces;
 }
 
 Vocabulary Vocabulary::bytes() { return {}; }
@@ -86,13 +91,32 @@ Vocabulary Vocabulary::pieces(std::shared_ptr<const PieceModel> model) {
   return v;
 }
 
+Vocabulary Vocabulary::word_pieces(std::shared_ptr<const WordPieces> words) {
+  check(words != nullptr, "a vocabulary of no word pieces");
+  Vocabulary v;
+  v.level_ = TextLevel::kWords;
+  v.words_ = std::move(words);
+  return v;
+}
+
+std::span<const int32_t> Vocabulary::record_begin() const {
+  return words_ ? words_->tables().before : std::span<const int32_t>();
+}
+std::span<const int32_t> Vocabulary::record_end() const {
+  return words_ ? words_->tables().after : std::span<const int32_t>();
+}
+int32_t Vocabulary::mask() const { return words_ ? words_->mask() : -1; }
+bool Vocabulary::is_never_hidden(int32_t id) const { return words_ && words_->is_special(id); }
+
 int32_t Vocabulary::special(std::string_view text) const {
+  if (words_) return words_->special(text);
   if (pieces_) return pieces_->special(text);
   const AddedToken* token = pairs_ ? pairs_->added(text) : nullptr;
   return token ? token->id : -1;
 }
 
 int64_t Vocabulary::size() const {
+  if (words_) return words_->size();
   if (pieces_) return pieces_->size();
   if (pairs_) return pairs_->size();
   return level_ == TextLevel::kByte ? 256 : static_cast<int64_t>(code_points_.size());
@@ -124,6 +148,10 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, bool special_toke
     }
     return tokens;
   }
+  if (words_) {
+    for (const WordPieces::Token& token : words_->encode(valid_text(text), special_tokens)) tokens.push_back(token.id);
+    return tokens;
+  }
   if (pairs_) {
     BpeEncoder encoder(*pairs_, special_tokens);
     encoder.add(valid_text(text), tokens);
@@ -150,6 +178,7 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
     require(token >= 0 && token < size(), ExitCode::kBadData, "token ", token, " is not in a vocabulary of ", size());
     if (pairs_) text += pairs_->bytes_of(token);
     else if (pieces_) text += pieces_->text_of(token);
+    else if (words_) text += words_->text_of(token);
     else if (level_ == TextLevel::kByte) text.push_back(static_cast<char>(token));
     else text += to_utf8(code_points_[static_cast<size_t>(token)]);
   }
@@ -158,13 +187,14 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
 
 std::string Vocabulary::decode_text(const std::vector<int32_t>& tokens) const {
   std::string text = decode(tokens);
-  return pieces_ ? pieces_->decode(tokens) : text;
+  return pieces_ ? pieces_->decode(tokens) : words_ ? words_->decode(tokens) : text;
 }
 
 std::string first_difference(const Vocabulary& there, const Vocabulary& here) {
   if (there.level() != here.level())
     return cat("tokens are ", tokens_of(there.level()), " there and ", tokens_of(here.level()), " here");
   if (there.pairs()) return first_difference(*there.pairs(), *here.pairs());
+  if (there.words()) return first_difference(*there.words(), *here.words());
   if (there.pieces()) return there.pieces()->bytes() == here.pieces()->bytes() ? "" : "the SentencePiece models differ";
   const auto &a = there.code_points(), &b = here.code_points();
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -215,6 +245,7 @@ std::string vocabulary_text(const Vocabulary* v) {
   if (!v) return "";
   if (v->level() == TextLevel::kByte) return "byte";
   if (v->pairs()) return "bpe" + v->pairs()->json();
+  if (v->words()) return cat(kWords, v->words()->json());
   if (v->pieces()) return cat(kPieces, hexadecimal(v->pieces()->bytes()));
   std::vector<int32_t> all(static_cast<size_t>(v->size()));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
@@ -227,6 +258,9 @@ std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text) {
   if (text.starts_with("bpe"))
     return std::make_unique<Vocabulary>(
         Vocabulary::byte_pairs(parse_tokenizer_json(std::string_view(text).substr(3), "the checkpoint's tokenizer")));
+  if (text.starts_with(kWords))
+    return std::make_unique<Vocabulary>(Vocabulary::word_pieces(
+        parse_word_piece_json(std::string_view(text).substr(kWords.size()), "the checkpoint's tokenizer")));
   if (text.starts_with(kPieces))
     return std::make_unique<Vocabulary>(Vocabulary::pieces(PieceModel::parse(
         bytes_of_digits(std::string_view(text).substr(kPieces.size())), "the checkpoint's tokenizer")));

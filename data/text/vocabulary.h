@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +14,10 @@ namespace lockstep {
 
 class BytePairs;
 class PieceModel;
+class WordPieces;
 
-enum class TextLevel : uint8_t { kByte, kChar, kBpe, kPieces };
-std::string_view to_text(TextLevel level);  // "byte", "char", "bpe", "sentencepiece"
+enum class TextLevel : uint8_t { kByte, kChar, kBpe, kPieces, kWords };
+std::string_view to_text(TextLevel level);  // "byte", "char", "bpe", "sentencepiece", "wordpiece"
 
 class Vocabulary {
  public:
@@ -26,11 +28,20 @@ class Vocabulary {
   static Vocabulary byte_pairs(std::shared_ptr<const BytePairs> pairs);
   // tokens of a SentencePiece model (data/text/tokenizer/pieces.h).
   static Vocabulary pieces(std::shared_ptr<const PieceModel> model);
+  // tokens of a WordPiece tokenizer (data/text/tokenizer/word_pieces.h).
+  static Vocabulary word_pieces(std::shared_ptr<const WordPieces> words);
   TextLevel level() const { return level_; }
   int64_t size() const;
   const std::vector<uint32_t>& code_points() const { return code_points_; }  // empty but at character level
   const BytePairs* pairs() const { return pairs_.get(); }                    // null but at level kBpe
   const PieceModel* pieces() const { return pieces_.get(); }                 // null but at level kPieces
+  const WordPieces* words() const { return words_.get(); }                   // null but at level kWords
+  bool has_tokenizer() const { return pairs_ || pieces_ || words_; }         // else tokens are bytes or characters
+  // Of WordPiece: what a record begins and ends with, the token that hides others, and those that are never hidden.
+  std::span<const int32_t> record_begin() const;
+  std::span<const int32_t> record_end() const;
+  int32_t mask() const;  // -1: there is none
+  bool is_never_hidden(int32_t id) const;
   int32_t special(std::string_view text) const;  // the added token or control piece; -1 if there is none
   // Throws ExitCode::kBadData naming a character that is not in the vocabulary, or invalid UTF-8. Special tokens in the
   // text are text, or with `special_tokens` those tokens.
@@ -39,7 +50,7 @@ class Vocabulary {
   // Returns UTF-8 at character level; at the others tokens may be parts of characters. Throws ExitCode::kBadData for an
   // id out of range.
   std::string decode(const std::vector<int32_t>& tokens) const;
-  // The same of a whole text: without the space that a SentencePiece model puts in front of it.
+  // The same of a whole text: without the space that a SentencePiece model or WordPiece puts in front of it.
   std::string decode_text(const std::vector<int32_t>& tokens) const;
 
  private:
@@ -47,6 +58,7 @@ class Vocabulary {
   std::vector<uint32_t> code_points_;
   std::shared_ptr<const BytePairs> pairs_;
   std::shared_ptr<const PieceModel> pieces_;
+  std::shared_ptr<const WordPieces> words_;
 };
 
 // Describes the first token that has different meanings in two vocabularies: "token 3 is 'e' there and 'q' here"; empty
@@ -54,7 +66,7 @@ class Vocabulary {
 std::string first_difference(const Vocabulary& there, const Vocabulary& here);
 
 // vocabulary_text: the form that checkpoints store: "byte", "char" and the characters, or "bpe" and a tokenizer.json,
-// "sentencepiece" and a model in hexadecimal digits; "" for null.
+// "sentencepiece" and a model in hexadecimal digits, "wordpiece" and a tokenizer.json; "" for null.
 // parse_vocabulary: the inverse; throws ExitCode::kBadData for any other text.
 std::string vocabulary_text(const Vocabulary* vocabulary);
 std::unique_ptr<Vocabulary> parse_vocabulary(const std::string& text);

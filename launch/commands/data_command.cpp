@@ -53,8 +53,9 @@ void import_text_files(const Arguments& a, const Inputs& inputs, const std::stri
   options.special_tokens = a.has("special-tokens");
   options.invalid = invalid_bytes(a);
   const bool pairs = !options.separator.empty() || options.special_tokens || options.invalid == InvalidBytes::kReplace;
-  require(!pairs || wanted == TextLevel::kBpe, ExitCode::kUsage,
-          "data import text: --separator, --special-tokens and --invalid are for a tokenizer of byte pairs");
+  require(
+      !pairs || wanted == TextLevel::kBpe || wanted == TextLevel::kWords, ExitCode::kUsage,
+      "data import text: --separator, --special-tokens and --invalid are for a tokenizer of byte pairs or WordPiece");
   import_text(inputs, output, wanted, options);
 }
 

@@ -7,6 +7,7 @@
 #include "data/text/tokenizer/bpe.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/word_pieces.h"
 #include "launch/config/run_data.h"
 
 namespace lockstep {
@@ -41,6 +42,25 @@ void add_pairs(const Checkpoint& c, const BytePairs& pairs, HfExport& out) {
   out.files = {{"tokenizer.json", tokenizer_json(pairs.tables())}, {"tokenizer_config.json", json_line(config) + "\n"}};
 }
 
+void add_words(const Checkpoint& c, const WordPieces& words, HfExport& out) {
+  const BertRules& rules = words.tables().rules;
+  std::string list;
+  for (const std::string& token : words.tables().tokens) list += token + "\n";
+  JsonObject config{{"tokenizer_class", "BertTokenizer"},
+                    {"model_max_length", c.info.input[0]},
+                    {"do_lower_case", rules.lowercase},
+                    {"strip_accents", rules.strip_accents},
+                    {"tokenize_chinese_chars", rules.ideographs}};
+  for (const auto& [key, token] :
+       {std::pair("unk_token", "[UNK]"), std::pair("sep_token", "[SEP]"), std::pair("pad_token", "[PAD]"),
+        std::pair("cls_token", "[CLS]"), std::pair("mask_token", "[MASK]")})
+    if (words.special(token) >= 0) config.emplace_back(key, token);
+  out.files = {
+      {"tokenizer.json", words.json()}, {"vocab.txt", list}, {"tokenizer_config.json", json_line(config) + "\n"}};
+  if (const int32_t padding = words.special("[PAD]"); padding >= 0)
+    set_member(out.config, "pad_token_id", int64_t{padding});
+}
+
 void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out) {
   const auto vocabulary = parse_vocabulary(c.info.vocabulary);
   if (!vocabulary) return;  // ids of a tokenizer that only the user knows
@@ -48,6 +68,7 @@ void add_tokenizer(const Checkpoint& c, const std::string& source, HfExport& out
   if (!source.empty() && difference.empty() && has_tokenizer(source)) return;  // its files say more of the same
   out.other_tokenizer = true;
   if (vocabulary->pieces()) return add_pieces(c, *vocabulary->pieces(), out);
+  if (vocabulary->words()) return add_words(c, *vocabulary->words(), out);
   if (vocabulary->pairs()) return add_pairs(c, *vocabulary->pairs(), out);
   if (has_tokenizer(source))
     log_warning(cat("the data of ", c.dir, " has ", to_text(vocabulary->level()),

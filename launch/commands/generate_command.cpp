@@ -133,7 +133,7 @@ std::vector<int32_t> ends_of_folder(const std::string& folder) {
 std::vector<int32_t> ends_of_run(const App& app, const std::string& place, const Settings& settings,
                                  const Vocabulary& vocabulary, int depth = 0) {
   constexpr int kDeepest = 100;  // runs that began with runs
-  if (!vocabulary.pairs() && !vocabulary.pieces()) return {};
+  if (!vocabulary.has_tokenizer()) return {};
   const std::string& from = settings.init.from;
   if (!from.empty() && depth < kDeepest) try {
       if (is_hf_folder(from)) return ends_of_folder(from);
@@ -207,10 +207,10 @@ Manner manner_of(const Arguments& arguments, Origin& origin) {
     if (!is_beginning(chat, vocabulary))
       log_warning(cat("the tokenizer joins what the template ", chat.name,
                       " puts before an answer in another way than before the words that it was tuned on"));
-    const bool token = (vocabulary.pairs() || vocabulary.pieces()) && vocabulary.special(chat.end) >= 0;
+    const bool token = vocabulary.has_tokenizer() && vocabulary.special(chat.end) >= 0;
     if (token) origin.ends.push_back(vocabulary.special(chat.end));
     else if (!arguments.has("ignore-end")) out.stops.push_back(chat.end);
-    out.drop_space = (vocabulary.pairs() || vocabulary.pieces()) && chat.head.ends_with(' ');
+    out.drop_space = vocabulary.has_tokenizer() && chat.head.ends_with(' ');
   }
   out.form.special_tokens = arguments.has("special-tokens");
   check_form(out.form, vocabulary);

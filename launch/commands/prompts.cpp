@@ -30,14 +30,12 @@ std::string spelt_token(const std::string& text, const Vocabulary& vocabulary) {
   return "";
 }
 
-bool has_tokenizer(const Vocabulary& vocabulary) { return vocabulary.pairs() || vocabulary.pieces(); }
-
 // `answer`: what it begins with.
 std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages, const ChatTemplate& chat,
                                  const Vocabulary& vocabulary, const std::string& answer = "") {
   std::vector<TextPiece> pieces = chat_text(chat, messages, true);
   // A tokenizer makes a space one token with the word behind it, which an answer begins with.
-  if (answer.empty() && has_tokenizer(vocabulary) && !pieces.back().special && pieces.back().text.ends_with(' '))
+  if (answer.empty() && vocabulary.has_tokenizer() && !pieces.back().special && pieces.back().text.ends_with(' '))
     pieces.back().text.pop_back();
   pieces.push_back({answer});
   std::vector<int32_t> ids;
@@ -68,13 +66,13 @@ Prompt prompt_of_object(std::string_view line, const Vocabulary& vocabulary, con
 }  // namespace
 
 void check_form(const PromptForm& form, const Vocabulary& vocabulary) {
-  require(!form.special_tokens || form.chat || has_tokenizer(vocabulary), ExitCode::kUsage,
+  require(!form.special_tokens || form.chat || vocabulary.has_tokenizer(), ExitCode::kUsage,
           "--special-tokens is for a model with a tokenizer; the tokens of this one are ", to_text(vocabulary.level()),
           "s, none of which is special");
 }
 
 bool is_beginning(const ChatTemplate& chat, const Vocabulary& vocabulary) {
-  if (!has_tokenizer(vocabulary)) return true;
+  if (!vocabulary.has_tokenizer()) return true;
   const auto head = encode_chat({}, chat, vocabulary), with_answer = encode_chat({}, chat, vocabulary, "Yes");
   return head.size() <= with_answer.size() && std::equal(head.begin(), head.end(), with_answer.begin());
 }

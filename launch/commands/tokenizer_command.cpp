@@ -14,6 +14,7 @@
 #include "data/import/input_stream.h"
 #include "data/text/tokenizer/tokenizer_file.h"
 #include "data/text/tokenizer/train_bpe.h"
+#include "data/text/tokenizer/word_pieces.h"
 #include "launch/commands/command_line.h"
 #include "launch/commands/commands.h"
 #include "launch/commands/find_vocabulary.h"
@@ -68,14 +69,14 @@ int encode_text(const Arguments& a) {
   } else {
     std::string text;
     for_each_block(path, [&](const std::string& block) { text += block; });
-    if (vocabulary->pieces()) {
+    if (vocabulary->has_tokenizer()) {
       ValidText valid(invalid_bytes(a), input_name(path), "; replace such bytes with --invalid replace");
       std::string checked;
       valid.add(text, checked);
       valid.finish(checked);
       text = std::move(checked);
     }
-    ids = vocabulary->encode(text);
+    ids = vocabulary->encode(text, a.has("special-tokens"));
   }
   show();
   print("\n");
@@ -102,7 +103,7 @@ int decode_ids(const Arguments& a) {
       if (c == ' ' || c == '\n' || c == '\t' || c == '\r') take();
       else if (number.size() < 40) number += c;
     }
-    if (vocabulary->pieces()) return;  // of these only the whole is known
+    if (vocabulary->pieces() || vocabulary->words()) return;  // of these only the whole is known
     print(vocabulary->decode(ids), shown);
     ids.clear();
   });
@@ -142,6 +143,22 @@ int train_tokenizer(const Arguments& a) {
   return 0;
 }
 
+std::string added_text(const std::vector<AddedToken>& tokens) {
+  std::string out;
+  for (const AddedToken& t : tokens)
+    out += cat(t.special ? "special token " : "added token ", t.id, ": ", escaped(t.text, Lines::kEscape), "\n");
+  return out;
+}
+
+std::string normalizer_text(const BertRules& rules) {
+  std::string out;
+  for (const auto& [is, what] :
+       {std::pair(rules.clean, "clean text"), std::pair(rules.ideographs, "ideographs alone"),
+        std::pair(rules.strip_accents, "without accents"), std::pair(rules.lowercase, "lower case")})
+    if (is) out += cat(out.empty() ? "" : ", ", what);
+  return cat("normalizer: ", out.empty() ? "none" : out, "\n");
+}
+
 int describe_tokenizer(const Arguments& a) {
   const auto vocabulary = find_vocabulary(a.positional[0], PlainFile::kJson);
   const int64_t first = a.integer("first", 0);
@@ -157,6 +174,14 @@ int describe_tokenizer(const Arguments& a) {
                            {"patterns", json_array(patterns)},
                            {"added_tokens", json_array(added)}});
   }
+  if (const WordPieces* words = vocabulary->words()) {
+    const BertRules& rules = words->tables().rules;
+    for (const AddedToken& t : words->tables().added) added.emplace_back(t.text);
+    out.insert(out.end(), {{"lowercase", rules.lowercase},
+                           {"strip_accents", rules.strip_accents},
+                           {"added_tokens", json_array(added)},
+                           {"mask", int64_t{words->mask()}}});
+  }
   out.emplace_back("first_tokens", json_array(tokens));
   if (a.has("json")) {
     print(json_line(out) + "\n");
@@ -167,9 +192,11 @@ int describe_tokenizer(const Arguments& a) {
     const BpeTables& t = pairs->tables();
     text += cat("merges: ", t.merges.size(), t.ignore_merges ? ", not for words that are tokens\n" : "\n");
     for (const std::string& p : t.patterns) text += cat("pattern: ", p, "\n");
-    for (const AddedToken& added_token : t.added)
-      text += cat(added_token.special ? "special token " : "added token ", added_token.id, ": ",
-                  escaped(added_token.text, Lines::kEscape), "\n");
+    text += added_text(t.added);
+  }
+  if (const WordPieces* words = vocabulary->words()) {
+    text += normalizer_text(words->tables().rules);
+    text += added_text(words->tables().added);
   }
   for (size_t i = 0; i < tokens.size(); ++i)
     text += cat("token ", i, ": '", escaped(std::get<std::string>(tokens[i]), Lines::kEscape), "'\n");
@@ -181,8 +208,8 @@ int describe_tokenizer(const Arguments& a) {
 
 std::vector<Command> tokenizer_forms() {
   const std::string from =
-      "FROM is a tokenizer.json, a SentencePiece model (NAME.model), a folder that holds tokenizer.json or\n"
-      "tokenizer.model, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
+      "FROM is a tokenizer.json, a SentencePiece model (NAME.model), BERT's vocab.txt, a folder that holds\n"
+      "tokenizer.json, tokenizer.model, vocab.txt, or encoder.json and vocab.bpe, or vocab.json and merges.txt,\n"
       "or a run, a checkpoint or a dataset.";
   return {{"tokenizer train",
            "tokenizer train INPUT... OUTPUT.json --vocab-size N [--pattern NAME] [--special LIST] "

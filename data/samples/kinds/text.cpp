@@ -13,6 +13,7 @@
 #include "data/samples/token_writer.h"
 #include "data/text/tokenizer/pieces.h"
 #include "data/text/tokenizer/tokenizer_file.h"
+#include "data/text/tokenizer/word_piece_file.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,7 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
   std::string level = file.string_attribute("", "level");
   if (level == "byte") return std::make_unique<Vocabulary>(Vocabulary::bytes());
   if (level == "ids") return nullptr;
-  if (level == "bpe" || level == "sentencepiece") {
+  if (level == "bpe" || level == "sentencepiece" || level == "wordpiece") {
     const Hdf5Info info = list_info(file, "tokenizer");
     require(info.shape[0] > 0 && info.shape[0] <= static_cast<int64_t>(kLargestTokenizer), ExitCode::kBadData,
             file.path(), ": dataset 'tokenizer' has shape ", info.shape, "; expected at most ", kLargestTokenizer,
@@ -31,11 +32,13 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
     std::string text(static_cast<size_t>(info.shape[0]), '\0');
     file.read("tokenizer", StoredType::kUInt8, {0, info.shape[0]}, text.data());
     const std::string where = cat(file.path(), ": dataset 'tokenizer'");
+    if (level == "wordpiece")
+      return std::make_unique<Vocabulary>(Vocabulary::word_pieces(parse_word_piece_json(text, where)));
     return std::make_unique<Vocabulary>(level == "bpe" ? Vocabulary::byte_pairs(parse_tokenizer_json(text, where))
                                                        : Vocabulary::pieces(PieceModel::parse(std::move(text), where)));
   }
   require(level == "char", ExitCode::kBadData, file.path(), ": level '", level,
-          "' is not one of byte, char, bpe, sentencepiece, ids");
+          "' is not one of byte, char, bpe, sentencepiece, wordpiece, ids");
   const Hdf5Info info = list_info(file, "vocabulary");
   require(info.shape[0] > 0 && info.shape[0] <= kMostCodePoints, ExitCode::kBadData, file.path(),
           ": dataset 'vocabulary' has shape ", info.shape, "; expected a list of code points");
@@ -49,7 +52,9 @@ std::unique_ptr<Vocabulary> read_vocabulary(const Hdf5File& file) {
 
 // What the dataset "tokenizer" holds; null: there is none.
 const std::string* tokenizer_of(const Vocabulary* v) {
-  return v && v->pairs() ? &v->pairs()->json() : v && v->pieces() ? &v->pieces()->bytes() : nullptr;
+  if (!v) return nullptr;
+  if (v->words()) return &v->words()->json();
+  return v->pairs() ? &v->pairs()->json() : v->pieces() ? &v->pieces()->bytes() : nullptr;
 }
 
 template <class T>

@@ -14,8 +14,10 @@ namespace lockstep {
 struct AddedToken {
   int32_t id = 0;
   std::string text;
-  bool special = true;         // such as <|endoftext|>; looked for only on request, the others always
-  bool in_vocabulary = false;  // the file lists it among the model's tokens, too
+  bool special = true;                  // such as <|endoftext|>; looked for only on request, the others always
+  bool in_vocabulary = false;           // the file lists it among the model's tokens, too
+  bool lstrip = false, rstrip = false;  // white space before or behind it is part of it
+  bool normalized = false;              // of WordPiece: looked for in the text as it is normalised
   friend bool operator==(const AddedToken&, const AddedToken&) = default;
 };
 

@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/pieces.h"
+#include "data/text/tokenizer/word_piece_file.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -321,21 +322,56 @@ const std::string& BytePairs::json() const {
 
 namespace {
 
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 // The SentencePiece model that `path` is, or holds without a tokenizer.json beside it; empty: there is none.
 std::string piece_model_in(const std::string& path) {
   if (path.ends_with(".model")) return path;
   const std::string model = path + "/tokenizer.model";
-  return !std::filesystem::exists(path + "/tokenizer.json") && std::filesystem::exists(model) ? model : "";
+  return !exists(path + "/tokenizer.json") && exists(model) ? model : "";
+}
+
+// BERT's list of tokens that `path` is, or holds without another tokenizer; empty: there is none.
+std::string vocab_txt_in(const std::string& path) {
+  if (path.ends_with(".txt")) return path;
+  const std::string list = path + "/vocab.txt";
+  return !has_tokenizer_files(path) && piece_model_in(path).empty() && exists(list) ? list : "";
+}
+
+Vocabulary vocabulary_of_vocab_txt(const std::string& path) {
+  const std::string beside = (fs::path(path).parent_path() / "tokenizer_config.json").string();
+  return Vocabulary::word_pieces(
+      parse_vocab_txt(content_of(path), exists(beside) ? content_of(beside) : std::string(), path));
+}
+
+// Of a tokenizer.json: the "type" of its model; of a file without one, or that is none, empty.
+std::string model_type(const std::string& text) {
+  const auto whole = parse_json_object(text);
+  const JsonValue* model = whole ? find_member(*whole, "model") : nullptr;
+  const auto* json = model ? std::get_if<JsonText>(model) : nullptr;
+  const auto object = json ? parse_json_object(json->text) : std::nullopt;
+  return object ? text_of(*object, "type") : "";
 }
 
 }  // namespace
 
-bool has_tokenizer(const std::string& folder) { return has_tokenizer_files(folder) || !piece_model_in(folder).empty(); }
+bool has_tokenizer(const std::string& folder) {
+  return has_tokenizer_files(folder) || !piece_model_in(folder).empty() || !vocab_txt_in(folder).empty();
+}
 
 Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
-  const std::string model = piece_model_in(path);
-  return model.empty() ? Vocabulary::byte_pairs(read_tokenizer(path, rules))
-                       : Vocabulary::pieces(PieceModel::read(model));
+  if (const std::string model = piece_model_in(path); !model.empty())
+    return Vocabulary::pieces(PieceModel::read(model));
+  if (const std::string list = vocab_txt_in(path); !list.empty()) return vocabulary_of_vocab_txt(list);
+  std::error_code error;
+  const std::string json = fs::is_directory(path, error) ? path + "/tokenizer.json" : path;
+  if (!exists(json)) return Vocabulary::byte_pairs(read_tokenizer(path, rules));
+  const std::string text = content_of(json);
+  if (model_type(text) == "WordPiece") return Vocabulary::word_pieces(parse_word_piece_json(text, json, rules));
+  return Vocabulary::byte_pairs(parse_tokenizer_json(text, json, rules));
 }
 
 }  // namespace lockstep

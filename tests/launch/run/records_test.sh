@@ -173,4 +173,25 @@ text_config >text.yaml
 refuses "labels: not for a language model" 78 ".*model.name: gpt does not fit the data: it reads 'labels'" \
   lockstep train text.yaml run.dir=none data.path=kinds.h5
 refuses "labels: none" 65 "kinds.jsonl:1: has no field \"sort\"" lockstep data import json kinds.jsonl none.h5 --label sort
+# BERT with its own vocabulary: records between [CLS] and [SEP], hidden by [MASK], as many ids as the folder has.
+printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' cab bat sit base nuts test ten an '##s' a b c e i n s t u . , '!' '?' x y >vocab.txt
+succeeds "wordpiece: import" lockstep data import json kinds.jsonl words.h5 --tokenizer vocab.txt
+expect "wordpiece: its level" grep -qx 'level: wordpiece' out
+expect "wordpiece: its size" grep -qx 'vocabulary: 29' out
+same "wordpiece: between [CLS] and [SEP]" '[CLS] bat an an [SEP]' "$(lockstep data show words.h5 --index "$(grep -n '"bat an an"' kinds.jsonl | head -1 | awk -F: '{ print $1 - 1 }')" | sed -n 2p)"
+same "wordpiece: text alone" '6 12 13 23' "$(printf 'B\303\241t ans.\n' | lockstep tokenizer encode vocab.txt -)"
+same "wordpiece: and back" 'bat ans.' "$(echo '6 12 13 23' | lockstep tokenizer decode words.h5 -)"
+cat >hidden-words.yaml <<YAML
+init: {from: $hf/bert}
+run: {dir: hidden-words}
+train: {steps: 3, eval_every: 3}
+batch: {global: 6, micro: 1}
+data: {path: words.h5, context: 20, packing: pad, mask: 0.3}
+YAML
+succeeds "wordpiece: one digest at every layout" lockstep prove hidden-words.yaml --ranks 1,2,3 --steps 2 --resume
+expect "wordpiece: it says so" grep -q '^one digest: ' out
+succeeds "wordpiece: it trains" lockstep train hidden-words.yaml
+succeeds "wordpiece: export" lockstep checkpoint export hidden-words words.hf --to hf
+same "wordpiece: the exported list" "$(cat vocab.txt)" "$(cat words.hf/vocab.txt)"
+succeeds "wordpiece: from what was exported" lockstep train hidden-words.yaml init.from=words.hf run.dir=hidden-again train.steps=0
 finish

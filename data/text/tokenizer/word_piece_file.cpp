@@ -1,0 +1,279 @@
+#include "data/text/tokenizer/word_piece_file.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/io/json.h"
+#include "data/text/valid_text.h"
+
+namespace lockstep {
+namespace {
+
+class WordPieceReader {
+ public:
+  explicit WordPieceReader(std::string_view where) : where_(where) {}
+
+  WordPieceTables read(std::string_view text, LengthRules rules) {
+    const JsonObject whole = object(text, "is no JSON object, or has a key twice");
+    for (const char* key : {"truncation", "padding"})
+      if (rules == LengthRules::kRefuse && !is_absent(whole, key))
+        refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
+               ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
+               "\" null in a copy of the file");
+    read_model(member_object(whole, "model"));
+    if (!is_absent(whole, "added_tokens")) read_added(list(text_at(whole, "added_tokens"), "added_tokens"));
+    if (!is_absent(whole, "normalizer")) read_normalizer(member_object(whole, "normalizer"));
+    const JsonObject split = only_part(
+        is_absent(whole, "pre_tokenizer") ? JsonObject{} : member_object(whole, "pre_tokenizer"), "pretokenizers");
+    refuse(text_of(split, "type") != "BertPreTokenizer", "has the pre-tokenizer ", quoted_token(text_of(split, "type")),
+           "; with WordPiece BertPreTokenizer is supported");
+    if (!is_absent(whole, "post_processor")) read_surround(member_object(whole, "post_processor"));
+    if (!is_absent(whole, "decoder")) {
+      const JsonObject decoder = member_object(whole, "decoder");
+      refuse(text_of(decoder, "type") != "WordPiece" || text_of(decoder, "prefix") != tables_.prefix,
+             "has a decoder other than WordPiece with the model's prefix");
+      tables_.cleanup = json_bool(decoder, "cleanup").value_or(true);
+    }
+    return std::move(tables_);
+  }
+
+ private:
+  template <class... What>
+  void refuse(bool is, const What&... what) const {
+    require(!is, ExitCode::kBadData, where_, ": ", what...);
+  }
+  JsonObject object(std::string_view text, std::string_view otherwise) const {
+    auto found = parse_json_object(text);
+    refuse(!found, otherwise);
+    return std::move(*found);
+  }
+  static bool is_absent(const JsonObject& of, std::string_view key) {
+    const JsonValue* v = find_member(of, key);
+    return !v || std::holds_alternative<std::nullptr_t>(*v);
+  }
+  static std::string_view json_in(const JsonValue& v) {
+    const auto* text = std::get_if<JsonText>(&v);
+    return text ? std::string_view(text->text) : std::string_view();
+  }
+  static std::string_view text_at(const JsonObject& of, std::string_view key) {
+    const JsonValue* v = find_member(of, key);
+    return v ? json_in(*v) : std::string_view();
+  }
+  JsonObject member_object(const JsonObject& of, std::string_view key) const {
+    return object(text_at(of, key), cat("has no object \"", key, "\""));
+  }
+  std::vector<JsonValue> list(std::string_view text, std::string_view key) const {
+    auto found = parse_json_array(text);
+    refuse(!found, "has no list \"", key, "\"");
+    return std::move(*found);
+  }
+  // Of a Sequence of one part that part, of an empty one nothing.
+  JsonObject only_part(JsonObject part, std::string_view parts) const {
+    if (text_of(part, "type") != "Sequence") return part;
+    const std::vector<JsonValue> all = list(text_at(part, parts), parts);
+    refuse(all.size() > 1, "has a Sequence of ", all.size(), " ", parts, "; with WordPiece one is supported");
+    return all.empty() ? JsonObject{} : object(json_in(all[0]), cat("has ", parts, " that are no objects"));
+  }
+
+  void read_model(const JsonObject& model) {
+    refuse(text_of(model, "type") != "WordPiece" && !is_absent(model, "type"), "has a model of type ",
+           quoted_token(text_of(model, "type")));
+    if (!is_absent(model, "unk_token")) tables_.unknown = text_of(model, "unk_token");
+    if (!is_absent(model, "continuing_subword_prefix")) tables_.prefix = text_of(model, "continuing_subword_prefix");
+    tables_.longest_word = integer_of(model, "max_input_chars_per_word", 100);
+    const JsonObject vocabulary =
+        object(text_at(model, "vocab"), "has a vocabulary that is no JSON object, or has a token twice");
+    int64_t largest = -1;
+    for (const auto& [token, value] : vocabulary) {
+      const int64_t* id = std::get_if<int64_t>(&value);
+      refuse(!id || *id < 0 || *id >= kMostBpeTokens, "token ", quoted_token(token), " has an id that is none");
+      largest = std::max(largest, *id);
+    }
+    // A list with gaps must not cost memory.
+    refuse(largest >= static_cast<int64_t>(vocabulary.size()) + kMostGaps, "leaves ids without a token");
+    tables_.tokens.resize(static_cast<size_t>(largest + 1));
+    for (const auto& [token, value] : vocabulary) {
+      std::string& place = tables_.tokens[static_cast<size_t>(std::get<int64_t>(value))];
+      refuse(token.empty(), "has an empty token");
+      refuse(!place.empty(), "tokens ", quoted_token(place), " and ", quoted_token(token), " have the same id");
+      place = token;
+    }
+  }
+
+  void read_added(const std::vector<JsonValue>& tokens) {
+    const size_t model = tables_.tokens.size();
+    for (const JsonValue& value : tokens) {
+      const JsonObject token = object(json_in(value), "has an added token that is no JSON object");
+      AddedToken a;
+      a.text = json_text(token, "content", where_);
+      const int64_t id = json_int(token, "id", where_);
+      refuse(id < 0 || id >= static_cast<int64_t>(model) + kMostGaps, "the added token ", quoted_token(a.text),
+             " has the id ", id, ", which leaves ids without a token");
+      refuse(json_bool(token, "single_word").value_or(false), "the added token ", quoted_token(a.text),
+             " has single_word, which is not supported");
+      a.id = static_cast<int32_t>(id);
+      a.special = json_bool(token, "special").value_or(false);
+      a.lstrip = json_bool(token, "lstrip").value_or(false);
+      a.rstrip = json_bool(token, "rstrip").value_or(false);
+      a.normalized = json_bool(token, "normalized").value_or(!a.special);
+      if (static_cast<size_t>(id) >= tables_.tokens.size()) tables_.tokens.resize(static_cast<size_t>(id) + 1);
+      std::string& place = tables_.tokens[static_cast<size_t>(id)];
+      refuse(!place.empty() && place != a.text, "the added token ", quoted_token(a.text), " has the id ", id,
+             ", and the vocabulary says otherwise");
+      a.in_vocabulary = static_cast<size_t>(id) < model && !place.empty();
+      place = a.text;
+      tables_.added.push_back(std::move(a));
+    }
+    std::sort(tables_.added.begin(), tables_.added.end(), [](auto& a, auto& b) { return a.id < b.id; });
+  }
+
+  void read_normalizer(const JsonObject& given) {
+    const JsonObject n = only_part(given, "normalizers");
+    if (n.empty()) return;
+    refuse(text_of(n, "type") != "BertNormalizer", "has the normalizer ", quoted_token(text_of(n, "type")),
+           "; with WordPiece BertNormalizer is supported, or none");
+    const auto truth = [&](const char* key, bool standard) { return json_bool(n, key).value_or(standard); };
+    tables_.rules.clean = truth("clean_text", true);
+    tables_.rules.ideographs = truth("handle_chinese_chars", true);
+    tables_.rules.lowercase = truth("lowercase", true);
+    tables_.rules.strip_accents = truth("strip_accents", tables_.rules.lowercase);
+  }
+
+  int32_t id_in(const JsonValue& value) const {
+    const int64_t* id = std::get_if<int64_t>(&value);
+    refuse(!id || *id < 0 || *id >= static_cast<int64_t>(tables_.tokens.size()),
+           "has a post-processor with an id that is none");
+    return static_cast<int32_t>(*id);
+  }
+
+  // What is put around a single text.
+  void read_surround(const JsonObject& post) {
+    const std::string type = text_of(post, "type");
+    if (type == "BertProcessing") {
+      for (const auto& [key, to] : {std::pair("cls", &tables_.before), std::pair("sep", &tables_.after)}) {
+        const std::vector<JsonValue> pair = list(text_at(post, key), key);
+        refuse(pair.size() != 2, "has a post-processor whose \"", key, "\" is no token and its id");
+        to->push_back(id_in(pair[1]));
+      }
+      return;
+    }
+    refuse(type != "TemplateProcessing", "has the post-processor ", quoted_token(type),
+           "; with WordPiece BertProcessing and TemplateProcessing are supported");
+    const JsonObject special = member_object(post, "special_tokens");
+    bool behind = false;
+    for (const JsonValue& value : list(text_at(post, "single"), "single")) {
+      const JsonObject part = object(json_in(value), "has a part of a template that is no object");
+      if (find_member(part, "Sequence")) {
+        refuse(behind, "has a template with two texts for one");
+        behind = true;
+        continue;
+      }
+      const std::string name = text_of(member_object(part, "SpecialToken"), "id");
+      for (const JsonValue& id : list(text_at(member_object(special, name), "ids"), "ids"))
+        (behind ? tables_.after : tables_.before).push_back(id_in(id));
+    }
+    refuse(!behind, "has a template without the text");
+  }
+
+  static constexpr int64_t kMostGaps = 1 << 16;
+
+  std::string_view where_;
+  WordPieceTables tables_;
+};
+
+// "tokens" as a template has them, with the ids of a text's first or second part.
+std::string special_part(const std::string& token, int part) {
+  return cat("{\"SpecialToken\":{\"id\":", json_text_of(token), ",\"type_id\":", part, "}}");
+}
+
+std::string template_json(const WordPieceTables& t) {
+  if (t.before.empty() && t.after.empty()) return "null";
+  const auto text = [&](int32_t id) { return t.tokens[static_cast<size_t>(id)]; };
+  std::string before, after, second, special;
+  std::vector<int32_t> ids = t.before;
+  ids.insert(ids.end(), t.after.begin(), t.after.end());
+  for (int32_t id : t.before) before += special_part(text(id), 0) + ",";
+  for (int32_t id : t.after) after += "," + special_part(text(id), 0), second += "," + special_part(text(id), 1);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  for (int32_t id : ids)
+    special += cat(special.empty() ? "" : ",", json_text_of(text(id)), ":{\"id\":", json_text_of(text(id)),
+                   ",\"ids\":[", id, "],\"tokens\":[", json_text_of(text(id)), "]}");
+  const std::string a = before + "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}" + after;
+  return cat("{\"type\":\"TemplateProcessing\",\"single\":[", a, "],\"pair\":[", a,
+             ",{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}", second, "],\"special_tokens\":{", special, "}}");
+}
+
+// The lines of a text, without their ends.
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    out.emplace_back(line);
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const WordPieces> parse_word_piece_json(std::string_view text, std::string_view where,
+                                                        LengthRules rules) {
+  return std::make_shared<const WordPieces>(WordPieceReader(where).read(text, rules), where);
+}
+
+std::shared_ptr<const WordPieces> parse_vocab_txt(std::string_view text, std::string_view config,
+                                                  std::string_view where) {
+  const int64_t invalid = first_invalid(text, TextEncoding::kUtf8);
+  require(invalid < 0, ExitCode::kBadData, where, ": byte ", invalid, " is not valid UTF-8");
+  WordPieceTables t;
+  t.tokens = lines_of(text);
+  const auto id_of = [&](std::string_view token) {
+    const auto found = std::find(t.tokens.begin(), t.tokens.end(), token);
+    return found == t.tokens.end() ? -1 : static_cast<int32_t>(found - t.tokens.begin());
+  };
+  for (size_t i = 0; i < t.tokens.size(); ++i) {
+    const std::string& token = t.tokens[i];
+    require(!token.empty(), ExitCode::kBadData, where, ":", i + 1, ": is empty; each line is a token");
+    const bool special =
+        token == "[PAD]" || token == "[UNK]" || token == "[CLS]" || token == "[SEP]" || token == "[MASK]";
+    if (special && id_of(token) == static_cast<int32_t>(i))
+      t.added.push_back({static_cast<int32_t>(i), token, true, true});
+  }
+  const auto given = parse_json_object(config.empty() ? "{}" : config);
+  require(given.has_value(), ExitCode::kBadData, where, ": tokenizer_config.json beside it is no JSON object");
+  const bool lowercase = json_bool(*given, "do_lower_case").value_or(true);
+  t.rules = {.clean = true,
+             .ideographs = json_bool(*given, "tokenize_chinese_chars").value_or(true),
+             .strip_accents = json_bool(*given, "strip_accents").value_or(lowercase),
+             .lowercase = lowercase};
+  const int32_t begin = id_of("[CLS]"), end = id_of("[SEP]");
+  if (begin >= 0 && end >= 0) t.before = {begin}, t.after = {end};
+  return std::make_shared<const WordPieces>(std::move(t), where);
+}
+
+std::string word_piece_json(const WordPieceTables& t) {
+  std::vector<bool> model(t.tokens.size(), true);
+  std::string added, vocabulary;
+  for (const AddedToken& a : t.added) {
+    model[static_cast<size_t>(a.id)] = a.in_vocabulary;
+    added += cat(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
+                 ",\"single_word\":false,\"lstrip\":", a.lstrip, ",\"rstrip\":", a.rstrip,
+                 ",\"normalized\":", a.normalized, ",\"special\":", a.special, "}");
+  }
+  for (size_t i = 0; i < t.tokens.size(); ++i)
+    if (model[i]) vocabulary += cat(vocabulary.empty() ? "" : ",", json_text_of(t.tokens[i]), ":", i);
+  return cat("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[", added,
+             "],\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":", t.rules.clean,
+             ",\"handle_chinese_chars\":", t.rules.ideographs, ",\"strip_accents\":", t.rules.strip_accents,
+             ",\"lowercase\":", t.rules.lowercase, "},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},",
+             "\"post_processor\":", template_json(t),
+             ",\"decoder\":{\"type\":\"WordPiece\",\"prefix\":", json_text_of(t.prefix), ",\"cleanup\":", t.cleanup,
+             "},\"model\":{\"type\":\"WordPiece\",\"unk_token\":", json_text_of(t.unknown),
+             ",\"continuing_subword_prefix\":", json_text_of(t.prefix),
+             ",\"max_input_chars_per_word\":", t.longest_word, ",\"vocab\":{", vocabulary, "}}}\n");
+}
+
+}  // namespace lockstep
