@@ -56,8 +56,8 @@ class BlockReader {
  public:
   // `valid`: the text must be UTF-8, or is made so.
   BlockReader(const Inputs& inputs, std::optional<InvalidBytes> valid, BlockEnd end, const std::string& advice,
-              TextPosition at = {})
-      : inputs_(inputs), valid_(valid), end_(end), advice_(advice), at_(std::move(at)) {
+              TextPosition at = {}, bool prefix_space = false)
+      : inputs_(inputs), valid_(valid), end_(end), prefix_space_(prefix_space), advice_(advice), at_(std::move(at)) {
     for (size_t i = 0; i < at_.input; ++i) before_ += InputStream(inputs_[i].path, inputs_[i].name).size();
   }
 
@@ -70,6 +70,7 @@ class BlockReader {
     std::string& text = block.text.text;
     text = std::move(at_.carried);
     at_.carried.clear();
+    const bool begins = at_.byte == 0;
     bytes_.resize(kBlock);
     size_t got = 0;
     while (got < kBlock && !block.last) {
@@ -86,6 +87,7 @@ class BlockReader {
       text += bytes;
       at_.byte += static_cast<int64_t>(got);
     }
+    if (prefix_space_ && begins && !text.empty() && text[0] != ' ') text.insert(0, 1, ' ');
     if (end_ != BlockEnd::kAnywhere && !block.last) {
       const size_t end = end_ == BlockEnd::kNormalForm ? last_boundary(text) : text.find_last_of(" \t\n\r") + 1;
       at_.carried = text.substr(end);
@@ -118,6 +120,7 @@ class BlockReader {
   const Inputs& inputs_;
   const std::optional<InvalidBytes> valid_;
   const BlockEnd end_;
+  const bool prefix_space_;  // each input that does not begin with a space gets one
   const std::string advice_;
   TextPosition at_;
   int64_t before_ = 0;  // bytes of the inputs before, as stored
@@ -204,7 +207,7 @@ class TextImport {
                          : level == TextLevel::kWords                 ? BlockEnd::kBlank
                                                                       : BlockEnd::kAnywhere;
     BlockReader reader(inputs_, valid, end, vocabulary_.has_tokenizer() ? kAdviceForTokens : kAdviceForCharacters,
-                       start_);
+                       start_, joiner_ && vocabulary_.pairs()->tables().prefix_space);
     SaveTimer saves(options_.save_every);
     in_order<InputBlock>(
         threads_, [&](InputBlock& block) { return reader.next(block); },
@@ -305,6 +308,9 @@ void import_text(const std::vector<std::string>& paths, const std::string& outpu
     require(!words || !words->needs_whole_text(), ExitCode::kUsage,
             "the tokenizer has an added token with white space, which is found in one text only, not in a long text "
             "that is read by blocks: import texts as JSON lines (import json) or as a table (import csv --text)");
+    require(words || !options.special_tokens || !options.vocabulary->pairs()->prepares(true), ExitCode::kUsage,
+            "special tokens of this tokenizer change the text beside them (lstrip, rstrip, add_prefix_space): import "
+            "text without --special-tokens");
     const size_t bytes = (words ? words->json() : options.vocabulary->pairs()->json()).size();
     require(bytes <= kLargestTokenizer, ExitCode::kBadData, "the tokenizer takes ", bytes, " bytes; a dataset holds ",
             kLargestTokenizer, " at most");

@@ -96,6 +96,7 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
                            std::vector<uint8_t>& targets) {
   std::string text;
   std::vector<uint8_t> marks;  // of its bytes
+  const bool prefix_space = pairs_ && vocabulary_.pairs()->tables().prefix_space;
   const auto first = static_cast<std::ptrdiff_t>(targets.size());
   const auto put_around = [&](std::span<const int32_t> tokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
@@ -104,6 +105,10 @@ void RecordEncoder::encode(const std::vector<TextPiece>& pieces, std::vector<int
   put_around(vocabulary_.record_begin());
   const auto flush = [&] {
     const size_t before = ids.size();
+    if (prefix_space && !text.empty() && text[0] != ' ') {
+      text.insert(0, 1, ' ');
+      marks.insert(marks.begin(), marks[0]);
+    }
     if (!text.empty()) encode_text(text, marks, ids, targets);
     refuse_reserved(std::span(ids).subspan(before));
     text.clear();

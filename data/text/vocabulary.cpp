@@ -154,7 +154,8 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, bool special_toke
   }
   if (pairs_) {
     BpeEncoder encoder(*pairs_, special_tokens);
-    encoder.add(valid_text(text), tokens);
+    const std::string valid = valid_text(text);
+    encoder.add(pairs_->prepares(special_tokens) ? pairs_->prepared(valid, special_tokens) : valid, tokens);
     encoder.finish(tokens);
     return tokens;
   }

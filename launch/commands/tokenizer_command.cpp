@@ -52,7 +52,7 @@ int encode_text(const Arguments& a) {
     if (!line.empty()) print(line);
     ids.clear();
   };
-  if (vocabulary->pairs()) {
+  if (vocabulary->pairs() && !vocabulary->pairs()->prepares(a.has("special-tokens"))) {
     BpeEncoder encoder(*vocabulary->pairs(), a.has("special-tokens"));
     ValidText valid(invalid_bytes(a), input_name(path), "; replace such bytes with --invalid replace");
     std::string text;

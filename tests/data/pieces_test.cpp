@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/io/json.h"
 #include "data/text/record_encoder.h"
+#include "data/text/tokenizer/tokenizer_file.h"
 #include "tests/support/files.h"
 
 namespace lockstep {
@@ -155,6 +157,39 @@ std::string field(int number, const std::string& bytes) {
   return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
 }
 std::string piece(const std::string& text, char type) { return field(1, field(1, text) + "\x18" + type); }
+
+// A tokenizer.json with byte_fallback, as the package writes it of a SentencePiece model.
+TEST(Pieces, AreReadBesideATokenizerJsonWithByteFallback) {
+  if (!can_read_models()) GTEST_SKIP() << "a build without SentencePiece";
+  test::TemporaryFolder folder;
+  std::filesystem::copy_file(golden("bpe.model"), folder / "tokenizer.model");
+  const auto model = PieceModel::read(golden("bpe.model"));
+  std::string vocabulary, first;
+  for (int64_t i = 0; i < model->size(); ++i) {
+    const std::string text = model->piece(static_cast<int32_t>(i)).text;
+    vocabulary += cat(i ? "," : "", json_text_of(text), ":", i);
+    if (i == 0) first = text;
+  }
+  const auto write = [&](const std::string& added, const std::string& tokens) {
+    test::write_file(folder / "tokenizer.json",
+                     cat(R"({"added_tokens":[)", added, R"(],"normalizer":{"type":"Sequence","normalizers":[]},)",
+                         R"("model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{)", tokens, "}}}"));
+  };
+  write(cat(R"({"id":0,"content":)", json_text_of(first), "}"), vocabulary);
+  const Vocabulary read = vocabulary_of_tokenizer(folder / "");
+  ASSERT_TRUE(read.pieces());
+  EXPECT_EQ(read.pieces()->bytes(), model->bytes());
+  EXPECT_TRUE(vocabulary_of_tokenizer(folder / "tokenizer.json").pieces());
+  const auto refused = [&](std::initializer_list<std::string> parts) {
+    test::expect_error(ExitCode::kBadData, parts, [&] { vocabulary_of_tokenizer(folder / ""); });
+  };
+  write(cat(R"({"id":)", model->size(), R"(,"content":"<|im_start|>"})"), vocabulary);
+  refused({"added token '<|im_start|>' is not in tokenizer.model"});
+  write("", cat("\"other\":0,", vocabulary.substr(vocabulary.find(',') + 1)));
+  refused({"token 'other' is not the same in tokenizer.model"});
+  std::filesystem::remove(folder / "tokenizer.model");
+  refused({"byte_fallback", "put tokenizer.model beside it"});
+}
 
 TEST(Pieces, OfDamagedModelsAreRefused) {
   const std::string unknown = piece("<unk>", 2), trainer = field(2, "\x18\x01");

@@ -290,14 +290,80 @@ TEST(TokenizerTest, WrongFilesAreNamed) {
                      R"("use_regex":false}]})"));
   };
   refuse(split(R"({"type":"Metaspace"})"), {"'Metaspace'"});
-  refuse(split(R"({"type":"ByteLevel","add_prefix_space":true})"), {"add_prefix_space"});
+  const std::string spaced = R"({"type":"ByteLevel","add_prefix_space":true})";
+  refuse(split(cat(R"({"type":"Sequence","pretokenizers":[{"type":"Digits"},)", spaced, "]}")),
+         {"add_prefix_space behind other splits"});
+  refuse(small_json("", "", R"({"id":256,"content":"<e>"})", spaced), {"add_prefix_space beside added tokens"});
+  refuse(replaced(good, R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[{},{}]})"),
+         {"a Sequence of 2 normalizers"});
   refuse(split(R"({"type":"Sequence","pretokenizers":[]})"), {"no ByteLevel"});
-  refuse(split(R"({"type":"Split","pattern":{"String":" "},"behavior":"Isolated"})"), {"Regex"});
+  refuse(split(R"({"type":"Split","pattern":{"String":" "},"behavior":"Isolated"})"), {"no ByteLevel"});
+  refuse(split(R"({"type":"Split","pattern":{},"behavior":"Isolated"})"), {"\"Regex\" or \"String\""});
   refuse(split(R"({"type":"Split","pattern":{"Regex":" "},"behavior":"Removed"})"), {"'Removed'"});
   for (const std::string bad : {"(?<=a)b", "a*", "^a", "a$", "\\\\bx", "(a)\\\\1", "[a&&b]", "[[:alpha:]]", "a{1,2}+",
                                 "(*ACCEPT)", "\\\\p{NoSuchClass}x", "(", "[\\\\Sa]", "(?P<n>a)", "\\\\K", "a\\\\"})
     refuse(regex(bad), {"the pattern '"});
   EXPECT_EQ(parse_tokenizer_json(regex("\\\\p{L}+|[^\\\\s\\\\p{L}]|\\\\s+"), "t")->size(), 256);
+}
+
+// The splits of make_golden.py, on a text of many scripts.
+TEST(TokenizerTest, SplitsAsThePackageDoes) {
+  if (!can_normalise()) GTEST_SKIP() << "this build lacks libutf8proc-dev";
+  const std::string text =
+      content(golden("word_pieces.txt")) + " 12345 a1b\u00bd22\u0663 x\u2460 <end> \n<|endoftext|>  y";
+  BpeTables tables = trained(golden("text.txt"), "gpt2", 450);
+  tables.added[0].lstrip = tables.added[0].rstrip = true;
+  const std::string json = tokenizer_json(tables);
+  const auto encoded = [&](const std::string& first, const std::string& level) {
+    std::string out = json;
+    const size_t at = out.find("{\"type\":\"ByteLevel\""), end = out.find('}', at) + 1;
+    out.replace(at, end - at,
+                first.empty() ? level : cat(R"({"type":"Sequence","pretokenizers":[)", first, ",", level, "]}"));
+    const auto pairs = parse_tokenizer_json(out, first);
+    EXPECT_TRUE(parse_tokenizer_json(pairs->json(), "written")->tables() == pairs->tables()) << first;
+    return golden_of(Vocabulary::byte_pairs(pairs).encode(text, true));
+  };
+  const std::string plain = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  EXPECT_EQ(encoded(R"({"type":"Digits","individual_digits":true})", plain), (Golden{11138, 0x64995c047625de97}));
+  EXPECT_EQ(encoded(R"({"type":"Digits","individual_digits":false})", plain), (Golden{10965, 0xf4a53960481e1c0f}));
+  EXPECT_EQ(encoded(R"({"type":"Punctuation","behavior":"Isolated"})", plain), (Golden{11130, 0xab0fe5d9cb5899d1}));
+  EXPECT_EQ(encoded(R"({"type":"Punctuation","behavior":"Contiguous"})", plain), (Golden{10983, 0x2b209ab1050c3502}));
+  EXPECT_EQ(encoded(R"({"type":"Split","pattern":{"String":"e."},"behavior":"Isolated","invert":false})", plain),
+            (Golden{10944, 0x79f80580848437bc}));
+  EXPECT_EQ(encoded(R"({"type":"Split","pattern":{"String":" "},"behavior":"Contiguous","invert":false})", plain),
+            (Golden{11110, 0x81ce4b7f55091f14}));
+  EXPECT_EQ(encoded("", R"({"type":"ByteLevel","add_prefix_space":true})"), (Golden{10944, 0x8028a778631c7e6d}));
+}
+
+// add_prefix_space, where a text is read in blocks and where records have targets.
+TEST(TokenizerTest, ASpaceComesBeforeATextOnce) {
+  TemporaryFolder folder;
+  BpeTables tables = trained(golden("text.txt"), "gpt2", 450);
+  tables.prefix_space = true;
+  ImportOptions options;
+  options.vocabulary =
+      std::make_shared<Vocabulary>(Vocabulary::byte_pairs(parse_tokenizer_json(tokenizer_json(tables), "spaced")));
+  std::string text;
+  while (text.size() < (3u << 20)) text += content(golden("text.txt"));
+  write_file(folder / "t.txt", text);
+  import_text({folder / "t.txt", folder / "t.txt"}, folder / "t.h5", TextLevel::kBpe, options);
+  const FileTokens source(open_dataset_file(folder / "t.h5", 64 << 20));
+  Ids stored(static_cast<size_t>(source.size()));
+  source.read({0, source.size()}, stored.data());
+  Ids expected = options.vocabulary->encode(text);
+  expected.insert(expected.end(), expected.begin(), expected.end());
+  EXPECT_TRUE(stored == expected);
+  EXPECT_EQ(options.vocabulary->decode(options.vocabulary->encode("one")), " one");
+  EXPECT_EQ(options.vocabulary->decode(options.vocabulary->encode(" one")), " one");
+  Ids ids;
+  std::vector<uint8_t> targets;
+  RecordEncoder(*options.vocabulary).encode({{"one", false}, {" two", true}}, ids, targets);
+  EXPECT_EQ(options.vocabulary->decode(ids), " one two");
+  EXPECT_EQ(targets.front(), 0);
+  EXPECT_EQ(targets.back(), 1);
+  options.special_tokens = options.force = true;
+  expect_error(ExitCode::kUsage, {"--special-tokens"},
+               [&] { import_text({folder / "t.txt"}, folder / "t.h5", TextLevel::kBpe, options); });
 }
 
 // The package would cut and pad what it encodes, which an import does not.

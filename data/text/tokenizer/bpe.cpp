@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "core/base/error.h"
+#include "data/text/vocabulary.h"
 
 namespace lockstep {
 namespace {
@@ -15,6 +16,24 @@ uint64_t pair_key(int32_t left, int32_t right) {
 size_t slot_hash(uint64_t key) {
   key *= 0x9E3779B97F4A7C15u;
   return static_cast<size_t>(key ^ key >> 32);
+}
+
+// Bytes of white space, by Unicode, at the beginning or the end of a text.
+size_t white_space_in(std::string_view text, bool at_begin) {
+  size_t count = 0;
+  Utf8Reader reader;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (reader.next(static_cast<uint8_t>(text[i])) != Utf8Reader::Result::kCodePoint) continue;
+    const uint32_t c = reader.code_point();
+    const bool space = (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+                       (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+                       c == 0x3000;
+    if (at_begin && !space) return count;
+    count = space ? count + (i + 1 - begin) : 0;
+    begin = i + 1;
+  }
+  return count;
 }
 
 }  // namespace
@@ -92,6 +111,36 @@ const AddedToken* BytePairs::added(std::string_view text) const {
   return found == tables_.added.end() ? nullptr : &*found;
 }
 
+bool BytePairs::prepares(bool special_tokens) const {
+  const auto& added = tables_.added;
+  return tables_.prefix_space ||
+         (special_tokens && std::any_of(added.begin(), added.end(), [](auto& a) { return a.lstrip || a.rstrip; }));
+}
+
+std::string BytePairs::prepared(std::string_view text, bool special_tokens) const {
+  std::string out;
+  const auto put = [&](std::string_view part) {
+    if (tables_.prefix_space && !part.empty() && part[0] != ' ') out += ' ';
+    out += part;
+  };
+  for (const AddedToken* before = nullptr;;) {
+    const AddedToken* found = nullptr;
+    size_t at = text.size();
+    for (size_t here = 0; special_tokens && here < text.size() && !found; ++here)
+      for (const AddedToken& a : tables_.added)
+        if (text.substr(here).starts_with(a.text) && (!found || a.text.size() > found->text.size()))
+          at = here, found = &a;
+    std::string_view part = text.substr(0, at);
+    if (before && before->rstrip) part.remove_prefix(white_space_in(part, true));
+    if (found && found->lstrip) part.remove_suffix(white_space_in(part, false));
+    put(part);
+    if (!found) return out;
+    out += found->text;
+    text.remove_prefix(at + found->text.size());
+    before = found;
+  }
+}
+
 std::string first_difference(const BytePairs& there, const BytePairs& here) {
   const BpeTables &a = there.tables(), &b = here.tables();
   if (a == b) return "";
@@ -103,6 +152,8 @@ std::string first_difference(const BytePairs& there, const BytePairs& here) {
   const auto [m, n] = std::mismatch(a.merges.begin(), a.merges.end(), b.merges.begin(), b.merges.end());
   if (m != a.merges.end() || n != b.merges.end() || a.ignore_merges != b.ignore_merges)
     return cat("the tokens are the same, but merge ", m - a.merges.begin(), " differs");
+  if (a.prefix_space != b.prefix_space)
+    return "the tokens are the same, but one of them puts a space before a text (add_prefix_space)";
   if (a.nfc != b.nfc) return "the tokens are the same, but one of them normalises text (NFC)";
   if (a.patterns != b.patterns) return "the tokens are the same, but the patterns that split text into words differ";
   return "the tokens are the same, but the added tokens differ";

@@ -27,6 +27,10 @@ class BytePairs {
   int64_t size() const { return static_cast<int64_t>(tables_.tokens.size()); }
   const std::string& bytes_of(int32_t id) const { return tables_.tokens[static_cast<size_t>(id)]; }
   const AddedToken* added(std::string_view text) const;  // null if there is none
+  // Whether text changes before it is encoded: a space comes in front, or special tokens take the white space beside
+  // them. prepared(): a whole text, changed so; without `special_tokens` only its beginning is.
+  bool prepares(bool special_tokens) const;
+  std::string prepared(std::string_view text, bool special_tokens) const;
   const std::string& json() const;  // as a tokenizer.json, made once (data/text/tokenizer/tokenizer_file.h)
 
  private:

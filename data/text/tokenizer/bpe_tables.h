@@ -27,6 +27,7 @@ struct BpeTables {
   std::vector<AddedToken> added;                    // by id
   std::vector<std::string> patterns;  // each splits the words of the one before it (data/text/tokenizer/pattern.h)
   bool ignore_merges = false;         // a word that is a token is that token, whatever merging gives
+  bool prefix_space = false;          // a text, or what follows an added token, gets a space in front if it has none
   bool nfc = false;                   // text is brought into normal form C first (data/text/tokenizer/normalizer.h)
   friend bool operator==(const BpeTables&, const BpeTables&) = default;
 };

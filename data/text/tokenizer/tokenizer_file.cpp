@@ -9,6 +9,7 @@
 #include "core/io/json.h"
 #include "data/text/tokenizer/normalizer.h"
 #include "data/text/tokenizer/pieces.h"
+#include "data/text/tokenizer/unicode_8.h"
 #include "data/text/tokenizer/word_piece_file.h"
 
 namespace lockstep {
@@ -29,12 +30,11 @@ class JsonReader {
         refuse(true, "has \"", key, "\": ", json_text_of(*find_member(whole, key)).substr(0, 200),
                ", which is not applied to texts; give --whole-texts to encode them whole, or make \"", key,
                "\" null in a copy of the file");
-    if (!is_absent(whole, "normalizer")) {
-      refuse(type_of(whole, "normalizer") != "NFC", "has a normalizer (", type_of(whole, "normalizer"),
-             "); NFC is supported, or none");
-      refuse(!can_normalise(), "has the normalizer NFC, and this build has none: it lacks libutf8proc-dev");
-      tables_.nfc = true;
-    }
+    // Such a file has other parts that are not supported, too.
+    const auto model = parse_json_object(list_or_object(whole, "model"));
+    refuse(model && json_bool(*model, "byte_fallback").value_or(false),
+           "has byte_fallback, which is read from the model's SentencePiece file alone: put tokenizer.model beside it");
+    if (!is_absent(whole, "normalizer")) read_normalizer(member_object(whole, "normalizer"));
     const JsonObject decoder = member_object(whole, "decoder");
     refuse(text_of(decoder, "type") != "ByteLevel", "has the decoder ", quoted_token(text_of(decoder, "type")),
            "; ByteLevel is supported");
@@ -146,13 +146,27 @@ class JsonReader {
     return found ? text_of(*found, "type") : "of no type";
   }
 
+  void read_normalizer(const JsonObject& normalizer) {
+    if (text_of(normalizer, "type") == "Sequence") {
+      const std::vector<JsonValue> parts = member_list(normalizer, "normalizers");
+      refuse(parts.size() > 1, "has a Sequence of ", parts.size(), " normalizers; NFC is supported, or none");
+      if (parts.empty()) return;
+      const JsonObject only = object(list_or_object(&parts[0]), "has a normalizer that is no JSON object");
+      refuse(text_of(only, "type") == "Sequence", "has a sequence of normalizers within another");
+      return read_normalizer(only);
+    }
+    refuse(text_of(normalizer, "type") != "NFC", "has a normalizer (", text_of(normalizer, "type"),
+           "); NFC is supported, or none");
+    refuse(!can_normalise(), "has the normalizer NFC, and this build has none: it lacks libutf8proc-dev");
+    tables_.nfc = true;
+  }
+
   void read_model(const JsonObject& model) {
     const bool bpe =
         is_absent(model, "type") ? find_member(model, "merges") != nullptr : text_of(model, "type") == "BPE";
     refuse(!bpe, "has a model of type ", quoted_token(text_of(model, "type")), "; BPE is supported");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       refuse(!text_of(model, key).empty(), "has a ", key, ", which byte-level BPE has not");
-    refuse(json_bool(model, "byte_fallback").value_or(false), "has byte_fallback, which is not supported");
     refuse(!is_absent(model, "dropout") && number_of(model, "dropout", 1) != 0, "has dropout, which is not supported");
     tables_.ignore_merges = json_bool(model, "ignore_merges").value_or(false);
     read_tokens(list_or_object(model, "vocab"));
@@ -176,17 +190,20 @@ class JsonReader {
       const std::string& content = json_text(token, "content", where_);
       const int64_t id = json_int(token, "id", where_);
       refuse(id < 0 || id >= kMostBpeTokens, "the added token ", quoted_token(content), " has the id ", id);
-      for (const char* key : {"single_word", "lstrip", "rstrip"})
-        refuse(json_bool(token, key).value_or(false), "the added token ", quoted_token(content), " has ", key,
-               ", which is not supported");
+      const bool special = json_bool(token, "special").value_or(false);
+      const bool left = json_bool(token, "lstrip").value_or(false), right = json_bool(token, "rstrip").value_or(false);
+      refuse(json_bool(token, "single_word").value_or(false), "the added token ", quoted_token(content),
+             " has single_word, which is not supported");
+      refuse((left || right) && !special, "the added token ", quoted_token(content), " has ",
+             left ? "lstrip" : "rstrip", " and is not special, which is not supported");
       const auto known = ids_.find(content);
       const bool in_vocabulary = known != ids_.end() && known->second == id;
       refuse(!in_vocabulary && (known != ids_.end() ||
                                 (id < static_cast<int64_t>(texts_.size()) && !texts_[static_cast<size_t>(id)].empty())),
              "the added token ", quoted_token(content), " has the id ", id, ", and the vocabulary says otherwise");
-      tables_.added.push_back(
-          {static_cast<int32_t>(id), content, json_bool(token, "special").value_or(false), in_vocabulary});
+      tables_.added.push_back({static_cast<int32_t>(id), content, special, in_vocabulary, left, right});
     }
+    for (const AddedToken& a : tables_.added) plain_tokens_ |= !a.special;
     for (const AddedToken& a : tables_.added)
       refuse(tables_.nfc && nfc(a.text) != a.text, "the added token ", quoted_token(a.text),
              " is not in the normal form NFC, which text has");
@@ -213,23 +230,56 @@ class JsonReader {
       return ended;
     }
     if (type == "ByteLevel") {
-      refuse(json_bool(o, "add_prefix_space").value_or(true), "has add_prefix_space, which is not supported");
+      tables_.prefix_space = json_bool(o, "add_prefix_space").value_or(true);
+      refuse(tables_.prefix_space && !tables_.patterns.empty(),
+             "has add_prefix_space behind other splits, which is not supported");
+      refuse(tables_.prefix_space && plain_tokens_,
+             "has add_prefix_space beside added tokens that are not special, which is not supported");
       if (json_bool(o, "use_regex").value_or(true)) tables_.patterns.emplace_back(named_pattern("gpt2"));
       return true;
     }
-    refuse(type != "Split", "has the pre-tokenizer ", quoted_token(type),
-           "; Split, ByteLevel and a Sequence are supported");
-    refuse(text_of(o, "behavior") != "Isolated" || json_bool(o, "invert").value_or(false),
-           "has a Split with the behavior ", quoted_token(text_of(o, "behavior")),
-           "; Isolated, not inverted, is supported");
-    const JsonObject pattern = member_object(o, "pattern");
-    refuse(text_of(pattern, "Regex").empty(), "has a Split without a \"Regex\"");
-    tables_.patterns.push_back(text_of(pattern, "Regex"));
+    std::string behavior = text_of(o, "behavior");
+    std::string pattern;
+    if (type == "Digits") {
+      pattern = "\\p{N}";
+      behavior = json_bool(o, "individual_digits").value_or(false) ? "Isolated" : "Contiguous";
+    } else if (type == "Punctuation") {
+      pattern = punctuation_pattern();
+    } else {
+      refuse(type != "Split", "has the pre-tokenizer ", quoted_token(type),
+             "; Split, Digits, Punctuation, ByteLevel and a Sequence are supported");
+      const JsonObject given = member_object(o, "pattern");
+      pattern = text_of(given, "Regex").empty() ? escaped_pattern(text_of(given, "String")) : text_of(given, "Regex");
+      refuse(pattern.empty(), "has a Split without a \"Regex\" or \"String\"");
+    }
+    // Matches and what is between them are words, whichever of the two an inverted split calls matches.
+    const bool contiguous = behavior == "Contiguous" && !json_bool(o, "invert").value_or(false);
+    refuse(behavior != "Isolated" && !contiguous, "has a ", type, " with the behavior ", quoted_token(behavior),
+           json_bool(o, "invert").value_or(false) ? ", inverted" : "", "; Isolated and Contiguous are supported");
+    tables_.patterns.push_back(contiguous ? cat("(?:", pattern, ")+") : pattern);
     refuse(tables_.patterns.size() > 16, "has more than 16 patterns");
     return false;
   }
 
+  // A text as a pattern that matches it alone.
+  static std::string escaped_pattern(std::string_view text) {
+    std::string out;
+    for (char c : text) {
+      if (std::string_view("\\^$.|?*+()[]{}-").find(c) != std::string_view::npos) out += '\\';
+      out += c;
+    }
+    return out;
+  }
+  // What the package takes as punctuation: all of ASCII's, and Unicode 8's.
+  static std::string punctuation_pattern() {
+    std::string later;
+    for (const CodePoints& p : kSinceUnicode9)
+      later += p.first == p.last ? to_utf8(p.first) : cat(to_utf8(p.first), "-", to_utf8(p.last));
+    return cat("(?![", later, "])[\\p{P}$+<=>^`|~\u166D\U000111C9]");
+  }
+
   std::string_view where_;
+  bool plain_tokens_ = false;  // added tokens that are not special
   BpeTables tables_;
   std::vector<std::string> texts_;  // of each id, as the file has it
   std::unordered_map<std::string, int32_t> ids_;
@@ -286,9 +336,9 @@ std::string tokenizer_json(const BpeTables& t) {
   std::string added, vocabulary, merges, splits;
   for (const AddedToken& a : t.added) {
     model[static_cast<size_t>(a.id)] = a.in_vocabulary;
-    added += cat(
-        added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
-        ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":", a.special, "}");
+    added += cat(added.empty() ? "" : ",", "{\"id\":", a.id, ",\"content\":", json_text_of(a.text),
+                 ",\"single_word\":false,\"lstrip\":", a.lstrip, ",\"rstrip\":", a.rstrip,
+                 ",\"normalized\":false,\"special\":", a.special, "}");
   }
   std::vector<std::string> texts(t.tokens.size());
   for (size_t i = 0; i < t.tokens.size(); ++i) texts[i] = to_alphabet(t.tokens[i]);
@@ -299,8 +349,8 @@ std::string tokenizer_json(const BpeTables& t) {
     merges += cat(merges.empty() ? "" : ",",
                   json_text_of(cat(texts[static_cast<size_t>(left)], " ", texts[static_cast<size_t>(right)])));
   const bool gpt2 = t.patterns.size() == 1 && t.patterns[0] == named_pattern("gpt2");
-  const std::string byte_level =
-      cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
+  const std::string byte_level = cat("{\"type\":\"ByteLevel\",\"add_prefix_space\":", t.prefix_space,
+                                     ",\"trim_offsets\":true,", "\"use_regex\":", gpt2, "}");
   for (const std::string& p : t.patterns)
     splits += cat("{\"type\":\"Split\",\"pattern\":{\"Regex\":", json_text_of(p),
                   "},\"behavior\":\"Isolated\",\"invert\":false},");
@@ -347,13 +397,41 @@ Vocabulary vocabulary_of_vocab_txt(const std::string& path) {
       parse_vocab_txt(content_of(path), exists(beside) ? content_of(beside) : std::string(), path));
 }
 
-// Of a tokenizer.json: the "type" of its model; of a file without one, or that is none, empty.
-std::string model_type(const std::string& text) {
-  const auto whole = parse_json_object(text);
-  const JsonValue* model = whole ? find_member(*whole, "model") : nullptr;
-  const auto* json = model ? std::get_if<JsonText>(model) : nullptr;
-  const auto object = json ? parse_json_object(json->text) : std::nullopt;
-  return object ? text_of(*object, "type") : "";
+// A member of an object that is an object; of a file that is none, empty.
+JsonObject object_at(const JsonObject& of, std::string_view key) {
+  const JsonValue* value = find_member(of, key);
+  const auto* json = value ? std::get_if<JsonText>(value) : nullptr;
+  return json ? parse_json_object(json->text).value_or(JsonObject()) : JsonObject();
+}
+
+// The SentencePiece file that the model of a tokenizer.json was made of, where the package's own reading of it is not
+// supported and that file is beside it. Throws where the two have different tokens.
+std::string pieces_beside(const std::string& json, const JsonObject& whole) {
+  const JsonObject model = object_at(whole, "model");
+  if (text_of(model, "type") == "WordPiece" || !json_bool(model, "byte_fallback").value_or(false)) return "";
+  const std::string path = (fs::path(json).parent_path() / "tokenizer.model").string();
+  if (!exists(path)) return "";
+  const auto pieces = PieceModel::read(path);
+  const JsonObject vocabulary = object_at(model, "vocab");
+  const auto differs = [&](const std::string& token, int64_t id) {
+    return id < 0 || id >= pieces->size() || pieces->piece(static_cast<int32_t>(id)).text != token;
+  };
+  for (const auto& [token, value] : vocabulary) {
+    const auto* id = std::get_if<int64_t>(&value);
+    require(id && !differs(token, *id), ExitCode::kBadData, json, ": its token ", quoted_token(token),
+            " is not the same in tokenizer.model, which is read for a model with byte_fallback");
+  }
+  const JsonValue* added = find_member(whole, "added_tokens");
+  const auto* list = added ? std::get_if<JsonText>(added) : nullptr;
+  for (const JsonValue& value :
+       list ? parse_json_array(list->text).value_or(std::vector<JsonValue>()) : std::vector<JsonValue>()) {
+    const auto* text = std::get_if<JsonText>(&value);
+    const auto token = text ? parse_json_object(text->text) : std::nullopt;
+    require(token && !differs(text_of(*token, "content"), integer_of(*token, "id", -1)), ExitCode::kBadData, json,
+            ": its added token ", quoted_token(token ? text_of(*token, "content") : ""),
+            " is not in tokenizer.model, which is read for a model with byte_fallback");
+  }
+  return path;
 }
 
 }  // namespace
@@ -370,7 +448,11 @@ Vocabulary vocabulary_of_tokenizer(const std::string& path, LengthRules rules) {
   const std::string json = fs::is_directory(path, error) ? path + "/tokenizer.json" : path;
   if (!exists(json)) return Vocabulary::byte_pairs(read_tokenizer(path, rules));
   const std::string text = content_of(json);
-  if (model_type(text) == "WordPiece") return Vocabulary::word_pieces(parse_word_piece_json(text, json, rules));
+  const JsonObject whole = parse_json_object(text).value_or(JsonObject());
+  if (const std::string pieces = pieces_beside(json, whole); !pieces.empty())
+    return Vocabulary::pieces(PieceModel::read(pieces));
+  if (text_of(object_at(whole, "model"), "type") == "WordPiece")
+    return Vocabulary::word_pieces(parse_word_piece_json(text, json, rules));
   return Vocabulary::byte_pairs(parse_tokenizer_json(text, json, rules));
 }
 

@@ -10,7 +10,7 @@ import pathlib
 import sys
 import unicodedata
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 here = pathlib.Path(__file__).parent
 rest = r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -47,6 +47,21 @@ for name, pattern in patterns.items():
     if name == "qwen2":  # what is not in normal form C: decomposed, singletons, marks in another order, Hangul's parts
         made.normalizer = normalizers.NFC()
         show("nfc", made, (here / "decomposed.txt").read_bytes().decode())
+# Other splits and flags, on a text of many scripts (make_word_pieces.py).
+other = (here / "word_pieces.txt").read_bytes().decode() + " 12345 a1b\u00bd22\u0663 x\u2460 <end> \n<|endoftext|>  y"
+made = tokenizer(models.BPE(), None)
+made.train_from_iterator([text], trainers.BpeTrainer(vocab_size=449, min_frequency=2, show_progress=False,
+                                                     initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+made.add_special_tokens([AddedToken("<|endoftext|>", lstrip=True, rstrip=True, special=True, normalized=False)])
+level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+splits = {"digits": pre_tokenizers.Digits(individual_digits=True), "digit_runs": pre_tokenizers.Digits(),
+          "punctuation": pre_tokenizers.Punctuation("isolated"), "punctuation_runs": pre_tokenizers.Punctuation("contiguous"),
+          "string": pre_tokenizers.Split("e.", "isolated"), "strings": pre_tokenizers.Split(" ", "contiguous")}
+for name, split in splits.items():
+    made.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    show(name, made, other)
+made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+show("prefix_space", made, other)
 if len(sys.argv) > 1:
     tables = pathlib.Path(sys.argv[1])
     merges = [tuple(line.split()) for line in (tables / "vocab.bpe").read_text().split("\n")[1:] if line]
