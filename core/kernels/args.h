@@ -265,13 +265,16 @@ struct IndexCheckArgs {
 };
 
 // Initial values of elements [begin, end) of a parameter; see core/nn/init.h. The same bits at every instruction-set
-// level.
+// level. With dims > 0 these count in row-major order in a box: its element (i, j, ...) is element
+// first + i stride[0] + j stride[1] + ... of the parameter, and the last stride is 1.
 struct InitialArgs {
   bool normal = false;  // else uniform
   float scale = 0;      // standard deviation, or bound
   uint64_t seed = 0, site = 0;
   int64_t begin = 0, end = 0;
   float* out = nullptr;
+  int dims = 0;
+  int64_t first = 0, extent[8] = {}, stride[8] = {};
 };
 
 }  // namespace lockstep

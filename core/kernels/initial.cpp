@@ -7,6 +7,7 @@ namespace lockstep::inline LOCKSTEP_ISA {
 namespace {
 
 constexpr int kGroups = 64;  // draws of four elements in one block
+constexpr int64_t kBlock = 4 * kGroups;
 
 // philox() of core/base/philox.h for kGroups counters at once, in lanes that a compiler makes vectors of.
 void draw(uint64_t key, uint64_t counter, uint64_t site, uint32_t bits[4][kGroups]) {
@@ -47,10 +48,32 @@ void block(const InitialArgs& a, int64_t index, float* values) {
     for (int j = 0; j < 4; ++j) values[4 * g + j] = scale * lane[j][g];
 }
 
+// Each run of the box takes what it needs of the parameter's blocks; a block that several runs meet is made once.
+void initial_of_box(Parallel& parallel, const InitialArgs& a) {
+  constexpr int64_t kPiece = 1 << 12;  // elements of the box
+  const int64_t run = a.extent[a.dims - 1];
+  auto body = [&](int64_t begin, int64_t end) {
+    alignas(64) float values[kBlock];
+    int64_t made = -1;
+    const int64_t last = a.begin + end * kPiece < a.end ? a.begin + end * kPiece : a.end;
+    for (int64_t at = a.begin + begin * kPiece; at < last;) {
+      const int64_t element = element_of(a, at), index = element / kBlock, row_end = (at / run + 1) * run;
+      int64_t n = (index + 1) * kBlock - element;
+      if (n > row_end - at) n = row_end - at;
+      if (n > last - at) n = last - at;
+      if (index != made) block(a, index, values);
+      made = index;
+      for (int64_t i = 0; i < n; ++i) a.out[at + i - a.begin] = values[element - index * kBlock + i];
+      at += n;
+    }
+  };
+  parallel.run((a.end - a.begin + kPiece - 1) / kPiece, 1, body);
+}
+
 }  // namespace
 
 void initial(Parallel& parallel, const InitialArgs& a) {
-  constexpr int64_t kBlock = 4 * kGroups;
+  if (a.dims > 0) return initial_of_box(parallel, a);
   const int64_t first = a.begin / kBlock, last = (a.end + kBlock - 1) / kBlock;
   auto body = [&](int64_t begin, int64_t end) {
     for (int64_t b = first + begin; b < first + end; ++b) {

@@ -8,6 +8,17 @@
 
 namespace lockstep::inline LOCKSTEP_ISA {
 
+// The parameter's element at `at` of a.begin's order.
+[[gnu::always_inline]] HD inline int64_t element_of(const InitialArgs& a, int64_t at) {
+  if (a.dims == 0) return at;
+  int64_t element = a.first;
+  for (int i = a.dims - 1; i >= 0; --i) {
+    element += at % a.extent[i] * a.stride[i];
+    at /= a.extent[i];
+  }
+  return element;
+}
+
 // Uniform in (-1, 1), symmetric about 0, never +-1.
 [[gnu::always_inline]] HD inline float symmetric_of(uint32_t bits) { return 2.0f * uniform_of(bits) - 1.0f + 0x1p-24f; }
 

@@ -326,6 +326,22 @@ TEST(CudaValues, InitialValues) {
       });
 }
 
+TEST(CudaValues, InitialValuesOfABox) {
+  for (bool normal : {false, true})
+    for (const auto& [begin, end] : {std::pair{0, 5 * 3 * 70}, std::pair{31, 444}, std::pair{8, 8}})
+      expect_equal([&, begin = begin, end = end](const KernelTable& table, Parallel& where) {
+        std::vector<float> out(static_cast<size_t>(end - begin) + 1, -7.0f);
+        InitialArgs a;
+        a.normal = normal, a.scale = 0.02f, a.seed = 1234567890123u, a.site = 0xABCDEF0123456789u;
+        a.begin = begin, a.end = end, a.out = out.data();
+        a.dims = 3, a.first = 1013;
+        a.extent[0] = 5, a.extent[1] = 3, a.extent[2] = 70;
+        a.stride[0] = 2000, a.stride[1] = 333, a.stride[2] = 1;
+        table.initial(where, a);
+        return Values{std::vector<double>(out.begin(), out.end())};
+      });
+}
+
 TEST(CudaValues, Store) {
   expect_equal([](const KernelTable& table, Parallel& where) {
     std::vector<float> out(StoreArgs::kMost, 9.0f);

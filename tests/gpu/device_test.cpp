@@ -55,6 +55,14 @@ TEST(Kernels, GiveTheCpusInitialValues) {
       return Values{out.to_vector()};
     };
     expect_equal_bits(on_stream(gpu_device(), 1, work), on_stream(Device{}, 1, work), normal ? "normal" : "uniform");
+    const auto of_box = [normal] {
+      const Region box({300, 501}, {20, 100}, {250, 333});
+      const Tensor out = Tensor::empty({box.numel() - 7});
+      fill_initial(normal ? Init::normal(0.02) : Init::uniform(0.5), 5, "w", box, {7, box.numel()},
+                   static_cast<float*>(out.write()));
+      return Values{out.to_vector()};
+    };
+    expect_equal_bits(on_stream(gpu_device(), 1, of_box), on_stream(Device{}, 1, of_box), "of a box");
   }
 }
 

@@ -23,6 +23,17 @@ __global__ void __launch_bounds__(kThreads) initial_grid(const __grid_constant__
   }
 }
 
+// A thread an element of a box.
+__global__ void __launch_bounds__(kThreads) initial_box_grid(const __grid_constant__ InitialArgs a) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x, count = a.end - a.begin;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    const int64_t element = element_of(a, a.begin + i), lane = element % 4;
+    const Philox4 bits = philox(a.seed, static_cast<uint64_t>(element / 4), a.site);
+    const float u = symmetric_of(lane < 2 ? (lane == 0 ? bits.v[0] : bits.v[1]) : (lane == 2 ? bits.v[2] : bits.v[3]));
+    a.out[i] = a.scale * (a.normal ? normal_of(u) : u);
+  }
+}
+
 __global__ void store_grid(const __grid_constant__ StoreArgs a) {
   if (static_cast<int>(threadIdx.x) < a.count) a.out[threadIdx.x] = a.value[threadIdx.x];
 }
@@ -67,6 +78,10 @@ __global__ void __launch_bounds__(kCheckThreads) check_grid(const __grid_constan
 void initial(Parallel& where, const InitialArgs& a) {
   if (a.begin >= a.end) return;
   CudaQueue& queue = cuda_queue(where);
+  if (a.dims > 0) {
+    launch(initial_box_grid, queue, blocks_for(queue, a.end - a.begin, kThreads), kThreads, a);
+    return;
+  }
   const int64_t draws = (a.end + 3) / 4 - a.begin / 4;
   launch(initial_grid, queue, blocks_for(queue, draws, kThreads), kThreads, a, draws);
 }
