@@ -90,6 +90,9 @@ Optimizer::Optimizer(const std::vector<Slot>& slots,
   WithMemoryUse use(MemoryUse::kMoments);
   for (const Slot& s : slots) {
     WithMemoryFor named(s.name);
+    check(kept == Moments::kFloat32 || s.region.is_aligned(kStateChunk), "optimizer: moments of 8 bits for ", s.name,
+          " ", to_text(s.region), " of ", s.region.shape, ", which cuts the tensor's blocks of ", kStateChunk,
+          " elements");
     moments_.emplace_back();
     const int64_t n = s.master.numel();
     const auto make = [&](int64_t count, DType type) {
@@ -100,7 +103,7 @@ Optimizer::Optimizer(const std::vector<Slot>& slots,
       return made;
     };
     for (const std::string& name : moments(s)) {
-      StateEntry e{cat(name, "/", s.name), s.global_shape, s.offset, {}};
+      StateEntry e{cat(name, "/", s.name), s.region, s.offset, {}};
       e.data = make(n, kept == Moments::k8Bit ? DType::kUInt8 : DType::kFloat32);
       if (kept == Moments::k8Bit) e.scales = make(ceil_div(n, kStateChunk), DType::kFloat32);
       moments_.back().push_back(std::move(e));
@@ -238,6 +241,11 @@ std::vector<StateEntry> Optimizer::state(const std::vector<Slot>& slots) const {
   std::vector<StateEntry> out;
   for (const auto& of_slot : moments_) out.insert(out.end(), of_slot.begin(), of_slot.end());
   return out;
+}
+
+void require_whole_region(const Slot& s, std::string_view update) {
+  check(s.region.is_whole(), update, " depends on whole parameters, but of ", s.name, " ", s.region.shape,
+        " this rank's layer holds ", to_text(s.region));
 }
 
 size_t end_of_group(const std::vector<Slot>& slots, size_t first) {

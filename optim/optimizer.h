@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/choice.h"
@@ -140,6 +141,9 @@ std::vector<Choice<OptimizerKind>> builtin_optimizers();
 // kMostBeta is the largest decay of a moment that is below 1 in fp32.
 constexpr double kMostRate = 1e4, kMostBeta = 0.9999999;
 
+// For an update that depends on the whole parameter: throws ExitCode::kInternal where the slot's region is but a box of
+// it.
+void require_whole_region(const Slot& slot, std::string_view update);
 // One past the last slot of the group of slots[first].
 size_t end_of_group(const std::vector<Slot>& slots, size_t first);
 // Elements of that group's flat buffer.

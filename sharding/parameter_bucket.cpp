@@ -145,7 +145,7 @@ std::vector<Slot> ParameterBucket::slots() const {
     const BucketLayout::Piece& p = layout_.pieces()[i];
     Slot s;
     s.name = p.name;
-    s.global_shape = p.shape;
+    s.region = p.shape;
     s.master = of_slice(master_, i);
     s.offset = first_element(i);
     s.in_host_memory = offloaded_;

@@ -106,7 +106,7 @@ HfModel with_own_names(const HfModel& m, const std::vector<StateEntry>& entries)
 void require_weights_for(const HfModel& model, const WeightFiles& files, const std::vector<StateEntry>& entries) {
   const HfModel m = with_own_names(model, entries);
   std::map<std::string, Shape> wanted;
-  for (const StateEntry& e : entries) wanted.emplace(e.name, e.shape);
+  for (const StateEntry& e : entries) wanted.emplace(e.name, e.region.shape);
   std::vector<std::string> differences;
   std::set<const StoredWeight*> used;
   std::set<std::string> named;
@@ -182,6 +182,48 @@ DType stored_type(const HfModel& m, const std::function<bool(const std::string&)
   return types == std::set<std::string>{"F16"} ? DType::kFloat16 : DType::kFloat32;
 }
 
+namespace {
+
+template <class Visit>
+void for_each_piece(Range all, const Visit& visit) {
+  for (Range r{all.begin, std::min(all.begin + kElementsAtOnce, all.end)}; !r.empty();
+       r = {r.end, std::min(r.end + kElementsAtOnce, all.end)})
+    visit(r);
+}
+
+// Elements [range) of a region. Of a box, rows are read with what lies between them.
+void read_region(const HfTensor& t, const Region& region, const HfModel& m, const WeightFiles& files, Range range,
+                 float* out) {
+  if (region.is_whole()) return read_weight(t, region.shape, m, files, range, out);
+  const int64_t last = region.element(range.end - 1) + 1;
+  std::vector<float> rows;
+  Range held;
+  for_each_run(region, range, [&](int64_t at, int64_t element, int64_t n) {
+    for (int64_t i = element, k = 0; i < element + n; i += k) {
+      if (i >= held.end) {
+        held = {i, std::min(i + kElementsAtOnce, last)};
+        rows.resize(static_cast<size_t>(held.size()));
+        read_weight(t, region.shape, m, files, held, rows.data());
+      }
+      k = std::min(element + n, held.end) - i;
+      std::copy_n(rows.data() + (i - held.begin), k, out + (at + i - element - range.begin));
+    }
+  });
+}
+
+// Of the whole tensor: a region may hold parts of its chunks alone.
+Hash128 digest_of_weight(const HfTensor& t, const Shape& shape, const HfModel& m, const WeightFiles& files) {
+  Hash128 sum;
+  for_each_piece({0, shape.numel()}, [&](Range r) {
+    std::vector<float> values(static_cast<size_t>(r.size()));
+    read_weight(t, shape, m, files, r, values.data());
+    sum += digest_of(t.name, r.begin, values.data(), r.size());
+  });
+  return sum;
+}
+
+}  // namespace
+
 Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entries) {
   const HfModel m = with_own_names(model, entries);
   const WeightFiles files = WeightFiles::open(m.folder);
@@ -191,16 +233,17 @@ Hash128 load_weights(const HfModel& model, const std::vector<StateEntry>& entrie
   for (const HfTensor& t : m.tensors) tensors[t.name] = &t;
   Hash128 sum;
   for (const StateEntry& e : entries) {
-    for (Range r{e.offset, std::min(e.offset + kElementsAtOnce, e.end())}; !r.empty();
-         r = {r.end, std::min(r.end + kElementsAtOnce, e.end())}) {
+    const HfTensor& t = *tensors.at(e.name);
+    for_each_piece({e.offset, e.end()}, [&](Range r) {
       std::vector<float> values(static_cast<size_t>(r.size()));
-      read_weight(*tensors.at(e.name), e.shape, m, files, r, values.data());
+      read_region(t, e.region, m, files, r, values.data());
       for (size_t i = 0; i < values.size(); ++i)
-        require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", tensors.at(e.name)->from[0],
+        require(std::isfinite(values[i]), ExitCode::kBadData, m.folder, ": ", t.from[0],
                 " holds a value that is not finite: ", values[i]);
-      sum += digest_of(e.name, r.begin, values.data(), r.size());
+      if (e.region.is_whole()) sum += digest_of(e.name, r.begin, values.data(), r.size());
       e.set_values(r.begin - e.offset, Tensor::of(std::move(values), {r.size()}));
-    }
+    });
+    if (!e.region.is_whole() && e.begins_tensor()) sum += digest_of_weight(t, e.region.shape, m, files);
   }
   return sum;
 }

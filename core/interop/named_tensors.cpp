@@ -17,8 +17,8 @@ NamedTensors tensors_of(const std::vector<StateEntry>& entries) {
   NamedTensors out;
   auto by_name = std::make_shared<std::map<std::string, StateEntry>>();
   for (const StateEntry& e : entries) {
-    check(e.offset == 0 && e.data.numel() == e.shape.numel(), e.name, " is not whole");
-    out.shapes.emplace(e.name, e.shape);
+    check(e.offset == 0 && e.data.numel() == e.region.shape.numel(), e.name, " is not whole");
+    out.shapes.emplace(e.name, e.region.shape);
     by_name->emplace(e.name, e);
   }
   out.read = [by_name](const std::string& name, Range range, float* to) {

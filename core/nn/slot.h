@@ -1,9 +1,11 @@
-// Slot: a parameter, or this rank's slice of it, as an optimizer sees it. SlotGroup: the parameters that are cut into
-// slices together, for updates that depend on whole parameters. Values; the memory belongs to DataParallel's buckets.
+// Slot: a parameter, or what this rank keeps of it, as an optimizer sees it. SlotGroup: the parameters that are cut
+// into slices together, for updates that depend on whole parameters. Values; the memory belongs to DataParallel's
+// buckets.
 #pragma once
 
 #include <string>
 
+#include "core/base/region.h"
 #include "core/tensor/tensor.h"
 
 namespace lockstep {
@@ -22,8 +24,8 @@ class SlotGroup {
 
 struct Slot {
   std::string name;             // dotted name of the parameter
-  Shape global_shape;           // of the whole parameter
-  int64_t offset = 0;           // first element of this slice, in the flattened parameter
+  Region region;                // of the parameter: the whole, or the box that this rank's layer holds
+  int64_t offset = 0;           // first element of this slice, in the flattened region
   Tensor master;                // fp32 [n]; n may be 0
   Tensor gradient;              // fp32 [n]
   Tensor copy;                  // if defined [n]: an update may write the new master here too, converted to this type
@@ -31,8 +33,8 @@ struct Slot {
   bool decay = false;
   bool table = false;  // of the parameter (core/nn/module.h)
   double lr_scale = 1;
-  const SlotGroup* group = nullptr;  // its slots are consecutive. Null: this slot is a whole parameter
-  int64_t place = 0;                 // of the whole parameter in the group's flat buffer, elements
+  const SlotGroup* group = nullptr;  // its slots are consecutive. Null: this slot is a whole region
+  int64_t place = 0;                 // of the whole region in the group's flat buffer, elements
 };
 
 }  // namespace lockstep

@@ -84,6 +84,31 @@ std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, std::string>>&
   return out;
 }
 
+// Elements [range) of a region of a tensor, from its slices [begin, end), of whatever regions.
+void read_region(PartReader& reader, std::pair<const StoredSlice*, const StoredSlice*> slices, const Region& region,
+                 Range range, float* out, std::string_view where) {
+  int64_t found = 0;
+  for (const StoredSlice* s = slices.first; s != slices.second; ++s) found += reader.read(*s, region, range, out);
+  check(found == range.size(), where, ": of elements [", range.begin, ", ", range.end, ") of ", slices.first->name, " ",
+        to_text(region), " its slices hold ", found);
+}
+
+// The same into an entry, a piece after the other where its values are elsewhere than in host memory, or narrower.
+void load_region(const Checkpoint& c, PartReader& reader, std::pair<const StoredSlice*, const StoredSlice*> slices,
+                 const StateEntry& e) {
+  constexpr int64_t kPiece = 1 << 20;  // elements, whole chunks
+  if (e.data.device().in_host_memory() && e.data.dtype() == DType::kFloat32) {
+    if (e.data.numel() == 0) return;
+    return read_region(reader, slices, e.region, {e.offset, e.end()}, e.data.mutable_values<float>(), c.dir);
+  }
+  for (int64_t at = 0; at < e.data.numel(); at += kPiece) {
+    std::vector<float> values(static_cast<size_t>(std::min(kPiece, e.data.numel() - at)));
+    const auto n = static_cast<int64_t>(values.size());
+    read_region(reader, slices, e.region, {e.offset + at, e.offset + at + n}, values.data(), c.dir);
+    e.set_values(at, Tensor::of(std::move(values), {n}));
+  }
+}
+
 std::string kind_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
 }  // namespace
@@ -257,15 +282,16 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
   std::vector<std::string> differences;
   for (auto& [name, all] : wanted) {
     const auto [begin, end] = slices_named(c, name);
-    if (begin == end) differences.push_back(cat(name, " ", all[0]->shape, " is not in the checkpoint"));
-    else if (!(begin->shape == all[0]->shape))
-      differences.push_back(cat(name, " is ", begin->shape, " in the checkpoint and ", all[0]->shape, " here"));
+    if (begin == end) differences.push_back(cat(name, " ", all[0]->region.shape, " is not in the checkpoint"));
+    else if (!(begin->region.shape == all[0]->region.shape))
+      differences.push_back(
+          cat(name, " is ", begin->region.shape, " in the checkpoint and ", all[0]->region.shape, " here"));
   }
   for (size_t i = 0; i < c.slices.size(); ++i) {
     const StoredSlice& s = c.slices[i];
     const bool first = i == 0 || c.slices[i - 1].name != s.name;
     if (first && kinds.count(kind_of(s.name)) && !wanted.count(s.name))
-      differences.push_back(cat(s.name, " ", s.shape, " is only in the checkpoint"));
+      differences.push_back(cat(s.name, " ", s.region.shape, " is only in the checkpoint"));
   }
   if (!differences.empty()) {
     std::string text;
@@ -274,28 +300,31 @@ void load_entries(const Checkpoint& c, const std::vector<StateEntry>& entries) {
     throw Error(ExitCode::kBadData, cat(c.dir, ": is of another model: ", text));
   }
   for (const StateEntry& e : entries)
-    check(e.offset >= 0 && e.end() <= e.shape.numel(), "load: ", e.name, " ", e.shape, " has no elements [", e.offset,
-          ", ", e.end(), ")");
+    check(e.offset >= 0 && e.end() <= e.region.numel(), "load: ", e.name, " ", to_text(e.region), " of ",
+          e.region.shape, " has no elements [", e.offset, ", ", e.end(), ")");
   PartReader reader(c);
   for (const StoredSlice* s : by_part(c)) {
     const auto found = wanted.find(s->name);
     if (found == wanted.end()) continue;
     for (const StateEntry* e : found->second) {
+      if (!(e->region == s->region)) continue;
       const Range r = intersect({e->offset, e->end()}, {s->offset, s->offset + s->count});
       if (!r.empty()) reader.read(*s, r, *e);
     }
   }
+  for (const StateEntry& e : entries) {
+    const auto slices = slices_named(c, e.name);
+    const bool as_stored = std::any_of(slices.first, slices.second, [&](auto& s) { return s.region == e.region; });
+    if (!as_stored) load_region(c, reader, slices, e);
+  }
 }
 
 void read_elements(const Checkpoint& c, const std::string& name, Range range, float* out) {
-  const auto [begin, end] = slices_named(c, name);
-  check(begin != end && 0 <= range.begin && range.end <= begin->shape.numel(), "elements [", range.begin, ", ",
-        range.end, ") of tensor ", name, " are not in ", c.dir);
+  const auto slices = slices_named(c, name);
+  check(slices.first != slices.second && 0 <= range.begin && range.end <= slices.first->region.shape.numel(),
+        "elements [", range.begin, ", ", range.end, ") of tensor ", name, " are not in ", c.dir);
   PartReader reader(c);
-  for (const StoredSlice* s = begin; s != end; ++s) {
-    const Range r = intersect(range, {s->offset, s->offset + s->count});
-    if (!r.empty()) reader.read(*s, r, out + (r.begin - range.begin));
-  }
+  if (!range.empty()) read_region(reader, slices, slices.first->region.shape, range, out, c.dir);
 }
 
 void verify_checkpoint(const Checkpoint& c) { verify_checkpoint(c, 0, 1); }
@@ -332,7 +361,29 @@ Hash128 digest_of(const CheckpointInfo& i) {
 
 Hash128 digest_of(const Checkpoint& c) {
   Hash128 sum = digest_of(c.info);
-  for (const StoredSlice& s : c.slices) sum += s.hash;
+  for (size_t i = 0; i < c.slices.size(); ++i)
+    if (i == 0 || c.slices[i - 1].name != c.slices[i].name) sum += digest_of(c, c.slices[i].name);
+  return sum;
+}
+
+Hash128 digest_of(const Checkpoint& c, const std::string& tensor) {
+  const auto slices = slices_named(c, tensor);
+  Hash128 sum;
+  if (slices.first == slices.second) return sum;
+  if (slices.first->region.is_whole()) {
+    for (const StoredSlice* s = slices.first; s != slices.second; ++s) sum += s->hash;
+    return sum;
+  }
+  constexpr int64_t kPiece = 1 << 20;  // elements, whole chunks
+  PartReader reader(c);
+  const Shape& shape = slices.first->region.shape;
+  std::vector<float> values;
+  for (int64_t at = 0, all = shape.numel(); at < all; at += kPiece) {
+    values.resize(static_cast<size_t>(std::min(kPiece, all - at)));
+    const auto n = static_cast<int64_t>(values.size());
+    read_region(reader, slices, shape, {at, at + n}, values.data(), c.dir);
+    sum += digest_of(tensor, at, values.data(), n);
+  }
   return sum;
 }
 

@@ -1,12 +1,13 @@
-// Checkpoints: a directory with a manifest and HDF5 files, by logical tensor name and global slice, so that it opens at
-// any layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the earlier ones
+// Checkpoints: a directory with a manifest and HDF5 files, by logical tensor name and region, so that it opens at any
+// layout. Written under a temporary name, flushed to disk, renamed: a kill at any time leaves the earlier ones
 // whole.
 //   step-00000030/manifest.json
 //       version, step, cursor, configuration, every slice with its hash; closed by its own hash
 //   step-00000030/part-0000-of-0002.h5
 //       of all ranks of a machine: core/state/checkpoint_part.h
 // Plain functions; a Checkpoint is a manifest in memory. Beside it and the caller's own tensors, reading and writing
-// hold a piece of 4 MiB, of tensors on a GPU two, and 16 bytes for each 256 KiB of a slice.
+// hold a piece of 4 MiB, of tensors on a GPU or in other boxes than the files' two, and 16 bytes for each 256 KiB of a
+// slice.
 #pragma once
 
 #include <atomic>
@@ -24,8 +25,9 @@ namespace lockstep {
 
 // 2: loss_scale, good_steps and layout, which a program that knows 1 alone would lose. 3: later_updates; a checkpoint
 // without any was still written as 2. 4: base; without it 3 or 2. Up to there each rank had a file, whose chunks HDF5
-// checksums. 5: files of several ranks, with hashes of blocks. All up to this one are read; this one is written.
-constexpr int64_t kCheckpointVersion = 5;
+// checksums. 5: files of several ranks, with hashes of blocks; this one is written. 6: slices of boxes; without any, 5
+// is written. All are read.
+constexpr int64_t kCheckpointVersion = 5, kVersionOfBoxes = 6;
 
 // What a run knows of its validation loss.
 struct ValidationRecord {
@@ -72,12 +74,13 @@ struct CheckpointInfo {
   std::string layout;   // how, for people: "4 ranks, level parameters"
 };
 
+// Elements [offset, offset + count) of a region of a tensor.
 struct StoredSlice {
   std::string name;
-  Shape shape;
+  Region region;
   int64_t offset = 0, count = 0;
   int64_t part = 0;         // number of the file that holds it
-  Hash128 hash;             // digest_of the slice
+  Hash128 hash;             // digest_of its values under name_of_region()
   int64_t first_block = 0;  // among the hashes of that file, from version 5 on; no part of its text
 };
 
@@ -88,7 +91,7 @@ struct Checkpoint {
   CheckpointInfo info;
   int64_t files = 1;
   bool has_blocks = true;                 // each block of its tensors has a hash: version 5
-  std::vector<StoredSlice> slices;        // by name and offset; those of one name cover its tensor once
+  std::vector<StoredSlice> slices;        // by name, box and offset; those of one name cover its tensor once
   std::shared_ptr<const HeldFiles> held;  // its files, where it was opened by hold_checkpoint
 };
 
@@ -141,9 +144,9 @@ std::string retired_for_text(const std::string& retired, const std::string& take
 // How often a reader goes on to a newer one where those that it found were retired meanwhile.
 constexpr int kMostRetired = 100;
 bool has_checkpoint(const std::string& run_dir);
-// Reads each entry's slice from whatever slices cover it; a reader that owns nothing of a tensor passes an empty slice
-// of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the entries; else
-// the first five differences are listed.
+// Reads each entry's slice from whatever slices cover it, of whatever regions; a reader that owns nothing of a tensor
+// passes an empty slice of it. The checkpoint's tensors of the same kinds ("parameters/", ...) must be those of the
+// entries; else the first five differences are listed.
 void load_entries(const Checkpoint& checkpoint, const std::vector<StateEntry>& entries);
 // Elements [range) of a tensor of the checkpoint.
 void read_elements(const Checkpoint& checkpoint, const std::string& name, Range range, float* out);
@@ -152,8 +155,9 @@ void verify_checkpoint(const Checkpoint& checkpoint);
 // A share of the same: together the readers 0 to `readers` - 1 read each element once, about as many each.
 void verify_checkpoint(const Checkpoint& checkpoint, int reader, int readers);
 // One value for the logical state, whatever its layout: tensors, step, cursor, updates, configuration that shapes the
-// mathematics, data.
+// mathematics, data. Reads the tensors that are stored in boxes, as their slices' hashes say nothing of them.
 Hash128 digest_of(const Checkpoint& checkpoint);
+Hash128 digest_of(const Checkpoint& checkpoint, const std::string& tensor);  // its share of that
 Hash128 digest_of(const CheckpointInfo& info);
 
 }  // namespace lockstep

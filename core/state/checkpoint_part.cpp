@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
-#include <tuple>
 
 #include "core/base/plain_file.h"
 #include "core/base/system_call.h"
@@ -26,7 +25,8 @@ constexpr int64_t kHashed = 1 << 18;  // elements that are hashed, then written:
 constexpr int64_t kRead = 1 << 20;    // elements that are read at once: 4 MiB; whole blocks
 constexpr int64_t kLargestChunk = 64 << 20;  // bytes, of HDF5: it reads no less
 
-std::string dataset_name(const StoredSlice& s) { return cat(s.name, "@", s.offset); }
+std::string hashed_name(const StoredSlice& s) { return name_of_region(s.name, s.region); }
+std::string dataset_name(const StoredSlice& s) { return cat(hashed_name(s), "@", s.offset); }
 
 // Elements `at` onwards of a slice that is being saved; its values are in the cache already, since they are hashed.
 void require_finite(const StateEntry& e, int64_t at, const float* values, int64_t n) {
@@ -69,15 +69,13 @@ Range blocks_with(const StoredSlice& dataset, const StoredSlice& slice) {
 std::vector<StoredSlice> joined(const std::vector<std::vector<StoredSlice>>& writers, int part) {
   std::vector<StoredSlice> all, out;
   for (const auto& slices : writers) all.insert(all.end(), slices.begin(), slices.end());
-  std::sort(all.begin(), all.end(), [](const StoredSlice& a, const StoredSlice& b) {
-    return std::tie(a.name, a.offset, a.count) < std::tie(b.name, b.offset, b.count);
-  });
+  sort_by_place(all);
   int64_t blocks = 0;
   for (StoredSlice& s : all) {
-    const bool follows = !out.empty() && out.back().name == s.name;
-    check(!follows || s.offset >= out.back().offset + out.back().count, "the state to be saved: tensor ", s.name,
-          ": elements from ", s.offset, " on are in two slices");
-    if (follows && s.offset == out.back().offset + out.back().count && s.shape == out.back().shape) {
+    const bool follows = !out.empty() && of_one_region(out.back(), s);
+    check(!follows || s.offset >= out.back().offset + out.back().count, "the state to be saved: tensor ",
+          hashed_name(s), ": elements from ", s.offset, " on are in two slices");
+    if (follows && s.offset == out.back().offset + out.back().count) {
       out.back().count += s.count;
       continue;
     }
@@ -93,6 +91,23 @@ std::vector<StoredSlice> joined(const std::vector<std::vector<StoredSlice>>& wri
 
 }  // namespace
 
+std::strong_ordering place_order(const StoredSlice& a, const StoredSlice& b) {
+  const auto compare = [](const Shape& l, const Shape& r) {
+    return std::lexicographical_compare_three_way(l.begin(), l.end(), r.begin(), r.end());
+  };
+  std::strong_ordering order = a.name <=> b.name;
+  if (order == 0) order = compare(a.region.begin, b.region.begin);
+  if (order == 0) order = compare(a.region.extent, b.region.extent);
+  return order == 0 ? a.offset <=> b.offset : order;
+}
+
+void sort_by_place(std::vector<StoredSlice>& slices) {
+  std::sort(slices.begin(), slices.end(), [](const StoredSlice& a, const StoredSlice& b) {
+    const std::strong_ordering order = place_order(a, b);
+    return order == 0 ? a.count < b.count : order < 0;
+  });
+}
+
 std::string part_path(const std::string& dir, int64_t part, int64_t files) {
   char name[64];
   snprintf(name, sizeof name, "part-%04d-of-%04d.h5", static_cast<int>(part), static_cast<int>(files));
@@ -106,7 +121,7 @@ std::string retired_text(const std::string& dir) {
 
 std::vector<StoredSlice> slices_of(const std::vector<StateEntry>& entries) {
   std::vector<StoredSlice> out;
-  for (const StateEntry& e : entries) out.push_back({e.name, e.shape, e.offset, e.data.numel(), 0, {}, 0});
+  for (const StateEntry& e : entries) out.push_back({e.name, e.region, e.offset, e.data.numel(), 0, {}, 0});
   return out;
 }
 
@@ -116,12 +131,11 @@ PartWriter::PartWriter(std::string path, int part, std::vector<std::vector<Store
 }
 
 const StoredSlice& PartWriter::holder_of(const StoredSlice& slice) const {
-  const auto after = std::upper_bound(slices_.begin(), slices_.end(), slice, [](const auto& a, const auto& b) {
-    return std::tie(a.name, a.offset) < std::tie(b.name, b.offset);
-  });
-  check(after != slices_.begin() && after[-1].name == slice.name &&
+  const auto after = std::upper_bound(slices_.begin(), slices_.end(), slice,
+                                      [](const auto& a, const auto& b) { return place_order(a, b) < 0; });
+  check(after != slices_.begin() && of_one_region(after[-1], slice) &&
             slice.offset + slice.count <= after[-1].offset + after[-1].count,
-        "tensor ", slice.name, " has a slice at ", slice.offset, " that was not announced");
+        "tensor ", hashed_name(slice), " has a slice at ", slice.offset, " that was not announced");
   return after[-1];
 }
 
@@ -147,7 +161,8 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
   const Descriptor file = open_to_write(path_);
   std::vector<Hash128> hashes;
   for (const StateEntry& e : entries) {
-    const StoredSlice mine{e.name, e.shape, e.offset, e.data.numel(), 0, {}, 0}, &whole = holder_of(mine);
+    const StoredSlice mine{e.name, e.region, e.offset, e.data.numel(), 0, {}, 0}, &whole = holder_of(mine);
+    const std::string name = hashed_name(mine);
     const int64_t place = place_of[static_cast<size_t>(&whole - slices_.data())], begin = e.offset - whole.offset;
     const Range blocks = blocks_with(whole, mine);
     const size_t first = hashes.size();
@@ -158,7 +173,7 @@ std::string PartWriter::write(std::string_view places, const std::vector<StateEn
       for (int64_t i = begin + at, next; i < begin + at + n; i = next) {
         next = std::min((i / kBlock + 1) * kBlock, begin + at + n);
         hashes[first + static_cast<size_t>(i / kBlock - blocks.begin)] +=
-            digest_of(e.name, whole.offset + i, values + (i - begin - at), next - i);
+            digest_of(name, whole.offset + i, values + (i - begin - at), next - i);
       }
       write_at(file, path_, cat("tensor ", e.name), place + (begin + at) * 4, values, n * 4);
     });
@@ -212,7 +227,7 @@ void PartReader::read_pieces(const StoredSlice& s, Range range, const Room& room
       read_blocks(s, {r.begin - s.offset, r.end - s.offset}, to);
     } else {
       file_->read(dataset_name(s), StoredType::kFloat32, {r.begin - s.offset, r.end - s.offset}, to);
-      if (whole) hash += digest_of(s.name, r.begin, to, r.size());
+      if (whole) hash += digest_of(hashed_name(s), r.begin, to, r.size());
     }
     filled(r);
   }
@@ -251,6 +266,42 @@ void PartReader::read(const StoredSlice& s, Range range, const StateEntry& e) {
   });
 }
 
+// Wanted runs that lie near each other in the slice are read at once, with what is between them.
+int64_t PartReader::read(const StoredSlice& s, const Region& region, Range range, float* out) {
+  const Range stored{s.offset, s.offset + s.count};
+  if (s.region == region) {
+    const Range r = intersect(stored, range);
+    if (!r.empty()) read(s, r, out + (r.begin - range.begin));
+    return std::max<int64_t>(r.size(), 0);
+  }
+  struct Run {
+    int64_t at, to, n;  // in the slice's region, in `out`
+  };
+  constexpr size_t kMostRuns = 1 << 16;
+  std::vector<Run> runs;
+  int64_t read_in_all = 0;
+  const auto flush_runs = [&] {
+    if (runs.empty()) return;
+    const Range all{runs.front().at, runs.back().at + runs.back().n};
+    rows_.resize(static_cast<size_t>(std::max(kRead, all.size())));
+    read(s, all, rows_.data());
+    for (const Run& r : runs) std::copy_n(rows_.data() + (r.at - all.begin), r.n, out + r.to);
+    runs.clear();
+  };
+  const auto take = [&](int64_t at, int64_t in_region, int64_t n) {
+    const int64_t to = in_region - range.begin;
+    read_in_all += n;
+    if (n >= kRead) return read(s, {at, at + n}, out + to);
+    const bool near = runs.empty() || (at - (runs.back().at + runs.back().n) < kBlock &&
+                                       at + n - runs.front().at <= kRead && runs.size() < kMostRuns);
+    if (!near) flush_runs();
+    runs.push_back({at, to, n});
+  };
+  for_each_common_run(s.region, stored, region, range, take);
+  flush_runs();
+  return read_in_all;
+}
+
 // `range` counts from the slice's first element. Of a block that is wanted in part the whole is read.
 void PartReader::read_blocks(const StoredSlice& s, Range range, float* to) {
   const auto read_part_of = [&](int64_t block) {
@@ -274,8 +325,8 @@ void PartReader::read_blocks(const StoredSlice& s, Range range, float* to) {
 
 void PartReader::check_block(const StoredSlice& s, int64_t block, const float* values) const {
   const int64_t from = s.offset + block * kBlock, n = std::min(kBlock, s.count - block * kBlock);
-  require(digest_of(s.name, from, values, n) == hashes_[static_cast<size_t>(block)], ExitCode::kBadData, file_->path(),
-          ": tensor ", s.name, " differs from its checksum in elements [", from, ", ", from + n,
+  require(digest_of(hashed_name(s), from, values, n) == hashes_[static_cast<size_t>(block)], ExitCode::kBadData,
+          file_->path(), ": tensor ", hashed_name(s), " differs from its checksum in elements [", from, ", ", from + n,
           "); this checkpoint is damaged");
 }
 

@@ -1,12 +1,14 @@
 // One HDF5 file of a checkpoint: the tensors, or stretches of them, of all ranks that write into it. Several ranks
 // write at once, each its own bytes:
-//   "NAME@OFFSET"  fp32 [n], contiguous: adjacent slices of a tensor are one dataset, whoever writes them
+//   "NAME@OFFSET"  fp32 [n], contiguous: adjacent slices of a tensor are one dataset, whoever writes them; of a box
+//                  "NAME[0:64, 33:67]@OFFSET", its elements in row-major order
 //   "@hashes"      uint64 [2 b]: digest_of each block of kBlock elements of those datasets, by name and offset (high
 //                  half, low half)
 // Included by checkpoint.cpp and by who saves with several ranks.
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +23,14 @@ namespace lockstep {
 constexpr int64_t kBlock = 1 << 16;  // elements that have a hash: 256 KiB; counted from the begin of the dataset
 
 inline int64_t blocks_of(const StoredSlice& s) { return ceil_div(s.count, kBlock); }
+
+// The order of slices in a file and in a manifest: by name, box and offset.
+std::strong_ordering place_order(const StoredSlice& a, const StoredSlice& b);
+// Sorts so; slices of one place by their counts.
+void sort_by_place(std::vector<StoredSlice>& slices);
+inline bool of_one_region(const StoredSlice& a, const StoredSlice& b) {
+  return a.name == b.name && a.region == b.region;
+}
 
 // "step-00000030/part-0000-of-0002.h5"
 std::string part_path(const std::string& dir, int64_t part, int64_t files);
@@ -67,11 +77,13 @@ class PartReader {
   PartReader(const PartReader&) = delete;
   PartReader& operator=(const PartReader&) = delete;
 
-  // Elements [range) of the tensor, all in `s`. Where `out` is null they are only checked.
+  // Elements [range) of the slice's region, all in `s`. Where `out` is null they are only checked.
   void read(const StoredSlice& s, Range range, float* out);
-  // Into an entry's elements of that range, wherever they are. Copies to a GPU go on in the order of the current
-  // stream.
+  // Into an entry of the same region: its elements of that range, wherever they are. Copies to a GPU go on in the order
+  // of the current stream.
   void read(const StoredSlice& s, Range range, const StateEntry& e);
+  // What `s` has of elements [range) of a region, into their places among these. Returns how many they are.
+  int64_t read(const StoredSlice& s, const Region& region, Range range, float* out);
 
  private:
   template <class Room, class Filled>
@@ -90,6 +102,7 @@ class PartReader {
   const StoredSlice* slice_ = nullptr;  // whose blocks
   std::vector<Hash128> hashes_;         // these are of
   std::vector<float> block_;            // of which only a part is wanted
+  std::vector<float> rows_;             // of a slice, with what lies between the wanted ones
 };
 
 }  // namespace lockstep

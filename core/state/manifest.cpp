@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <tuple>
+#include <utility>
 
 #include "core/base/escape.h"
 #include "core/base/plain_file.h"
@@ -46,6 +46,18 @@ Shape parse_shape(const std::string& text, std::string_view where) {
   require(elements < 1e18, ExitCode::kBadData, where, ": shape '", text, "' is larger than any tensor");
   return out;
 }
+bool has(const JsonObject& object, std::string_view key) {
+  return std::any_of(object.begin(), object.end(), [&](const auto& member) { return member.first == key; });
+}
+Region parse_region(const JsonObject& o, const std::string& name, std::string_view where) {
+  const Shape shape = parse_shape(json_text(o, "shape", where), where);
+  if (!has(o, "begin") && !has(o, "extent")) return shape;
+  const Shape begin = parse_shape(json_text(o, "begin", where), where),
+              extent = parse_shape(json_text(o, "extent", where), where);
+  require(is_box_of(shape, begin, extent), ExitCode::kBadData, where, ": tensor ", name, ": a box from ", begin,
+          " of extent ", extent, " is not within the shape ", shape);
+  return {shape, begin, extent};
+}
 Hash128 parse_hash(const std::string& hex, std::string_view where) {
   const bool good = hex.size() == 32 && std::all_of(hex.begin(), hex.end(), ::isxdigit);
   require(good, ExitCode::kBadData, where, ": hash '", hex, "' is none");
@@ -86,26 +98,65 @@ std::string line_of(const JsonObject& object, std::string_view key, std::string_
 
 }  // namespace
 
+namespace {
+
+// Do the regions of a tensor cover it once? They are of one shape, and no two of them are the same. Their number is
+// bounded since each is compared with all.
+void require_cover(const std::string& name, const std::vector<const Region*>& regions, ExitCode code,
+                   std::string_view where) {
+  constexpr size_t kMostRegions = 1024;
+  require(regions.size() <= kMostRegions, code, where, ": tensor ", name, " is cut into ", regions.size(),
+          " boxes; at most ", kMostRegions, " are possible");
+  const auto text = [&](const Region& r) { return cat(name, " ", to_text(r), " of ", r.shape); };
+  int64_t held = 0;
+  for (size_t i = 0; i < regions.size(); ++i) {
+    held += regions[i]->numel();
+    for (size_t k = 0; k < i; ++k)
+      if (const Region both = intersect(*regions[k], *regions[i]); both.numel() > 0)
+        throw Error(code, cat(where, ": tensor ", text(both), " is in two slices, of ", to_text(*regions[k]), " and ",
+                              to_text(*regions[i])));
+  }
+  const int64_t all = regions[0]->shape.numel();
+  if (held == all) return;
+  std::string there;
+  for (size_t i = 0; i < regions.size() && i < 4; ++i) there += cat(i ? ", " : "", to_text(*regions[i]));
+  throw Error(code, cat(where, ": tensor ", name, " ", regions[0]->shape, ": ", all - held, " of its ", all,
+                        " elements are in no slice; there are ", there, regions.size() > 4 ? " and others" : ""));
+}
+
+// The regions of slices [first, end), which are of one tensor and follow each other in each region.
+void require_whole(const std::vector<StoredSlice>& slices, size_t first, size_t end, ExitCode code,
+                   std::string_view where) {
+  std::vector<const Region*> regions;
+  for (size_t i = first; i < end; ++i)
+    if (i == first || !of_one_region(slices[i - 1], slices[i])) regions.push_back(&slices[i].region);
+  if (regions.size() != 1 || !regions[0]->is_whole()) require_cover(slices[first].name, regions, code, where);
+}
+
+}  // namespace
+
 void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode code, std::string_view where) {
-  std::sort(slices.begin(), slices.end(), [](const StoredSlice& a, const StoredSlice& b) {
-    return std::tie(a.name, a.offset, a.count) < std::tie(b.name, b.offset, b.count);
-  });
+  sort_by_place(slices);
   std::vector<int64_t> blocks(static_cast<size_t>(files));
+  size_t first = 0;  // of the tensor's slices
   for (size_t i = 0; i < slices.size(); ++i) {
     StoredSlice& s = slices[i];
-    const StoredSlice* before = i > 0 && slices[i - 1].name == s.name ? &slices[i - 1] : nullptr;
-    const StoredSlice* after = i + 1 < slices.size() && slices[i + 1].name == s.name ? &slices[i + 1] : nullptr;
+    const bool is_last = i + 1 == slices.size() || slices[i + 1].name != s.name;
+    const StoredSlice* before = i > 0 && of_one_region(slices[i - 1], s) ? &slices[i - 1] : nullptr;
+    const StoredSlice* after = i + 1 < slices.size() && of_one_region(slices[i + 1], s) ? &slices[i + 1] : nullptr;
+    const auto name = [&] { return name_of_region(s.name, s.region); };
     require(s.part >= 0 && s.part < files, code, where, ": tensor ", s.name, " has a slice in part ", s.part,
             "; parts are 0 to ", files - 1);
-    require(!before || before->shape == s.shape, code, where, ": tensor ", s.name, " has the shapes ",
-            before ? before->shape : s.shape, " and ", s.shape);
+    require(is_last || slices[i + 1].region.shape == s.region.shape, code, where, ": tensor ", s.name,
+            " has the shapes ", s.region.shape, " and ", is_last ? s.region.shape : slices[i + 1].region.shape);
     const int64_t from = before ? before->offset + before->count : 0;
-    require(s.offset >= from, code, where, ": tensor ", s.name, ": elements ", s.offset, " to ", from,
+    require(s.offset >= from, code, where, ": tensor ", name(), ": elements ", s.offset, " to ", from,
             " are in two slices");
-    require(s.offset == from, code, where, ": tensor ", s.name, ": elements ", from, " to ", s.offset,
+    require(s.offset == from, code, where, ": tensor ", name(), ": elements ", from, " to ", s.offset,
             " are in no slice");
-    require(after || s.offset + s.count == s.shape.numel(), code, where, ": tensor ", s.name, ": elements ",
-            s.offset + s.count, " to ", s.shape.numel(), " are in no slice");
+    require(after || s.offset + s.count == s.region.numel(), code, where, ": tensor ", name(), ": elements ",
+            s.offset + s.count, " to ", s.region.numel(), " are in no slice");
+    if (is_last) require_whole(slices, std::exchange(first, i + 1), i + 1, code, where);
     int64_t& next = blocks[static_cast<size_t>(s.part)];
     s.first_block = next;
     next = std::min(next + blocks_of(s), kLargestCount);
@@ -114,13 +165,13 @@ void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode co
 
 std::string slices_text(const std::vector<StoredSlice>& slices) {
   std::vector<JsonObject> list;
-  for (const StoredSlice& s : slices)
-    list.push_back({{"name", s.name},
-                    {"shape", shape_text(s.shape)},
-                    {"offset", s.offset},
-                    {"count", s.count},
-                    {"part", s.part},
-                    {"hash", to_hex(s.hash)}});
+  for (const StoredSlice& s : slices) {
+    JsonObject line{{"name", s.name}, {"shape", shape_text(s.region.shape)}};
+    if (!s.region.is_whole()) line.emplace_back("begin", shape_text(s.region.begin));
+    if (!s.region.is_whole()) line.emplace_back("extent", shape_text(s.region.extent));
+    line.insert(line.end(), {{"offset", s.offset}, {"count", s.count}, {"part", s.part}, {"hash", to_hex(s.hash)}});
+    list.push_back(std::move(line));
+  }
   return json_list(list);
 }
 
@@ -131,16 +182,16 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
     s.name = json_text(o, "name", where);
     require(escaped(s.name, Lines::kEscape) == s.name, ExitCode::kBadData, where, ": a tensor is called '",
             escaped(s.name, Lines::kEscape), "', which no parameter is");
-    s.shape = parse_shape(json_text(o, "shape", where), where);
+    s.region = parse_region(o, s.name, where);
     s.offset = json_int(o, "offset", where);
     s.count = json_int(o, "count", where);
     s.part = json_int(o, "part", where);
     s.hash = parse_hash(json_text(o, "hash", where), where);
     // A manifest that lies about sizes must not cost memory.
-    require(s.offset >= 0 && s.count >= 0 && s.offset % kStateChunk == 0 && s.offset <= s.shape.numel() &&
-                s.count <= s.shape.numel() - s.offset,
-            ExitCode::kBadData, where, ": tensor ", s.name, " of shape ", s.shape, " has a slice at ", s.offset, " of ",
-            s.count, " elements");
+    require(s.offset >= 0 && s.count >= 0 && s.offset % kStateChunk == 0 && s.offset <= s.region.numel() &&
+                s.count <= s.region.numel() - s.offset,
+            ExitCode::kBadData, where, ": tensor ", name_of_region(s.name, s.region), " of shape ", s.region.shape,
+            " has a slice at ", s.offset, " of ", s.count, " elements");
     out.push_back(std::move(s));
   });
   require(list, ExitCode::kBadData, where, ": its list of tensors is no JSON");
@@ -149,8 +200,9 @@ std::vector<StoredSlice> parse_slices(std::string_view text, std::string_view wh
 
 void write_manifest(const std::string& pending, const CheckpointInfo& info, const std::vector<StoredSlice>& slices,
                     int files) {
+  const bool boxes = std::any_of(slices.begin(), slices.end(), [](auto& s) { return !s.region.is_whole(); });
   JsonObject head{{"format", std::string("lockstep checkpoint")},
-                  {"version", kCheckpointVersion},
+                  {"version", boxes ? kVersionOfBoxes : kCheckpointVersion},
                   {"writer", info.writer},
                   {"step", info.step},
                   {"epoch", info.epoch},
@@ -214,9 +266,8 @@ Checkpoint open_checkpoint(const std::string& dir) {
           ": is no manifest of a lockstep checkpoint");
   const int64_t version = json_int(*head, "version", path);
   require(version >= 1, ExitCode::kBadData, path, ": there is no format version ", version);
-  require(version <= kCheckpointVersion, ExitCode::kBadData, path, ": format version ", version,
-          ", written by lockstep ", line_of(*head, "writer", path), "; this program reads up to ", kCheckpointVersion,
-          ": use a newer one");
+  require(version <= kVersionOfBoxes, ExitCode::kBadData, path, ": format version ", version, ", written by lockstep ",
+          line_of(*head, "writer", path), "; this program reads up to ", kVersionOfBoxes, ": use a newer one");
   Checkpoint c;
   c.dir = dir;
   CheckpointInfo& i = c.info;
@@ -239,21 +290,18 @@ Checkpoint open_checkpoint(const std::string& dir) {
   }
   ValidationRecord& v = i.validation;  // older ones lack it, and so do those of runs without validation
   v.finite = json_bool(*head, "validation_finite").value_or(true);
-  const auto has = [&](std::string_view key) {
-    return std::any_of(head->begin(), head->end(), [&](const auto& member) { return member.first == key; });
-  };
-  if (has("validation_loss")) v.loss = json_number(*head, "validation_loss", path);
-  if (has("best_by")) v.metric = line_of(*head, "best_by", path);
+  if (has(*head, "validation_loss")) v.loss = json_number(*head, "validation_loss", path);
+  if (has(*head, "best_by")) v.metric = line_of(*head, "best_by", path);
   v.highest = json_bool(*head, "best_is_highest").value_or(false);
-  if (has("validation_value")) v.value = json_number(*head, "validation_value", path);
+  if (has(*head, "validation_value")) v.value = json_number(*head, "validation_value", path);
   const char* best = v.metric.empty() ? "best_validation_loss" : "best_validation_value";
-  if (has(best)) {
+  if (has(*head, best)) {
     v.best = json_number(*head, best, path);
     v.best_step = json_int(*head, "best_validation_step", path);
   }
-  if (has("evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
-  if (has("dataset_samples")) i.samples = json_int(*head, "dataset_samples", path);
-  if (has("phases")) {
+  if (has(*head, "evaluations_since_best")) v.since_best = json_int(*head, "evaluations_since_best", path);
+  if (has(*head, "dataset_samples")) i.samples = json_int(*head, "dataset_samples", path);
+  if (has(*head, "phases")) {
     const int64_t phases = json_int(*head, "phases", path);
     require(phases >= 1 && phases <= kMostPhases, ExitCode::kBadData, path, ": a step of ", phases, " phases");
     for (size_t k = 1; k < static_cast<size_t>(phases); ++k) {
@@ -262,14 +310,14 @@ Checkpoint open_checkpoint(const std::string& dir) {
               updates_key(k), "\" is ", i.later_updates.back(), "; a number in [0, 2^48] was expected");
     }
   }
-  if (has("base")) i.base = to_hex(parse_hash(json_text(*head, "base", path), path));
+  if (has(*head, "base")) i.base = to_hex(parse_hash(json_text(*head, "base", path), path));
   i.math_text = json_text(*head, "math_text", path);
   i.config = json_text(*head, "config", path);
   i.vocabulary = json_text(*head, "vocabulary", path);
   i.data_schema = text_of(*head, "data");
   i.input = parse_shape(json_text(*head, "input", path), path);
   i.classes = json_int(*head, "classes", path);
-  if (has("tokens")) i.tokens = json_int(*head, "tokens", path);
+  if (has(*head, "tokens")) i.tokens = json_int(*head, "tokens", path);
   for (const auto& [key, count] :
        {std::pair("step", i.step), std::pair("epoch", i.epoch), std::pair("position", i.position),
         std::pair("updates", i.updates), std::pair("skipped", i.skipped), std::pair("skipped_in_row", i.skipped_in_row),
@@ -286,6 +334,9 @@ Checkpoint open_checkpoint(const std::string& dir) {
   if (const size_t at = i.config.find("\n  keep: "); version == 1 && at != i.config.npos)
     i.config.replace(at, 9, "\n  keep_last: ");
   c.slices = parse_slices(text.substr(list_at + 1), path);
+  for (const StoredSlice& s : c.slices)
+    require(s.region.is_whole() || version >= kVersionOfBoxes, ExitCode::kBadData, path, ": tensor ", s.name,
+            " is in boxes, which version ", version, " has none of");
   arrange_slices(c.slices, c.files, ExitCode::kBadData, path);
   return c;
 }

@@ -13,8 +13,8 @@ namespace lockstep {
 
 constexpr const char* kManifest = "manifest.json";
 
-// Sorts by name and offset, and counts their blocks. Throws `code` where the slices do not cover each tensor once, in
-// files [0, files).
+// Sorts by name, box and offset, and counts their blocks. Throws `code` where the slices do not cover each tensor once,
+// in files [0, files).
 void arrange_slices(std::vector<StoredSlice>& slices, int64_t files, ExitCode code, std::string_view where);
 
 // Writes the manifest of arranged slices into the directory `pending`, flushed to disk. Throws kStorage.

@@ -12,13 +12,15 @@ constexpr int64_t kStretch = 1 << 20;  // a multiple of kStateChunk
 }  // namespace
 
 StateEntry StateEntry::part(int64_t begin, int64_t end) const {
-  StateEntry out{name, shape, offset + begin, data.slice(0, begin, end)};
+  StateEntry out{name, region, offset + begin, data.slice(0, begin, end)};
   if (!scales) return out;
   check(begin % kStateChunk == 0 && (end % kStateChunk == 0 || end == data.numel()), name, ": elements [", begin, ", ",
         end, ") of the slice are no whole blocks of codes");
   out.scales = scales.slice(0, begin / kStateChunk, ceil_div(end, kStateChunk));
   return out;
 }
+
+bool StateEntry::begins_tensor() const { return offset == 0 && data.numel() > 0 && region.element(0) == 0; }
 
 Tensor StateEntry::values(int64_t begin, int64_t end) const {
   const StateEntry from = part(begin, end);
@@ -66,11 +68,20 @@ Hash128 digest_of(std::string_view name, int64_t offset, const float* values, in
 
 Hash128 digest_of(const std::vector<StateEntry>& entries) {
   Hash128 sum;
-  for (const StateEntry& e : entries)
+  for (const StateEntry& e : entries) {
+    check(e.region.is_aligned(kStateChunk), "digest: ", e.name, " ", to_text(e.region), " of ", e.region.shape,
+          " cuts chunks of ", kStateChunk, " elements, of which this rank has a part alone");
     for_each_stretch(e, kStretch, [&](int64_t at, const float* values, int64_t n) {
-      sum += digest_of(e.name, e.offset + at, values, n);
+      for_each_run(e.region, {e.offset + at, e.offset + at + n}, [&](int64_t from, int64_t element, int64_t m) {
+        sum += digest_of(e.name, element, values + (from - e.offset - at), m);
+      });
     });
+  }
   return sum;
+}
+
+std::string name_of_region(const std::string& name, const Region& region) {
+  return region.is_whole() ? name : cat(name, to_text(region));
 }
 
 }  // namespace lockstep

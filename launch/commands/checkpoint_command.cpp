@@ -31,9 +31,9 @@ std::map<std::string, StoredTensor> tensors_of(const Checkpoint& c) {
   std::map<std::string, StoredTensor> out;
   for (const StoredSlice& s : c.slices) {
     StoredTensor& t = out[s.name];
-    t.shape = s.shape;
-    t.hash += s.hash;
-    ++t.slices;
+    if (t.slices++ > 0) continue;
+    t.shape = s.region.shape;
+    t.hash = digest_of(c, s.name);
   }
   return out;
 }

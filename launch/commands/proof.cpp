@@ -44,7 +44,7 @@ void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
                 const std::function<void(const StateEntry& mine, const float* theirs)>& visit) {
   // load_entries() needs an entry for every tensor; the entries of unwanted tensors are empty.
   std::map<std::string, StateEntry> names;
-  for (const StoredSlice& s : checkpoint.slices) names[s.name] = {s.name, s.shape, 0, Tensor::empty({0})};
+  for (const StoredSlice& s : checkpoint.slices) names[s.name] = {s.name, s.region.shape, 0, Tensor::empty({0})};
   std::vector<StateEntry> query;
   for (auto& [name, nothing] : names) query.push_back(nothing);
   query.emplace_back();
@@ -52,10 +52,10 @@ void visit_both(const Trainer& trainer, const Checkpoint& checkpoint,
     if (!wanted(e.name)) continue;
     for (int64_t at = 0; at < e.data.numel(); at += kStretch) {
       const int64_t n = std::min(kStretch, e.data.numel() - at);
-      query.back() = {e.name, e.shape, e.offset + at, Tensor::unallocated({n}, DType::kFloat32, Device{})};
+      query.back() = {e.name, e.region, e.offset + at, Tensor::unallocated({n}, DType::kFloat32, Device{})};
       query.back().data.allocate();
       load_entries(checkpoint, query);
-      visit({e.name, e.shape, e.offset + at, raw::to_host(e.values(at, at + n))}, query.back().data.values<float>());
+      visit({e.name, e.region, e.offset + at, raw::to_host(e.values(at, at + n))}, query.back().data.values<float>());
     }
   }
 }
@@ -106,15 +106,16 @@ std::optional<ProofElement> first_element(const Trainer& trainer, Communicator& 
       trainer, checkpoint, [&](const std::string& name) { return name == tensor && !found; },
       [&](const StateEntry& mine, const float* theirs) {
         const float* ours = mine.data.values<float>();
-        for (int64_t i = 0; i < mine.data.numel() && !(found && found->index < mine.offset); ++i)
-          if (std::bit_cast<uint32_t>(ours[i]) != std::bit_cast<uint32_t>(theirs[i])) {
-            if (!found || mine.offset + i < found->index) found = {mine.offset + i, mine.shape, theirs[i], ours[i]};
-            break;
-          }
+        for (int64_t i = 0; i < mine.data.numel(); ++i) {
+          if (std::bit_cast<uint32_t>(ours[i]) == std::bit_cast<uint32_t>(theirs[i])) continue;
+          const int64_t index = mine.region.element(mine.offset + i);
+          if (!found || index < found->index) found = {index, mine.region.shape, theirs[i], ours[i]};
+          break;
+        }
       });
   Shape shape;
   for (const StoredSlice& s : checkpoint.slices)
-    if (s.name == tensor) shape = s.shape;
+    if (s.name == tensor) shape = s.region.shape;
   const std::string line =
       found ? cat(found->index, " ", std::bit_cast<uint32_t>(found->a), " ", std::bit_cast<uint32_t>(found->b)) : "";
   std::optional<ProofElement> first;

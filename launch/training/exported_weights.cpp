@@ -19,7 +19,7 @@ ExportedWeights::ExportedWeights(const Checkpoint& c, const Settings* settings, 
   if (averages) averaged_ = averaged_parameters(c);
   auto& held = c.info.base.empty() ? shapes_ : trained_;
   for (const StoredSlice& s : c.slices)
-    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) held[s.name] = s.shape;
+    if (s.name.starts_with(kParameters) || s.name.starts_with(kBuffers)) held[s.name] = s.region.shape;
   require(!held.empty(), ExitCode::kBadData, c.dir, ": holds no parameters");
   if (!c.info.base.empty()) add_base();
 }
@@ -49,8 +49,8 @@ void ExportedWeights::add_base() {
   read_initial(*settings_, base_ ? &*base_ : nullptr, frozen, others);  // are they its tensors?
   Hash128 sum;
   for (const StateEntry& e : frozen)
-    for (Range r{0, std::min(kHashedAtOnce, e.shape.numel())}; !r.empty();
-         r = {r.end, std::min(r.end + kHashedAtOnce, e.shape.numel())}) {
+    for (Range r{0, std::min(kHashedAtOnce, e.region.shape.numel())}; !r.empty();
+         r = {r.end, std::min(r.end + kHashedAtOnce, e.region.shape.numel())}) {
       std::vector<float> values(static_cast<size_t>(r.size()));
       read_stored(e.name, r, values.data());
       sum += digest_of(e.name, r.begin, values.data(), r.size());

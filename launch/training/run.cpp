@@ -102,7 +102,7 @@ bool Run::resume_newest(int64_t at_most) {
 
 void Run::require_space() const {
   int64_t bytes = 0;
-  for (const StateEntry& e : trainer_.state()) bytes += e.shape.numel() * size_of(DType::kFloat32);
+  for (const StateEntry& e : trainer_.state()) bytes += e.region.shape.numel() * size_of(DType::kFloat32);
   require_checkpoint_space(settings_, trainer_.steps_done(), bytes);
 }
 

@@ -49,16 +49,17 @@ std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries) {
     if (e.data.dtype() != DType::kFloat32) {
       for (int64_t at = 0; at < n; at += kDigested) {
         const Tensor part = e.values(at, std::min(n, at + kDigested));
-        out[i] += digests_of({{e.name, e.shape, e.offset + at, part}})[0];
+        out[i] += digests_of({{e.name, e.region, e.offset + at, part}})[0];
       }
       continue;
     }
     std::mutex mutex;
+    const std::string name = name_of_region(e.name, e.region);
     for_each_stretch(e, e.data.device().in_host_memory() ? n : kDigested,
                      [&](int64_t at, const float* values, int64_t m) {
                        auto piece = [&](int64_t begin, int64_t end) {
                          const Range r{begin * kStateChunk, std::min(end * kStateChunk, m)};
-                         const Hash128 sum = digest_of(e.name, e.offset + at + r.begin, values + r.begin, r.size());
+                         const Hash128 sum = digest_of(name, e.offset + at + r.begin, values + r.begin, r.size());
                          std::lock_guard lock(mutex);
                          out[i] += sum;
                        };

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// digest_of each entry, by the current stream's compute threads; by threads of its own where that is a GPU's. Values of
-// 16 bits count as the fp32 ones that they equal.
+// digest_of each entry, of a box under name_of_region() in its own order, by the current stream's compute threads; by
+// threads of its own where that is a GPU's. Values of 16 bits count as the fp32 ones that they equal.
 std::vector<Hash128> digests_of(const std::vector<StateEntry>& entries);
 
 class Sentinel {

@@ -55,7 +55,7 @@ void plan_rank(const Settings& settings, SharedData& data, int rank, int ranks,
   plan.copy = std::max(plan.copy, copy);
   if (rank != 0) return;
   plan.stats = allocator_stats(device);
-  for (const StateEntry& e : trainer.state()) plan.checkpoint += e.shape.numel() * size_of(DType::kFloat32);
+  for (const StateEntry& e : trainer.state()) plan.checkpoint += e.region.shape.numel() * size_of(DType::kFloat32);
 }
 
 }  // namespace

@@ -27,9 +27,10 @@ class Lamb final : public AdamFamily {
       std::vector<int64_t> ranges;
       for (int64_t half : {int64_t(0), chunks})
         for (size_t i = first; i < end; ++i) {
+          require_whole_region(slots[i], "lamb");
           const int64_t begin = half + slots[i].place / kStateChunk;
           ranges.push_back(begin);
-          ranges.push_back(begin + ceil_div(slots[i].global_shape.numel(), kStateChunk));
+          ranges.push_back(begin + ceil_div(slots[i].region.numel(), kStateChunk));
         }
       ranges_.resize(slots.size());
       ranges_[first] = Tensor::of(ranges, {static_cast<int64_t>(ranges.size())});

@@ -68,11 +68,14 @@ class Muon final : public AdamFamily {
                      return is_matrix(o, s) ? std::vector<std::string>{"muon.m"}
                                             : std::vector<std::string>{"adamw.m", "adamw.v"};
                    }),
-        o_(o) {}
+        o_(o) {
+    for (const Slot& s : slots)
+      if (is_matrix(o, s)) require_whole_region(s, "muon");
+  }
 
  private:
   static bool is_matrix(const MuonOptions& o, const Slot& s) {
-    return s.global_shape.rank() >= 2 && !s.table && !matches_any(o.adamw_for, s.name);
+    return s.region.shape.rank() >= 2 && !s.table && !matches_any(o.adamw_for, s.name);
   }
 
   void update_slot(const Slot& s, const std::vector<Tensor>& moments, const float* control) override {
@@ -109,7 +112,7 @@ class Muon final : public AdamFamily {
 
   // A rank that holds a slice of a matrix computes the whole of it. Dimensions from the second on count as columns.
   void update_matrix(const std::vector<Slot>& slots, size_t i, const Tensor& whole, const float* control) {
-    const Shape& shape = slots[i].global_shape;
+    const Shape& shape = slots[i].region.shape;
     const int64_t rows = shape[0], columns = shape.numel() / rows, place = slots[i].place;
     const Tensor step = orthogonalized(whole.slice(0, place, place + shape.numel()).reshape({rows, columns})).flatten();
     run_pass(slots, i, [&](const Slot& s, const std::vector<Tensor>&) {

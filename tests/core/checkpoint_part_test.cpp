@@ -78,7 +78,7 @@ void expect_whole(const Checkpoint& c) {
       auto mine = cut_for_rank(back, r, readers);
       for (const StateEntry& e : back)
         if (std::none_of(mine.begin(), mine.end(), [&](const StateEntry& s) { return s.name == e.name; }))
-          mine.push_back({e.name, e.shape, 0, Tensor::zeros({0})});
+          mine.push_back({e.name, e.region, 0, Tensor::zeros({0})});
       load_entries(c, mine);
     }
     for (size_t i = 0; i < back.size(); ++i)
@@ -115,7 +115,7 @@ TEST(Part, HoldsWhatItsWritersHave) {
   const auto slices = write_together(
       folder / "part.h5", 3,
       {{large.part(0, 64), large.part(2 * kBlock, 3 * kBlock)},
-       {large.part(64, 640), {"parameters/empty", {0, 3}, 0, Tensor::zeros({0})}, large.part(3 * kBlock, kLarge)},
+       {large.part(64, 640), {"parameters/empty", Shape{0, 3}, 0, Tensor::zeros({0})}, large.part(3 * kBlock, kLarge)},
        {}});
   ASSERT_EQ(slices.size(), 3u);
   EXPECT_EQ(slices[0].name, "parameters/empty");
@@ -212,7 +212,7 @@ std::string save_as_before(const std::string& folder, int ranks) {
     Hdf5File file = Hdf5File::create(part_path(pending, r, ranks));
     for (const StateEntry& e : cut_for_rank(state(), r, ranks)) {
       file.write_all(cat(e.name, "@", e.offset), StoredType::kFloat32, {e.data.numel()}, e.data.read());
-      slices.push_back({e.name, e.shape, e.offset, e.data.numel(), r, digest_of({e}), 0});
+      slices.push_back({e.name, e.region, e.offset, e.data.numel(), r, digest_of({e}), 0});
     }
     file.close();
   }

@@ -122,7 +122,7 @@ TEST(RoundTrip, AtAnyNumberOfWritersAndReaders) {
         auto slices = cut_for_rank(state(0), r, readers);
         for (const StateEntry& e : entries)  // a reader names every tensor, also those that it owns nothing of
           if (std::none_of(slices.begin(), slices.end(), [&](const StateEntry& s) { return s.name == e.name; }))
-            slices.push_back({e.name, e.shape, 0, Tensor::zeros({0})});
+            slices.push_back({e.name, e.region, 0, Tensor::zeros({0})});
         load_entries(c, slices);
         for (const StateEntry& s : slices) {
           // Each slice against the same stretch of the original.
@@ -160,7 +160,7 @@ TEST(RoundTrip, OfALargeTensorInPieces) {
   {
     std::vector<float> all(kElements);
     for (int64_t i = 0; i < kElements; ++i) all[static_cast<size_t>(i)] = value(i);
-    dir = save(folder / "c", 30, 2, {{"parameters/large", {kElements}, 0, Tensor::of(all, {kElements})}});
+    dir = save(folder / "c", 30, 2, {{"parameters/large", Shape{kElements}, 0, Tensor::of(all, {kElements})}});
   }
   std::vector<float> some(3 << 20);
   write_file("/proc/self/clear_refs", "5");  // the peak begins anew
@@ -170,7 +170,7 @@ TEST(RoundTrip, OfALargeTensorInPieces) {
   for (int64_t from : offsets) {
     const int64_t n = std::min<int64_t>(3 << 20, kElements - from);
     const Tensor part = Tensor::zeros({n});
-    load_entries(c, {{"parameters/large", {kElements}, from, part}});
+    load_entries(c, {{"parameters/large", Shape{kElements}, from, part}});
     read_elements(c, "parameters/large", {from + 1, from + n}, some.data());
     for (int64_t i = 0; i < n; ++i) {
       ASSERT_EQ(part.values<float>()[i], value(from + i)) << from << " + " << i;
@@ -207,10 +207,10 @@ TEST(RoundTrip, KeepsTheRestOfTheState) {
 TEST(RoundTrip, OfDenormalsAndExtremesKeepsTheirBits) {
   TemporaryFolder folder;
   std::vector<float> odd{-0.0f, 0.0f, 1e-45f, -1e-40f, 3.4e38f, -3.4e38f};
-  const StateEntry e{"parameters/odd", {6}, 0, Tensor::of(odd, {6})};
+  const StateEntry e{"parameters/odd", Shape{6}, 0, Tensor::of(odd, {6})};
   const Checkpoint c = open_checkpoint(save(folder / "c", 1, 1, {e}));
   verify_checkpoint(c);
-  const StateEntry back{"parameters/odd", {6}, 0, Tensor::zeros({6})};
+  const StateEntry back{"parameters/odd", Shape{6}, 0, Tensor::zeros({6})};
   load_entries(c, {back});
   EXPECT_EQ(memcmp(back.data.read(), e.data.read(), 24), 0);
 }
@@ -220,7 +220,7 @@ TEST(Saving, OfNanOrInfinityIsRefused) {
   for (float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> values(200, 1.0f);
     values[77] = bad;
-    const StateEntry e{"parameters/odd", {1000}, 128, Tensor::of(values, {200})};
+    const StateEntry e{"parameters/odd", Shape{1000}, 128, Tensor::of(values, {200})};
     try {
       save(folder / "c", 1, 1, {e});
       FAIL() << bad;
@@ -256,7 +256,7 @@ TEST(Digest, IgnoresSlicingAndSeesEveryChange) {
   t.mutable_values<float>()[0] = 1;
   const Tensor u = Tensor::zeros({128});
   u.mutable_values<float>()[64] = 1;
-  EXPECT_NE(digest_of({{"x", {128}, 0, t}}), digest_of({{"x", {128}, 0, u}}));
+  EXPECT_NE(digest_of({{"x", Shape{128}, 0, t}}), digest_of({{"x", Shape{128}, 0, u}}));
   EXPECT_THROW(digest_of("x", 32, t.values<float>(), 64), Error);
   EXPECT_NE(digest_of(info_of(30)), digest_of(info_of(31)));
 }
@@ -373,9 +373,9 @@ TEST(Damage, MissingFilesAreNamed) {
 TEST(Lies, OfANewerVersionAreToldApart) {
   TemporaryFolder folder;
   const std::string dir = save(folder / "c", 30, 1, state());
-  const std::string newer = cat("\"version\":", kCheckpointVersion + 1);
+  const std::string newer = cat("\"version\":", kVersionOfBoxes + 1);
   rewrite_manifest(dir, cat("\"version\":", kCheckpointVersion), newer);
-  expect_error(ExitCode::kBadData, {"manifest.json", cat("format version ", kCheckpointVersion + 1), "0.1.0", "newer"},
+  expect_error(ExitCode::kBadData, {"manifest.json", cat("format version ", kVersionOfBoxes + 1), "0.1.0", "newer"},
                [&] { open_checkpoint(dir); });
   rewrite_manifest(dir, newer, "\"version\":0");
   expect_error(ExitCode::kBadData, {"manifest.json", "no format version 0"}, [&] { open_checkpoint(dir); });
@@ -486,7 +486,7 @@ TEST(Lies, AboutWhichSlicesThereAreAreFoundAtOnce) {
   lie(line, "\"shape\":\"30x10\",\"offset\":128,\"count\":172", {name, "elements 128 to 192 are in two slices"});
   lie(line, "\"shape\":\"30x10\",\"offset\":256,\"count\":44", {name, "elements 192 to 256 are in no slice"});
   lie(line, "\"shape\":\"30x10\",\"offset\":192,\"count\":100", {name, "elements 292 to 300 are in no slice"});
-  lie(line, "\"shape\":\"300\",\"offset\":192,\"count\":108", {name, "[30, 10] and [300]"});
+  lie(line, "\"shape\":\"300\",\"offset\":192,\"count\":108", {name, "[300] and [30, 10]"});
   std::vector<StoredSlice> slices =
       parse_slices(slices_text(open_checkpoint(save(folder / "d", 30, 2, state())).slices), "slices");
   slices.pop_back();
@@ -500,7 +500,7 @@ TEST(Lies, AboutWhichSlicesThereAreAreFoundAtOnce) {
 TEST(Lies, OfAPartWithoutChecksumsOrWithHugeChunksAreFound) {
   for (const Hdf5Layout& layout : {Hdf5Layout{.checksum = false}, Hdf5Layout{.chunk_rows = 20 << 20, .deflate = 1}}) {
     TemporaryFolder folder;
-    const std::string dir = save(folder / "c", 30, 1, {{"parameters/x", {64}, 0, Tensor::zeros({64})}});
+    const std::string dir = save(folder / "c", 30, 1, {{"parameters/x", Shape{64}, 0, Tensor::zeros({64})}});
     const int64_t count = layout.chunk_rows > 0 ? layout.chunk_rows : 64;
     Hdf5File file = Hdf5File::create(dir + "/part-0000-of-0001.h5");
     file.create_dataset("parameters/x@0", StoredType::kFloat32, {count}, layout);
@@ -517,14 +517,14 @@ TEST(OtherModel, DifferencesAreListedFiveAtMost) {
   TemporaryFolder folder;
   const Checkpoint c = open_checkpoint(save(folder / "c", 30, 2, state()));
   auto entries = state();
-  entries[0].shape = {7, 5};
+  entries[0].region = Shape{7, 5};
   entries[2].name = "parameters/blocks.9.up.weight";
   expect_error(ExitCode::kBadData,
                {"another model", "parameters/a.weight is [5, 7] in the checkpoint and [7, 5] here",
                 "parameters/blocks.9.up.weight [30, 10] is not in the checkpoint",
                 "parameters/blocks.0.up.weight [30, 10] is only in the checkpoint"},
                [&] { load_entries(c, entries); });
-  for (int i = 0; i < 9; ++i) entries.push_back({cat("parameters/more.", i), {1}, 0, Tensor::zeros({1})});
+  for (int i = 0; i < 9; ++i) entries.push_back({cat("parameters/more.", i), Shape{1}, 0, Tensor::zeros({1})});
   expect_error(ExitCode::kBadData, {"and 7 more"}, [&] { load_entries(c, entries); });
   // Another kind of tensor is no difference: weights alone, to start another run from.
   std::vector<StateEntry> weights;
@@ -539,7 +539,7 @@ TEST(FullDisk, LeavesTheLastGoodCheckpoint) {
   const std::string run = folder / "run", checkpoints = run + "/checkpoints";
   std::vector<StateEntry> large = state();
   std::vector<float> many(200000, 1.5f);
-  large.push_back({"parameters/large", {200000}, 0, Tensor::of(many, {200000})});
+  large.push_back({"parameters/large", Shape{200000}, 0, Tensor::of(many, {200000})});
   save(checkpoints, 30, 2, large);
   {
     test::FileSizeLimit limit(100000);

@@ -36,8 +36,8 @@ std::vector<float> values_of(const Checkpoint& c) {
   std::vector<float> out;
   for (const StateEntry& e : state()) {
     const size_t at = out.size();
-    out.resize(at + static_cast<size_t>(e.shape.numel()));
-    read_elements(c, e.name, {0, e.shape.numel()}, out.data() + at);
+    out.resize(at + static_cast<size_t>(e.region.shape.numel()));
+    read_elements(c, e.name, {0, e.region.shape.numel()}, out.data() + at);
   }
   return out;
 }

@@ -28,6 +28,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "\"config\":",
                                                       "\"name\":",
                                                       "\"shape\":",
+                                                      "\"begin\":\"0x0\",",
+                                                      "\"extent\":",
                                                       "\"offset\":",
                                                       "\"count\":",
                                                       "\"part\":",

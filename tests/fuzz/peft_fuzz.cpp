@@ -113,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require_weights_for(*settings->adapter, WeightFiles::open(settings->adapter->folder), entries);
   };
   if (!fuzz::is_accepted({ExitCode::kBadData}, fits)) return 0;
-  for (StateEntry& e : entries) e.data = Tensor::full({e.shape.numel()}, NAN);
+  for (StateEntry& e : entries) e.data = Tensor::full({e.region.numel()}, NAN);
   if (!fuzz::is_accepted({ExitCode::kBadData}, [&] { load_weights(*settings->adapter, entries); })) return 0;
   for (const StateEntry& e : entries)
     for (const double v : e.data.to_vector()) fuzz::expect(std::isfinite(v), e.name, " holds ", v);

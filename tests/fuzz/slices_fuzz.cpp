@@ -6,10 +6,10 @@ using namespace lockstep;
 namespace {
 
 constexpr std::string_view kHead =
-    R"({"format":"lockstep checkpoint","version":2,"writer":"0.1.0","step":7,"epoch":0,"position":21,"updates":7,)"
-    R"("skipped_in_row":0,"skipped":0,"loss_scale":1.0,"good_steps":0,"dataset":"0123456789abcdef0123456789abcdef",)"
-    R"("isa":"avx2","ranks":3,"layout":"3 ranks, level parameters","math_text":"seed: 1\n","config":"seed: 1\n",)"
-    R"("vocabulary":"byte","input":"64","classes":256})";
+    R"({"format":"lockstep checkpoint","version":6,"files":3,"writer":"0.1.0","step":7,"epoch":0,"position":21,)"
+    R"("updates":7,"skipped_in_row":0,"skipped":0,"loss_scale":1.0,"good_steps":0,)"
+    R"("dataset":"0123456789abcdef0123456789abcdef","isa":"avx2","ranks":3,"layout":"3 ranks, level parameters",)"
+    R"("math_text":"seed: 1\n","config":"seed: 1\n","vocabulary":"byte","input":"64","classes":256})";
 
 }  // namespace
 
@@ -22,6 +22,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t cap
                                                       "\"",
                                                       "\"name\":",
                                                       "\"shape\":",
+                                                      "\"begin\":",
+                                                      "\"extent\":",
                                                       "\"offset\":",
                                                       "\"count\":",
                                                       "\"part\":",

@@ -27,7 +27,7 @@ void set(const Tensor& t, float value) { std::fill_n(t.mutable_values<float>(), 
 struct State {
   Tensor large = filled(0), small = filled(0, 10);
   std::vector<StateEntry> entries() const {
-    return {{"parameters/large", {kElements}, 0, large}, {"parameters/small", {2, 5}, 0, small}};
+    return {{"parameters/large", Shape{kElements}, 0, large}, {"parameters/small", Shape{2, 5}, 0, small}};
   }
   std::vector<StateEntry> of(const Communicator& comm) const {
     return cut_for_rank(entries(), comm.rank(), comm.size());

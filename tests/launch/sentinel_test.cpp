@@ -238,7 +238,7 @@ TEST(Sentinel, NamesEveryOddRank) {
 TEST(Sentinel, DigestsAreThoseOfCheckpoints) {
   std::vector<float> values;
   for (int i = 0; i < 300001; ++i) values.push_back(static_cast<float>(i) * 0.37f);
-  const std::vector<StateEntry> whole{{"parameters/x", {300001}, 0, Tensor::of(values, {300001})}};
+  const std::vector<StateEntry> whole{{"parameters/x", Shape{300001}, 0, Tensor::of(values, {300001})}};
   const Hash128 wanted = digest_of(whole);
   for (int threads : {1, 3}) {
     Stream stream(Device{}, Stream::Mode::kInline, threads);

@@ -284,7 +284,7 @@ TEST(BlockCodes, KeepWhatTheyDecodedTo) {
         if (!has_signs) value = std::abs(value);
         value *= scale * std::pow(10.0f, -static_cast<float>(i % 12));
       }
-      StateEntry e{"m/w", {n}, 0, Tensor::zeros({n}, DType::kUInt8), Tensor::zeros({ceil_div(n, kStateChunk)})};
+      StateEntry e{"m/w", Shape{n}, 0, Tensor::zeros({n}, DType::kUInt8), Tensor::zeros({ceil_div(n, kStateChunk)})};
       e.set_values(0, Tensor::of(x, {n}));
       const auto once = e.values(0, n).to_vector<float>();
       e.set_values(0, e.values(0, n));

@@ -160,6 +160,49 @@ TEST(EachOptimizer, SlicesAndThreadsGiveTheBitsOfTheWhole) {
   }
 }
 
+// A layer that holds columns of a matrix: where the update is elementwise, the bits are those of the whole there.
+TEST(EachOptimizer, BoxesAreUpdatedAsTheWholeIsOrRefused) {
+  const Shape shape{30, 67};
+  const Region box{shape, {0, 20}, {30, 33}};
+  const auto of_box = [&](const Tensor& whole) {
+    std::vector<float> v;
+    for (int64_t i = 0; i < box.numel(); ++i) v.push_back(whole.values<float>()[box.element(i)]);
+    return Tensor::of(v, {box.numel()});
+  };
+  int updated = 0;
+  for (const Maker& make : kMakers) {
+    std::vector<Slot> whole{matrix("w", shape)}, part = whole;
+    part[0].region = box;
+    part[0].master = of_box(whole[0].master);
+    std::unique_ptr<Optimizer> o;
+    try {
+      o = make(part);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kInternal);
+      EXPECT_NE(std::string(e.what()).find("[0:30, 20:53]"), std::string::npos) << e.what();
+      continue;
+    }
+    ++updated;
+    auto straight = make(whole);
+    for (uint64_t step = 0; step < 4; ++step) {
+      set_gradient(whole[0], step);
+      part[0].gradient = of_box(whole[0].gradient);
+      straight->step(whole, {.lr = 0.1});
+      o->step(part, {.lr = 0.1});
+    }
+    EXPECT_EQ(part[0].master.to_vector<float>(), of_box(whole[0].master).to_vector<float>());
+    const auto all = straight->state(whole), mine = o->state(part);
+    ASSERT_EQ(mine.size(), all.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_EQ(mine[i].name, all[i].name);
+      EXPECT_EQ(mine[i].region, box);
+      EXPECT_EQ(mine[i].data.to_vector<float>(), of_box(all[i].data).to_vector<float>()) << mine[i].name;
+    }
+  }
+  EXPECT_GE(updated, 3);
+  EXPECT_LT(updated, static_cast<int>(std::size(kMakers))) << "lamb, muon and 8 bits need whole parameters";
+}
+
 TEST(EachOptimizer, ContinuesFromItsState) {
   for (const Maker& make : kMakers) {
     std::vector<Slot> a{matrix("w", {12, 25}), slot("b", 7, false)}, b{matrix("w", {12, 25}), slot("b", 7, false)};

@@ -24,7 +24,7 @@ inline std::vector<float> numbers(int64_t n, uint64_t seed, float scale = 1) {
 inline Slot slot(const std::string& name, int64_t n, bool decay, double lr_scale = 1) {
   Slot s;
   s.name = name;
-  s.global_shape = {n};
+  s.region = Shape{n};
   s.master = Tensor::of(numbers(n, 1), {n});
   s.gradient = Tensor::zeros({n});
   s.decay = decay;
@@ -34,7 +34,7 @@ inline Slot slot(const std::string& name, int64_t n, bool decay, double lr_scale
 
 inline Slot matrix(const std::string& name, const Shape& shape) {
   Slot s = slot(name, shape.numel(), true);
-  s.global_shape = shape;
+  s.region = shape;
   return s;
 }
 

@@ -73,11 +73,11 @@ TEST(WeightAverage, ChangesPlacesWithTheParametersAndBack) {
 TEST(WeightAverage, OfACheckpointWithoutAnyIsRefused) {
   Checkpoint c;
   c.dir = "runs/a/checkpoints/step-00000001";
-  c.slices.push_back({.name = "parameters/w", .shape = {4}, .count = 4, .hash = {}});
-  const std::vector<StateEntry> entries{{"parameters/w", {4}, 0, Tensor::zeros({4})}};
+  c.slices.push_back({.name = "parameters/w", .region = Shape{4}, .count = 4, .hash = {}});
+  const std::vector<StateEntry> entries{{"parameters/w", Shape{4}, 0, Tensor::zeros({4})}};
   test::expect_error(ExitCode::kConfig, {"step-00000001", "trained without optim.ema"},
                      [&] { averages_of(c, entries); });
-  c.slices.push_back({.name = "ema/w", .shape = {4}, .count = 4, .hash = {}});
+  c.slices.push_back({.name = "ema/w", .region = Shape{4}, .count = 4, .hash = {}});
   const auto found = averages_of(c, entries);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].name, "ema/w");

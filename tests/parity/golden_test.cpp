@@ -340,14 +340,14 @@ void expect_optimizer(const std::string& name, double lr, bool decay,
   Slot slot;
   slot.name = "p";
   slot.master = stored(at + "start");
-  slot.global_shape = slot.master.shape();
+  slot.region = slot.master.shape();
   slot.decay = decay;
-  slot.gradient = gradients.slice(0, 0, 1).reshape(slot.global_shape);
+  slot.gradient = gradients.slice(0, 0, 1).reshape(slot.region.shape);
   auto optimizer = make({slot});
   for (int64_t step = 0; step < gradients.dim(0); ++step) {
-    slot.gradient = gradients.slice(0, step, step + 1).reshape(slot.global_shape);
+    slot.gradient = gradients.slice(0, step, step + 1).reshape(slot.region.shape);
     optimizer->step({slot}, {.lr = lr});
-    expect_near(slot.master, after.slice(0, step, step + 1).reshape(slot.global_shape),
+    expect_near(slot.master, after.slice(0, step, step + 1).reshape(slot.region.shape),
                 2e-6,  // without fused arithmetic 1.4e-6
                 cat(name, " after step ", step));
   }

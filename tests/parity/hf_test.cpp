@@ -95,6 +95,42 @@ struct Loaded {
   std::vector<float> logits;
 };
 
+// What two layers of columns hold, and slices of that, is what the whole has there; with the hash of the whole.
+TEST(HfFolder, BoxesAreReadAsTheWholeIs) {
+  for (const std::string& folder : folders()) {
+    SCOPED_TRACE(folder);
+    Loaded m(folder);
+    const Hash128 hash = load_weights(*m.settings->pretrained, m.entries);
+    std::vector<StateEntry> boxes;
+    for (const StateEntry& e : m.entries)
+      for (const int half : {0, 1}) {
+        const Shape& shape = e.region.shape;
+        Region box = shape;
+        if (shape.rank() > 0) {
+          const Range r = split_evenly(shape.back(), 2, half);
+          box.begin[shape.rank() - 1] = r.begin, box.extent[shape.rank() - 1] = r.size();
+        } else if (half == 1) {
+          continue;
+        }
+        boxes.push_back({e.name, box, 0, Tensor::full({box.numel()}, NAN)});
+      }
+    Hash128 sum;
+    std::map<std::string, StateEntry> whole;
+    for (const StateEntry& e : m.entries) whole[e.name] = e;
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<StateEntry> mine = cut_for_rank(boxes, rank, 2);
+      for (const StateEntry& e : m.entries) mine.push_back(e.part(0, 0));
+      sum += load_weights(*m.settings->pretrained, mine);
+      for (const StateEntry& e : mine) {
+        const float* all = whole[e.name].data.values<float>();
+        for (int64_t i = 0; i < e.data.numel(); ++i)
+          ASSERT_EQ(e.data.values<float>()[i], all[e.region.element(e.offset + i)]) << e.name << ", element " << i;
+      }
+    }
+    EXPECT_EQ(to_hex(sum), to_hex(hash));
+  }
+}
+
 TEST(HfFolder, LogitsAreThoseOfTransformers) {
   ASSERT_GE(folders().size(), 9u);
   for (const std::string& folder : folders()) {
@@ -126,11 +162,11 @@ TEST(HfFolder, SlicesAreThoseOfTheWhole) {
       const auto entry = std::find_if(m.entries.begin(), m.entries.end(), [&](auto& e) { return e.name == t.name; });
       if (t.head && entry == m.entries.end()) continue;
       ASSERT_NE(entry, m.entries.end()) << t.name;
-      const int64_t n = entry->shape.numel();
+      const int64_t n = entry->region.numel();
       std::vector<float> whole(static_cast<size_t>(n)), pieces(whole);
-      read_weight(t, entry->shape, hf, files, {0, n}, whole.data());
+      read_weight(t, entry->region.shape, hf, files, {0, n}, whole.data());
       for (int64_t at = 0; at < n; at += 13)
-        read_weight(t, entry->shape, hf, files, {at, std::min(n, at + 13)}, pieces.data() + at);
+        read_weight(t, entry->region.shape, hf, files, {at, std::min(n, at + 13)}, pieces.data() + at);
       EXPECT_EQ(whole, pieces) << t.name;
     }
   }

@@ -368,7 +368,7 @@ TEST(Slots, TellTablesFromMatrices) {
     DataParallel parallel(model, *comms[0], {});
     std::string out;
     for (const StateEntry& e : make_muon({}, parallel.slots())->state(parallel.slots()))
-      if (e.name.starts_with("adamw.m/") && e.shape.rank() >= 2) out += e.name.substr(8) + " ";
+      if (e.name.starts_with("adamw.m/") && e.region.shape.rank() >= 2) out += e.name.substr(8) + " ";
     return out;
   };
   EXPECT_EQ(by_adamw(own), "places names.weight ");

@@ -421,7 +421,7 @@ TEST(Parameters, AreInMemoryOnlyWhereUsed) {
     auto model = job.make();
     DataParallel parallel(*model, comm, job.parallel);
     int64_t held = 0, all = 0;
-    for (const Slot& s : parallel.slots()) held += s.master.numel(), all += s.global_shape.numel();
+    for (const Slot& s : parallel.slots()) held += s.master.numel(), all += s.region.numel();
     EXPECT_LT(held, all * 6 / 10) << "this rank has only its slices";
     for (auto& p : model->parameters()) EXPECT_FALSE(p.parameter->value.allocated()) << p.name;
     parallel.begin_step(2, 13 * 6);

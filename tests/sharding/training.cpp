@@ -129,7 +129,7 @@ Outcome train_one(Communicator& comm, const Job& job) {
     optimizer->step(slots, {.lr = 0.01, .grad_scale = r.grad_scale, .skip = !r.finite});
   }
   for (const StateEntry& e : entries()) {
-    Outcome::Held h{e.name, e.shape.numel(), e.offset, {}};
+    Outcome::Held h{e.name, e.region.numel(), e.offset, {}};
     if (e.data.numel() > 0) h.values = e.values(0, e.data.numel()).to_vector<float>();
     out.held.push_back(std::move(h));
   }
