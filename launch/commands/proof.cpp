@@ -11,6 +11,7 @@
 #include "core/tensor/raw_ops.h"
 #include "launch/artifacts/open_whole.h"
 #include "launch/world/fail_together.h"
+#include "sharding/cut_chunks.h"
 
 namespace lockstep {
 namespace {
@@ -23,9 +24,13 @@ std::string bits_line(double v) { return cat(std::bit_cast<uint64_t>(v)); }
 
 // Digests of all tensors, each summed over the parts of all ranks.
 std::map<std::string, Hash128> tensor_digests(const Trainer& trainer, Communicator& comm) {
-  const std::vector<StateEntry> part = trainer.entries_to_save();
+  std::vector<StateEntry> part = trainer.entries_to_save();
+  const auto boxes = std::stable_partition(part.begin(), part.end(), [](auto& e) { return e.region.is_whole(); });
+  const std::vector<StateEntry> in_boxes(boxes, part.end());
+  part.erase(boxes, part.end());
   const std::vector<Hash128> digests = digests_of(part);
   std::string mine;
+  for (const auto& [name, h] : digest_shares(in_boxes, comm)) mine += cat(h.high, " ", h.low, " ", name, "\n");
   for (size_t i = 0; i < part.size(); ++i) mine += cat(digests[i].high, " ", digests[i].low, " ", part[i].name, "\n");
   std::map<std::string, Hash128> out;
   for (const std::string& text : all_gather_text(comm, mine, "digests")) {
